@@ -39,14 +39,12 @@ def main(folder: str) -> int:
     problems = [
         *check_citation(version),
         *check_changelog(version),
-        *check_kept_wheels(version),
         *check_wheel(Path(folder), version),
     ]
     for problem in problems:
         print(f"release-check: {problem}", file=sys.stderr)
     if not problems:
         print(f"{version} can be released. See CONTRIBUTING.md, Release, for the last steps.")
-        print("After the tag: copy the wheel to tests/releases, which tests every later version against it.")
     return 1 if problems else 0
 
 
@@ -73,21 +71,6 @@ def check_changelog(version: str) -> list[str]:
     if "unreleased" in heading:
         print(f"Before the tag: replace '(unreleased)' by the date in the heading {heading!r} of CHANGELOG.md.")
     return []
-
-
-def check_kept_wheels(version: str) -> list[str]:
-    """Return what is wrong with the wheels of earlier releases, which today's code is tested against."""
-    folder = ROOT / "tests" / "releases"
-    kept = {path.name.split("-")[1] for path in folder.glob("tensortrial-*.whl")}
-    headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
-    problems = [
-        f"tests/releases has no wheel of {earlier}; add it, as its README.md says"
-        for earlier in headings
-        if earlier not in kept and earlier != version
-    ]
-    if not kept:
-        problems.append("tests/releases has no wheel at all; its README.md says how one is made")
-    return problems
 
 
 def check_wheel(folder: Path, version: str) -> list[str]:

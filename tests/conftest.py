@@ -7,9 +7,7 @@ from importlib.util import find_spec
 
 import pytest
 
-pytest.register_assert_rewrite(
-    "support.hook_conformance", "support.export_conformance", "support.storage_contract", "releases.histories"
-)
+pytest.register_assert_rewrite("support.hook_conformance", "support.export_conformance", "support.storage_contract")
 pytest_plugins = ["support.servers"]
 
 # What a file's name says that its tests need, and what not every environment has.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import platform
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -290,6 +291,7 @@ class RunWriter:
     def _run_info(self) -> RunInfo:
         return RunInfo(
             created_at=_now(),
+            id=uuid.uuid4().hex,
             framework=self._framework,
             num_workers=self.num_workers,
             codec=self._codec,

@@ -326,11 +326,7 @@ class _Comparing:
             if count
         ]
         for side, count in zip("ab", counts, strict=True):
-            if not self._tolerance.is_exact:
-                continue
-            if count.raw:
-                notes.append(f"{count.raw:,} values of {side} have no digest and were compared element by element")
-            if count.statistics_only:
+            if self._tolerance.is_exact and count.statistics_only:
                 notes.append(
                     f"{count.statistics_only:,} saved tensors of {side} have neither digest nor value: they were "
                     "compared by their saved statistics, which can agree where values differ"

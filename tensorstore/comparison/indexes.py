@@ -70,12 +70,11 @@ class Counts:
     rows: int
     without_digest: int
     numbers: int
-    raw: int
-    """Without a digest and with a raw value in a file."""
+    """Without a digest, because the index has the value itself."""
 
     @property
     def statistics_only(self) -> int:
-        return self.without_digest - self.numbers - self.raw
+        return self.without_digest - self.numbers
 
 
 class Indexes:
@@ -115,8 +114,7 @@ class Indexes:
         a, b = (self._fingerprints(side) for side in self._sides)
         common, at_a, at_b = np.intersect1d(a["step"], b["step"], assume_unique=True, return_indices=True)
         a, b = ({name: column[at] for name, column in each.items()} for each, at in ((a, at_a), (b, at_b)))
-        # Values without a digest have to be read.
-        differ = (a["raw"] > 0) | (b["raw"] > 0)
+        differ = np.zeros(len(common), bool)
         for name in ("count", "fingerprint", "rest"):
             differ |= a[name] != b[name]
         self._all_digests = bool((a["digests"] == a["count"]).all() and (b["digests"] == b["count"]).all())
@@ -127,12 +125,11 @@ class Indexes:
         """Return the steps of a side, numbers of each that differ if its rows do, and what there is to compare."""
         queried = self._database.columns(statements.fingerprints(side), side.parameters)
         found = {name: _plain(column) for name, column in queried.items()}
-        found |= {name: np.zeros(len(found["step"]), np.int64) for name in ("raw", "numbers")}
-        found["rest"] = np.zeros(len(found["step"]), np.uint64)
+        found |= {name: np.zeros(len(found["step"]), np.uint64) for name in ("numbers", "rest")}
         if int(found["digests"].sum()) < int(found["count"].sum()):
             rest = self._database.columns(statements.fingerprints_without_digests(side), side.parameters)
             at = np.searchsorted(found["step"], _plain(rest["step"]))
-            for name in ("raw", "numbers", "rest"):
+            for name in ("numbers", "rest"):
                 found[name][at] = _plain(rest[name])
         return found
 
@@ -176,7 +173,7 @@ def _batches(steps: Mapping[int, int]) -> Iterator[list[int]]:
 
 def _counts(found: Mapping[str, Array]) -> Counts:
     rows, digests = int(found["count"].sum()), int(found["digests"].sum())
-    return Counts(rows, rows - digests, int(found["numbers"].sum()), int(found["raw"].sum()))
+    return Counts(rows, rows - digests, int(found["numbers"].sum()))
 
 
 def _plain(column: Any) -> Array:

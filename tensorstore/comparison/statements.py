@@ -87,9 +87,9 @@ def fingerprints(side: Side) -> str:
 
 
 def fingerprints_without_digests(side: Side) -> str:
-    """Return the query of one number for the rows of a step that have no digest, and how many need their value."""
+    """Return the query of one number for the rows of a step that have no digest, and how many are numbers."""
     return f"""
-        select step, count(chunk) as raw, count(scalar) as numbers,
+        select step, count(scalar) as numbers,
             (sum(hash(
                 name, mode, worker, dtype, shape, scalar, signbit(scalar), {_ALL_STATISTICS}
             )::hugeint) % {_MODULUS})::ubigint as rest

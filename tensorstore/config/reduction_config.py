@@ -11,8 +11,6 @@ from ..statistics.by_axis import parse_axis
 from ..statistics.definitions import STATISTICS, parse_statistic
 
 _NORMS = ("l1", "l2")
-_LATER = ("digest", "axis", "quantiles")
-"""Those that are left out of documents where they are not set."""
 
 
 class ReductionConfig:
@@ -107,8 +105,7 @@ class ReductionConfig:
         Returns:
             A dictionary that `from_dict` takes.
         """
-        # Earlier releases do not know all of them.
-        return {key: value for key, value in vars(self).items() if key not in _LATER or _is_set(value)}
+        return dict(vars(self))
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> ReductionConfig:
@@ -121,7 +118,7 @@ class ReductionConfig:
         Returns:
             The configuration.
         """
-        if set(document) <= {"reductions", "save_raw_tensor", "save_shape", *_LATER}:
+        if set(document) <= {"reductions", "save_raw_tensor", "save_shape", "digest", "axis", "quantiles"}:
             options = dict(document)
             return cls.from_names(options.pop("reductions", None), **options)
         return cls(**document)

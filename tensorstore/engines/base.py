@@ -15,7 +15,6 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 
 from ..errors import QueryError
-from ..format.schema import LATER_COLUMNS
 from ..storage.open import Storage
 
 Rows = list[tuple[Any, ...]]
@@ -57,20 +56,6 @@ class FilesView:
     """Rows outside first <= step < end are left out."""
     repeated: pa.Table | None = None
     """The columns of `REPEATED`: tensors that are there several times; None if none is. The last row of each counts."""
-
-    @property
-    def floats(self) -> list[str]:
-        """Return the columns that no filter may be compared with a file's minimum and maximum for.
-
-        NaN is in neither, and both engines would skip row groups that hold it. Spark takes 0.0 for more than a maximum
-        of -0.0.
-        """
-        return [field.name for field in self.schema if pa.types.is_floating(field.type)]
-
-    @property
-    def missing_structs(self) -> list[str]:
-        """Return the columns with structs that a file may lack."""
-        return [each.name for each in self.schema if pa.types.is_struct(each.type) and each.name in LATER_COLUMNS]
 
 
 @dataclass(frozen=True, slots=True)

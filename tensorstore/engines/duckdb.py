@@ -240,11 +240,12 @@ class DuckDBDatabase(Database):
         runs = [file.run for file in files]
         if len(set(runs)) == 1 and view.repeated is None:
             files[0].storage.prefetch([file.path for file in files])
-            return f"(select {_text(runs[0])} as run, * from {_read_parquet(view, uris)})"
+            return f"(select {_text(runs[0])} as run, * from {_read_parquet(uris, _schema(view))})"
         numbers = arrow_arrays.numbers(range(len(uris)), pa.int64())
         self.put(f"files_of_{view.name}", pa.table({"filename": uris, "run": runs, "place": numbers}))
-        options = ", filename = true" + (", file_row_number = true" if view.repeated is not None else "")
-        by_file = _read_parquet(view, uris, options)
+        by_file = _read_parquet(uris, _schema(view) + ", filename = true")
+        if view.repeated is not None:  # DuckDB 1.5 has no number of a row beside a schema
+            by_file = _read_parquet(uris, "union_by_name = true, filename = true, file_row_number = true")
         return f"(from {by_file} join catalogue.files_of_{view.name} using (filename))"
 
     # Users' queries.
@@ -318,28 +319,25 @@ def _without_run(text: str) -> str:
 
 def _column(view: FilesView, name: str) -> str:
     """Return the expression of a column of a view over files."""
-    if name in view.floats:
-        # TRY changes no number, and DuckDB does not use a file's statistics behind it. Its option `can_have_nan` is no
-        # alternative: with it, max() of one file without a NaN is NaN.
-        return f'try("{name}") as "{name}"'
-    if name in view.missing_structs:
-        # DuckDB 2.0 fails on `sketch.counts` where one of the files lacks the column. TRY keeps the column whole.
-        return f'try("{name}") as "{name}"'
     if name == view.time:
         # DuckDB converts a time with zone to Python through pytz, which need not be installed.
         return f'make_timestamp(epoch_us("{name}")) as "{name}"'
     return f'"{name}"'
 
 
-def _read_parquet(view: FilesView, uris: Sequence[str], options: str = "") -> str:
-    # A column that a file lacks is null: without the schema, DuckDB would take that of the first file for all.
+def _read_parquet(uris: Sequence[str], options: str) -> str:
+    # Not as a parameter: DuckDB 1.5 would read all rows at once, and a view may not have any.
+    paths = ", ".join(map(_text, uris))
+    return f"read_parquet([{paths}], hive_partitioning = false, {options})"
+
+
+def _schema(view: FilesView) -> str:
+    """Return the option with the columns. Otherwise those of the first file would hold for all."""
     columns = ", ".join(
         f"'{field.name}': {{name: '{field.name}', type: '{_TYPES[field.type]}', default_value: null}}"
         for field in view.schema
     )
-    # Not as a parameter: DuckDB 1.5 would read all rows at once, and a view may not have any.
-    paths = ", ".join(map(_text, uris))
-    return f"read_parquet([{paths}], hive_partitioning = false, schema = map {{{columns}}}{options})"
+    return f"schema = map {{{columns}}}"
 
 
 def _text(text: str) -> str:

@@ -196,8 +196,9 @@ class SparkDatabase(Database):
 
     def make_files_view(self, view: FilesView, files: Sequence[RunFile]) -> None:
         frame = self._files(view, files)
-        # Spark pushes no expression into the scan, so none is compared with the statistics of a file.
-        frame = frame.withColumns({name: frame[name] * 1.0 for name in view.floats})
+        # Spark pushes no expression into the scan, which would find 0.0 in no dictionary that has -0.0.
+        floats = [field.name for field in view.schema if pa.types.is_floating(field.type)]
+        frame = frame.withColumns({name: frame[name] * 1.0 for name in floats})
         if view.time:
             frame = frame.withColumn(view.time, frame[view.time].cast("timestamp_ntz"))
         if view.first is not None:

@@ -70,7 +70,7 @@ class _WorkerFiles:
         if not self.is_whole or not exported:
             return last
         found = self.digests(exported.keys())
-        return max((step for step, digest in exported.items() if digest in ("", found[step])), default=-1)
+        return max((step for step, digest in exported.items() if digest == found[step]), default=-1)
 
     def groups(self, after: int) -> Iterator[list[NewFile]]:
         """Yield the files with steps after a global step, some at a time."""

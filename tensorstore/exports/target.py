@@ -29,8 +29,7 @@ LEDGER_SCHEMA = pa.schema(
         pa.field("last_step", pa.int64(), nullable=False),
         pa.field("row_count", pa.int64(), nullable=False),
         pa.field("exported_at", pa.timestamp("us", tz="UTC"), nullable=False),
-        # Null in what earlier releases exported.
-        pa.field("digest", pa.string()),
+        pa.field("digest", pa.string(), nullable=False),
     ]
 )
 
@@ -51,8 +50,7 @@ class Held:
     digests: dict[Position, dict[int, str]]
     """By table and worker: global steps at which exported parts end, with the digest of all steps up to there.
 
-    At least the last one. The digest is empty if an earlier release exported the part. A small table has its own
-    digest at step -1, and no worker.
+    At least the last one. A small table has its own digest at step -1, and no worker.
     """
 
 

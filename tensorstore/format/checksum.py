@@ -20,17 +20,13 @@ from ..storage.base import DOCUMENT_BYTES
 
 BLOCK_BYTES = 64 << 10
 """The size of a block of a file, in bytes; its last block may be smaller."""
-FOOTER_CHECKSUM = b"tensortrial.checksum"
-CHECKSUM_ENTRY = {FOOTER_CHECKSUM: b"xxh3"}
-"""The key-value metadata of a file with a seal: so a reader notices a seal that was overwritten."""
 
 _MARKER = b"SUM1"
 _AFTER_FOOTER = 8
 _SUM = 8
 _END = _SUM + 4 + len(_MARKER)
 """The checksum of the seal, its length and the marker."""
-# The entry as a footer spells it. No name of a tensor contains the byte 0x14 in a footer's JSON.
-_SPELLED_ENTRY = b"\x14tensortrial.checksum\x18\x04xxh3"
+_MAGIC = b"PAR1"
 
 _CHECKSUM_OF_DOCUMENT = re.compile(rb'"checksum": "([0-9a-f]{16})"\s*\}\s*\Z')
 _NO_CHECKSUM = "0" * 16
@@ -135,7 +131,7 @@ def sealed(path: str, file: Bytes) -> list[bytes | memoryview]:
 
     Args:
         path: The path at which the file is published, relative to the run.
-        file: The bytes of a Parquet file whose key-value metadata has CHECKSUM_ENTRY.
+        file: The bytes of a Parquet file.
     """
     view = memoryview(file)
     footer = len(view) - _AFTER_FOOTER - int.from_bytes(view[-_AFTER_FOOTER:-4], "little")
@@ -152,8 +148,8 @@ def seal_needs(end: Bytes, size: int) -> int:
     return min(size, after + blocks * _SUM + _SUM + _END)
 
 
-def read_seal(path: str, end: Bytes, size: int) -> Seal | None:
-    """Return the seal of a Parquet file, by which its footer was verified; None for a file of an earlier release.
+def read_seal(path: str, end: Bytes, size: int) -> Seal:
+    """Return the seal of a Parquet file, by which its footer was verified.
 
     Args:
         path: The path of the file, relative to the run.
@@ -161,14 +157,14 @@ def read_seal(path: str, end: Bytes, size: int) -> Seal | None:
         size: The size of the file, in bytes.
 
     Raises:
-        CorruptFile: The footer is damaged, or the file was published at another path.
+        CorruptFile: The footer is damaged, the file has no seal, or was published at another path.
     """
     view = memoryview(end)
+    if len(view) < _AFTER_FOOTER or view[-len(_MAGIC) :] != _MAGIC:
+        raise CorruptFile(path, f"its {size} bytes do not end like a Parquet file: it is truncated, or not one")
     footer = len(view) - _AFTER_FOOTER - int.from_bytes(view[-_AFTER_FOOTER:-4], "little")
     if footer < _END or view[footer - len(_MARKER) : footer] != _MARKER:
-        if _SPELLED_ENTRY in bytes(end):
-            raise CorruptFile(path, "its checksums are not before its footer: the file is damaged")
-        return None
+        raise CorruptFile(path, "its checksums are not before its footer: it is damaged, or no file of a run")
     length = int.from_bytes(view[footer - 8 : footer - 4], "little")
     begin = footer - length
     nbytes = size - len(view) + begin
@@ -184,19 +180,18 @@ def read_seal(path: str, end: Bytes, size: int) -> Seal | None:
     return Seal(path, nbytes, bytes(head[:sums]), checksum)
 
 
-def check_file(path: str, data: Bytes) -> Seal | None:
-    """Return the seal of a Parquet file, by which all bytes of it were verified; None for a file of an earlier release.
+def check_file(path: str, data: Bytes) -> Seal:
+    """Return the seal of a Parquet file, by which all bytes of it were verified.
 
     Args:
         path: The path of the file, relative to the run.
         data: All bytes of the file.
 
     Raises:
-        CorruptFile: A byte is damaged, or the file was published at another path.
+        CorruptFile: A byte is damaged, the file has no seal, or was published at another path.
     """
     seal = read_seal(path, data, len(data))
-    if seal is not None:
-        seal.check(data)
+    seal.check(data)
     return seal
 
 

@@ -157,10 +157,9 @@ class _Small:
 
     def _holds_nothing_else(self, chunk: str, tail: bytes, size: int) -> bool:
         try:
-            needed = int.from_bytes(tail[-8:-4], "little") + 8
-            if needed >= 12 and seal_needs(tail, size) <= len(tail):
+            if seal_needs(tail, size) <= len(tail):
                 read_seal(chunk, tail, size)
-                file = pq.ParquetFile(pa.BufferReader(b"PAR1" + tail[-needed:]))
+                file = pq.ParquetFile(pa.BufferReader(b"PAR1" + tail))
             else:
                 file = ChunkFile(self._storage, chunk).parquet()
             if file.metadata.num_rows == self._rows_of[chunk]:

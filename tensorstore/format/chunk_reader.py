@@ -77,24 +77,20 @@ def check_digests(rows: Sequence[SavedTensor], data: Array) -> None:
     """Compare values of one dtype and shape with the digests that the index has of them.
 
     Args:
-        rows: The rows of the values. Those of earlier releases have no digest, and are not checked.
+        rows: The rows of the values.
         data: The bytes of the values, (count, nbytes) of uint8.
 
     Raises:
         CorruptFile: The bytes are not those that were saved.
     """
-    expected = [row.digest for row in rows]
-    if expected.count(None) == len(rows):
-        return
     found = digests_of_rows(data, digest_header(rows[0].dtype, rows[0].shape))
-    if found != expected:
-        for row, digest in zip(rows, found, strict=True):
-            if row.digest is not None and row.digest != digest:
-                raise CorruptFile(
-                    str(row.chunk),
-                    f"the value of {row.name!r} at step {row.global_step} of worker {row.worker!r} is damaged: its "
-                    f"digest is {digest:016x}, and {row.digest:016x} was saved",
-                )
+    for row, digest in zip(rows, found, strict=True):
+        if row.digest != digest:
+            raise CorruptFile(
+                str(row.chunk),
+                f"the value of {row.name!r} at step {row.global_step} of worker {row.worker!r} is damaged: its digest "
+                f"is {digest:016x}, and {row.digest or 0:016x} was saved",
+            )
 
 
 def _block(position: int, data: memoryview | bytearray) -> Block:

@@ -30,8 +30,11 @@ from .schema import (
 )
 
 
-def summarize(steps: Sequence[IndexedStep]) -> IndexSummary:
-    """Return the summary of steps. Most of them hold the same tensors, so each distinct set of names is kept once."""
+def summarize(steps: Sequence[IndexedStep], previous: str) -> IndexSummary:
+    """Return the summary of steps, in the index file after `previous`.
+
+    Most of them hold the same tensors, so each distinct set of names is kept once.
+    """
     sets: dict[tuple[NamedTensor, ...], int] = {}
     known: dict[tuple[TensorSpec, ...], int] = {}
     summaries = []
@@ -45,7 +48,7 @@ def summarize(steps: Sequence[IndexedStep]) -> IndexSummary:
         step = indexed.step
         summaries.append(StepSummary(step.mode.name, step.mode_step, step.global_step, saved_at_us, number))
     chunks = dict.fromkeys(chunk for indexed in steps for _, chunk, _ in indexed.spans)
-    return IndexSummary(sum(len(indexed.saved) for indexed in steps), summaries, list(sets), list(chunks))
+    return IndexSummary(sum(len(indexed.saved) for indexed in steps), summaries, list(sets), list(chunks), previous)
 
 
 def joined(summaries: Sequence[IndexSummary]) -> IndexSummary:
@@ -57,21 +60,19 @@ def joined(summaries: Sequence[IndexSummary]) -> IndexSummary:
         for step in summary.steps
     ]
     chunks = dict.fromkeys(chunk for summary in summaries for chunk in summary.chunks)
-    rows, previous = sum(summary.rows for summary in summaries), summaries[0].previous
-    return IndexSummary(rows, steps, list(sets), list(chunks), previous=previous)
+    rows = sum(summary.rows for summary in summaries)
+    return IndexSummary(rows, steps, list(sets), list(chunks), summaries[0].previous)
 
 
 def footer_entries(summary: IndexSummary) -> dict[bytes, bytes]:
     """Return the key-value metadata of an index file: its format and its summary as JSON."""
-    entries = {
+    return {
         FOOTER_FORMAT: str(FORMAT).encode(),
         FOOTER_NAMES: json.dumps(summary.name_sets, separators=(",", ":")).encode(),
         FOOTER_STEPS: json.dumps(summary.steps, separators=(",", ":")).encode(),
         FOOTER_CHUNKS: json.dumps(summary.chunks, separators=(",", ":")).encode(),
+        FOOTER_PREVIOUS: json.dumps(summary.previous).encode(),
     }
-    if summary.previous is not None:
-        entries[FOOTER_PREVIOUS] = json.dumps(summary.previous).encode()
-    return entries
 
 
 def read_summary(path: str, tail: bytes, size: int) -> IndexSummary | int:
@@ -85,15 +86,8 @@ def read_summary(path: str, tail: bytes, size: int) -> IndexSummary | int:
         CorruptFile: The file is not an index file, or is damaged.
         UnknownFormat: A later release wrote the file.
     """
-    if size < 12 or tail[-4:] != b"PAR1":
-        raise CorruptFile(
-            path, f"its {size} bytes do not end like a Parquet file: it is truncated, or not an index file"
-        )
-    needed = int.from_bytes(tail[-8:-4], "little") + 8
-    if needed > size:
-        raise CorruptFile(path, "its footer claims to be longer than the file")
-    if (with_seal := seal_needs(tail, size)) > len(tail):
-        return with_seal
+    if (needed := seal_needs(tail, size)) > len(tail):
+        return needed
     # The pages are verified with the rows: a file with damaged pages still says which steps it holds.
     read_seal(path, tail, size)
     try:
@@ -112,8 +106,8 @@ def read_summary(path: str, tail: bytes, size: int) -> IndexSummary | int:
         steps = _step_summaries(json.loads(footer[FOOTER_STEPS]), len(name_sets))
         chunks = [_chunk_path(chunk) for chunk in json.loads(footer[FOOTER_CHUNKS])]
         compacted_at = float(footer[FOOTER_COMPACTED]) if FOOTER_COMPACTED in footer else None
-        previous = _previous_path(path, json.loads(footer[FOOTER_PREVIOUS])) if FOOTER_PREVIOUS in footer else None
-        return IndexSummary(metadata.num_rows, steps, name_sets, chunks, compacted_at, previous)
+        previous = _previous_path(path, json.loads(footer[FOOTER_PREVIOUS]))
+        return IndexSummary(metadata.num_rows, steps, name_sets, chunks, previous, compacted_at)
     except (KeyError, ValueError, TypeError, OverflowError, RecursionError) as exc:
         raise CorruptFile(path, f"its footer cannot be parsed: {exc}") from exc
 

@@ -21,7 +21,7 @@ from .chunk_reader import ChunkFile
 from .footer import ColumnChunk, RowGroup, footer_of, read_footer, row_groups
 from .index_types import SavedTensor
 from .lazy import lazy
-from .schema import INDEX_SCHEMA, LATER_COLUMNS, SKETCH
+from .schema import INDEX_SCHEMA, SKETCH
 from .verified_files import verified_files
 
 _KEPT_BYTES = 64 << 20
@@ -34,7 +34,7 @@ _LOCATION = [name for name in SavedTensor._fields if name in INDEX_SCHEMA.names 
 _KEYS = ["name", "global_step"]
 _REST = [*STATISTICS, "histogram", "sketch"]
 _KINDS = {pa.string(): str, pa.int64(): int, pa.int32(): int}
-_TEXTS = [field.name for field in INDEX_SCHEMA if field.type == pa.string() and field.name not in LATER_COLUMNS]
+_TEXTS = [field.name for field in INDEX_SCHEMA if field.type == pa.string() and not field.nullable]
 
 Positions = np.ndarray[Any, np.dtype[np.intp]]
 Cells = Callable[[Positions], list[Any]]
@@ -63,26 +63,16 @@ def read_batches(
     Raises:
         CorruptFile: The file is damaged, or its rows cannot be read.
     """
-    texts = [each.name for each in schema if pa.types.is_dictionary(each.type) and each.name not in LATER_COLUMNS]
+    texts = [each.name for each in schema if pa.types.is_dictionary(each.type)]
     check_file(path, data)
     try:
         file = pq.ParquetFile(pa.BufferReader(data), read_dictionary=texts)
-        found = file.schema_arrow.names
-        if exact and not set(INDEX_SCHEMA.names) - set(LATER_COLUMNS) <= set(found) <= set(INDEX_SCHEMA.names):
+        if exact and set(file.schema_arrow.names) != set(INDEX_SCHEMA.names):
             raise ValueError("its columns are not those of an index file")
-        columns = [name for name in schema.names if name in found]
-        for batch in file.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
-            yield _with_later_columns(pa.Table.from_batches([batch]), schema).select(schema.names).cast(schema)
+        for batch in file.iter_batches(_BATCH_ROWS, columns=schema.names, use_threads=False):
+            yield pa.Table.from_batches([batch]).select(schema.names).cast(schema)
     except (pa.ArrowException, OSError, ValueError, KeyError) as exc:
         raise CorruptFile(path, f"its rows cannot be read: {exc}") from exc
-
-
-def _with_later_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows with null in the columns that their file lacks, because an earlier release wrote it."""
-    for field in schema:
-        if field.name in LATER_COLUMNS and field.name not in table.column_names:
-            table = table.append_column(field.name, pa.nulls(len(table), INDEX_SCHEMA.field(field.name).type))
-    return table
 
 
 def sketch_in(cell: Any) -> Sketch:
@@ -387,9 +377,7 @@ def _ends(group: RowGroup, name: str, kind: type[str] | type[int]) -> tuple[Any,
 
 def _same(column: ColumnChunk | None, name: str) -> tuple[Any, ...] | None:
     """Return the cell that all rows have, if the footer says so; it is in a tuple. It cannot tell 0.0 from -0.0."""
-    if column is None:
-        return (None,) if name in LATER_COLUMNS else None
-    if column.nulls is None:
+    if column is None or column.nulls is None:
         return None
     if column.nulls == column.entries and INDEX_SCHEMA.field(name).nullable:
         return (None,)

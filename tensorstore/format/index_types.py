@@ -95,10 +95,10 @@ class IndexSummary:
     steps: list[StepSummary]
     name_sets: list[tuple[NamedTensor, ...]]
     chunks: list[str]
+    previous: str
+    """The path of the worker's index file before this one, empty if it is the first."""
     compacted_at: float | None = None
     """When the file superseded others, in seconds since 1970; None for a file that a writer flushed."""
-    previous: str | None = None
-    """The path of the worker's index file before this one: empty if it is the first, None if the file does not say."""
 
     def tensors(self) -> set[tuple[int, int, frozenset[NamedTensor]]]:
         """Return the global steps that the file holds, each with its tensors and its time: it may be saved again."""
@@ -124,7 +124,7 @@ class SavedTensor(NamedTuple):
     row: int | None
     parts: int | None
     digest: int | None = None
-    """That of the raw value; None in runs of earlier releases, and of a value in `scalar`."""
+    """That of the raw value; None if there is none, and of most values in `scalar`."""
     statistics: list[float | None] | None = None
     """In the order of STATISTICS; None if they were not requested."""
     histogram: dict[str, Any] | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -12,13 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..dtypes import Array
-from ..statistics.definitions import LATER_STATISTICS, STATISTICS
+from ..statistics.definitions import STATISTICS
 from ..storage.open import Sink
 from .arrow_arrays import lists, numbers, numpy_of, spread, structs, texts
 from .index_footer import footer_entries, summarize
 from .index_types import IndexedStep, IndexSummary
 from .parquet_writer import distinct
-from .schema import FOOTER_COMPACTED, HISTOGRAM, INDEX_SCHEMA, OPTIONAL_COLUMNS, SKETCH
+from .schema import FOOTER_COMPACTED, HISTOGRAM, INDEX_SCHEMA, SKETCH
 from .sealed_parquet import sealed_parquet
 
 # Small enough that one step is read without decoding a whole flush, large enough to compress.
@@ -49,12 +48,12 @@ def write_index(sink: Sink, worker: str, steps: Sequence[IndexedStep], previous:
     `previous` is the path of the worker's index file before this one, empty for the first.
     """
     table, summary = indexed_rows(worker, steps, previous)
-    _write(sink, [_without_unused(table)], footer_entries(summary), _ROW_GROUP_ROWS)
+    _write(sink, [table], footer_entries(summary), _ROW_GROUP_ROWS)
 
 
 def indexed_rows(worker: str, steps: Sequence[IndexedStep], previous: str) -> tuple[pa.Table, IndexSummary]:
     """Return the rows of `steps`, in their order, as an index file holds them, and the summary for its footer."""
-    return _table(worker, steps), replace(summarize(steps), previous=previous)
+    return _table(worker, steps), summarize(steps, previous)
 
 
 def write_compacted(sink: Sink, table: pa.Table, summary: IndexSummary) -> None:
@@ -64,16 +63,11 @@ def write_compacted(sink: Sink, table: pa.Table, summary: IndexSummary) -> None:
     in each of them by name, and the minima and maxima of the small row groups say which ones to read.
     """
     tiles = numpy_of(table["global_step"].combine_chunks()) // _TILE_STEPS
-    table = _without_unused(table).append_column(_TILE, numbers(tiles, pa.int64()))
+    table = table.append_column(_TILE, numbers(tiles, pa.int64()))
     table = table.sort_by([(key, "ascending") for key in (_TILE, "name", "global_step")]).drop_columns([_TILE])
     footer = {**footer_entries(summary), FOOTER_COMPACTED: f"{time.time():.3f}".encode()}
     cuts = [0, *_cuts(np.sort(tiles)), len(table)]
     _write(sink, [table.slice(a, b - a) for a, b in pairwise(cuts)], footer, _COMPACTED_ROW_GROUP_ROWS)
-
-
-def _without_unused(table: pa.Table) -> pa.Table:
-    """Return the rows without the later columns of which none of them has a cell: each costs a file 90 bytes."""
-    return table.drop_columns([name for name in OPTIONAL_COLUMNS if table[name].null_count == len(table)])
 
 
 def _cuts(tiles: npt.NDArray[np.int64]) -> list[int]:
@@ -98,7 +92,7 @@ def _write(sink: Sink, pieces: Sequence[pa.Table], footer: Mapping[bytes, bytes]
         use_dictionary=_REPEATING,
         column_encoding={
             **dict.fromkeys(_GROWING, "DELTA_BINARY_PACKED"),
-            **(_OF_SKETCHES if "sketch" in pieces[0].column_names else {}),
+            **_OF_SKETCHES,
         },
         # Floating-point columns have none: NaN is in no minimum and maximum, so engines would skip its row groups.
         write_statistics=[*_SORTED, *_OFTEN_THE_SAME],
@@ -147,8 +141,6 @@ def _columns(worker: str, steps: Sequence[IndexedStep]) -> list[pa.Array]:
     name, dtype, shape, nbytes, collections, parameter = (spread(column, of_spec) for column in by_spec)
     saved_at_us = np.array([each for indexed in steps for each in indexed.saved_at_ns], np.int64) // 1000
     rows = _Rows(steps, counts)
-    statistics = rows.statistics()
-    first_statistics, later_statistics = statistics[: -len(LATER_STATISTICS)], statistics[-len(LATER_STATISTICS) :]
     return [
         name,
         *(spread(column, of_step) for column in by_step),
@@ -159,14 +151,13 @@ def _columns(worker: str, steps: Sequence[IndexedStep]) -> list[pa.Array]:
         numbers(saved_at_us, pa.timestamp("us", tz="UTC")),
         collections,
         rows.scalars(),
-        *first_statistics,
+        *rows.statistics(),
         rows.histograms(),
+        rows.sketches(),
         *rows.spans(),
         parameter,
         rows.digests(),
         rows.orders(),
-        *later_statistics,
-        rows.sketches(),
     ]
 
 

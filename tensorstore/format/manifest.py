@@ -18,7 +18,7 @@ from ..errors import CorruptFile
 from ..storage.base import Paths, Tails
 from ..storage.foreign_errors import missing
 from ..storage.open import Storage
-from .checksum import CHECKSUM_ENTRY, check_file, seal_needs, sealed
+from .checksum import check_file, seal_needs, sealed
 from .documents import Count, Number, read_document
 from .flush_range import current_files
 from .index_log import IndexFiles, list_index
@@ -132,7 +132,6 @@ class Manifest:
             FOOTER_FORMAT: str(FORMAT).encode(),
             FOOTER_RUN: self.run.encode(),
             FOOTER_LEASES: json.dumps(self.leases).encode(),
-            **CHECKSUM_ENTRY,
         }
         table = pa.table(columns, schema=_SCHEMA)
         sink = pa.BufferOutputStream()
@@ -145,8 +144,7 @@ class Manifest:
     @classmethod
     def from_bytes(cls, data: bytes, url: str) -> Manifest:
         """Return the manifest in a file. Raises CorruptFile."""
-        if check_file(MANIFEST, data) is None:
-            raise CorruptFile(MANIFEST, "it has no checksum: it is damaged, or is not a manifest")
+        check_file(MANIFEST, data)
         try:
             table = pq.read_table(pa.BufferReader(data))
             entries = table.schema.metadata or {}
@@ -166,7 +164,7 @@ def read_manifest(storage: Storage, run: RunInfo) -> Manifest | None:
     Raises:
         CorruptFile: It is damaged, and the run is to be opened by listing.
     """
-    if storage.is_local or not run.id:
+    if storage.is_local:
         return None
     try:
         manifest = Manifest.from_bytes(storage.read_document(MANIFEST, MOST_BYTES), storage.url)
@@ -198,7 +196,7 @@ def write_manifest(storage: Storage, most_files: int | None = None) -> bool:
         run = RunInfo.from_bytes(storage.read_document(RUN_FILE), storage.url)
         documents = dict(_documents(storage))
         workers = _closed_workers([storage.read_document(f"{LEASES}/{name}") for name in leases], documents)
-        if not run.id or not workers:
+        if not workers:
             return False
         paths = [path for worker in workers for path in current_files(list_index(storage, worker))]
         if most_files is not None and len(paths) > most_files:

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..version import __version__
-from .checksum import CHECKSUM_ENTRY, BlockSums, make_seal
+from .checksum import BlockSums, make_seal
 from .thrift import I64, Struct, varint
 
 MAGIC = b"PAR1"
@@ -147,7 +147,6 @@ class ParquetWriter:
                 2: [*schema, *(element for column in self._columns for element in column.schema())],
                 3: I64(self._rows),
                 4: self._row_groups,
-                5: [Struct({1: key, 2: value}) for key, value in CHECKSUM_ENTRY.items()],
                 6: f"tensortrial version {__version__}".encode(),
                 # That minimum and maximum are meant in the order of each type.
                 7: [Struct({1: Struct()}) for _ in self._columns],

@@ -12,7 +12,7 @@ import pyarrow as pa
 from xxhash import xxh3_64_hexdigest
 
 from ..errors import NotARun, UnknownFormat
-from ..statistics.definitions import LATER_STATISTICS, STATISTICS
+from ..statistics.definitions import STATISTICS
 from .checksum import document_bytes
 from .documents import Count, Described, Number, Time, check_value, from_object, read_document, read_object
 
@@ -46,7 +46,7 @@ FOOTER_FORMAT = b"tensortrial.format"
 FOOTER_NAMES = b"tensortrial.names"
 FOOTER_STEPS = b"tensortrial.steps"
 FOOTER_CHUNKS = b"tensortrial.chunks"
-# The worker's index file before this one. Files of earlier releases lack it.
+# The worker's index file before this one.
 FOOTER_PREVIOUS = b"tensortrial.previous"
 # In compacted files only: when the file was written, in seconds since 1970.
 FOOTER_COMPACTED = b"tensortrial.compacted_at"
@@ -88,27 +88,19 @@ INDEX_SCHEMA = pa.schema(
         pa.field("saved_at", pa.timestamp("us", tz="UTC"), nullable=False),
         pa.field("collections", pa.list_(_TEXT), nullable=False),
         pa.field("scalar", pa.float64()),
-        *(pa.field(name, pa.float64()) for name in STATISTICS if name not in LATER_STATISTICS),
+        *(pa.field(name, pa.float64()) for name in STATISTICS),
         pa.field("histogram", HISTOGRAM),
+        pa.field("sketch", SKETCH),
         pa.field("chunk", _TEXT),
         pa.field("offset", pa.int64()),
         pa.field("row_group", pa.int32()),
         pa.field("row", pa.int32()),
         pa.field("parts", pa.int32()),
-        # Added later: files of earlier releases lack it.
         pa.field("parameter", _TEXT),
         pa.field("digest", pa.uint64()),
         pa.field("order", pa.int32()),
-        # A file has the columns of these only if one of its rows has a cell.
-        *(pa.field(name, pa.float64()) for name in LATER_STATISTICS),
-        pa.field("sketch", SKETCH),
     ]
 )
-
-OPTIONAL_COLUMNS = (*LATER_STATISTICS, "sketch")
-"""Columns that an index file has only if a row of it has a cell."""
-LATER_COLUMNS = ("parameter", "digest", "order", *OPTIONAL_COLUMNS)
-"""Columns of the index that a file may lack. They are null there."""
 
 FINDINGS_SCHEMA = pa.schema(
     [
@@ -223,8 +215,8 @@ class RunInfo:
     versions: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """What the user passed to the hook to be kept with the run."""
-    id: str = ""
-    """Unique to this run and its copies. Empty in runs of releases before there were ids."""
+    id: str = field(kw_only=True)
+    """Unique to this run and its copies."""
     format: int = FORMAT
 
     def to_bytes(self) -> bytes:
@@ -267,13 +259,14 @@ class CollectionInfo:
 class EndInfo:
     """`end/WORKER.json`: a worker will write no more. In `end/_marked.json`: no worker will, by another process."""
 
-    ended_at: Time | None = None
+    ended_at: Time
     worker: str | None = None
+    """None in `end/_marked.json`."""
     session: Number | None = None
-    """Which session of the worker has ended. Releases that wrote no leases did not say it."""
+    """Which session of the worker has ended; None in `end/_marked.json`, and of an importer, which holds no lease."""
     failure: str | None = None
     last_index_file: str | None = None
-    """The path of the worker's last index file, empty if there is none. Earlier releases did not say it."""
+    """The path of the worker's last index file, empty if there is none; None if another process marked its end."""
     steps: Number | None = None
     """The number of global steps that the job had begun, whether they were saved or not."""
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..storage.open import Sink
-from .checksum import CHECKSUM_ENTRY, sealed
+from .checksum import sealed
 
 
 @contextmanager
@@ -29,6 +29,5 @@ def sealed_parquet(sink: Sink, schema: pa.Schema, **options: Any) -> Iterator[pq
     """
     file = pa.BufferOutputStream()
     with pq.ParquetWriter(file, schema, write_page_checksum=True, **options) as writer:
-        writer.add_key_value_metadata(CHECKSUM_ENTRY)
         yield writer
     sink.append(sealed(sink.path, memoryview(file.getvalue())))

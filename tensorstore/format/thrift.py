@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, Union
 # A value that is None is left out: every field here is optional or always set.
 Value: TypeAlias = Union[int, bytes, "I64", "Struct", Sequence["Value"], None]
 
-_TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _STRUCT = 1, 2, 3, 4, 5, 6, 7, 8, 9, 12
+_TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, LIST, _STRUCT = 1, 2, 3, 4, 5, 6, 7, 8, 9, 12
 
 _DEEPEST = 16
 """Levels of nested structs and lists: more than any Parquet footer has."""
@@ -55,7 +55,7 @@ def _kind(value: Value) -> int:
         return _I32
     if isinstance(value, bytes):
         return _BINARY
-    return _STRUCT if isinstance(value, Struct) else _LIST
+    return _STRUCT if isinstance(value, Struct) else LIST
 
 
 def _encode(value: Value) -> bytes:
@@ -102,53 +102,37 @@ def read_binary(data: bytes, position: int) -> tuple[bytes, int]:
     return data[position : position + length], position + length
 
 
-def read_field(data: bytes, position: int, last: int) -> tuple[int, int, int]:
-    """Return the number and the kind of the next field of a struct, and the position of its value.
-
-    `last` is the number of the field before it. A kind of 0 ends the struct.
-    """
-    head = data[position]
-    position += 1
-    if not head:
-        return last, 0, position
-    if head >> 4:
-        return last + (head >> 4), head & 15, position
-    number, position = read_integer(data, position)
-    return number, head & 15, position
-
-
-def read_list_head(data: bytes, position: int) -> tuple[int, int, int]:
-    """Return how many elements a list has, of which kind, and the position of the first."""
-    head = data[position]
-    position += 1
-    count = head >> 4
-    if count == 15:
-        count, position = read_varint(data, position)
-    return count, head & 15, position
-
-
 def read_struct(data: bytes, position: int = 0, depth: int = 0) -> tuple[dict[int, Any], int]:
     """Return the fields of a struct by their numbers, and the position after it."""
     if depth > _DEEPEST:
         raise ValueError(f"more than {_DEEPEST} nested structs")
     fields: dict[int, Any] = {}
     number = 0
-    while True:
-        number, kind, position = read_field(data, position, number)
-        if not kind:
-            return fields, position
-        fields[number], position = read_value(data, position, kind, depth + 1)
+    while head := data[position]:
+        position += 1
+        if head > 15:
+            number += head >> 4
+        else:
+            number, position = read_integer(data, position)
+        kind, byte = head & 15, data[position]
+        # Most fields are integers of one byte.
+        if _I16 <= kind <= _I64 and byte < 0x80:
+            fields[number] = (byte >> 1) ^ -(byte & 1)
+            position += 1
+        else:
+            fields[number], position = read_value(data, position, kind, depth + 1)
+    return fields, position + 1
 
 
 def read_value(data: bytes, position: int, kind: int, depth: int = 0) -> tuple[Any, int]:
     """Return the value of a field, and the position after it."""
-    if kind in (_I16, _I32, _I64):
+    if _I16 <= kind <= _I64:
         return read_integer(data, position)
     if kind == _BINARY:
         return read_binary(data, position)
     if kind == _STRUCT:
         return read_struct(data, position, depth)
-    if kind == _LIST:
+    if kind == LIST:
         return _read_list(data, position, depth)
     if kind in (_TRUE, _FALSE):
         return kind == _TRUE, position
@@ -162,12 +146,18 @@ def read_value(data: bytes, position: int, kind: int, depth: int = 0) -> tuple[A
 def _read_list(data: bytes, position: int, depth: int) -> tuple[list[Any], int]:
     if depth > _DEEPEST:
         raise ValueError(f"more than {_DEEPEST} nested lists")
-    count, kind, position = read_list_head(data, position)
+    head = data[position]
+    count, kind, position = head >> 4, head & 15, position + 1
+    if count == 15:
+        count, position = read_varint(data, position)
     if count > len(data) - position:
         raise ValueError(f"{count} elements are announced where {len(data) - position} bytes are left")
+    if kind in (_TRUE, _FALSE):
+        kind = _BYTE  # in a list, unlike in a field, a truth value is a byte of its own
     found = []
     for _ in range(count):
-        # In a list, unlike in a field, a truth value is a byte of its own.
-        value, position = read_value(data, position, _BYTE if kind in (_TRUE, _FALSE) else kind, depth + 1)
+        value, position = (
+            read_struct(data, position, depth + 1) if kind == _STRUCT else read_value(data, position, kind, depth + 1)
+        )
         found.append(value)
     return found, position

@@ -12,8 +12,6 @@ from .checksum import BLOCK_BYTES, Seal, read_seal, seal_needs
 _TAIL_BYTES = 64 << 10
 """Enough for most footers and seals, and all of a small file."""
 _BATCH_BLOCKS = 256
-_LEAST = 8
-"""Fewer bytes are no Parquet file. What reads them says so."""
 
 
 @dataclass(frozen=True)
@@ -21,18 +19,18 @@ class _Verified:
     """What was verified of the files of one run."""
 
     whole: set[str] = field(default_factory=set)
-    """Files of which nothing is left to verify, or can be."""
+    """Files of which nothing is left to verify."""
     opened: dict[str, tuple[Seal, bytearray]] = field(default_factory=dict)
     """The other files that were read: for each block, whether it was verified."""
-    checksums: dict[str, int | None] = field(default_factory=dict)
-    """Of all files that were read, None for one without a seal."""
+    checksums: dict[str, int] = field(default_factory=dict)
+    """Of all files that were read."""
 
 
 class VerifiedFiles:
     """The Parquet files of one run. Files never change, so each block of a file is verified once.
 
     Safe to use from several threads. Every method raises CorruptFile, naming the file, for bytes that do not match
-    their checksum. A file without a seal, of an earlier release, is read as it is.
+    their checksum, and for a file without checksums.
     """
 
     def __init__(self, storage: ReadableRanges, verified: _Verified) -> None:
@@ -59,8 +57,8 @@ class VerifiedFiles:
             self._verify(seal, verified, first, min(first + _BATCH_BLOCKS, len(verified)), 0)
         self._finish(path)
 
-    def checksum(self, path: str) -> int | None:
-        """Return the checksum that a file was published with; None for a file of an earlier release.
+    def checksum(self, path: str) -> int:
+        """Return the checksum that a file was published with.
 
         Only a copy of the file at the same path has the same one. The footer is verified by it, and the rest of the
         file where that is read.
@@ -73,20 +71,15 @@ class VerifiedFiles:
         """Return the end of a file with its footer, after that was verified, and with it all of a small file."""
         size = self._storage.size(path)
         end = self._end(path, size, _TAIL_BYTES)
-        if len(end) < _LEAST:
-            self._checksums[path] = None
-            self._whole.add(path)
-            return end
         if (needed := seal_needs(end, size)) > len(end):
             end = self._end(path, size, needed)
         if path not in self._whole and path not in self._opened:
             seal = read_seal(path, end, size)
-            self._checksums[path] = None if seal is None else seal.checksum
-            if seal is not None and len(end) < size:
+            self._checksums[path] = seal.checksum
+            if len(end) < size:
                 self._opened[path] = seal, bytearray(len(seal.sums) // 8)
             else:
-                if seal is not None:
-                    seal.check(end)
+                seal.check(end)
                 self._whole.add(path)
         return end
 

@@ -7,6 +7,7 @@ a run of them.
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -156,6 +157,7 @@ def import_points(
     plans = [_plan(name) for name in points.names]
     run = RunInfo(
         created_at=_began_at(points).isoformat(),
+        id=uuid.uuid4().hex,
         framework=framework,
         versions={"tensortrial": __version__},
         metadata={**points.metadata, SOURCE: source, **modes},

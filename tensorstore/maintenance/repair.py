@@ -10,15 +10,14 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
-from ..errors import AlreadyPublished, ConfigurationError, CorruptFile, RunInUse
-from ..format.flush_range import flush_range_of
+from ..errors import AlreadyPublished, ConfigurationError, RunInUse
 from ..format.index_log import list_index, read_summaries
 from ..format.index_types import IndexSummary
 from ..format.manifest import write_manifest
 from ..format.schema import COLLECTIONS, END, INDEX, MANIFEST, TENSORS, LostInfo, lost_path
 from ..read.run_file import run_info
 from ..read.steps.workers import Workers
-from ..read.verify import Damage, Unnamed, Verification, seal_of, verify_run
+from ..read.verify import Damage, Unnamed, Verification, verify_run
 from ..storage.open import Storage, open_storage
 from ..write.lease import Observer, read_leases
 
@@ -34,8 +33,6 @@ class Repair:
         removed: The files that were removed: raw values that no index file names, temporary files, and a
             manifest that is damaged or names damaged files. It is written again if the run is whole without it.
         kept: Such files that stay: they are younger than the grace period, or values whose index file is lost.
-            Of a run of an earlier release these are all values that no index file names: a lost index file cannot be
-            noticed there.
         marked: The files that were marked as lost.
         damaged: Damaged or missing files that cannot be marked: `run.json`, claims, end marks, findings, and those that
             the file system refused to read, which may pass.
@@ -158,50 +155,29 @@ class _Repairer:
     def _of_worker(self, worker: str | None, files: list[Unnamed], kept: list[str]) -> list[Unnamed]:
         """Return which files of a worker are removed, and add the others to `kept`."""
         # Read again: since the run was verified, a compaction may have named them.
-        named, is_chained = self._named(worker)
+        named = self._named(worker)
         found = []
         for file in files:
-            is_needed = file.kind == "chunk" and (
-                named is None or file.path in named or not self._would_be_named(file, is_chained)
-            )
+            is_needed = file.kind == "chunk" and (named is None or file.path in named)
             if is_needed or not self._is_old(file.path):
                 kept.append(file.path)
             else:
                 found.append(file)
         return found
 
-    def _named(self, worker: str | None) -> tuple[set[str] | None, bool]:
-        """Return the chunks that the worker's index files name, and whether each of these files names the one before.
-
-        None instead of the chunks if they cannot be known.
-        """
+    def _named(self, worker: str | None) -> set[str] | None:
+        """Return the chunks that the worker's index files name, None if they cannot be known."""
         if worker not in self._claimed or worker is None:
-            return None, False
+            return None
         if any(each.worker == worker and each.path.startswith(f"{INDEX}/") for each in self._all_damage()):
             # A lost index file may have named any of them. Its values are all that is left of its steps.
-            return None, False
+            return None
         named: set[str] = set()
-        paths = list_index(self._storage, worker)
-        is_chained = bool(paths)
-        for _, _, summary in read_summaries(self._storage, paths):
+        for _, _, summary in read_summaries(self._storage, list_index(self._storage, worker)):
             if not isinstance(summary, IndexSummary):
-                return None, False
+                return None
             named.update(summary.chunks)
-            is_chained &= summary.previous is not None
-        return named, is_chained
-
-    def _would_be_named(self, chunk: Unnamed, is_chained: bool) -> bool:
-        """Return whether a missing index file that named this chunk would have been noticed.
-
-        One of an earlier release would not: no file names it. A chunk of such a release has no seal. A compacted one
-        may hold its values also where it has a seal.
-        """
-        try:
-            seal = seal_of(self._storage, chunk.path, self._storage.size(chunk.path))
-        except (CorruptFile, FileNotFoundError):
-            return is_chained
-        flushes = flush_range_of(chunk.path)
-        return seal is not None and (is_chained or (flushes is not None and flushes.first == flushes.last))
+        return named
 
     def _all_damage(self) -> tuple[Damage, ...]:
         return self._report.damaged + self._report.lost

@@ -21,8 +21,7 @@ import pyarrow.parquet as pq
 from ..errors import CorruptFile, FileError
 from ..format.arrow_arrays import numpy_of, valid
 from ..format.chunk_reader import ChunkFile
-from ..format.schema import INDEX_SCHEMA, LATER_COLUMNS
-from ..format.verified_files import verified_files
+from ..format.schema import INDEX_SCHEMA
 from ..storage.open import Storage
 from .grid import Grid
 
@@ -251,13 +250,11 @@ def _batches(storage: Storage, path: str, column: Column) -> list[_Batch]:
         texts = [name for name in _TEXTS if name in column.read]
         file = ChunkFile(storage, path).parquet(read_dictionary=texts)
         metadata, found = file.metadata, list[_Batch]()
-        # Only where a checksum has verified the footer: pyarrow's statistics end the process where they are damaged.
-        is_verified = verified_files(storage).checksum(path) is not None
         number = metadata.num_row_groups
         each = max(1, _BATCH_ROWS * number // max(metadata.num_rows, 1))
         for first in range(0, number, each):
             groups = list(range(first, min(first + each, number)))
-            only = {name: _only_text(metadata, groups, name) for name in column.wanted} if is_verified else {}
+            only = {name: _only_text(metadata, groups, name) for name in column.wanted}
             if any(only.get(name) not in (None, wanted) for name, wanted in column.wanted.items()):
                 continue
             columns = [name for name in column.read if only.get(name) is None or (name == "worker" and column.changes)]
@@ -282,10 +279,7 @@ def _only_text(metadata: pq.FileMetaData, groups: Sequence[int], name: str) -> s
 
 def _read(batch: _Batch, column: Column) -> _Rows:
     try:
-        found = [name for name in batch.columns if name not in LATER_COLUMNS or name in batch.file.schema_arrow.names]
-        if column.name not in found:
-            return _Rows([], *[np.zeros(0, np.int64)] * 4)
-        table = batch.file.read_row_groups(batch.groups, columns=found, use_threads=False)
+        table = batch.file.read_row_groups(batch.groups, columns=batch.columns, use_threads=False)
         return _rows(table.unify_dictionaries(), column)
     except (FileError, FileNotFoundError):
         raise

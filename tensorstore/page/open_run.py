@@ -84,9 +84,7 @@ class OpenRun:
         self._lock = threading.Lock()
         self._kept: dict[Any, _Kept] = {}
         storage = self._reader.storage
-        self.tiles = Tiles(
-            storage, self._reader.catalogue, lambda: self.names, kept_tiles(trial.info.id or storage.url)
-        )
+        self.tiles = Tiles(storage, self._reader.catalogue, lambda: self.names, kept_tiles(trial.info.id))
         self.new_findings: list[dict[str, Any]] = []
         """What rules found that were run from the page; the run itself is not written to."""
 

@@ -183,15 +183,13 @@ class Tiles:
             self._kept.save(repr(choice), files, whole.grid)
 
     def _checksums(self, paths: Sequence[str]) -> dict[str, int]:
-        """Return the checksums of those files that have one and can be read."""
+        """Return the checksums of those files that can be read."""
         verified, found = verified_files(self._storage), dict[str, int]()
         for path in paths:
             try:
-                checksum = verified.checksum(path)
+                found[path] = verified.checksum(path)
             except (FileNotFoundError, TensorTrialError):
                 continue
-            if checksum is not None:
-                found[path] = checksum
         return found
 
     def _forget(self) -> None:

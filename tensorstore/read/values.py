@@ -20,7 +20,7 @@ def read_values(storage: Storage, rows: Sequence[SavedTensor], verify: bool = Tr
     Args:
         storage: The run.
         rows: Rows of its index.
-        verify: Compare values with their digests, where the rows have them.
+        verify: Compare values in chunks with their digests.
 
     Raises:
         MissingChunk: A chunk is missing.

@@ -25,20 +25,16 @@ from typing import Any
 from ..errors import ConfigurationError
 
 REDUCTIONS = ("min", "max", "mean", "median", "std", "variance", "sum", "prod", "l1", "l2")
-_FIRST_COUNTS = ("nan_count", "inf_count", "zero_count")
-LATER_STATISTICS = ("rms", "skewness", "kurtosis", "subnormal_count", "saturated_count")
-"""Those that earlier releases did not have. An index file has their columns only if a row of it has a cell."""
-COUNTS = (*_FIRST_COUNTS, "subnormal_count", "saturated_count")
+COUNTS = ("nan_count", "inf_count", "zero_count", "subnormal_count", "saturated_count")
 STATISTICS: tuple[str, ...] = (
     *REDUCTIONS,
     *("abs_" + name for name in REDUCTIONS),
-    *_FIRST_COUNTS,
-    *LATER_STATISTICS,
+    *("nan_count", "inf_count", "zero_count", "rms", "skewness", "kurtosis", "subnormal_count", "saturated_count"),
 )
 """The names of all statistics, in the order of the index's columns."""
 COMPLEX_STATISTICS: frozenset[str] = frozenset(
     {
-        *("std", "variance", "l1", "l2", "rms", *_FIRST_COUNTS),
+        *("std", "variance", "l1", "l2", "rms", "nan_count", "inf_count", "zero_count"),
         *(name for name in STATISTICS if name.startswith("abs_")),
     }
 )
@@ -181,7 +177,7 @@ def parse_statistic(name: str) -> str:
     raise ConfigurationError(
         f"unknown statistic {name!r}; did you mean {parse_statistic(near[0])!r}? "
         f"Known statistics: {', '.join(REDUCTIONS)}, each also with abs_ before it, and "
-        f"{', '.join((*_FIRST_COUNTS, *LATER_STATISTICS))}"
+        f"{', '.join(STATISTICS[2 * len(REDUCTIONS) :])}"
     )
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 from ..errors import AlreadyPublished, CorruptFile, FileError, RunExists, WorkerClaimed
@@ -86,7 +85,7 @@ def claim(storage: Storage, run: RunInfo, worker: WorkerInfo, joins: bool = True
         WorkerClaimed: Another process writes as this worker.
     """
     try:
-        storage.create(RUN_FILE, _with_id(run).to_bytes())
+        storage.create(RUN_FILE, run.to_bytes())
     except AlreadyPublished:
         if not joins:
             raise RunExists(storage.url, "another process has begun a run here: choose another out_dir") from None
@@ -125,7 +124,7 @@ def claim_again(
     """
     storage.remove(MANIFEST)
     try:
-        storage.create(RUN_FILE, _with_id(run).to_bytes())
+        storage.create(RUN_FILE, run.to_bytes())
     except AlreadyPublished:
         RunInfo.from_bytes(storage.read_document(RUN_FILE), storage.url)
     check()
@@ -361,7 +360,7 @@ def _last_flush(path: str) -> tuple[int, str]:
 def restore_claim(storage: Storage, run: RunInfo, worker: WorkerInfo) -> None:
     """Claim a run again whose folder was renamed or removed while the worker writes to it."""
     with suppress(AlreadyPublished):
-        storage.create(RUN_FILE, _with_id(run).to_bytes())
+        storage.create(RUN_FILE, run.to_bytes())
     update_claim(storage, worker)
 
 
@@ -381,7 +380,3 @@ def _claim_at(storage: Storage, path: str) -> WorkerInfo:
         return WorkerInfo.from_bytes(storage.read_document(path), path)
     except ValueError as exc:
         raise FileError(path, f"the run cannot be continued: {exc}") from exc
-
-
-def _with_id(run: RunInfo) -> RunInfo:
-    return run if run.id else replace(run, id=uuid.uuid4().hex)

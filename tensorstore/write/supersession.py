@@ -37,7 +37,7 @@ class _File(NamedTuple):
 
     def is_followed_by(self, later: _File) -> bool:
         """Return whether no file is missing between this one and a later one of the same folder."""
-        named, own = flush_range_of(later.summary.previous or ""), flush_range_of(self.path)
+        named, own = flush_range_of(later.summary.previous), flush_range_of(self.path)
         return named is None or own is None or named.last <= own.last
 
 

@@ -16,7 +16,7 @@ import tensortrial
 from support import compacted_runs
 from support import flipped_runs as flips
 from support.meanwhile import Meanwhile
-from support.runs import EVAL, TRAIN, Job, write_index_again
+from support.runs import EVAL, TRAIN, Job
 from tensortrial.comparison import Comparison
 from tensortrial.errors import ConfigurationError, RunNotFound
 from tensortrial.maintenance.compaction import compact
@@ -208,24 +208,6 @@ def test_steps_are_compared_mode_by_mode(tmp_path: Path) -> None:
     assert found.first is None
     assert (found.only_a.steps, found.only_b.steps) == ({"EVAL": [1]}, {"TRAIN": [2]})
     assert tensortrial.compare(tmp_path / "a", tmp_path / "b", mode="TRAIN").only_a.steps == {}
-
-
-def without_digests(run: Path) -> Path:
-    write_index_again(run, lambda table: table.drop_columns(["digest", "order"]))
-    return run
-
-
-def test_runs_of_earlier_releases_are_compared_by_their_values(tmp_path: Path) -> None:
-    changed = {"x_output_0@2": np.zeros((2, 3), np.float32)}
-    a, same = without_digests(write(tmp_path / "a")), without_digests(write(tmp_path / "same"))
-    b = without_digests(write(tmp_path / "b", **changed))
-    found = tensortrial.compare(a, b)
-    assert found.sentence.startswith("first difference at step 2: x_output_0 (one of 3 tensors of the step, whose")
-    assert found.differences[0].max_abs == 2.0
-    again = tensortrial.compare(a, same)
-    assert again.same
-    assert "have no digest and were compared element by element" in again.notes[0]
-    assert tensortrial.compare(a, write(tmp_path / "new", **changed)).differences[0].name == "x_output_0"
 
 
 def test_runs_without_values_are_compared_by_their_statistics(tmp_path: Path) -> None:

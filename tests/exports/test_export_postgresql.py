@@ -79,13 +79,6 @@ def test_metadata_is_queried_as_in_a_run(tmp_path: Path, postgres: Any) -> None:
         tensortrial.export(tmp_path / "a", target, progress=False)
         (expected,) = tensortrial.open_runs(tmp_path / "a").sql(query.replace(" precision", "")).fetchall()
         assert _fetch(target, query) == [expected] == [(0.25,)]
-        # An earlier release created these tables so.
-        _execute(target, "alter table runs alter column metadata type text using metadata::text")
-        _execute(target, "alter table exports drop column digest")
-        run.log({"loss": 2.0}, step=2)
-    tensortrial.export(tmp_path / "a", target, progress=False)
-    assert _fetch(target, "select count(*) from steps") == [(3,)]
-    assert _fetch(target, "select count(*) from runs where metadata like '{\"lr\": 0.25%'") == [(1,)]
 
 
 @pytest.mark.parametrize("encoding", ["EUC_JP", "LATIN1"])

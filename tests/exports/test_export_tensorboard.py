@@ -186,7 +186,7 @@ def test_an_interrupted_part_leaves_nothing(tmp_path: Path, run: Path) -> None:
 
 @pytest.mark.parametrize(
     "noted",
-    ["{", "[]", '{"identity": "x", "last_step": {"worker_0": "seven"}}', " " * (33 << 20)],
+    ["{", "[]", '{"identity": "x", "digests": {"worker_0": {"seven": "x"}}}', " " * (33 << 20)],
     ids=lambda text: text[:9],
 )
 def test_a_damaged_ledger_is_named(tmp_path: Path, run: Path, noted: str) -> None:

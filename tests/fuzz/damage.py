@@ -12,6 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from support.runs import forge_file
+
 Damage = Callable[[Path, Random], str]
 """Changes a run, and returns what it did in words; "" where it found nothing to do."""
 
@@ -214,7 +216,7 @@ def forge_rows(run: Path, rng: Random) -> str:
         rows[row][field.name] = cell
         names.append(f"{field.name}={cell!r:.40} in row {row}")
     forged = pa.Table.from_pylist(rows, table.schema).replace_schema_metadata(metadata)
-    pq.write_table(forged, file, store_schema=False)
+    forge_file(run, file, forged, store_schema=False)
     return f"forges {', '.join(names)} of {file.relative_to(run)}"
 
 
@@ -234,7 +236,7 @@ def forge_footer(run: Path, rng: Random) -> str:
         value[rng.randrange(len(value))] = rng.choice(_VALUES)
         metadata[key] = json.dumps(value).encode()
     table = pq.ParquetFile(pa.BufferReader(data)).read()
-    pq.write_table(table.replace_schema_metadata(metadata), file, store_schema=False)
+    forge_file(run, file, table.replace_schema_metadata(metadata), store_schema=False)
     return f"forges {key.decode()} in the footer of {file.relative_to(run)}"
 
 
@@ -250,15 +252,18 @@ def foreign(run: Path, rng: Random) -> str:
     return f"puts a foreign file with the columns {list(columns)} at {file.parent.relative_to(run)}/{name}"
 
 
-COUNTED: dict[str, Damage] = {"removed files": remove}
-"""What leaves no trace where it was all of a worker: another's value is then the first."""
+COUNTED: dict[str, Damage] = {
+    # Where it was all of a worker, another's value is then the first.
+    "removed files": remove,
+    # With the checksums of a careful forger.
+    "forged rows": forge_rows,
+    "forged footers": forge_footer,
+}
+"""What may leave no trace."""
 NOTICED: dict[str, Damage] = {
     "bits": flip_bits,
     "bytes": overwrite,
     "swapped chunks": swap_chunks,
-    # Without a seal: nothing tells a file with the right checksums from one that was written so.
-    "forged rows": forge_rows,
-    "forged footers": forge_footer,
     "lengths": change_length,
     "truncation": truncate,
     "appended bytes": append,

@@ -4,8 +4,8 @@ Each case is a copy of a small run, damaged as the number of the case says, and 
 on an exception of another project, the end of the process, more than so many seconds or so much memory, and
 a wrong value that nothing reports. `make fuzz CASE=1000042` does one case again.
 
-Values that are wrong because a file was removed are counted and do not fail: nothing tells a worker of which all was
-removed from one that never was.
+Values that are wrong because a file was removed, or forged with the right checksums, are counted and do not fail:
+nothing tells a worker of which all was removed from one that never was, or a forged file from one that was written so.
 """
 
 from __future__ import annotations

@@ -61,7 +61,6 @@ FINDERS: Mapping[str, Finder] = {
     "footers": Finder(f"{CASES} footers"),
     "compared": Finder(f"{CASES} compared"),
     "compactions": Finder(f"{CASES} compactions"),
-    "versions": Finder(f"{CASES} versions"),
     "forks": Finder(f"{CASES} forks"),
     "signals": Finder(f"{CASES} signals"),
     "interrupts": Finder(f"{CASES} interrupts"),

@@ -65,7 +65,7 @@ def rows_read(out: Path) -> int:
     with create_trial(out) as trial:
         reader = run_reader_of(trial)
         index = NotedIndex(reader.catalogue)
-        kept = kept_tiles(trial.info.id or reader.storage.url)
+        kept = kept_tiles(trial.info.id)
         tiles = Tiles(reader.storage, index, trial.tensor_names, kept)
         end = trial.steps(TRAIN)[-1] + 1
         tiles.grid(Choice("scalar", "TRAIN", "", "scalar"), 0, end, 100, end - 1)

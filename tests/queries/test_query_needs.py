@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tensortrial
-from support.runs import EVAL, TRAIN, Job, edit_document, write_index_again
+from support.runs import EVAL, TRAIN, Job, edit_document
 from tensortrial.errors import StatisticsNotSaved
 from tensortrial.format.record import Plan, Record
 
@@ -98,23 +98,7 @@ def test_a_gradient_is_linked_to_its_parameter(tmp_path: Path) -> None:
     assert rows[1] == ("run", "fc/weights/fc/kernel:0", "worker_0", "TRAIN", 1, 4.0, 3.0, 0.75)
 
 
-def test_runs_with_and_without_the_column_are_read_together(tmp_path: Path) -> None:
-    write(tmp_path / "new", ("l2",))
-    write(tmp_path / "old", ("l2",))
-    write_index_again(tmp_path / "old", lambda table: table.drop_columns(["parameter"]))
-    runs = tensortrial.open_runs([tmp_path / "old", tmp_path / "new"])
-    found = runs.sql("select run, count(*), count(parameter) from tensors group by run order by run").fetchall()
-    assert found == [("new", 24, 8), ("old", 24, 0)]
-    assert {run for run, *_ in tensortrial.query(runs, "update_ratios", prefix="gradients/").fetchall()} == {"new"}
-    trial = tensortrial.create_trial(tmp_path / "old")
-    assert trial.sql("select count(parameter) from tensors").fetchall() == [(0,)]
-    assert trial.tensor("relu_output_0").value(0).tolist() == [0, 0, 0]
-    tensortrial.export(tmp_path, f"parquet:{tmp_path}/lake", progress=False)
-    assert tensortrial.compact(tmp_path / "old", grace=0)
-    assert tensortrial.open_runs(tmp_path / "old").sql("select count(*) from tensors").fetchall() == [(24,)]
-
-
-def test_old_runs_pair_gradients_by_their_prefix(tmp_path: Path) -> None:
+def test_gradients_without_their_parameter_are_paired_by_their_prefix(tmp_path: Path) -> None:
     with Job(tmp_path / "run") as job:
         for _ in range(2):
             job.step({"w": np.ones(4)}, TRAIN, statistics=("l2",), collections=("weights",))

@@ -195,7 +195,7 @@ class World:
             put(ProcessIdentity, "is_local", property(self._is_of_this_machine))
             put(ProcessIdentity, "runs", property(lambda each: self.scheduler.processes[each.id].alive))
             put(chunk_merge, "secrets", self)
-            put(claim, "uuid", self)
+            put(run_writer, "uuid", self)
             put(duckdb_engine, "threads_within_limit", lambda: 1)
             put(compaction, "_BLOCK", self._knobs["block"])
             put(compaction, "_SHARE", 2)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import tensortrial
-from support.runs import Job, with_bounds
+from support.runs import Job
 from tensortrial import ModeKeys
 from tensortrial.config.collection import Collection
 from tensortrial.engines.base import Engine
@@ -124,7 +124,6 @@ class EngineContract:
             for value in (1.5, math.nan, math.inf, -0.0, -0.5):
                 job.step({"loss": value})
             job.step({"vector": np.ones(3)})
-        with_bounds(tmp_path)
         trial = tensortrial.create_trial(tmp_path, engine=engine)
         for condition, steps in _FOUND.items():
             found = trial.sql(f"select global_step from tensors where {condition} order by global_step").fetchall()

@@ -25,7 +25,7 @@ _STEPS_OF_FILE = 10_000
 def write_large(out: Path, names: Sequence[str], steps: int, spike: tuple[str, int]) -> None:
     """Write a run of norms near 1, one of which is 1000: that of a tensor at a step."""
     storage = open_storage(out)
-    claim(storage, RunInfo(CREATED, "test"), WorkerInfo("worker_0", 1, CREATED, []))
+    claim(storage, RunInfo(CREATED, "test", id="a"), WorkerInfo("worker_0", 1, CREATED, []))
     specs = [TensorSpec(Plan(name, ("weights",), False, ("l2",)), "float32", (8, 8), 256) for name in names]
     random = np.random.default_rng(0)
     for flush, first in enumerate(range(0, steps, _STEPS_OF_FILE)):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+import uuid
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,10 @@ import pyarrow.parquet as pq
 
 from tensortrial.config.collection import Collection
 from tensortrial.dtypes import storable
-from tensortrial.format.checksum import FOOTER_CHECKSUM, sealed
+from tensortrial.format.checksum import sealed
 from tensortrial.format.flush_range import FROM_START
 from tensortrial.format.record import Plan, Record, Step
-from tensortrial.format.schema import INDEX, RunInfo, WorkerInfo
+from tensortrial.format.schema import RunInfo, WorkerInfo
 from tensortrial.mode import ModeKeys
 from tensortrial.storage.open import open_storage
 from tensortrial.write.claim import Progress, Resumption, claim, claim_again
@@ -37,10 +38,10 @@ def edit_document(file: Path, **changes: Any) -> None:
     file.write_text(json.dumps(document))
 
 
-def forge_file(run: Path, file: Path, table: pa.Table) -> None:
+def forge_file(run: Path, file: Path, table: pa.Table, **options: Any) -> None:
     """Replace a Parquet file of a run by a table, with the checksums that a careful forger would compute."""
     data = pa.BufferOutputStream()
-    pq.write_table(table, data)
+    pq.write_table(table, data, **options)
     file.write_bytes(b"".join(sealed(str(file.relative_to(run)), memoryview(data.getvalue()))))
 
 
@@ -63,7 +64,7 @@ class Job:
     ) -> None:
         self.storage = open_storage(url, storage_options)
         went = Resumption(self.storage, worker, num_workers).progress() if resume else Progress()
-        run = RunInfo(CREATED, "test", num_workers, codec, steps_per_directory)
+        run = RunInfo(CREATED, "test", num_workers, codec, steps_per_directory, id=uuid.uuid4().hex)
         info = WorkerInfo(
             worker,
             num_workers,
@@ -138,19 +139,3 @@ def _reduced(plan: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return what of a plan follows `raw`, in the order of its fields."""
     last = plan.get("digest", False), plan.get("by_axis", ()), plan.get("sketch", False)
     return plan.get("statistics", ()), plan.get("histogram", False), None, *last
-
-
-def with_bounds(run: Path) -> None:
-    """Write a run's index files again, with minimum and maximum of every column, as releases have done."""
-    write_index_again(run, lambda table: table)
-
-
-def write_index_again(run: Path, change: Callable[[pa.Table], pa.Table]) -> None:
-    """Write a run's index files again with other columns, and without checksums, as earlier releases did."""
-    for path in (run / INDEX).rglob("*.parquet"):
-        table = change(pq.ParquetFile(path).read())
-        of_today = (b"ARROW:schema", FOOTER_CHECKSUM)
-        footer = {key: value for key, value in pq.read_metadata(path).metadata.items() if key not in of_today}
-        with pq.ParquetWriter(path, table.schema.remove_metadata(), store_schema=False) as writer:
-            writer.add_key_value_metadata(footer)
-            writer.write_table(table)

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from tensortrial.engines.run_files import RunFiles
 from tensortrial.errors import AlreadyPublished, CorruptFile
+from tensortrial.format.sealed_parquet import sealed_parquet
 from tensortrial.storage.open import ByteRange, Storage, register_flush
 
 _names = st.text("abz09-./=_", min_size=1, max_size=4).filter(lambda s: "/" not in s and not s.startswith("."))
@@ -37,6 +38,14 @@ def _in_child(act: Callable[[], object]) -> int:
         sys.excepthook(*sys.exc_info())
         os._exit(1)
     os._exit(0)
+
+
+def publish(storage: Storage, path: str, table: pa.Table) -> None:
+    """Write a table as a Parquet file of a run."""
+    sink = storage.sink(path)
+    with sealed_parquet(sink, table.schema) as writer:
+        writer.write_table(table, row_group_size=5000)
+    sink.publish()
 
 
 def _creates(storage: Storage, path: str, data: bytes) -> bool:
@@ -259,9 +268,7 @@ class StorageContract:
 
         paths = [f"tensors/mode=TRAIN/{n}.parquet" for n in range(4)]
         for number, path in enumerate(paths):
-            sink = storage.sink(path)
-            pq.write_table(pa.table({"x": pa.array([number] * 50_000)}), sink.file, row_group_size=5000)
-            sink.publish()
+            publish(storage, path, pa.table({"x": pa.array([number] * 50_000)}))
         files = RunFiles([storage])
         with duckdb.connect() as connection:
             connection.register_filesystem(files.filesystem)
@@ -274,9 +281,7 @@ class StorageContract:
         import duckdb
 
         for number, path in enumerate(["index/lr=[0.1]*/a?.parquet", "index/lr=0/ab.parquet"]):
-            sink = storage.sink(path)
-            pq.write_table(pa.table({"x": [number]}), sink.file)
-            sink.publish()
+            publish(storage, path, pa.table({"x": [number]}))
         files = RunFiles([storage])
         with duckdb.connect() as connection:
             connection.register_filesystem(files.filesystem)

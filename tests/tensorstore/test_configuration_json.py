@@ -40,10 +40,6 @@ def test_an_axis_is_read_with_a_list_of_all_kinds() -> None:
     assert repr(BY_AXIS) == "ReductionConfig(norms=['l2'], digest=True, axis=0, quantiles=True)"
 
 
-def test_an_axis_that_is_not_set_is_no_part_of_the_document() -> None:
-    assert "axis" not in REDUCE.to_json_dict()
-
-
 @pytest.mark.parametrize("axis", ["x", 1.5, True])
 def test_what_is_no_axis_is_refused(axis: Any) -> None:
     with pytest.raises(ConfigurationError, match=f"axis must be an integer or None, got {axis!r}"):

@@ -135,7 +135,7 @@ class DeltaLake(Target):
     def remove(self, run: str) -> None:
         keys = [key for key in self._keys if key[0] == run]
         for _, _, name, worker in keys:
-            notes = CommitProperties(app_transactions=_noted(run, worker, -1, ""))
+            notes = CommitProperties(app_transactions=_noted(run, worker, -1, "0"))
             with self._translated():
                 self._open(name).delete(f"run = {_literal(run)}", _writer(SCHEMAS[name]), commit_properties=notes)
         with self._translated():
@@ -176,7 +176,7 @@ def _noted(run: str, worker: str, last_step: int, digest: str) -> list[Transacti
     """Return what Delta keeps of a part, or of a small table: two numbers, each under a name."""
     return [
         Transaction(_application(run, worker), last_step),
-        Transaction(_application(run, worker, "digest"), int(digest or "0", 16)),
+        Transaction(_application(run, worker, "digest"), int(digest, 16)),
     ]
 
 
@@ -184,7 +184,7 @@ def _exported(table: DeltaTable, run: str, worker: str) -> dict[int, str]:
     """Return the last step that a table holds of a worker, with its digest."""
     version = table.transaction_version(_application(run, worker))
     digest = table.transaction_version(_application(run, worker, "digest"))
-    return {} if version is None else {int(version): f"{int(digest):015x}" if digest else ""}
+    return {} if version is None else {int(version): f"{int(digest or 0):015x}"}
 
 
 def _application(*names: str) -> str:

@@ -226,8 +226,8 @@ def _last_step(path: str) -> int:
 
 
 def _digest(path: str) -> str:
-    """Return the digest in the name of a file; an empty text for one of an earlier release."""
-    return "".join(_name(path)[2:])
+    """Return the digest of FIRST-LAST-DIGEST.suffix."""
+    return _name(path)[2]
 
 
 def _name(path: str) -> list[str]:

@@ -85,9 +85,8 @@ class Iceberg(Target):
             for run in wanted & notes.keys():
                 note = notes[run]
                 digests = found.setdefault(run, Held(note["identity"], {})).digests
-                for worker, last in note["last_step"].items():
-                    parts = note.get("digests", {}).get(worker, {})
-                    digests[Position(table, worker)] = {last: ""} | {int(step): parts[step] for step in parts}
+                for worker, parts in note["digests"].items():
+                    digests[Position(table, worker)] = {int(step): digest for step, digest in parts.items()}
         return found
 
     def names(self) -> set[tuple[str, str]]:
@@ -111,11 +110,10 @@ class Iceberg(Target):
             notes: dict[str, dict[str, Any]] = {}
             for part in parts:
                 known = json.loads(table.properties.get(_NOTE + part.run, "{}"))
-                note = notes.setdefault(part.run, {"identity": part.identity, "last_step": {}, "digests": {}, **known})
-                if note["last_step"].get(part.worker, -1) != part.held:
-                    raise self._is_under_way()
+                note = notes.setdefault(part.run, {"identity": part.identity, "digests": {}, **known})
                 exported = {int(step): digest for step, digest in note["digests"].get(part.worker, {}).items()}
-                note["last_step"][part.worker] = part.last_step
+                if max(exported, default=-1) != part.held:
+                    raise self._is_under_way()
                 note["digests"][part.worker] = with_part(exported, part)
             replaced = [_rows_after(part) for part in parts if part.goes_back]
             readers = [partial(reader_of, [part]) for part in parts]
@@ -125,10 +123,7 @@ class Iceberg(Target):
         with self._translated():
             found = self._table(table)
             held = _runs_in(found, [each.run for each in replacements])
-            notes = {
-                each.run: {"identity": each.identity, "last_step": {"": -1}, "digests": {"": {-1: each.digest}}}
-                for each in replacements
-            }
+            notes = {each.run: {"identity": each.identity, "digests": {"": {-1: each.digest}}} for each in replacements}
             readers = [partial(_reader, each.rows) for each in replacements]
             _change(found, replacements[0].rows.schema, readers, [_is_one_of(held)] if held else [], notes)
 

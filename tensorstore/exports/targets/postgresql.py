@@ -116,8 +116,7 @@ class PostgreSQL(SQLTarget):
             "where attrelid = to_regclass($table) and attnum > 0 and not attisdropped order by attnum",
             table=self._table(table),
         )
-        # An earlier release created documents as text, which takes them in the same way.
-        return {name: "json" if name in DOCUMENTS and kind == "text" else kind for name, kind in rows}
+        return dict(rows)
 
     def _create_table(self, table: str, schema: pa.Schema) -> None:
         columns = ", ".join(f"{_quoted(name)} {kind}" for name, kind in self._wanted_columns(schema).items())

@@ -19,7 +19,6 @@ _HELD = "select run, identity, table_name, worker, last_step, digest from {ledge
 _PARAMETER = re.compile(r"\$([a-z_][a-z_0-9]*)")
 _NAMES = "select distinct identity, run from {ledger}"
 
-_DIGEST = "digest"
 _NAMED = 1000
 """How many runs are named in a query at most. For more, the rows of all runs are fetched."""
 
@@ -68,7 +67,7 @@ class SQLTarget(Target):
         found: dict[str, Held] = {}
         for run, identity, table, worker, last_step, digest in rows:
             digests = found.setdefault(run, Held(identity, {})).digests
-            digests.setdefault(Position(table, worker), {})[int(last_step)] = digest or ""
+            digests.setdefault(Position(table, worker), {})[int(last_step)] = digest
         return found
 
     def names(self) -> set[tuple[str, str]]:
@@ -88,10 +87,7 @@ class SQLTarget(Target):
         if not found:
             self._create_table(table, schema)
         elif difference := differences(wanted, found):
-            if table != LEDGER or {**wanted, **found} != wanted or len(found) != len(wanted) - 1:
-                raise TableMismatch(self._name, table, difference)
-            # As an earlier release created it.
-            self._fetch(f"alter table {self._table(LEDGER)} add column {_DIGEST} {wanted[_DIGEST]}")
+            raise TableMismatch(self._name, table, difference)
 
     @abstractmethod
     def _session(self) -> AbstractContextManager[None]:

@@ -63,12 +63,11 @@ class TensorBoardFolder(Target):
     def _noted(self, folder: str) -> Held:
         try:
             noted = read_object(self._storage.read_document(f"{folder}/{_LEDGER}"))
-            digests = noted.get("digests", {})
             parts = {
-                worker: {int(last): ""} | {int(step): str(digest) for step, digest in digests.get(worker, {}).items()}
-                for worker, last in noted["last_step"].items()
+                Position("tensors", worker): {int(step): str(digest) for step, digest in steps.items()}
+                for worker, steps in noted["digests"].items()
             }
-            return Held(noted["identity"], {Position("tensors", worker): steps for worker, steps in parts.items()})
+            return Held(noted["identity"], parts)
         except (ValueError, KeyError, TypeError, AttributeError) as exc:
             raise ExportError(
                 self._storage.url, f"{folder}/{_LEDGER} is damaged: {exc}; delete the run's folder and export it again"
@@ -131,11 +130,7 @@ class TensorBoardFolder(Target):
         parts = dict(held[part.run].digests) if held else {}
         at = Position("tensors", part.worker)
         parts[at] = with_part(parts.get(at, {}), part)
-        noted = {
-            "identity": part.identity,
-            "last_step": {at.worker: max(steps) for at, steps in parts.items()},
-            "digests": {at.worker: steps for at, steps in parts.items()},
-        }
+        noted = {"identity": part.identity, "digests": {at.worker: steps for at, steps in parts.items()}}
         self._storage.replace(f"{_folder(part.run)}/{_LEDGER}", json.dumps(noted, indent=1).encode())
 
     @contextmanager

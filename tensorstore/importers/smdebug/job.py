@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import logging
 import os
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from ...errors import ConfigurationError, FileError, NotARun, RunNotFound
+from ...format.checksum import document_bytes
 from ...format.flush_range import FROM_START, FirstFlush
 from ...format.schema import END, MARKED_END, RunInfo, end_path
 from ...progress import progress_bar
@@ -100,7 +102,8 @@ class _Import:
             for worker, steps in left.items():
                 self._import_worker(worker, steps, first_flush[worker], advance)
         if self._lacks_workers:
-            self._storage.replace(MARKED_END, b'{"failure": "not all workers of the old run left files"}')
+            mark = {"ended_at": datetime.now(UTC).isoformat(), "failure": "not all workers of the old run left files"}
+            self._storage.replace(MARKED_END, document_bytes(mark))
 
     @property
     def _lacks_workers(self) -> bool:
@@ -124,6 +127,7 @@ class _Import:
         began = self._began_at()
         run = RunInfo(
             created_at=began,
+            id=uuid.uuid4().hex,
             framework="smdebug",
             num_workers=self._old.num_workers,
             versions={"tensortrial": __version__},

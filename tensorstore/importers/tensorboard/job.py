@@ -8,6 +8,7 @@ import_runs("logs", "runs/logs")
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -206,6 +207,7 @@ class _Import:
         began = (datetime.fromtimestamp(times.min() / 1e9, UTC) if len(times) else datetime.now(UTC)).isoformat()
         run = RunInfo(
             created_at=began,
+            id=uuid.uuid4().hex,
             framework="tensorboard",
             versions={"tensortrial": __version__},
             metadata={

@@ -300,14 +300,9 @@ def collection_row(worker: str, saved: Sequence[str], document: Mapping[str, Any
         worker,
         document["name"],
         document["name"] in saved,
-        _encodable(document.get("include_regex")),
-        _encodable(document.get("tensor_names")),
+        document.get("include_regex") or [],
+        document.get("tensor_names") or [],
         json.dumps(document.get("save_config")),
         json.dumps(document.get("reduction_config")),
         document.get("save_histogram"),
     )
-
-
-def _encodable(texts: Sequence[str] | None) -> list[str]:
-    """Return texts that UTF-8 can encode: earlier releases wrote lone surrogates, too."""
-    return [text.encode(errors="backslashreplace").decode() for text in texts or ()]

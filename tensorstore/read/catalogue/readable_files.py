@@ -58,7 +58,7 @@ class ReadableFiles:
     def _damage(self, path: str, schema: pa.Schema, whole: bool = False) -> FileError | None:
         try:
             footer = footer_of(self._files.read_end(path))
-            _check_columns(schema_of(footer, self._files.checksum(path) is not None), schema)
+            _check_columns(schema_of(footer), schema)
             if whole and (self._storage.is_local or self._storage.size(path) <= _WHOLE_BYTES):
                 self._files.check(path)
         except FileNotFoundError:
@@ -75,7 +75,6 @@ class ReadableFiles:
 def _check_columns(found: pa.Schema, expected: pa.Schema) -> None:
     for field in expected:
         if field.name not in found.names:
-            if not field.nullable:
-                raise ValueError(f"it has no column {field.name}")
-        elif (kind := found.field(field.name).type) != field.type:
+            raise ValueError(f"it has no column {field.name}")
+        if (kind := found.field(field.name).type) != field.type:
             raise ValueError(f"its column {field.name} is {kind}, not {field.type}")

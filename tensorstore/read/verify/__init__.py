@@ -2,6 +2,5 @@
 
 from .report import Damage, Unfinished, Unnamed, Verification
 from .run import verify_run
-from .stream import seal_of
 
-__all__ = ["Damage", "Unfinished", "Unnamed", "Verification", "seal_of", "verify_run"]
+__all__ = ["Damage", "Unfinished", "Unnamed", "Verification", "verify_run"]

@@ -66,17 +66,17 @@ def check_chunk(storage: Storage, file: StoredFile, rows: pa.Table, findings: Fi
 
 
 def _stream(
-    source: FileInMemory | Storage, chunk: str, size: int, seal: Seal | None, rows: pa.Table, findings: Findings
+    source: FileInMemory | Storage, chunk: str, size: int, seal: Seal, rows: pa.Table, findings: Findings
 ) -> pa.Table:
     """Read a chunk once, and verify its blocks and values. Return the rows whose values were not found as saved."""
     values = ValueRanges(rows, size)
-    begin, end = 0, size if seal is None else seal.nbytes
+    begin, end = 0, seal.nbytes
     is_first = not findings.was_read(chunk)
     if not is_first:
         # Of a chunk that several index files name, the blocks were verified with the first of them.
         begin, end = values.extent
         findings.read(chunk, 0)
-    elif end < size:
+    else:
         findings.read(chunk, size - end)
     for piece in pieces_of(source, chunk, begin, end):
         if is_first:
@@ -88,9 +88,7 @@ def _stream(
     return rows.filter(pa.array(~proved))
 
 
-def _check_blocks(seal: Seal | None, piece: Piece, findings: Findings) -> None:
-    if seal is None:
-        return
+def _check_blocks(seal: Seal, piece: Piece, findings: Findings) -> None:
     try:
         if piece.error is not None:
             raise piece.error
@@ -166,15 +164,12 @@ def check_value_in_pieces(storage: Storage, row: SavedTensor) -> None:
         length = min(_PIECE_BYTES, row.nbytes - begin)
         (data,) = storage.read_ranges([ByteRange(chunk, offset + begin, length)])
         got += len(data)
-        if row.digest is not None:
-            leaves.append(leaves_of(data))
+        leaves.append(leaves_of(data))
     if int.from_bytes(prefix, "little") != row.nbytes or got != row.nbytes:
         raise CorruptFile(chunk, f"the value of {row.name!r} at step {row.global_step} is not where the index says")
     if math.prod(row.shape) * parse_dtype(row.dtype).itemsize != row.nbytes:
         raise CorruptFile(chunk, f"the value of {row.name!r} at step {row.global_step} does not fit its shape")
-    if row.digest is not None and row.digest != digest_of_leaves(
-        np.concatenate(leaves), digest_header(row.dtype, row.shape)
-    ):
+    if row.digest != digest_of_leaves(np.concatenate(leaves), digest_header(row.dtype, row.shape)):
         raise CorruptFile(chunk, f"the value of {row.name!r} at step {row.global_step} does not have its digest")
 
 

@@ -45,9 +45,9 @@ def check_index_file(storage: Storage, file: NewFile, findings: Findings) -> pa.
 def _check_large(storage: Storage, path: str) -> None:
     """Verify a large file piece by piece: it is read whole only if it is as it was written, and not, say, sparse."""
     size = storage.size(path)
-    seal = seal_of(storage, path, size) if size > _LARGE_BYTES else None
-    if seal is None:
+    if size <= _LARGE_BYTES:
         return
+    seal = seal_of(storage, path, size)
     for piece in pieces_of(storage, path, 0, seal.nbytes):
         if piece.error is not None:
             raise piece.error

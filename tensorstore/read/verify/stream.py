@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...dtypes import Array, parse_dtype
-from ...errors import CorruptFile, StorageError, UnsupportedValue
-from ...format.arrow_arrays import numpy_of, valid
+from ...errors import StorageError, UnsupportedValue
+from ...format.arrow_arrays import numpy_of
 from ...format.checksum import BLOCK_BYTES, Seal, read_seal, seal_needs
 from ...statistics.digest import LEAF_BYTES, digest_header, digest_of, digest_of_leaves, leaves_of
 from ...storage.base import Blocks, ByteRange, ReadableRanges
@@ -71,11 +71,9 @@ def pieces_of(source: FileInMemory | Storage, path: str, start: int, end: int) -
         start += len(target)
 
 
-def seal_of(source: ReadableRanges, chunk: str, size: int) -> Seal | None:
-    """Return the seal of a Parquet file; None if an earlier release wrote it. Raises CorruptFile."""
+def seal_of(source: ReadableRanges, chunk: str, size: int) -> Seal:
+    """Return the seal of a Parquet file. Raises CorruptFile."""
     tail = _tail(source, chunk, size, 64 << 10)
-    if len(tail) < 12 or tail[-4:] != b"PAR1":
-        raise CorruptFile(chunk, f"its {size} bytes do not end like a Parquet file: it is truncated, or not one")
     needed = seal_needs(tail, size)
     return read_seal(chunk, tail if needed <= len(tail) else _tail(source, chunk, size, needed), size)
 
@@ -103,9 +101,7 @@ class ValueRanges:
         """The positions of the rows among the given ones."""
         self.begins, self.ends = begins[apart], ends[apart]
         self._codes = codes[self.rows]
-        has_digest = valid(cells["digest"])
-        self._digests = numpy_of(cells["digest"])[self.rows]
-        self._has_digest = np.ones(len(self.rows), bool) if has_digest is None else has_digest[self.rows]
+        self._digests = numpy_of(cells["digest"], 0)[self.rows]
         self.proved = np.zeros(len(self.rows), bool)
         """Which of them were found as they were saved."""
         self._split: _SplitValue | None = None
@@ -140,7 +136,7 @@ class ValueRanges:
             self._split = split
             return
         nbytes, digest = split.finish(self._headers[self._codes[row]])
-        is_same = digest == int(self._digests[row]) or not self._has_digest[row]
+        is_same = digest == int(self._digests[row])
         self.proved[row] = is_same and nbytes == self.ends[row] - self.begins[row] - _LENGTH_PREFIX
 
     def _check_whole(self, piece: Piece, first: int, last: int) -> None:
@@ -150,14 +146,9 @@ class ValueRanges:
         begins, ends = self.begins[first:last] - piece.start, self.ends[first:last] - piece.start
         prefixes = np.frombuffer(data, np.uint8)[begins[:, None] + np.arange(_LENGTH_PREFIX)].view("<u4")[:, 0]
         proved = prefixes == ends - begins - _LENGTH_PREFIX
-        checked = self._has_digest[first:last]
-        if checked.any():
-            values = zip(
-                (begins + _LENGTH_PREFIX).tolist(), ends.tolist(), self._codes[first:last].tolist(), strict=True
-            )
-            found = [digest_of(data[begin:end], headers[code]) for begin, end, code in values]
-            proved &= (np.array(found, np.uint64) == self._digests[first:last]) | ~checked
-        self.proved[first:last] = proved
+        values = zip((begins + _LENGTH_PREFIX).tolist(), ends.tolist(), self._codes[first:last].tolist(), strict=True)
+        found = [digest_of(data[begin:end], headers[code]) for begin, end, code in values]
+        self.proved[first:last] = proved & (np.array(found, np.uint64) == self._digests[first:last])
 
 
 class _SplitValue:

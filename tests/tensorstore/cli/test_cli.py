@@ -32,7 +32,7 @@ def run(tmp_path: Path) -> Path:
     """A run of five TRAIN steps, every tenth, and one EVAL step."""
     storage = open_storage(tmp_path / "run")
     worker = WorkerInfo("worker_0", 1, "2026-01-01", [{"name": "weights"}])
-    claim(storage, RunInfo("2026-01-01T00:00:00+00:00", "none"), worker)
+    claim(storage, RunInfo("2026-01-01T00:00:00+00:00", "none", id="a"), worker)
     writer = Writer(storage, "worker_0")
     weight, loss = Plan("net.weight", ("weights",), True, ("l2",)), Plan("loss", (), True)
     for number in range(5):

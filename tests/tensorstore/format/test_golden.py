@@ -16,14 +16,12 @@ import pytest
 import tensortrial
 from tensortrial.dtypes import storable
 from tensortrial.read.trial import Trial
-from tensortrial.statistics.definitions import LATER_STATISTICS, STATISTICS
+from tensortrial.statistics.definitions import STATISTICS
 from tensortrial.statistics.histogram import histogram
 from tensortrial.statistics.single import statistics
 
 TESTS = Path(__file__).parents[2]
 RUNS = sorted((TESTS / "golden").glob("format-*/*"))
-# What there was when the runs were written.
-EARLIER = tuple(name for name in STATISTICS if name not in LATER_STATISTICS)
 FORMAT = TESTS.parent / "docs" / "format.md"
 
 _spec = importlib.util.spec_from_file_location("golden_write", TESTS / "golden" / "write.py")
@@ -68,7 +66,7 @@ def test_every_statistic(trial: Trial) -> None:
             weight = golden.values_of(step, rank)["weight"]
             saved = trial.tensor("weight").reduction_values(step, worker=worker)
             found = {f"abs_{name}" if absolute else name: float(value) for (name, absolute), value in saved.items()}
-            assert found == pytest.approx(statistics(weight, EARLIER), nan_ok=True)
+            assert found == pytest.approx(statistics(weight, STATISTICS), nan_ok=True)
             reduced = trial.tensor("reduced").reduction_values(step, worker=worker)
             assert len(reduced) == len(golden.STATISTICS_ONLY["statistics"])
             assert reduced["l2", False] == pytest.approx(np.linalg.norm(weight))

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from support.limits import set_limits
 from support.runs import EPOCH, EVAL, TRAIN, Job
 from tensortrial.errors import CorruptFile, UnknownFormat
+from tensortrial.format.checksum import sealed
 from tensortrial.format.index_footer import read_summary
 from tensortrial.format.index_types import IndexSummary, StepSummary
 from tensortrial.format.index_writer import write_compacted
@@ -23,11 +24,10 @@ from tensortrial.format.schema import (
     FOOTER_CHUNKS,
     FOOTER_FORMAT,
     FOOTER_NAMES,
+    FOOTER_PREVIOUS,
     FOOTER_STEPS,
     INDEX_SCHEMA,
-    OPTIONAL_COLUMNS,
 )
-from tensortrial.statistics.definitions import LATER_STATISTICS
 from tensortrial.storage.open import open_storage
 
 GOOD = {
@@ -35,6 +35,7 @@ GOOD = {
     FOOTER_NAMES: b'[[["a",["c"]]]]',
     FOOTER_STEPS: b'[["TRAIN",0,0,5,0]]',
     FOOTER_CHUNKS: b"[]",
+    FOOTER_PREVIOUS: b'""',
 }
 
 INDEX_FILE = "index/worker=worker_0/step=000000000000/00000000.parquet"
@@ -55,10 +56,18 @@ def summary_of(data: bytes, tail: int | None = None) -> IndexSummary | int:
 
 
 def forged(footer: dict[bytes, bytes]) -> bytes:
-    """A Parquet file with this footer."""
+    """A Parquet file with this footer, and with checksums that match."""
+    return resealed(unsealed(INDEX_SCHEMA.empty_table().replace_schema_metadata(footer)))
+
+
+def unsealed(table: pa.Table) -> bytes:
     out = pa.BufferOutputStream()
-    pq.write_table(INDEX_SCHEMA.empty_table().replace_schema_metadata(footer), out)
+    pq.write_table(table, out)
     return bytes(out.getvalue())
+
+
+def resealed(data: bytes) -> bytes:
+    return b"".join(sealed(INDEX_FILE, data))
 
 
 def test_the_footer_says_what_the_file_holds(index_file: Path) -> None:
@@ -85,7 +94,7 @@ def test_reading_a_summary_from_a_short_tail_returns_how_many_bytes_it_needs(ind
 
 def test_the_rows(index_file: Path) -> None:
     table = pq.ParquetFile(index_file).read()
-    assert table.schema.equals(pa.schema([each for each in INDEX_SCHEMA if each.name not in OPTIONAL_COLUMNS]))
+    assert table.schema.equals(INDEX_SCHEMA)
     first, *_, last = table.to_pylist()
     assert {name: first[name] for name in ("name", "dtype", "shape", "nbytes", "collections", "scalar")} == {
         "name": "a",
@@ -99,16 +108,7 @@ def test_the_rows(index_file: Path) -> None:
     assert sum(last["histogram"]["counts"]) == 4
 
 
-def test_an_index_file_has_the_columns_of_later_statistics_if_a_row_has_one(tmp_path: Path) -> None:
-    with Job(tmp_path) as job:
-        job.step({"a": ({"statistics": ("rms",), "raw": False}, np.full(4, 2.0)), "b": 1.0}, mode=TRAIN)
-    (path,) = tmp_path.glob("index/*/*/*.parquet")
-    table = pq.ParquetFile(path).read()
-    assert [name for name in LATER_STATISTICS if name in table.column_names] == ["rms"]
-    assert table["rms"].to_pylist() == [2.0, None]
-
-
-def test_an_index_file_has_the_column_of_sketches_if_a_row_has_one(tmp_path: Path) -> None:
+def test_sketches_are_encoded_by_what_their_numbers_have_in_common(tmp_path: Path) -> None:
     with Job(tmp_path) as job:
         job.step({"a": ({"sketch": True, "raw": False}, np.array([2.0, 0.0, 2.0])), "b": 1.0}, mode=TRAIN)
     (path,) = tmp_path.glob("index/*/*/*.parquet")
@@ -140,6 +140,7 @@ BAD: dict[str, dict[bytes, bytes | None]] = {
     "a step of infinity": {FOOTER_STEPS: b'[["TRAIN",Infinity,0,0,0]]'},
     "a name set out of range": {FOOTER_STEPS: b'[["TRAIN",0,0,0,1]]'},
     "a negative name set": {FOOTER_STEPS: b'[["TRAIN",0,0,0,-1]]'},
+    "no file before": {FOOTER_PREVIOUS: None},
     "chunks that are no list": {FOOTER_CHUNKS: b"7"},
     "a chunk outside": {FOOTER_CHUNKS: b'["../../etc/passwd"]'},
     "a chunk outside tensors/": {FOOTER_CHUNKS: b'["index/x.parquet"]'},
@@ -173,19 +174,22 @@ def test_a_file_with_another_end_is_not_an_index_file(end: bytes) -> None:
 
 
 def test_a_foreign_parquet_file_is_not_an_index_file() -> None:
-    out = pa.BufferOutputStream()
-    pq.write_table(pa.table({"a": [1]}), out)
+    foreign = unsealed(pa.table({"a": [1]}))
+    with pytest.raises(CorruptFile, match="no file of a run"):
+        summary_of(foreign)
     with pytest.raises(CorruptFile, match="no index footer"):
-        summary_of(bytes(out.getvalue()))
+        summary_of(resealed(foreign))
 
 
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_any_damage_raises_corrupt_file(data: Any) -> None:
-    good = forged(GOOD)
+    good = unsealed(INDEX_SCHEMA.empty_table().replace_schema_metadata(GOOD))
     start = data.draw(st.integers(0, len(good) - 1))
     damage = data.draw(st.binary(max_size=20))
     bad = good[:start] + damage + good[data.draw(st.integers(start, len(good))) :]
+    if data.draw(st.booleans()):
+        bad = resealed(bad)
     try:
         summary = summary_of(bad)
     except (CorruptFile, UnknownFormat):
@@ -220,7 +224,7 @@ def test_a_row_group_of_a_compacted_file_holds_whole_tiles_or_names_of_one(
     columns |= {"global_step": pa.array(step_of_row), "name": pa.array(names)}
     table = pa.table(columns, INDEX_SCHEMA)
     sink = open_storage(tmp_path).sink("compacted")
-    write_compacted(sink, table, IndexSummary(len(table), [], [], []))
+    write_compacted(sink, table, IndexSummary(len(table), [], [], [], ""))
     sink.publish()
     file = pq.ParquetFile(tmp_path / "compacted")
     groups = [file.read_row_group(number, ["global_step", "name"]) for number in range(file.num_row_groups)]

@@ -127,28 +127,6 @@ def test_a_lost_index_file_is_marked_and_its_values_are_kept(tmp_path: Path, how
     assert (again.removed, again.marked) == ((), ())
 
 
-@pytest.mark.parametrize("codec", ["none", "zstd"])
-@pytest.mark.parametrize("compacted", [False, True])
-def test_values_of_an_earlier_release_whose_index_file_is_missing_are_kept(
-    tmp_path: Path, codec: str, compacted: bool
-) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(Path(__file__).parents[2] / "golden" / "format-1" / codec, run)
-    assert tensortrial.repair(run, grace=0).kept == ()
-    if compacted:
-        compact(run, grace=0)
-    for index in [*run.glob("index/worker=worker_0/step=*/*.parquet")]:
-        kept = index.read_bytes()
-        index.unlink()
-        before = files(run)
-        done = tensortrial.repair(run, grace=0)
-        assert done.removed == ()
-        assert len(done.kept) > 0
-        assert {name: data for name, data in files(run).items() if not name.startswith("lost/")} == before
-        index.write_bytes(kept)
-    assert tensortrial.verify(run).is_whole
-
-
 def test_values_of_a_crash_are_removed_before_the_first_index_file(tmp_path: Path) -> None:
     write(tmp_path)
     values = chunk(tmp_path, 0)

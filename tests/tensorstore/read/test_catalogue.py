@@ -57,7 +57,7 @@ def test_a_refresh_reads_only_new_files(tmp_path: Path) -> None:
     for _ in range(3):
         job.step({"a": np.zeros(2), "b": 1.0})
         job.flush()
-    trial = Trial(storage, RunInfo(""), "t")
+    trial = Trial(storage, RunInfo("", id="a"), "t")
     assert len([path for path in storage.reads if path.startswith("index/")]) == 3
     for number in range(3, 6):
         storage.reads.clear()
@@ -128,7 +128,7 @@ def test_an_index_file_of_a_later_format_is_refused(run: Path) -> None:
     """To leave it out would be to show a run that never was."""
     later = index_files(run)[1]
     table = pq.ParquetFile(later).read()
-    pq.write_table(table.replace_schema_metadata({b"tensortrial.format": b"99"}), later)
+    forge_file(run, later, table.replace_schema_metadata({b"tensortrial.format": b"99"}))
     with pytest.raises(UnknownFormat, match=later.name):
         tensortrial.create_trial(run)
 
@@ -154,7 +154,7 @@ class Flaky(LocalStorage):
 
 def test_a_file_that_cannot_be_read_now_is_read_later(run: Path) -> None:
     storage = Flaky(str(run))
-    trial = Trial(storage, RunInfo(""), "t")
+    trial = Trial(storage, RunInfo("", id="a"), "t")
     assert trial.steps() == [0, 1, 4, 5]
     assert len(trial.damaged) == 1
     storage.broken = False
@@ -165,7 +165,7 @@ def test_a_file_that_cannot_be_read_now_is_read_later(run: Path) -> None:
 
 def test_steps_of_a_file_that_cannot_be_read_now_may_come(run: Path) -> None:
     storage = Flaky(str(run))
-    trial = Trial(storage, RunInfo(""), "t")
+    trial = Trial(storage, RunInfo("", id="a"), "t")
     assert not trial.loaded_all_steps
     assert [trial.has_passed_step(step) for step in (1, 2)] == [StepState.AVAILABLE, StepState.NOT_YET_AVAILABLE]
     with pytest.raises(StepNotYetAvailable, match=r"00000001\.parquet: no"):
@@ -181,7 +181,7 @@ def test_steps_of_a_file_that_cannot_be_read_now_may_come(run: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_for_long_is_taken_for_lost(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trial = Trial(Flaky(str(run)), RunInfo(""), "t")
+    trial = Trial(Flaky(str(run)), RunInfo("", id="a"), "t")
     set_limits(monkeypatch, seconds_until_a_gap_is_damage=0.0)
     assert trial.loaded_all_steps
     with pytest.raises(StepUnavailable, match=r"lost or damaged may have held it .*00000001\.parquet: no"):
@@ -191,7 +191,7 @@ def test_a_file_that_cannot_be_read_for_long_is_taken_for_lost(run: Path, monkey
 def test_sql_is_refused_while_a_file_cannot_be_read(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = Flaky(str(run))
     storage.broken = False
-    trial = Trial(storage, RunInfo(""), "t")
+    trial = Trial(storage, RunInfo("", id="a"), "t")
     storage.broken = True
     count = "select count(distinct global_step) from tensors"
     with pytest.raises(StorageError, match=r"00000001\.parquet: no"):
@@ -217,9 +217,9 @@ def test_a_refresh_that_fails_is_made_up_for(run: Path) -> None:
     (run / "end" / "worker_0.json").unlink()
     storage.broken = True
     with pytest.raises(StorageError):
-        Trial(storage, RunInfo(""), "t")
+        Trial(storage, RunInfo("", id="a"), "t")
     storage.broken = False
-    assert Trial(storage, RunInfo(""), "t").steps(show_incomplete_steps=True) == [*range(6)]
+    assert Trial(storage, RunInfo("", id="a"), "t").steps(show_incomplete_steps=True) == [*range(6)]
 
 
 def test_what_was_listed_before_a_listing_failed_is_kept(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_what_was_listed_before_a_listing_failed_is_kept(tmp_path: Path) -> None
         job.step({"a": [0]})
         job.flush()
     storage = Failing(str(tmp_path))
-    trial = Trial(storage, RunInfo(""), "t")
+    trial = Trial(storage, RunInfo("", id="a"), "t")
     for job in jobs:
         job.step({"a": [1]})
         job.flush()

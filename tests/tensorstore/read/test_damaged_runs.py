@@ -16,7 +16,7 @@ import pytest
 
 import tensortrial
 from support.limits import keep_index_files
-from support.runs import Job
+from support.runs import Job, forge_file
 from tensortrial.errors import CorruptFile, TensorTrialError
 from tensortrial.exports.rows import value_locations, value_rows
 from tensortrial.format.index_reader import IndexRows
@@ -202,7 +202,12 @@ def with_another_type(file: Path) -> None:
     table = pq.read_table(file)
     column = table.column_names.index("global_step")
     wrong = table.set_column(column, "global_step", table["global_step"].cast(pa.string()))
-    pq.write_table(wrong.replace_schema_metadata(pq.read_metadata(file).metadata), file)
+    forge_file(file.parents[3], file, wrong.replace_schema_metadata(pq.read_metadata(file).metadata))
+
+
+def without_a_column(file: Path) -> None:
+    table = pq.ParquetFile(file).read().drop_columns(["digest"])
+    forge_file(file.parents[3], file, table.replace_schema_metadata(pq.read_metadata(file).metadata))
 
 
 def a_wrong_length(file: Path) -> None:
@@ -225,6 +230,7 @@ FILES: dict[str, Callable[[Path], object]] = {
     "half a file": lambda file: file.write_bytes(file.read_bytes()[:2000]),
     "of somebody else": foreign,
     "of another type": with_another_type,
+    "without a column": without_a_column,
     "a footer of a wrong length": a_wrong_length,
     "a footer of a shorter length": a_shorter_length,
 }
@@ -271,12 +277,14 @@ def test_unknown_keys_are_ignored(runs: Path) -> None:
 
 
 def test_documents_that_were_written_are_read_back() -> None:
-    run = RunInfo("2026-01-01T00:00:00+00:00", "test", 2, versions={"a": "1"}, metadata={"lr": 0.1, "x": [None, {}]})
+    run = RunInfo(
+        "2026-01-01T00:00:00+00:00", "test", 2, versions={"a": "1"}, metadata={"lr": 0.1, "x": [None, {}]}, id="a"
+    )
     assert RunInfo.from_bytes(run.to_bytes(), "run") == run
     worker = WorkerInfo("gpu:0", 2, run.created_at, [{"name": "a", "other": 1}], ["a"], 1, 5, {"TRAIN": 3})
     assert WorkerInfo.from_bytes(worker.to_bytes(), "collections/gpu%3A0.json") == worker
     assert CollectionInfo("a").save_histogram is None
-    assert EndInfo().failure is None
+    assert EndInfo(run.created_at).failure is None
 
 
 def write_two_workers(folder: Path) -> Path:

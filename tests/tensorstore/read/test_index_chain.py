@@ -12,10 +12,9 @@ import pytest
 
 import tensortrial
 from support.limits import keep_index_files
-from support.runs import TRAIN, Job
+from support.runs import TRAIN, Job, forge_file
 from tensortrial import StepState
 from tensortrial.errors import CorruptFile, MissingIndexFile, NoMoreData, StepUnavailable
-from tensortrial.format.checksum import FOOTER_CHECKSUM
 from tensortrial.format.schema import FOOTER_PREVIOUS, MANIFEST
 from tensortrial.maintenance.compaction import compact
 from tensortrial.read.runs import Runs
@@ -176,13 +175,6 @@ class TestOneWorker:
         with pytest.raises(StepUnavailable, match="00000019"):
             trial.wait_for_steps([12])
 
-    def test_files_of_earlier_releases_have_no_chain(self, tmp_path: Path) -> None:
-        write(tmp_path)
-        for path in tmp_path.glob("index/*/*/*.parquet"):
-            without_previous(path)
-        index_file(tmp_path, 4).unlink()
-        assert tensortrial.create_trial(tmp_path).damaged == {}
-
     @pytest.mark.parametrize(
         "previous",
         [
@@ -192,12 +184,13 @@ class TestOneWorker:
             '"../00000000.parquet"',
             "7",
             "[",
+            None,
         ],
     )
-    def test_a_name_that_cannot_be_the_file_before_is_damage(self, tmp_path: Path, previous: str) -> None:
+    def test_a_name_that_cannot_be_the_file_before_is_damage(self, tmp_path: Path, previous: str | None) -> None:
         write(tmp_path, 5)
         path = index_file(tmp_path, 3)
-        without_previous(path, previous)
+        forge_previous(tmp_path, path, previous)
         trial = tensortrial.create_trial(tmp_path)
         assert isinstance(trial.damaged[str(path.relative_to(tmp_path))], CorruptFile)
         assert trial.steps() == [0, 1, 2, 4]
@@ -233,16 +226,13 @@ def index_files_in_a_row(run: Path) -> bool:
     return numbers == list(range(len(numbers)))
 
 
-def without_previous(path: Path, previous: str | None = None) -> None:
-    """Write an index file again without the name of the one before it, or with another text in its place."""
-    table = pq.ParquetFile(path).read()
-    footer = {key: value for key, value in pq.read_metadata(path).metadata.items() if key != b"ARROW:schema"}
-    del footer[FOOTER_PREVIOUS], footer[FOOTER_CHECKSUM]
+def forge_previous(run: Path, path: Path, previous: str | None) -> None:
+    """Write an index file again with another text in the place of the file before it, or without one."""
+    footer = dict(pq.read_metadata(path).metadata)
+    del footer[FOOTER_PREVIOUS]
     if previous is not None:
         footer[FOOTER_PREVIOUS] = previous.encode()
-    with pq.ParquetWriter(path, table.schema.remove_metadata(), store_schema=False) as writer:
-        writer.add_key_value_metadata(footer)
-        writer.write_table(table)
+    forge_file(run, path, pq.ParquetFile(path).read().replace_schema_metadata(footer))
 
 
 @pytest.mark.usefixtures("many_files")

@@ -215,23 +215,6 @@ def test_many_runs_are_merged_each_for_itself(tmp_path: Path) -> None:
     assert found == [("a", pytest.approx(np.sqrt(5))), ("b", pytest.approx(np.sqrt(20)))]
 
 
-def test_an_index_file_has_no_column_of_a_later_statistic_that_nobody_requested(tmp_path: Path) -> None:
-    import pyarrow.parquet as pq
-
-    save_shards(tmp_path / "plain", [np.ones(3)], ("l2",))
-    save_shards(tmp_path / "shaped", [np.ones(3)], ("l2", "kurtosis"))
-    plain, shaped = (
-        pq.read_schema(next((tmp_path / run).rglob("index/**/*.parquet"))).names for run in ("plain", "shaped")
-    )
-    assert set(shaped) - set(plain) == {"kurtosis"}
-    assert "rms" not in shaped
-    both = tensortrial.open_runs(tmp_path).sql("select run, l2 is not null, kurtosis from tensors order by run")
-    assert [row[:2] for row in both.fetchall()] == [("plain", True), ("shaped", True)]
-    for run in ("plain", "shaped"):
-        tensortrial.compact(tmp_path / run, grace=0)
-        assert tensortrial.create_trial(tmp_path / run).tensor("w").reduction_values(0).keys() >= {("l2", False)}
-
-
 @pytest.mark.parametrize("value", [0.1, 1e200, 1e-200, 0.0])
 def test_equal_constants_in_several_parts_have_no_deviation(tmp_path: Path, value: float) -> None:
     save_shards(tmp_path, [np.full(size, value) for size in (3, 7, 100)])

@@ -51,7 +51,7 @@ def test_the_loser_of_a_race_for_a_name_gets_worker_claimed(tmp_path: Path) -> N
     storage, info = open_storage(tmp_path), WorkerInfo("worker_0", 1, CREATED, [])
     storage.create(collections_path("worker_0"), info.to_bytes())
     with pytest.raises(WorkerClaimed, match="worker_0"):
-        claim(storage, RunInfo(CREATED), info)
+        claim(storage, RunInfo(CREATED, id="a"), info)
 
 
 def test_resume_after_a_clean_end(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_a_run_with_a_claim_of_another_worker_is_not_resumed(tmp_path: Path) -> 
 def test_claims_are_read_back() -> None:
     info = WorkerInfo("w/é", 2, CREATED, [{"name": "a"}], ["a"], 3, 7, {"TRAIN": 4})
     assert WorkerInfo.from_bytes(info.to_bytes(), collections_path(info.worker)) == info
-    run = RunInfo(CREATED, "torch", 2, "zstd", 10, {"torch": "2"}, {"any": ["thing"]})
+    run = RunInfo(CREATED, "torch", 2, "zstd", 10, {"torch": "2"}, {"any": ["thing"]}, id="a")
     assert RunInfo.from_bytes(run.to_bytes(), "u") == run
     # A later release of the same format may say more.
     more = document_bytes({**json.loads(run.to_bytes()), "extra": 1})
