@@ -19,11 +19,9 @@ from tensortrial.storage.open import open_storage
 LIMITED = """
 import resource, sys
 from pathlib import Path
-import tensortrial.engines.duckdb
+import pyarrow.compute, tensortrial.engines.duckdb
 from tensortrial.errors import TensorTrialError
 from tensortrial.read.opening import create_trial
-with create_trial(sys.argv[1]) as first:  # imports what a query needs
-    first.sql("from steps").fetchall()
 trial = create_trial(sys.argv[1])
 used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + int(sys.argv[2]), resource.RLIM_INFINITY))
