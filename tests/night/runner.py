@@ -26,7 +26,7 @@ CASES = "tests/night/cases.py"
 PATIENCE_SECONDS = 900
 """After its time, until a finder that goes on is killed. A case or a set-up may take long on a busy machine."""
 SHOWN_FAILURES = 20
-BUILD_SECONDS = 6.0
+BUILD_SECONDS = 10.0
 """Of one finder with one seed in the build, which runs two."""
 FIXED_SEED = 1
 
