@@ -44,6 +44,8 @@ FRAMEWORK_PAGES = {
     "transformers.md": "transformers",
     "xgboost.md": "xgboost",
 }
+# The others are imported where nothing else was imported before.
+IN_WARM_PROCESSES = ("sklearn", "tensorboard", "torch", "xgboost")
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +85,13 @@ def run_examples(page: str, folder: Path) -> None:
     program = "\n".join(blocks)
     # A reader has not switched off what a run keeps by itself.
     variables = {name: value for name, value in os.environ.items() if name != "TENSORTRIAL_ENVIRONMENT"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=folder, env=variables, capture_output=True, text=True, timeout=300
-    )
+    done: subprocess.CompletedProcess[str]
+    if FRAMEWORK_PAGES.get(page, "torch") in IN_WARM_PROCESSES:
+        preload = warm.TORCH if re.search(r"^(import|from) torch\b", program, re.MULTILINE) else ()
+        done = warm.run(["-c", program], cwd=folder, env=variables, timeout=300, preload=preload)
+    else:
+        command = [sys.executable, "-c", program]
+        done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
 

@@ -43,7 +43,10 @@ WRITE = f"""{BEGINNING}
     hook.save_tensor("small", torch.ones(2 << 20, dtype=dtype))
     hook.flush()
     large = torch.arange(elements, dtype=dtype)
-    large.div_(64, rounding_mode="floor")
+    if dtype.is_floating_point:
+        large.div_(64, rounding_mode="floor")
+    else:
+        large >>= 6
     before = peak()
     hook.save_tensor("large", large)
     hook.close()
@@ -59,7 +62,7 @@ READ = f"""{BEGINNING}
     assert value.shape == (elements,) and value.dtype == np.int32, (value.shape, value.dtype)
     for begin in range(0, elements, 1 << 24):
         part = value[begin : begin + (1 << 24)]
-        expected = np.arange(begin, begin + len(part), dtype=np.int32) // 64
+        expected = np.arange(begin, begin + len(part), dtype=np.int32) >> 6
         assert (part == expected).all(), begin
     print(extra)
 """

@@ -75,7 +75,9 @@ def test_a_server_that_fails_for_good_ends_the_hook_and_not_training(
     moto_s3: ObjectStore, proxy: FaultProxy, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.delenv("TENSORTRIAL_STRICT", raising=False)
-    hook = tt.Hook(url, storage_options=proxy.store.storage_options, flush_seconds=3600)
+    # By default botocore tries five times and waits longer each time.
+    options = {**proxy.store.storage_options, "config_kwargs": {"retries": {"max_attempts": 1}}}
+    hook = tt.Hook(url, storage_options=options, flush_seconds=3600)
     hook.save_scalar("x", 1.0)
     hook.set_mode("TRAIN")
     hook.flush()
@@ -88,7 +90,7 @@ def test_a_server_that_fails_for_good_ends_the_hook_and_not_training(
     assert "is off from here on, training is not affected" in caplog.text
     trial = create_trial(url, storage_options=moto_s3.storage_options)
     assert [float(value) for value in trial.tensor("x").values().values()] == [1.0]
-    reader = create_trial(url, storage_options=proxy.store.storage_options)
+    reader = create_trial(url, storage_options=options)
     proxy.methods = ("GET",)
     with pytest.raises(StorageError):
         reader.steps()

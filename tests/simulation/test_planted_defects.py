@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -40,14 +41,19 @@ def finds(story: Story, is_local: bool, kinds: str = "", seeds: Sequence[int] = 
 
 def _finds(story: Story, is_local: bool, kinds: Sequence[str], seed: int) -> bool:
     _, outcome, error = run(seed, is_local, NoFaults(), story)
-    # Compaction comes last.
     faults = (
         FaultAt(number, fault)
-        for number in reversed(range(outcome.calls))
+        for number in _spread(outcome.calls)
         for fault in faults_at(number, is_local)
         if fault.kind in kinds
     )
     return error is not None or any(run(seed, is_local, fault, story)[2] for fault in faults)
+
+
+def _spread(count: int) -> list[int]:
+    """Return the numbers below `count`, far from those before: a defect shows at several calls after one another."""
+    golden = (math.sqrt(5) - 1) / 2
+    return list(dict.fromkeys([*(int(count * (index * golden % 1)) for index in range(1, count)), *range(count)]))
 
 
 def test_an_index_file_that_is_published_before_its_values(put: Put) -> None:
@@ -66,7 +72,6 @@ def test_an_index_file_that_is_published_before_its_values(put: Put) -> None:
     assert finds(shortest, is_local=False, kinds="crash")
 
 
-@pytest.mark.slow
 def test_files_that_are_deleted_before_the_compacted_one_is_published(put: Put) -> None:
     publish = compaction._Compactor._publish
 

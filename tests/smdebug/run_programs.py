@@ -10,6 +10,7 @@ has none.
 """
 
 import atexit
+import gc
 import importlib
 import json
 import os
@@ -40,8 +41,11 @@ def main(arguments):
         module = importlib.import_module(name)
         for public in getattr(module, "__all__", ()):  # an alias imports what it stands for when it is used
             getattr(module, public)
+    atexit.register(gc.unfreeze)  # DuckDB reports its objects that no collection frees
     for each in weakref.finalize._registry:
         each.atexit = False  # torch would take back its operators, one by one, at the exit of each child
+    gc.collect()
+    gc.freeze()  # a collection in a child would copy the memory that it shares with this process
     print(json.dumps("ready"), file=answers, flush=True)
     for line in sys.stdin:
         print(json.dumps(run(**json.loads(line))), file=answers, flush=True)

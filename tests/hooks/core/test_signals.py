@@ -50,6 +50,16 @@ def end(process: warm.Process, times: int = 1) -> str:
     return process.communicate(timeout=60)[1]
 
 
+def until_blocked(pid: int) -> None:
+    """Wait until the main thread of a process sleeps, and has not run between several looks at it."""
+    status, looks, before = Path(f"/proc/{pid}/task/{pid}/status"), 0, ""
+    while looks < 10:
+        now = status.read_text()
+        looks = looks + 1 if now == before and "State:\tS" in now else 0
+        before = now
+        time.sleep(0.01)
+
+
 class TestAProcessThatIsInsideC:
     def test_a_process_inside_c_ends_by_sigterm_with_its_run_closed(self, tmp_path: Path) -> None:
         with start(f"{BEGINNING}{BLOCKED}\n    hook = begin()\n    block()\n", tmp_path) as process:
@@ -96,7 +106,7 @@ class TestAProcessThatIsInsideC:
         with start(program, tmp_path) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
-            time.sleep(1.0)
+            until_blocked(process.pid)
             process.terminate()
             process.wait(60)
         assert process.returncode == -signal.SIGTERM

@@ -53,12 +53,15 @@ QUICK, WHOLE = "eager", "aot_eager"
 _backend = ContextVar("_backend", default=QUICK)
 
 
-@pytest.fixture(autouse=True, params=[None, pytest.param(WHOLE, marks=pytest.mark.slow)], ids=["quick", "whole"])
-def _backends(request: Any) -> Iterator[None]:
-    """Compile by the backend that a test names, or the quick one, and in the slow tests by the whole one."""
-    token = _backend.set(request.param or QUICK)
+@pytest.fixture(params=[QUICK, pytest.param(WHOLE, marks=pytest.mark.slow)], ids=["quick", "whole"])
+def backends(request: Any) -> Iterator[None]:
+    """Compile by the quick backend, and in the slow tests by the whole one, where a test names none."""
+    token = _backend.set(request.param)
     yield
     _backend.reset(token)
+
+
+by_both_backends = pytest.mark.usefixtures("backends")
 
 
 def compiled(what: Any, backend: str | None = None) -> Any:
@@ -125,11 +128,18 @@ def compile_last(hook: Any, net: Any, backend: str | None = None) -> Any:
     return net
 
 
+OTHER_WAYS = (register_first, compile_first, compile_last)
+
+
 @pytest.mark.usefixtures("way")
 class TestWhole:
     @pytest.mark.parametrize(
         ("how", "backend"),
-        [(wrap_first, WHOLE), (register_first, None), (compile_first, None), (compile_last, None)],
+        [
+            (wrap_first, WHOLE),
+            *((how, QUICK) for how in OTHER_WAYS),
+            *(pytest.param(how, WHOLE, marks=pytest.mark.slow) for how in OTHER_WAYS),
+        ],
     )
     def test_a_compiled_model_saves_the_same_as_uncompiled(
         self,
@@ -138,7 +148,7 @@ class TestWhole:
         caplog: pytest.LogCaptureFixture,
         expected: dict[tuple[str, int], Any],
         how: Callable[[Any, Any, str | None], Any],
-        backend: str | None,
+        backend: str,
     ) -> None:
         hook, loss = make_hook(save_all=True, save_config=EVERY_THIRD), nn.CrossEntropyLoss()
         hook.register_loss(loss)
@@ -150,6 +160,7 @@ class TestWhole:
         assert graphs() == 2
         assert warnings(caplog) == []
 
+    @by_both_backends
     def test_a_model_has_only_its_own_graph_if_nothing_inside_is_saved(self, make_hook: Any, out: str) -> None:
         hook = make_hook(include_collections=["weights", "gradients"], save_config=EVERY_THIRD)
         net = wrap_first(hook, seeded())
@@ -175,6 +186,7 @@ class TestWhole:
         assert graphs() == 2
         assert warnings(caplog) == []
 
+    @by_both_backends
     def test_a_tensor_that_matches_later_is_saved_from_then_on(self, make_hook: Any, out: str) -> None:
         hook = make_hook(include_regex="fc1_output")
         net = wrap_first(hook, seeded())
@@ -187,6 +199,7 @@ class TestWhole:
         # Compiled code checks the switch when a step begins, which is when the change takes effect.
         assert trial.tensor("fc2_output_0").steps() == [2, 3]
 
+    @by_both_backends
     def test_compiled_code_follows_modes_and_held_steps(self, make_hook: Any, out: str) -> None:
         modes = {tt.modes.TRAIN: tt.SaveConfigMode(save_interval=3), tt.modes.EVAL: tt.SaveConfigMode(save_interval=1)}
         hook, net = make_hook(include_regex="fc1_output", save_config=tt.SaveConfig(modes)), seeded()
@@ -208,6 +221,7 @@ class TestWhole:
         assert create_trial(out).tensor("fc1_output_1").steps() == [8]
         assert graphs() == 2
 
+    @by_both_backends
     def test_a_compiled_model_can_be_copied_while_it_is_registered(self, make_hook: Any) -> None:
         hook = make_hook(save_all=True)
         net = compile_last(hook, seeded())
@@ -215,6 +229,7 @@ class TestWhole:
         twin = copy.deepcopy(net)
         assert train(compiled(twin), 2) == pytest.approx(train(net, 2))
 
+    @by_both_backends
     def test_compiled_training_stops_when_a_rule_requests_it(self, make_hook: Any, out: str) -> None:
         hook, net = make_hook(save_all=True), seeded()
         hook.register_module(net)
@@ -247,6 +262,7 @@ class TestPart:
         check_same(out, expected)
         graphs()
 
+    @by_both_backends
     @pytest.mark.parametrize("first", [True, False], ids=["compiled first", "registered first"])
     def test_modules_of_one_class_share_their_graphs(self, make_hook: Any, out: str, first: bool) -> None:
         class Block(nn.Module):
@@ -293,6 +309,7 @@ class TestPart:
         assert not trial.has_tensor("fc1_output_1")
         assert graphs() == 1
 
+    @by_both_backends
     def test_dictionaries_and_dataclasses_of_a_compiled_part_are_saved(self, make_hook: Any, out: str) -> None:
         class Inner(Net):
             def forward(self, x: Any, *, scale: Any) -> Any:
@@ -336,6 +353,7 @@ class Result:
 
 
 class TestWhatCannotBeCaptured:
+    @by_both_backends
     def test_a_part_that_was_compiled_before_is_a_warning(
         self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -347,6 +365,7 @@ class TestWhatCannotBeCaptured:
         assert ["modules inside Net is not captured" in text for text in warnings(caplog)] == [True], warnings(caplog)
         assert create_trial(out).tensor("Net_output_0").steps() == [0, 1]
 
+    @by_both_backends
     def test_a_branch_of_the_graph_is_a_warning(
         self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -364,6 +383,7 @@ class TestWhatCannotBeCaptured:
         assert trial.tensor("fc2_output_0").steps() == [0, 1]
         assert not trial.has_tensor("fc1_output_0")
 
+    @by_both_backends
     def test_compiled_vmap_is_a_warning(self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture) -> None:
         class Mapped(Net):
             def forward(self, x: Any) -> Any:
@@ -395,6 +415,7 @@ class TestWhatCannotBeCaptured:
         assert ["gradients of Net are not captured" in text for text in warnings(caplog)] == [True]
         assert create_trial(out).tensor("fc1_output_0").steps() == [0, 1, 2]
 
+    @by_both_backends
     def test_a_torch_without_operators_with_effects_is_a_warning(
         self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -406,6 +427,7 @@ class TestWhatCannotBeCaptured:
         assert any("has no operators with effects" in text for text in warnings(caplog)), warnings(caplog)
         assert create_trial(out).tensor("Net_output_0").steps() == [0, 1]
 
+    @by_both_backends
     def test_a_step_that_becomes_due_too_late_is_a_warning(
         self, make_hook: Any, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -437,6 +459,7 @@ class TestSwitch:
             # Functions keep the graphs that capture, and would come to the limit sooner.
             assert config.recompile_limit == (20 if has_graphs else 10)
 
+    @by_both_backends
     def test_the_switch_is_off_once_all_hooks_are_closed(self, make_hook: Any) -> None:
         hook = make_hook(save_all=True)
         net = wrap_first(hook, seeded())

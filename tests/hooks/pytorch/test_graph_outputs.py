@@ -230,16 +230,19 @@ def test_graphs_on_an_accelerator_can_be_recorded(
 
 INDUCTOR = """
     import torch
+    import torch._functorch.config
     from support.training import evaluate, seeded
     from torch._inductor import ir, scheduler
     import tensortrial.hooks.pytorch as tt
 
-    torch._inductor.config.force_disable_caches = True
+    # What compiles C++ may keep its files; what is tested here may not.
+    torch._inductor.config.fx_graph_cache = torch._functorch.config.enable_autograd_cache = False
     torch._inductor.config.compile_threads = 1
     should_partition = scheduler.Scheduler.should_partition
 
     def partitions(self, node):
         reason = should_partition(self, node)
+        print("asked")
         if isinstance(getattr(node, "node", None), ir.FallbackKernel):
             print(reason)
         return reason
@@ -262,7 +265,8 @@ def test_inductor_records_everything_but_operators_of_the_hook(
     done = run(INDUCTOR, tmp_path)
     assert done.returncode == 0, done.stderr
     reasons = set(done.stdout.split("\n")) - {""}
-    assert reasons == (set() if way == "output" else {"custom partition op: tensortrial::capture.default"})
+    custom = {"custom partition op: tensortrial::capture.default"} if way == "operator" else set()
+    assert reasons == {"asked"} | custom
     trial = create_trial(tmp_path / "run")
     for step in (0, 3):
         before, after = (trial.tensor(f"{name}_output_0").value(step) for name in ("fc1", "relu"))

@@ -44,7 +44,7 @@ PROGRAM = """
 
     if __name__ == "__main__":
         # A file, because another test may take a port that was found to be free.
-        mp.spawn(work, ((Path.cwd() / "rendezvous").as_uri(),), 2)
+        mp.start_processes(work, ((Path.cwd() / "rendezvous").as_uri(),), 2, start_method="fork")
 """
 
 

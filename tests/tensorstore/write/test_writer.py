@@ -176,24 +176,35 @@ def test_a_tensor_name_that_is_not_a_text_is_refused_before_it_reaches_the_write
         Plan("\ud800", (), True)
 
 
-class SlowStorage(LocalStorage):
-    """A disk that takes its time to publish."""
+class StorageBehind(LocalStorage):
+    """A disk that publishes once the queue is full, or will not become so."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.is_full, self.all_put = lambda: True, threading.Event()
+        self.found_full = 0
 
     def sink(self, path: str) -> Sink:
-        time.sleep(0.05)
+        while not self.is_full():
+            if self.all_put.wait(0.001):
+                return super().sink(path)
+        self.found_full += 1
         return super().sink(path)
 
 
 def test_training_waits_rather_than_memory_growing(tmp_path: Path) -> None:
-    writer = Writer(SlowStorage(str(tmp_path)), "w", flush_seconds=0, queue_bytes=50_000)
-    most, waited = 0, 0.0
+    storage, step_bytes, queue_bytes = StorageBehind(str(tmp_path)), 16_000, 50_000
+    writer = Writer(storage, "w", flush_seconds=0, queue_bytes=queue_bytes)
+    storage.is_full = lambda: queued_bytes(writer) + step_bytes > queue_bytes
+    most = 0
     for number in range(30):
-        began = time.monotonic()
-        writer.put(Step(TRAIN, number, number), [Record(Plan("a", (), True), np.zeros(2_000), 0)], closes=True)
-        waited += time.monotonic() - began
+        values = np.zeros(step_bytes // 8)
+        writer.put(Step(TRAIN, number, number), [Record(Plan("a", (), True), values, 0)], closes=True)
         most = max(most, queued_bytes(writer))
-    assert most <= 50_000
-    assert waited > 0.5
+    storage.all_put.set()
+    assert most <= queue_bytes
+    # More than fits into the queue was put, and the queue was full whenever something left it.
+    assert storage.found_full > 5
     writer.close()
     # Steps that had to wait were published together.
     index = [tmp_path / "index" / file for file in current_files(files(tmp_path, "index"))]
