@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from numbers import Real
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 Integers = npt.NDArray[np.integer[Any]]
+
+
+_SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 
 
 def is_ascending(numbers: Integers) -> bool:
@@ -31,8 +35,10 @@ class Lookup:
         self._sorted = numbers if self._order is None else numbers[self._order]
 
     def rows(self, number: int) -> npt.NDArray[np.intp]:
-        """Return the rows with a number, ascending."""
-        first, end = np.searchsorted(self._sorted, [number, number + 1]).tolist()
+        """Return the rows with a number, ascending: none for what is no number, or between two integers."""
+        if not isinstance(number, Real):
+            return np.empty(0, np.intp)
+        first, end = (int(self._sorted.searchsorted(number, side)) for side in _SIDES)
         return np.arange(first, end) if self._order is None else self._order[first:end]
 
     @cached_property

@@ -98,6 +98,13 @@ def test_a_whole_run_wherever_it_is(place: tuple[str, dict[str, Any]]) -> None:
 # ------------------------------------------------------------------------------------------------------- what there is
 
 
+@pytest.mark.parametrize("step", [1.5, "1", float("nan"), 1 << 70])
+@pytest.mark.parametrize("mode", [GLOBAL, TRAIN])
+def test_what_is_no_step_was_not_saved(trial: Trial, step: Any, mode: Any) -> None:
+    assert trial.tensor_names(step=step, mode=mode) == []
+    assert trial.values(["w1"], [step], mode)["w1"] == {}
+
+
 def test_tensors(trial: Trial) -> None:
     assert trial.tensor("w0").name == "w0"
     assert trial.has_tensor("w0")
