@@ -69,6 +69,7 @@ class Columns(NamedTuple):
         return Columns(*(column[rows] for column in self))
 
 
+_NEVER = int(np.iinfo(np.int64).max)
 _KINDS = ("i4", "i4", "i1", "i8", "i8", "i8", "i4")
 
 
@@ -257,20 +258,20 @@ class SavedSteps:
         return {self.workers[code]: each for code, *each in zip(by_worker.distinct, last, at, strict=True)}  # type: ignore[misc]
 
     @cached_property
-    def first_uneven_step(self) -> float:
+    def first_uneven_step(self) -> int:
         """The first global step that is not one step of one mode for all workers, or whose step of a mode has another.
 
-        Infinity if there is none.
+        2^63 - 1 if there is none.
         """
         if len(self.workers) < 2:
-            return np.inf
+            return _NEVER
         of, steps = self.columns.mode_step * len(MODES) + self.columns.mode, np.array(self.by_global_step.distinct)
         found = [steps[self.by_global_step.least(of) != self.by_global_step.greatest(of)]]
         for rows, lookup in self._of_modes.values():
             places = self.columns.global_step[rows]
             first, last = lookup.least(places), lookup.greatest(places)
             found.append(first[first != last])
-        return float(min(np.concatenate(found), default=np.inf))
+        return int(np.concatenate(found).min(initial=_NEVER))
 
     # Names.
 
