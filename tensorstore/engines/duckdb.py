@@ -244,7 +244,7 @@ class DuckDBDatabase(Database):
         numbers = arrow_arrays.numbers(range(len(uris)), pa.int64())
         self.put(f"files_of_{view.name}", pa.table({"filename": uris, "run": runs, "place": numbers}))
         by_file = _read_parquet(uris, _schema(view) + ", filename = true")
-        if view.repeated is not None:  # DuckDB 1.5 has no number of a row beside a schema
+        if view.repeated is not None:  # DuckDB 1.5 numbers no rows where it gets a schema
             by_file = _read_parquet(uris, "union_by_name = true, filename = true, file_row_number = true")
         return f"(from {by_file} join catalogue.files_of_{view.name} using (filename))"
 
