@@ -29,7 +29,11 @@ def write(out: str, flushes: int) -> None:
     from tensortrial.write.writer import Writer
 
     storage = open_storage(out)
-    claim(storage, RunInfo("2026-01-01T00:00:00+00:00"), WorkerInfo("worker_0", 1, "2026-01-01T00:00:00+00:00", []))
+    claim(
+        storage,
+        RunInfo("2026-01-01T00:00:00+00:00", id="measured"),
+        WorkerInfo("worker_0", 1, "2026-01-01T00:00:00+00:00", []),
+    )
     plans = [Plan(f"layer{number}.weight", ("weights",), True) for number in range(PER_STEP)]
     values = np.random.default_rng(0).standard_normal((97, 2)).tolist()
     writer = Writer(storage, "worker_0", flush_seconds=3600)

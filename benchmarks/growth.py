@@ -44,10 +44,15 @@ def write(out: str, rows: int) -> None:
     from tensortrial.write.claim import claim
 
     storage = open_storage(out)
-    claim(storage, RunInfo("2026-01-01T00:00:00+00:00"), WorkerInfo(WORKER, 1, "2026-01-01T00:00:00+00:00", []))
+    claim(
+        storage,
+        RunInfo("2026-01-01T00:00:00+00:00", id="measured"),
+        WorkerInfo(WORKER, 1, "2026-01-01T00:00:00+00:00", []),
+    )
     names = [f"layer{number:03}.weight" for number in range(PER_STEP)]
     name_set = tuple(NamedTensor(name, ("weights",)) for name in names)
     values = np.random.default_rng(0).standard_normal(4096)
+    previous = ""
     for begin in range(0, rows // PER_STEP, STEPS_PER_FILE):
         steps = np.arange(begin, min(begin + STEPS_PER_FILE, rows // PER_STEP))
         count = len(steps) * PER_STEP
@@ -70,10 +75,11 @@ def write(out: str, rows: int) -> None:
         arrays = [columns[each.name] if each.name in columns else pa.nulls(count, each.type) for each in INDEX_SCHEMA]
         table = pa.Table.from_arrays(arrays, schema=INDEX_SCHEMA)
         said = [StepSummary("TRAIN", step, step, step * 1_000_000, 0) for step in steps.tolist()]
-        first = index_path(WORKER, begin, begin)
-        sink = storage.sink(first.replace(".parquet", f"-{begin + len(steps) - 1:08d}.parquet"))
-        write_compacted(sink, table, IndexSummary(count, said, [name_set], []))
+        path = index_path(WORKER, begin, begin).replace(".parquet", f"-{begin + len(steps) - 1:08d}.parquet")
+        sink = storage.sink(path)
+        write_compacted(sink, table, IndexSummary(count, said, [name_set], [], previous))
         sink.publish()
+        previous = path
 
 
 def flush(out: str, number: int) -> None:

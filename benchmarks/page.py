@@ -41,12 +41,12 @@ _STEPS_OF_FILE = 500
 def write(out: str, tensors: int, steps: int) -> None:
     """Write a run in large flushes: the rows of one flush, with other steps and norms in each file."""
     storage = open_storage(out)
-    claim(storage, RunInfo(_CREATED, "test"), WorkerInfo("worker_0", 1, _CREATED, []))
+    claim(storage, RunInfo(_CREATED, "test", id="measured"), WorkerInfo("worker_0", 1, _CREATED, []))
     specs = [
         TensorSpec(Plan(f"net.layers.{i // 4}.part_{i % 4}", ("weights",), False, ("l2",)), "float32", (64, 64), 16384)
         for i in range(tensors)
     ]
-    random = np.random.default_rng(0)
+    random, previous = np.random.default_rng(0), ""
     for flush, first in enumerate(range(0, steps, _STEPS_OF_FILE)):
         indexed = [IndexedStep(Step(ModeKeys.TRAIN, step, step)) for step in range(first, first + _STEPS_OF_FILE)]
         for each in indexed:
@@ -56,8 +56,9 @@ def write(out: str, tensors: int, steps: int) -> None:
         table = table.set_column(table.schema.get_field_index("l2"), "l2", norms)
         path = index_path("worker_0", first, flush)
         sink = storage.sink(path)
-        write_compacted(sink, table, replace(summary, compacted_at=None, previous=None))
+        write_compacted(sink, table, replace(summary, compacted_at=None, previous=previous))
         sink.publish()
+        previous = path
     storage.replace(end_path("worker_0"), document_bytes({"ended_at": _CREATED, "worker": "worker_0", "session": 0}))
 
 

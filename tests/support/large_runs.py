@@ -27,7 +27,7 @@ def write_large(out: Path, names: Sequence[str], steps: int, spike: tuple[str, i
     storage = open_storage(out)
     claim(storage, RunInfo(CREATED, "test", id="a"), WorkerInfo("worker_0", 1, CREATED, []))
     specs = [TensorSpec(Plan(name, ("weights",), False, ("l2",)), "float32", (8, 8), 256) for name in names]
-    random = np.random.default_rng(0)
+    random, previous = np.random.default_rng(0), ""
     for flush, first in enumerate(range(0, steps, _STEPS_OF_FILE)):
         indexed = [
             IndexedStep(Step(ModeKeys.TRAIN, step, step)) for step in range(first, min(first + _STEPS_OF_FILE, steps))
@@ -39,7 +39,9 @@ def write_large(out: Path, names: Sequence[str], steps: int, spike: tuple[str, i
         if first <= spike[1] < first + len(indexed):
             norms[(spike[1] - first) * len(names) + list(names).index(spike[0])] = 1000
         table = table.set_column(table.schema.get_field_index("l2"), "l2", pa.array(norms))
-        sink = storage.sink(index_path("worker_0", first, flush))
-        write_compacted(sink, table, replace(summary, compacted_at=None, previous=None))
+        path = index_path("worker_0", first, flush)
+        sink = storage.sink(path)
+        write_compacted(sink, table, replace(summary, compacted_at=None, previous=previous))
         sink.publish()
+        previous = path
     storage.replace(end_path("worker_0"), document_bytes({"ended_at": CREATED, "worker": "worker_0", "session": 0}))
