@@ -14,7 +14,7 @@ from ...engines.base import REPEATED, MissingFile
 from ...errors import CorruptFile, FileError, MissingChunk, StorageError
 from ...format import arrow_arrays
 from ...format.index_footer import is_index_path
-from ...format.index_log import IndexFiles, NewFile
+from ...format.index_log import IndexFiles, NewFile, without_replaced
 from ...format.index_reader import IndexRows
 from ...format.index_types import SavedTensor
 from ...format.schema import FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA, end_path
@@ -209,7 +209,7 @@ class Catalogue:
         """
         with self.lock:
             found = self._index_files.rescan()
-            self._replacing += found
+            self._replacing = without_replaced([*self._replacing, *found])
             return self._replace(found)
 
     @property
