@@ -155,9 +155,16 @@ class SavedSteps:
         if range_steps is not None:
             kept = [step for step in kept if is_in_range(step.global_step, range_steps)]
         if is_known:
-            known = self._steps_in(path)
+            known = Counter(self._steps_in(path))
             sets = [self.name_sets.number(tensors) for tensors in summary.name_sets]
-            kept = [step for step in kept if (step.global_step, sets[step.name_set]) not in known]
+            found, kept = kept, []
+            for step in found:
+                # A step that was saved again has as many rows, of which the known ones are the first.
+                key = step.global_step, step.saved_at_us, sets[step.name_set]
+                if known[key]:
+                    known[key] -= 1
+                else:
+                    kept.append(step)
         return kept
 
     def compacted(self, files: Sequence[NewFile]) -> Self:
@@ -167,21 +174,23 @@ class SavedSteps:
             return self
         chunks = {path: chunks for path, chunks in self.chunks.items() if path not in path_of}
         chunks |= {file.path: file.summary.chunks for file in files if file.replaces}
-        return replace(self, paths=tuple(path_of.get(path, path) for path in self.paths), chunks=chunks)
+        paths = tuple(path_of.get(path, path) for path in self.paths)
+        return replace(self, paths=paths, chunks=chunks, repeats=self.repeats or any(map(_may_repeat, files)))
 
     def lack(self, files: Sequence[NewFile]) -> bool:
         """Return whether a file lacks steps of those that it replaces: a job went back to an earlier step."""
         for file in files:
             held = {step.global_step for step in file.summary.steps}
-            if any(step not in held for path in file.replaces for step, _ in self._steps_in(path)):
+            if any(step not in held for path in file.replaces for step, *_ in self._steps_in(path)):
                 return True
         return False
 
-    def _steps_in(self, path: str) -> set[tuple[int, int]]:
-        """Return the global steps of an index file, with their name sets."""
+    def _steps_in(self, path: str) -> Iterator[tuple[int, int, int]]:
+        """Return the global steps of an index file, with their times and name sets."""
         files = [number for number, each in enumerate(self.paths) if each == path]
-        rows = np.isin(self.columns.file, files)
-        return set(zip(self.columns.global_step[rows].tolist(), self.columns.name_set[rows].tolist(), strict=True))
+        rows = self.columns.of(np.isin(self.columns.file, files))
+        columns = rows.global_step, rows.saved_at, rows.name_set
+        return zip(*(column.tolist() for column in columns), strict=True)
 
     # Steps.
 
@@ -452,6 +461,12 @@ def _repeats(worker: str, global_steps: Sequence[int], newest: dict[str, int]) -
     last = newest.get(worker, -1)
     newest[worker] = max(last, max(global_steps))
     return global_steps[0] <= last or not all(map(lt, global_steps, islice(global_steps, 1, None)))
+
+
+def _may_repeat(file: NewFile) -> bool:
+    """Return whether a file holds a step more than once, of which the reader may not know each."""
+    steps = file.summary.steps
+    return len({step.global_step for step in steps}) < len(steps)
 
 
 def _without_contradicted(rows: Columns) -> Columns:

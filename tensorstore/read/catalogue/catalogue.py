@@ -164,8 +164,11 @@ class Catalogue:
         return arrow_arrays.table(COLLECTIONS, [(run, *row) for row in self._collections])
 
     def repeated(self, run: str = "") -> pa.Table:
-        """Return the tensors that are there several times, of a run of this name."""
-        return arrow_arrays.table(REPEATED, [(run, *each) for each in self.steps.repeated])
+        """Return the tensors that the index files have several times, of a run of this name."""
+        with self.lock:
+            # The files may hold rows that wait for the next refresh.
+            repeated = self.steps.added(self._replacing, self._range).repeated
+            return arrow_arrays.table(REPEATED, [(run, *each) for each in repeated])
 
     def index_paths(self) -> list[str]:
         """Return the known index files, in the order in which they were found, of which only footers were verified."""

@@ -70,8 +70,8 @@ class RunQueries:
         return [RunFile(each.storage, path, run) for run, each in self._catalogues.items() for path in files(each)]
 
     def _repeated(self) -> pa.Table | None:
-        tables = [catalogue.repeated(run) for run, catalogue in self._catalogues.items() if catalogue.steps.repeated]
-        return pa.concat_tables(tables) if tables else None
+        table = self._table(Catalogue.repeated)
+        return table if len(table) else None
 
     def _table(self, rows: Callable[[Catalogue, str], pa.Table]) -> pa.Table:
         return pa.concat_tables([rows(catalogue, run) for run, catalogue in self._catalogues.items()])
