@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import chain, groupby, islice
 from operator import lt
 from typing import Any, NamedTuple, Self
@@ -17,6 +16,7 @@ import pyarrow as pa
 from ..format import arrow_arrays
 from ..format.index_log import NewFile
 from ..format.index_types import IndexSummary, NamedTensor, StepSummary
+from ..format.lazy import lazy
 from ..mode import ModeKeys
 from .columns import Integers, Lookup, distinct
 from .name_sets import NameSets
@@ -194,12 +194,12 @@ class SavedSteps:
 
     # Steps.
 
-    @cached_property
+    @lazy
     def by_global_step(self) -> Lookup:
         """The rows of each global step."""
         return Lookup(self.columns.global_step)
 
-    @cached_property
+    @lazy
     def _of_modes(self) -> dict[ModeKeys, tuple[npt.NDArray[np.intp], Lookup]]:
         """The rows of each mode that was saved, and those of each of its steps among them."""
         found = {}
@@ -255,7 +255,7 @@ class SavedSteps:
         """Return the global steps of a mode, ascending."""
         return self._global_steps_of_mode.get(mode, ())
 
-    @cached_property
+    @lazy
     def _global_steps_of_mode(self) -> dict[ModeKeys, list[int]]:
         return {mode: distinct(self.columns.global_step[rows]).tolist() for mode, (rows, _) in self._of_modes.items()}
 
@@ -265,7 +265,7 @@ class SavedSteps:
         last, at = (by_worker.greatest(column).tolist() for column in (self.columns.global_step, self.columns.saved_at))
         return {self.workers[code]: each for code, *each in zip(by_worker.distinct, last, at, strict=True)}  # type: ignore[misc]
 
-    @cached_property
+    @lazy
     def first_uneven_step(self) -> float:
         """The first global step that is not one step of one mode for all workers, or whose step of a mode has another.
 
@@ -306,11 +306,11 @@ class SavedSteps:
             self._tensors_of_modes[mode] = sorted(set(chain.from_iterable(map(self.tensors, sets))))
         return self._tensors_of_modes[mode]
 
-    @cached_property
+    @lazy
     def _tensors_of_modes(self) -> dict[ModeKeys, list[NamedTensor]]:
         return {}
 
-    @cached_property
+    @lazy
     def names(self) -> dict[str, None]:
         """The names of all tensors, sorted."""
         return dict.fromkeys(name for name, _ in self.tensors_of_mode(GLOBAL))
@@ -322,11 +322,11 @@ class SavedSteps:
             self._steps_of_sets[name_set] = found.tolist()
         return self._steps_of_sets[name_set]
 
-    @cached_property
+    @lazy
     def _by_set(self) -> Lookup:
         return Lookup(self.columns.name_set)
 
-    @cached_property
+    @lazy
     def _steps_of_sets(self) -> dict[int, list[int]]:
         return {}
 
@@ -343,7 +343,7 @@ class SavedSteps:
         found: list[int] = distinct(steps[self._are_held([name])[rows.name_set]]).tolist()
         return found
 
-    @cached_property
+    @lazy
     def repeated(self) -> list[tuple[str, int, str]]:
         """The tensors that a worker has saved more than once at a step, with the worker and the global step.
 
@@ -370,7 +370,7 @@ class SavedSteps:
             self._names_in_several[sets] = [name for name, count in counts.items() if count > 1]
         return self._names_in_several[sets]
 
-    @cached_property
+    @lazy
     def _names_in_several(self) -> dict[tuple[int, ...], list[str]]:
         return {}
 
@@ -384,7 +384,7 @@ class SavedSteps:
         """Return the paths of the files of raw values, in the order of their index files."""
         return list(dict.fromkeys(chain.from_iterable(self.chunks.values())))
 
-    @cached_property
+    @lazy
     def spans(self) -> list[tuple[str, int, int]]:
         """Each index file with its first and its last global step, in the order in which they were found."""
         found: dict[str, tuple[int, int]] = {}
@@ -407,7 +407,7 @@ class SavedSteps:
         files, sets = self._sets_of_files
         return distinct(files[self._are_held([name])[sets]])
 
-    @cached_property
+    @lazy
     def _sets_of_files(self) -> tuple[Integers, Integers]:
         """The files and their sets, without most repetitions: one after another, steps hold the same set."""
         file, name_set = self.columns.file, self.columns.name_set
