@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
+from ..format.lazy import lazy
 from ..format.schema import FINDINGS, INDEX, TENSORS
 from ..format.verified_files import VerifiedFiles, verified_files
 from ..storage.base import check_path
@@ -35,7 +35,7 @@ class RunFiles:
             raise missing(uri)
         return self._files[int(number)], check_path(path)
 
-    @cached_property
+    @lazy
     def filesystem(self) -> Any:
         """Return the fsspec filesystem that reads these URIs. Imports fsspec, which takes 0.1 s."""
         from ..storage.duckdb_filesystem import RunFileSystem

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 from ..errors import FileError, MissingIndexFile, StorageError
@@ -74,6 +74,16 @@ class NewFile(NamedTuple):
     """The files seen before that it supersedes: they may be deleted."""
 
 
+def without_replaced(files: Iterable[NewFile]) -> list[NewFile]:
+    """Return the files that none of the others replaces. Each replaces what those that it has replaced did, too."""
+    left: dict[str, NewFile] = {}
+    for file in files:
+        earlier = [left.pop(path) for path in file.replaces if path in left]
+        replaces = [*file.replaces, *chain.from_iterable(each.replaces for each in earlier)]
+        left[file.path] = file._replace(replaces=replaces)
+    return list(left.values())
+
+
 class IndexFiles:
     """The index files that one reader has seen."""
 
@@ -114,7 +124,7 @@ class IndexFiles:
         if gone:
             raise StorageError(index_folder(worker), "its files were compacted while they were read; read them again")
         # Files that were read before a listing failed are returned once one succeeds.
-        found, self._new = self._new, []
+        found, self._new = without_replaced(self._new), []
         return found
 
     def expect(self, worker: str, path: str, by: str) -> None:

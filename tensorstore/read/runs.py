@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from importlib import import_module
@@ -14,7 +15,7 @@ import pyarrow as pa
 
 from .. import forking
 from ..engines.base import Answer, Database, Engine
-from ..errors import ConfigurationError, CorruptFile, RunNotFound, TensorTrialError
+from ..errors import ConfigurationError, CorruptFile, RunClosed, RunNotFound, TensorTrialError
 from ..format import arrow_arrays
 from ..format.documents import utc
 from ..format.schema import END, RUN_FILE, EndInfo, RunInfo
@@ -86,6 +87,8 @@ class Runs:
         self._engine = engine
         self._runs: dict[str, RunReader] = {}
         self._queries: RunQueries | None = None
+        self._lock = threading.Lock()
+        self._closed = False
         self._not_opened: dict[str, TensorTrialError] = {}
         forking.register(self)
         self.refresh()
@@ -102,11 +105,14 @@ class Runs:
 
     @property
     def queries(self) -> RunQueries:
-        """The views of the runs, in a database of this process."""
-        if self._queries is None:
-            catalogues = {name: self._runs[name].catalogue for name in self.names}
-            self._queries = RunQueries(catalogues, self._engine, runs=self._table_of_runs)
-        return self._queries
+        """The views of the runs, in a database of this process. Raises RunClosed."""
+        with self._lock:
+            if self._closed:
+                raise RunClosed
+            if self._queries is None:
+                catalogues = {name: self._runs[name].catalogue for name in self.names}
+                self._queries = RunQueries(catalogues, self._engine, runs=self._table_of_runs)
+            return self._queries
 
     @property
     def all(self) -> list[RunReader]:
@@ -174,7 +180,7 @@ class Runs:
         """Find new runs, and new data in the runs that are open.
 
         Raises:
-            RunNotFound: No run can be opened.
+            RunNotFound: No run can be opened. Those that were open stay so.
         """
         self._not_opened = {}
         found = in_threads(self._find, self._locations, _PARALLEL)
@@ -182,20 +188,23 @@ class Runs:
         names = short_names(list(storages))
         known = {run.storage.url: run for run in self._runs.values()}
         opened = in_threads(lambda url: self._open(storages[url], names[url], known.get(url)), storages, _PARALLEL)
+        runs = {run.name: run for run in opened if run is not None}
+        if not runs:
+            raise _nothing_opened(", ".join(map(_spelled, self._locations)), list(self._not_opened.values()))
         self.close()
-        self._queries = None
-        self._runs = {run.name: run for run in opened if run is not None}
-        if not self._runs:
-            raise _nothing_opened(", ".join(map(_spelled, self._locations)), list(self.damaged.values()))
+        with self._lock:
+            self._runs, self._queries, self._closed = runs, None, False
 
     def after_fork(self) -> None:
         """Forget the connection of a forked child, whose threads are missing. The next query makes a new one."""
-        self._queries = None
+        self._lock, self._queries = threading.Lock(), None
 
     def close(self) -> None:
         """Release the memory. No query can be run afterwards, unless by a refresh."""
-        if self._queries is not None:
-            self._queries.close()
+        with self._lock:
+            self._closed = True
+            if self._queries is not None:
+                self._queries.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy, here or in another process, opens the runs again.

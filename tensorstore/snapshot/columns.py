@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from ..format.lazy import lazy
 
 Integers = npt.NDArray[np.integer[Any]]
 
@@ -41,12 +42,12 @@ class Lookup:
         first, end = (int(self._sorted.searchsorted(number, side)) for side in _SIDES)
         return np.arange(first, end) if self._order is None else self._order[first:end]
 
-    @cached_property
+    @lazy
     def _starts(self) -> npt.NDArray[np.intp]:
         """Where each of the distinct numbers begins among the sorted ones."""
         return np.flatnonzero(_is_first(self._sorted))
 
-    @cached_property
+    @lazy
     def distinct(self) -> list[int]:
         """The distinct numbers, ascending."""
         return self._sorted[self._starts].tolist()  # type: ignore[no-any-return]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import chain, groupby, islice
 from operator import lt
 from typing import Any, NamedTuple, Self
@@ -17,6 +16,7 @@ import pyarrow as pa
 from ..format import arrow_arrays
 from ..format.index_log import NewFile
 from ..format.index_types import IndexSummary, NamedTensor, StepSummary
+from ..format.lazy import lazy
 from ..mode import ModeKeys
 from .columns import Integers, Lookup, distinct
 from .name_sets import NameSets
@@ -156,9 +156,16 @@ class SavedSteps:
         if range_steps is not None:
             kept = [step for step in kept if is_in_range(step.global_step, range_steps)]
         if is_known:
-            known = self._steps_in(path)
+            known = Counter(self._steps_in(path))
             sets = [self.name_sets.number(tensors) for tensors in summary.name_sets]
-            kept = [step for step in kept if (step.global_step, sets[step.name_set]) not in known]
+            found, kept = kept, []
+            for step in found:
+                # A step that was saved again has as many rows, of which the known ones are the first.
+                key = step.global_step, step.saved_at_us, sets[step.name_set]
+                if known[key]:
+                    known[key] -= 1
+                else:
+                    kept.append(step)
         return kept
 
     def compacted(self, files: Sequence[NewFile]) -> Self:
@@ -168,30 +175,32 @@ class SavedSteps:
             return self
         chunks = {path: chunks for path, chunks in self.chunks.items() if path not in path_of}
         chunks |= {file.path: file.summary.chunks for file in files if file.replaces}
-        return replace(self, paths=tuple(path_of.get(path, path) for path in self.paths), chunks=chunks)
+        paths = tuple(path_of.get(path, path) for path in self.paths)
+        return replace(self, paths=paths, chunks=chunks, repeats=self.repeats or any(map(_may_repeat, files)))
 
     def lack(self, files: Sequence[NewFile]) -> bool:
         """Return whether a file lacks steps of those that it replaces: a job went back to an earlier step."""
         for file in files:
             held = {step.global_step for step in file.summary.steps}
-            if any(step not in held for path in file.replaces for step, _ in self._steps_in(path)):
+            if any(step not in held for path in file.replaces for step, *_ in self._steps_in(path)):
                 return True
         return False
 
-    def _steps_in(self, path: str) -> set[tuple[int, int]]:
-        """Return the global steps of an index file, with their name sets."""
+    def _steps_in(self, path: str) -> Iterator[tuple[int, int, int]]:
+        """Return the global steps of an index file, with their times and name sets."""
         files = [number for number, each in enumerate(self.paths) if each == path]
-        rows = np.isin(self.columns.file, files)
-        return set(zip(self.columns.global_step[rows].tolist(), self.columns.name_set[rows].tolist(), strict=True))
+        rows = self.columns.of(np.isin(self.columns.file, files))
+        columns = rows.global_step, rows.saved_at, rows.name_set
+        return zip(*(column.tolist() for column in columns), strict=True)
 
     # Steps.
 
-    @cached_property
+    @lazy
     def by_global_step(self) -> Lookup:
         """The rows of each global step."""
         return Lookup(self.columns.global_step)
 
-    @cached_property
+    @lazy
     def _of_modes(self) -> dict[ModeKeys, tuple[npt.NDArray[np.intp], Lookup]]:
         """The rows of each mode that was saved, and those of each of its steps among them."""
         found = {}
@@ -247,7 +256,7 @@ class SavedSteps:
         """Return the global steps of a mode, ascending."""
         return self._global_steps_of_mode.get(mode, ())
 
-    @cached_property
+    @lazy
     def _global_steps_of_mode(self) -> dict[ModeKeys, list[int]]:
         return {mode: distinct(self.columns.global_step[rows]).tolist() for mode, (rows, _) in self._of_modes.items()}
 
@@ -257,7 +266,7 @@ class SavedSteps:
         last, at = (by_worker.greatest(column).tolist() for column in (self.columns.global_step, self.columns.saved_at))
         return {self.workers[code]: each for code, *each in zip(by_worker.distinct, last, at, strict=True)}  # type: ignore[misc]
 
-    @cached_property
+    @lazy
     def first_uneven_step(self) -> int:
         """The first global step that is not one step of one mode for all workers, or whose step of a mode has another.
 
@@ -298,11 +307,11 @@ class SavedSteps:
             self._tensors_of_modes[mode] = sorted(set(chain.from_iterable(map(self.tensors, sets))))
         return self._tensors_of_modes[mode]
 
-    @cached_property
+    @lazy
     def _tensors_of_modes(self) -> dict[ModeKeys, list[NamedTensor]]:
         return {}
 
-    @cached_property
+    @lazy
     def names(self) -> dict[str, None]:
         """The names of all tensors, sorted."""
         return dict.fromkeys(name for name, _ in self.tensors_of_mode(GLOBAL))
@@ -314,11 +323,11 @@ class SavedSteps:
             self._steps_of_sets[name_set] = found.tolist()
         return self._steps_of_sets[name_set]
 
-    @cached_property
+    @lazy
     def _by_set(self) -> Lookup:
         return Lookup(self.columns.name_set)
 
-    @cached_property
+    @lazy
     def _steps_of_sets(self) -> dict[int, list[int]]:
         return {}
 
@@ -335,7 +344,7 @@ class SavedSteps:
         found: list[int] = distinct(steps[self._are_held([name])[rows.name_set]]).tolist()
         return found
 
-    @cached_property
+    @lazy
     def repeated(self) -> list[tuple[str, int, str]]:
         """The tensors that a worker has saved more than once at a step, with the worker and the global step.
 
@@ -362,7 +371,7 @@ class SavedSteps:
             self._names_in_several[sets] = [name for name, count in counts.items() if count > 1]
         return self._names_in_several[sets]
 
-    @cached_property
+    @lazy
     def _names_in_several(self) -> dict[tuple[int, ...], list[str]]:
         return {}
 
@@ -376,7 +385,7 @@ class SavedSteps:
         """Return the paths of the files of raw values, in the order of their index files."""
         return list(dict.fromkeys(chain.from_iterable(self.chunks.values())))
 
-    @cached_property
+    @lazy
     def spans(self) -> list[tuple[str, int, int]]:
         """Each index file with its first and its last global step, in the order in which they were found."""
         found: dict[str, tuple[int, int]] = {}
@@ -399,7 +408,7 @@ class SavedSteps:
         files, sets = self._sets_of_files
         return distinct(files[self._are_held([name])[sets]])
 
-    @cached_property
+    @lazy
     def _sets_of_files(self) -> tuple[Integers, Integers]:
         """The files and their sets, without most repetitions: one after another, steps hold the same set."""
         file, name_set = self.columns.file, self.columns.name_set
@@ -453,6 +462,12 @@ def _repeats(worker: str, global_steps: Sequence[int], newest: dict[str, int]) -
     last = newest.get(worker, -1)
     newest[worker] = max(last, max(global_steps))
     return global_steps[0] <= last or not all(map(lt, global_steps, islice(global_steps, 1, None)))
+
+
+def _may_repeat(file: NewFile) -> bool:
+    """Return whether a file holds a step more than once, of which the reader may not know each."""
+    steps = file.summary.steps
+    return len({step.global_step for step in steps}) < len(steps)
 
 
 def _without_contradicted(rows: Columns) -> Columns:

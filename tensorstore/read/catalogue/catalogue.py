@@ -14,7 +14,7 @@ from ...engines.base import REPEATED, MissingFile
 from ...errors import CorruptFile, FileError, MissingChunk, StorageError
 from ...format import arrow_arrays
 from ...format.index_footer import is_index_path
-from ...format.index_log import IndexFiles, NewFile
+from ...format.index_log import IndexFiles, NewFile, without_replaced
 from ...format.index_reader import IndexRows
 from ...format.index_types import SavedTensor
 from ...format.schema import FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA, end_path
@@ -164,8 +164,11 @@ class Catalogue:
         return arrow_arrays.table(COLLECTIONS, [(run, *row) for row in self._collections])
 
     def repeated(self, run: str = "") -> pa.Table:
-        """Return the tensors that are there several times, of a run of this name."""
-        return arrow_arrays.table(REPEATED, [(run, *each) for each in self.steps.repeated])
+        """Return the tensors that the index files have several times, of a run of this name."""
+        with self.lock:
+            # The files may hold rows that wait for the next refresh.
+            repeated = self.steps.added(self._replacing, self._range).repeated
+            return arrow_arrays.table(REPEATED, [(run, *each) for each in repeated])
 
     def index_paths(self) -> list[str]:
         """Return the known index files, in the order in which they were found, of which only footers were verified."""
@@ -209,7 +212,7 @@ class Catalogue:
         """
         with self.lock:
             found = self._index_files.rescan()
-            self._replacing += found
+            self._replacing = without_replaced([*self._replacing, *found])
             return self._replace(found)
 
     @property

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +12,7 @@ import pyarrow as pa
 from ...engines.base import Answer, Database, Engine, RunFile
 from ...engines.default import default_engine
 from ...errors import RunClosed
+from ...format.lazy import lazy
 from ...snapshot.step_range import StepRange
 from .catalogue import Catalogue
 from .views import Views
@@ -40,16 +40,20 @@ class RunQueries:
         self._catalogues, self._engine, self._range, self._runs = catalogues, engine, range_steps, runs
         self._lock = threading.RLock()
         self._closed = False
+        self._database: Database | None = None
 
-    @cached_property
+    @property
     def database(self) -> Database:
         """The database of the views. Raises RunClosed."""
-        if self._closed:
-            raise RunClosed
-        storages = [catalogue.storage for catalogue in self._catalogues.values()]
-        return (self._engine or default_engine()).connect(storages)
+        with self._lock:
+            if self._closed:
+                raise RunClosed
+            if self._database is None:
+                storages = [catalogue.storage for catalogue in self._catalogues.values()]
+                self._database = (self._engine or default_engine()).connect(storages)
+            return self._database
 
-    @cached_property
+    @lazy
     def _views(self) -> Views:
         views = Views(self.database, self._runs is not None, self._range)
         views.add_files("tensors", self._versions, lambda: self._files(Catalogue.index_files), self._repeated)
@@ -70,8 +74,8 @@ class RunQueries:
         return [RunFile(each.storage, path, run) for run, each in self._catalogues.items() for path in files(each)]
 
     def _repeated(self) -> pa.Table | None:
-        tables = [catalogue.repeated(run) for run, catalogue in self._catalogues.items() if catalogue.steps.repeated]
-        return pa.concat_tables(tables) if tables else None
+        table = self._table(Catalogue.repeated)
+        return table if len(table) else None
 
     def _table(self, rows: Callable[[Catalogue, str], pa.Table]) -> pa.Table:
         return pa.concat_tables([rows(catalogue, run) for run, catalogue in self._catalogues.items()])
@@ -104,5 +108,5 @@ class RunQueries:
         """Release the memory. No query can be run afterwards."""
         with self._lock:
             self._closed = True
-            if "database" in self.__dict__:
-                self.database.close()
+            if self._database is not None:
+                self._database.close()

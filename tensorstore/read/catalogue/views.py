@@ -98,9 +98,10 @@ class Views:
         """
 
         def update() -> None:
+            found = files()  # first: files that were compacted since may hold what was saved again
             view = _OVER_FILES[source]
             view = FilesView(view.name, view.schema, view.time, view.step, self._first, self._end, repeated())
-            self._database.make_files_view(view, files())
+            self._database.make_files_view(view, found)
 
         self._sources[source] = _Source(version, update)
 

@@ -14,12 +14,13 @@ import pytest
 
 import tensortrial
 from support.limits import keep_index_files
-from support.runs import Job
+from support.runs import GLOBAL, Job
 from tensortrial.engines.duckdb_answer import DuckDBAnswer
 from tensortrial.errors import QueryError
+from tensortrial.format.record import Step
 from tensortrial.maintenance.compaction import compact
 from tensortrial.read.runs import Runs
-from tensortrial.read.trial import Trial
+from tensortrial.read.trial import Trial, run_reader_of
 from tensortrial.storage.base import Paths, Tails
 from tensortrial.storage.local import LocalStorage
 
@@ -132,6 +133,61 @@ def test_files_that_are_compacted_again_before_they_are_listed_again(tmp_path: P
         assert trial.steps(show_incomplete_steps=True) == [*range(16)]
         assert not storage.before_reading
         assert not trial.damaged
+
+
+def test_files_that_are_compacted_while_their_footers_are_read(tmp_path: Path) -> None:
+    """The first ones were read, the others are gone: the compacted file replaces both."""
+
+    class Halved(Interrupted):
+        def read_tails(self, paths: Sequence[str], length: int) -> Tails:
+            half = len(paths) // 2
+            first = [*super().read_tails(paths[:half], length)]
+            return [*first, *super().read_tails(paths[half:], length)]
+
+    write(tmp_path, 6)
+    storage = Halved(tmp_path)
+    storage.before_reading += [lambda: None, lambda: compact(tmp_path, grace=0)]
+    trial = opened(storage)
+    assert trial.sql("select count(*), count(distinct global_step) from tensors").fetchall() == [(12, 6)]
+    assert trial.sql("select count(*) from steps").fetchall() == [(6,)]
+    assert trial.tensor("loss").values() == {step: step / 2 for step in range(6)}
+    assert not storage.before_reading
+    assert not trial.damaged
+
+
+def test_files_that_are_compacted_twice_before_the_next_refresh(tmp_path: Path) -> None:
+    with Job(tmp_path, flush_seconds=3600) as job:
+        flush(job, 3)
+        trial = tensortrial.create_trial(tmp_path)
+        flush(job, 3)
+    known = "select count(*) from scalars where global_step < 3"
+    with tensortrial.no_refresh(trial):
+        compact(tmp_path, grace=0)
+        assert trial.sql(known).fetchall() == [(3,)]
+        with Job(tmp_path, resume=True, flush_seconds=3600) as job:
+            flush(job, 3)
+        compact(tmp_path, grace=0)
+        assert trial.sql(known).fetchall() == [(3,)]
+    assert trial.tensor("loss").values() == {step: step / 2 for step in range(9)}
+    assert trial.sql("select count(*), count(distinct global_step) from tensors").fetchall() == [(18, 9)]
+    assert trial.sql("select count(*) from steps").fetchall() == [(9,)]
+    assert not trial.damaged
+
+
+def test_a_step_that_was_saved_again_and_compacted_before_the_next_refresh(tmp_path: Path) -> None:
+    with Job(tmp_path, flush_seconds=3600) as job:
+        flush(job, 3)
+        trial = tensortrial.create_trial(tmp_path)
+        job.put(Step(GLOBAL, 1, 1), {"w": np.arange(4.0), "loss": 100.0}, closes=True)
+    rows, losses = "select count(*) from tensors", {0: 0.0, 1: 100.0, 2: 1.0}
+    with tensortrial.no_refresh(trial):
+        compact(tmp_path, grace=0)
+        assert trial.sql(rows).fetchall() == [(6,)]
+        assert trial.tensor("loss").values() == losses
+        assert [*map(len, run_reader_of(trial).rows_at_step(1).values())] == [1, 1]
+    assert trial.sql(rows).fetchall() == [(6,)]
+    assert trial.sql("select global_step from steps order by 1").fetchall() == [(0,), (1,), (1,), (2,)]
+    assert trial.tensor("loss").values() == losses
 
 
 @pytest.mark.parametrize("view", VIEWS)

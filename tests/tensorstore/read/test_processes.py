@@ -8,7 +8,7 @@ import os
 import pickle
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,11 @@ from night.forks import STEPS, answers, fork_next_to_readers, in_child, write
 import tensortrial
 from support.runs import Job
 from support.servers import ObjectStore
+from tensortrial.engines.base import Database
+from tensortrial.engines.duckdb import DuckDBEngine
 from tensortrial.errors import ConfigurationError, RunClosed
 from tensortrial.read.trial import Trial, run_reader_of
+from tensortrial.storage.open import Storage
 
 
 @pytest.fixture
@@ -31,6 +34,27 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_child_forked_beside_a_reading_thread_reads_the_run(folder: Path) -> None:
     fork_next_to_readers(folder, [0.0, 0.002])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.parametrize("open_it", [tensortrial.create_trial, tensortrial.open_runs])
+def test_a_child_forked_while_another_thread_starts_an_engine_makes_queries(folder: Path, open_it: Any) -> None:
+    starts, is_forked = threading.Event(), threading.Event()
+
+    class SlowEngine(DuckDBEngine):
+        def connect(self, storages: Sequence[Storage]) -> Database:
+            starts.set()
+            assert is_forked.wait(60)
+            return super().connect(storages)
+
+    with open_it(folder) as opened, open_it(folder, engine=SlowEngine()) as slow:
+        thread = threading.Thread(target=slow.sql, args=("select count(*) from steps",))
+        thread.start()
+        assert starts.wait(60)
+        status = in_child(lambda: opened.sql("select count(*) from steps").fetchall())
+        is_forked.set()
+        thread.join()
+    assert status == 0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

@@ -16,7 +16,7 @@ import tensortrial
 from support.runs import EVAL, TRAIN, Job, edit_document
 from support.servers import ObjectStore
 from tensortrial.config.collection import Collection
-from tensortrial.errors import ConfigurationError, MissingChunk, QueryError, QueryRefused, RunNotFound
+from tensortrial.errors import ConfigurationError, MissingChunk, QueryError, QueryRefused, RunClosed, RunNotFound
 from tensortrial.read.catalogue.views import OF_ONE_RUN
 from tensortrial.rules import VanishingGradient, watch
 
@@ -224,3 +224,23 @@ def test_the_views_of_one_run_have_its_rows_of_the_views_of_many(tmp_path: Path)
     for view in OF_ONE_RUN:
         expected = [row[1:] for row in runs.sql(f"select * from {view} where run = 'b'").fetchall()]
         assert sorted(map(repr, trial.sql(f"select * from {view}").fetchall())) == sorted(map(repr, expected)), view
+
+
+def test_no_query_is_made_on_closed_runs_until_a_refresh(tmp_path: Path) -> None:
+    write(tmp_path / "a", 0.0)
+    runs = tensortrial.open_runs(tmp_path)
+    runs.close()  # before the first query
+    with pytest.raises(RunClosed):
+        runs.sql("select 1")
+    runs.refresh()
+    assert runs.sql("select count(*) from runs").fetchall() == [(1,)]
+
+
+def test_runs_stay_open_when_a_refresh_finds_none(tmp_path: Path) -> None:
+    write(tmp_path / "a", 0.0)
+    runs = tensortrial.open_runs(tmp_path)
+    (tmp_path / "a").rename(tmp_path.parent / "elsewhere")
+    with pytest.raises(RunNotFound):
+        runs.refresh()
+    (tmp_path.parent / "elsewhere").rename(tmp_path / "a")
+    assert runs.sql("select run from runs").fetchall() == [("a",)]
