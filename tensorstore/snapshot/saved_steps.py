@@ -155,8 +155,8 @@ class SavedSteps:
         if range_steps is not None:
             kept = [step for step in kept if is_in_range(step.global_step, range_steps)]
         if is_known:
-            known = Counter(self._steps_in(path))
-            sets = [self.name_sets.number(tensors) for tensors in summary.name_sets]
+            known = Counter[tuple[int, int, int | None]](self._steps_in(path))
+            sets = [self.name_sets.find(tensors) for tensors in summary.name_sets]
             found, kept = kept, []
             for step in found:
                 # A step that was saved again has as many rows, of which the known ones are the first.
