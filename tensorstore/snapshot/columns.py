@@ -32,8 +32,8 @@ class Lookup:
         self._sorted = numbers if self._order is None else numbers[self._order]
 
     def rows(self, number: int) -> npt.NDArray[np.intp]:
-        """Return the rows with a number, ascending."""
-        first, end = np.searchsorted(self._sorted, [number, number + 1]).tolist()
+        """Return the rows with a number, ascending. None has a fraction."""
+        first, end = np.searchsorted(self._sorted, [number, number // 1 + 1]).tolist()
         return np.arange(first, end) if self._order is None else self._order[first:end]
 
     @lazy
