@@ -26,6 +26,10 @@ class NameSets:
         """The tensors of a set, by name."""
         return self._tensors[number]
 
+    def find(self, tensors: tuple[NamedTensor, ...]) -> int | None:
+        """Return the number of a set; None if it has none yet."""
+        return self._numbers.get(tensors)
+
     def number(self, tensors: tuple[NamedTensor, ...]) -> int:
         """Return the number of a set, which is added if it is new."""
         number = self._numbers.get(tensors)

@@ -156,8 +156,8 @@ class SavedSteps:
         if range_steps is not None:
             kept = [step for step in kept if is_in_range(step.global_step, range_steps)]
         if is_known:
-            known = Counter(self._steps_in(path))
-            sets = [self.name_sets.number(tensors) for tensors in summary.name_sets]
+            known = Counter[tuple[int, int, int | None]](self._steps_in(path))
+            sets = [self.name_sets.find(tensors) for tensors in summary.name_sets]
             found, kept = kept, []
             for step in found:
                 # A step that was saved again has as many rows, of which the known ones are the first.
@@ -170,11 +170,12 @@ class SavedSteps:
 
     def compacted(self, files: Sequence[NewFile]) -> Self:
         """Return the same steps, with those of files that were compacted in the files that replace them."""
-        path_of = {old: file.path for file in files for old in file.replaces}
+        path_of = {old: file.path for file in files for old in file.replaces if old in self.chunks}
         if not path_of:
             return self
+        new = set(path_of.values())
         chunks = {path: chunks for path, chunks in self.chunks.items() if path not in path_of}
-        chunks |= {file.path: file.summary.chunks for file in files if file.replaces}
+        chunks |= {file.path: file.summary.chunks for file in files if file.path in new}
         paths = tuple(path_of.get(path, path) for path in self.paths)
         return replace(self, paths=paths, chunks=chunks, repeats=self.repeats or any(map(_may_repeat, files)))
 
@@ -264,7 +265,7 @@ class SavedSteps:
         """Return the last global step of each worker, and when it last saved a step, in microseconds since 1970."""
         by_worker = Lookup(self.columns.worker)
         last, at = (by_worker.greatest(column).tolist() for column in (self.columns.global_step, self.columns.saved_at))
-        return {self.workers[code]: each for code, *each in zip(by_worker.distinct, last, at, strict=True)}  # type: ignore[misc]
+        return {self.workers[code]: (step, when) for code, step, when in zip(by_worker.distinct, last, at, strict=True)}
 
     @lazy
     def first_uneven_step(self) -> int:

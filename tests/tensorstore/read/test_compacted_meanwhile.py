@@ -190,6 +190,17 @@ def test_a_step_that_was_saved_again_and_compacted_before_the_next_refresh(tmp_p
     assert trial.tensor("loss").values() == losses
 
 
+def test_names_outside_the_range_of_a_trial_stay_unknown_when_the_run_is_compacted(tmp_path: Path) -> None:
+    with Job(tmp_path, flush_seconds=3600) as job:
+        flush(job, 1)
+        trial = tensortrial.create_trial(tmp_path, range_steps=(0, 2))
+        flush(job, 1)
+        job.step({"late": 1.0})
+    compact(tmp_path, grace=0)
+    assert trial.steps() == [0, 1]
+    assert trial.tensor_names() == ["loss", "w"]
+
+
 @pytest.mark.parametrize("view", VIEWS)
 def test_many_runs_that_are_compacted_while_they_are_opened(tmp_path: Path, view: str) -> None:
     write(tmp_path, 6)
