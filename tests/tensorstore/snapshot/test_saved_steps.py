@@ -92,7 +92,7 @@ def test_the_first_step_at_which_workers_are_not_in_step(model: Model) -> None:
         for b in rows
         if (a.global_step == b.global_step) != ((a.mode, a.mode_step) == (b.mode, b.mode_step))
     ]
-    assert model.saved.first_uneven_step == min(uneven, default=float("inf"))
+    assert model.saved.first_uneven_step == min(uneven, default=2**63 - 1)
 
 
 def complete_by_the_letter(model: Model, mode: ModeKeys, session: Session) -> dict[int, bool]:
