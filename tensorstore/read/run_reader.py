@@ -202,7 +202,7 @@ class RunReader:
             catalogue.recover()
         if catalogue.has_lost_steps:
             # A job went back to a checkpoint. What is known of the run was read in another order, and is read again.
-            self._queries.close()
+            # Answers whose rows are not fetched yet, and queries of other threads, keep what they have.
             self._begin()
             return
         self._ended_at = now if ended and workers.job_ended and not catalogue.awaited else None

@@ -99,6 +99,20 @@ def test_an_open_trial_returns_what_the_new_attempt_has_saved(make_hook: Any, ou
     assert [float(trial.tensor("x").value(step)[0]) for step in (4, 5, 6)] == [1, 2, 2]
 
 
+def test_an_answer_from_before_a_run_went_back_keeps_its_rows(make_hook: Any, out: str) -> None:
+    first_attempt(make_hook, flush_seconds=0)
+    trial = create_trial(out)
+    answer = trial.sql("select global_step from steps")
+    hook = make_hook(resume=True, flush_seconds=0)
+    hook.resume_at(5)
+    attempt(hook, 2, 1)
+    hook.close()
+    trial.refresh()
+    assert trial.steps() == list(range(6))
+    assert len(answer.fetchall()) == 8
+    assert trial.sql("select count(*) from steps").fetchall() == [(6,)]
+
+
 def test_a_run_may_go_back_several_times(make_hook: Any, out: str) -> None:
     first_attempt(make_hook)
     for at, value in ((5, 2), (3, 3), (9, 4)):
