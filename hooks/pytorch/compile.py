@@ -115,7 +115,7 @@ _WAY_VARIABLE = "TENSORTRIAL_COMPILED_CAPTURE"
 
 _eval_frame: Any = torch._C._dynamo.eval_frame
 _frames = _eval_frame if hasattr(_eval_frame, "_FrameExecStrategy") else None
-"""What makes the compiler leave functions alone; None in older releases of torch."""
+"""The module that makes the compiler leave functions alone; None in older releases of torch."""
 
 switch = Switch()
 _callbacks: weakref.WeakValueDictionary[int, GraphCallback] = weakref.WeakValueDictionary()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby, islice
 from operator import lt
@@ -156,7 +156,7 @@ class SavedSteps:
         if range_steps is not None:
             kept = [step for step in kept if is_in_range(step.global_step, range_steps)]
         if is_known:
-            known = Counter[tuple[int, int, int | None]](self._steps_in(path))
+            known = Counter[tuple[int, int, int | None]](self._steps_in({path}))
             sets = [self.name_sets.find(tensors) for tensors in summary.name_sets]
             found, kept = kept, []
             for step in found:
@@ -183,13 +183,13 @@ class SavedSteps:
         """Return whether a file lacks steps of those that it replaces: a job went back to an earlier step."""
         for file in files:
             held = {step.global_step for step in file.summary.steps}
-            if any(step not in held for path in file.replaces for step, *_ in self._steps_in(path)):
+            if file.replaces and any(step not in held for step, *_ in self._steps_in(set(file.replaces))):
                 return True
         return False
 
-    def _steps_in(self, path: str) -> Iterator[tuple[int, int, int]]:
-        """Return the global steps of an index file, with their times and name sets."""
-        files = [number for number, each in enumerate(self.paths) if each == path]
+    def _steps_in(self, paths: Collection[str]) -> Iterator[tuple[int, int, int]]:
+        """Return the global steps of some index files, with their times and name sets."""
+        files = [number for number, each in enumerate(self.paths) if each in paths]
         rows = self.columns.of(np.isin(self.columns.file, files))
         columns = rows.global_step, rows.saved_at, rows.name_set
         return zip(*(column.tolist() for column in columns), strict=True)
