@@ -23,7 +23,10 @@ from tensortrial.rules import SilentCorruption, invoke_rule  # noqa: E402
 
 
 class Flipping(nn.Module):
-    """Changes the lowest bit of one number in some of its calls, as a faulty processor would."""
+    """Changes one bit of one number in some of its calls, as a faulty processor would.
+
+    The bit is large enough (2**-7 of the number) that no processor's rounding hides it from a gradient.
+    """
 
     def __init__(self, *calls: int) -> None:
         super().__init__()
@@ -33,12 +36,11 @@ class Flipping(nn.Module):
         if next(self.calls) not in self.wrong:
             return x
         changed = x.clone()
-        changed.detach().view(torch.int32).view(-1)[x.abs().argmax()] ^= 1
+        changed.detach().view(torch.int32).view(-1)[x.abs().argmax()] ^= 1 << 16
         return changed
 
 
 def model(*wrong: int) -> nn.Sequential:
-    # Whether a wrong bit is rounded away before it reaches a gradient depends on the numbers.
     for seed in (random.seed, np.random.seed, torch.manual_seed):
         seed(0)
     return nn.Sequential(
