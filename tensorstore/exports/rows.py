@@ -34,13 +34,18 @@ class ValueLocation(NamedTuple):
     parts: int
 
 
-def value_locations(storage: Storage, path: str) -> Iterator[ValueLocation]:
-    """Yield the locations of the raw values that an index file names. A chunk may hold those of unfinished steps."""
-    for rows in index_rows(storage, path, ValueLocation._fields):
-        for row in rows.filter(rows["chunk"].is_valid()).to_pylist():
-            if not is_chunk_path(row["chunk"]):
-                raise CorruptFile(path, f"{row['chunk']!r} is no path of a chunk")
-            yield ValueLocation(**row)
+def value_locations(path: str, rows: pa.Table) -> Iterator[ValueLocation]:
+    """Yield the locations of the raw values that rows of the index file `path` name.
+
+    A chunk may hold those of unfinished steps. `rows` have the columns of `ValueLocation`.
+
+    Raises:
+        CorruptFile: A row names what is no chunk.
+    """
+    for row in rows.filter(rows["chunk"].is_valid()).to_pylist():
+        if not is_chunk_path(row["chunk"]):
+            raise CorruptFile(path, f"{row['chunk']!r} is no path of a chunk")
+        yield ValueLocation(**row)
 
 
 def _rows_at(at: ValueLocation, starts: Sequence[int]) -> range:

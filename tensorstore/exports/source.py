@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,6 +23,7 @@ from ..format.index_log import IndexFiles, NewFile
 from ..format.index_types import StepSummary
 from ..format.schema import INDEX_SCHEMA, RUN_FILE, index_folder
 from ..format.superseded import superseded_files
+from ..snapshot.saved_steps import SavedSteps
 from ..storage.open import Storage
 from .rows import ValueLocation, index_rows, value_locations, value_rows
 from .tables import GROWING, OF_INDEX, with_run
@@ -36,11 +40,13 @@ class _WorkerFiles:
     """The index files of a worker at one moment, in the order of steps."""
 
     def __init__(self, files: Sequence[NewFile], is_whole: bool) -> None:
+        self._found = files
         self.files = sorted(files, key=_first_step)
         self.last_steps = list(map(_last_step, self.files))
         self.is_whole = is_whole
         """Whether none of its files is damaged, missing or unreadable."""
         self._digests: dict[int, str] = {}
+        self._superseded_rows: list[Mapping[str, Sequence[int]]] = []
 
     @cached_property
     def _steps(self) -> list[tuple[int, str, int, int, int]]:
@@ -63,6 +69,24 @@ class _WorkerFiles:
                 # 60 bits: a signed integer holds it.
                 self._digests[last], begin = hashed.hexdigest()[:15], end
         return self._digests
+
+    def superseded_rows(self, storage: Storage) -> Mapping[str, Sequence[int]]:
+        """Return the rows of tensors that were saved again later at the same step, as row numbers by file.
+
+        Raises:
+            FileNotFoundError: A file is missing.
+        """
+        if not self._superseded_rows:
+            repeated = {(step, name) for _, step, name in SavedSteps().added(self._found).repeated}
+            last: dict[tuple[int, str], tuple[str, int]] = {}
+            rows: dict[str, list[int]] = {}
+            for path, key, row in _rows_of(storage, self._found, repeated):
+                if key in last:
+                    earlier, number = last[key]
+                    rows.setdefault(earlier, []).append(number)
+                last[key] = path, row
+            self._superseded_rows = [rows]
+        return self._superseded_rows[0]
 
     def agreed(self, exported: Mapping[int, str]) -> int:
         """Return the last exported step before which all counts that was exported; -1 if there is none."""
@@ -189,30 +213,39 @@ class Source:
         if table == "steps":
             yield _steps(worker, files, span)
         elif table == "tensor_values":
-            yield from self._values(files, span)
+            for path, rows in self._index(worker, files, span, ValueLocation._fields):
+                for chunk, inside in groupby(sorted(self._locations(path, rows), key=_chunk), _chunk):
+                    yield from self._values_in(chunk, list(inside))
         else:
-            yield from map(OF_INDEX[table], self._index(files, span))
+            for _, rows in self._index(worker, files, span):
+                yield OF_INDEX[table](rows)
 
-    def _index(self, files: Sequence[NewFile], span: _Span) -> Iterator[pa.Table]:
+    def _index(
+        self, worker: str, files: Sequence[NewFile], span: _Span, columns: Sequence[str] = tuple(INDEX_SCHEMA.names)
+    ) -> Iterator[tuple[str, pa.Table]]:
+        """Yield the rows that count of some index files, with the path of each."""
+        superseded = self._files[worker].superseded_rows(self._storage)
         for file in files:
             steps = span.steps(file)
             whole = len(steps) == len(file.summary.steps)
+            left_out, start = superseded.get(file.path, ()), 0
             try:
-                for rows in index_rows(self._storage, file.path):
-                    yield rows if whole else rows.filter(pc.is_in(rows["global_step"], pa.array(steps, pa.int64())))
+                for rows in index_rows(self._storage, file.path, columns):
+                    counts = np.ones(len(rows), bool)
+                    counts[[row - start for row in left_out if start <= row < start + len(rows)]] = False
+                    start += len(rows)
+                    rows = rows.filter(pa.array(counts)) if left_out else rows
+                    of_steps = pc.is_in(rows["global_step"], pa.array(steps, pa.int64()))
+                    yield file.path, rows if whole else rows.filter(of_steps)
             except CorruptFile as exc:
                 self._set_aside(file.path, exc)
 
-    def _values(self, files: Sequence[NewFile], span: _Span) -> Iterator[pa.Table]:
-        for file in files:
-            steps = set(span.steps(file))
-            try:
-                wanted = [each for each in value_locations(self._storage, file.path) if each.global_step in steps]
-            except CorruptFile as exc:
-                self._set_aside(file.path, exc)
-                continue
-            for chunk, inside in groupby(sorted(wanted, key=_chunk), _chunk):
-                yield from self._values_in(chunk, list(inside))
+    def _locations(self, path: str, rows: pa.Table) -> list[ValueLocation]:
+        try:
+            return list(value_locations(path, rows))
+        except CorruptFile as exc:
+            self._set_aside(path, exc)
+            return []
 
     def _values_in(self, chunk: str, wanted: Sequence[ValueLocation]) -> Iterator[pa.Table]:
         try:
@@ -244,6 +277,21 @@ class _Span:
         else:
             since = self.since is None or step.global_step >= self.since
         return since and self.after < step.global_step <= self.last
+
+
+def _rows_of(
+    storage: Storage, files: Sequence[NewFile], wanted: Collection[tuple[int, str]]
+) -> Iterator[tuple[str, tuple[int, str], int]]:
+    """Yield the rows of some tensors at some steps: the path, the step with the tensor's name, and the row's number."""
+    steps = {step for step, _ in wanted}
+    for file in files:
+        if any(step.global_step in steps for step in file.summary.steps):
+            row = itertools.count()
+            with suppress(CorruptFile):  # it is set aside when its rows are exported
+                for rows in index_rows(storage, file.path, ("global_step", "name")):
+                    for key, number in zip(zip(*rows.to_pydict().values(), strict=True), row, strict=False):
+                        if key in wanted:
+                            yield file.path, key, number
 
 
 def _utc(moment: datetime) -> datetime:

@@ -24,7 +24,7 @@ import sys
 from pathlib import Path
 
 from tensortrial.errors import TensorTrialError
-from tensortrial.exports.rows import index_rows, value_locations, value_rows
+from tensortrial.exports.rows import ValueLocation, index_rows, value_locations, value_rows
 from tensortrial.format.index_reader import read_rows
 from tensortrial.format.index_log import read_summaries
 from tensortrial.format.index_reader import IndexRows
@@ -42,10 +42,11 @@ def read():
         list(read_summaries(storage, [file]))
         rows = IndexRows(storage).read([file], statistics=True)
         read_values(storage, [row for row in rows if row.has_raw])
-        for chunk in {row.chunk for row in rows if row.chunk}:
-            wanted = [location for location in value_locations(storage, file) if location.chunk == chunk]
-            for _ in value_rows(storage, chunk, wanted):
-                pass
+        for located in index_rows(storage, file, ValueLocation._fields):
+            locations = list(value_locations(file, located))
+            for chunk in {location.chunk for location in locations}:
+                for _ in value_rows(storage, chunk, [each for each in locations if each.chunk == chunk]):
+                    pass
         read_rows(file, storage.read(file))
         for _ in index_rows(storage, file):
             pass

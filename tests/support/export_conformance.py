@@ -193,6 +193,21 @@ class ExportConformance(ABC):
         assert "tensor_values" not in done.rows
         assert not done.damaged
 
+    def test_of_a_tensor_that_was_saved_again_the_last_row_is_exported(self, tmp_path: Path, target: str) -> None:
+        tables = ("tensors", "scalars", "tensor_values")
+        with Job(tmp_path / "a", flush_seconds=0) as job:
+            steps = [job.step({"w": np.full(3, number), "loss": float(number)}) for number in range(3)]
+            self.export(tmp_path / "a", target, tables=tables)
+            job.put(steps[1], {"w": np.full(3, 10), "late": np.ones(2)}, closes=True)
+            job.flush()
+            job.put(steps[1], {"w": np.full(3, 20), "loss": 5.0}, closes=True)
+        self.export(tmp_path / "a", target, tables=tables)
+        self.check(tmp_path / "a", target, "tensors", "scalars")
+        values = self.read(target, "tensor_values").to_pylist()
+        assert [row["value"] for row in values if (row["name"], row["global_step"]) == ("w", 1)] == [
+            np.full(3, 20).tobytes()
+        ]
+
     def test_raw_values_are_exported_on_request(self, run: Path, target: str) -> None:
         self.export(run, target, tables=["tensor_values"])
         self.check(run, target, "tensor_values")

@@ -18,7 +18,7 @@ import tensortrial
 from support.limits import keep_index_files
 from support.runs import Job, forge_file
 from tensortrial.errors import CorruptFile, TensorTrialError
-from tensortrial.exports.rows import value_locations, value_rows
+from tensortrial.exports.rows import ValueLocation, index_rows, value_locations, value_rows
 from tensortrial.format.index_reader import IndexRows
 from tensortrial.format.schema import CollectionInfo, EndInfo, RunInfo, WorkerInfo
 from tensortrial.read.values import read_values
@@ -395,7 +395,8 @@ def test_a_forged_location_of_a_value_is_refused(tmp_path: Path, forged: dict[st
     storage = open_storage(tmp_path)
     (path,) = (str(file.relative_to(tmp_path)) for file in tmp_path.glob("index/*/*/*.parquet"))
     (row,) = IndexRows(storage).read([path])
-    (location,) = value_locations(storage, path)
+    (rows,) = index_rows(storage, path, ValueLocation._fields)
+    (location,) = value_locations(path, rows)
     with pytest.raises(CorruptFile, match=str(row.chunk)):
         list(value_rows(storage, location.chunk, [location._replace(**forged)]))
     if forged.get("parts") != 0:  # which is written nowhere, and read as one
