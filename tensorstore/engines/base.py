@@ -38,6 +38,10 @@ REPEATED = pa.schema(
 """Tensors that a worker has saved more than once at a step."""
 
 
+LEFT_OUT = pa.schema([("run", pa.string()), ("path", pa.string()), ("row_of_file", pa.int64())])
+"""Rows of files that do not count, by their numbers."""
+
+
 @dataclass(frozen=True, slots=True)
 class FilesView:
     """A view of the catalogue over Parquet files, of which there may be none.
@@ -56,6 +60,8 @@ class FilesView:
     """Rows outside first <= step < end are left out."""
     repeated: pa.Table | None = None
     """The columns of `REPEATED`: tensors that are there several times; None if none is. The last row of each counts."""
+    left_out: pa.Table | None = None
+    """The columns of `LEFT_OUT`: rows that the view lacks; None if there are none."""
 
 
 @dataclass(frozen=True, slots=True)

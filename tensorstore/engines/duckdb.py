@@ -238,15 +238,23 @@ class DuckDBDatabase(Database):
         self._lock_down()
         uris = [self._files.uri(file.storage, file.path) for file in files]
         runs = [file.run for file in files]
-        if len(set(runs)) == 1 and view.repeated is None:
+        if len(set(runs)) == 1 and view.repeated is None and view.left_out is None:
             files[0].storage.prefetch([file.path for file in files])
             return f"(select {_text(runs[0])} as run, * from {_read_parquet(uris, _schema(view))})"
         numbers = arrow_arrays.numbers(range(len(uris)), pa.int64())
-        self.put(f"files_of_{view.name}", pa.table({"filename": uris, "run": runs, "place": numbers}))
+        paths = [file.path for file in files]
+        self.put(f"files_of_{view.name}", pa.table({"filename": uris, "run": runs, "place": numbers, "path": paths}))
         by_file = _read_parquet(uris, _schema(view) + ", filename = true")
-        if view.repeated is not None:  # DuckDB 1.5 numbers no rows where it gets a schema
+        if view.repeated is not None or view.left_out is not None:  # DuckDB 1.5 numbers no rows where it gets a schema
             by_file = _read_parquet(uris, "union_by_name = true, filename = true, file_row_number = true")
-        return f"(from {by_file} join catalogue.files_of_{view.name} using (filename))"
+        rows = f"(from {by_file} join catalogue.files_of_{view.name} using (filename))"
+        if view.left_out is None:
+            return rows
+        self.put(f"left_out_of_{view.name}", view.left_out)
+        return f"""(
+            select * from {rows} as found anti join catalogue.left_out_of_{view.name} as left_out
+            on found.run = left_out.run and found.path = left_out.path and found.file_row_number = left_out.row_of_file
+        )"""
 
     # Users' queries.
 

@@ -17,7 +17,7 @@ from ..format import arrow_arrays
 from ..format.arrow_arrays import with_decimals
 from ..storage.open import Storage
 from . import spark_sql
-from .base import REPEATED, Database, FilesView, MissingFile, Rows, RunFile, UserQuery, repeated, rows_of
+from .base import LEFT_OUT, REPEATED, Database, FilesView, MissingFile, Rows, RunFile, UserQuery, repeated, rows_of
 from .interrupting import DeadlinePassed, interruptible
 
 try:
@@ -219,13 +219,14 @@ class SparkDatabase(Database):
         else:
             frame = self._session.createDataFrame([], schema)
         runs = sorted({file.run for file in files})
-        if len(runs) < 2 and view.repeated is None:
+        if len(runs) < 2 and view.repeated is None and view.left_out is None:
             return frame.select(sql_functions.lit("".join(runs)).alias("run"), "*")
         numbers = arrow_arrays.numbers(range(len(files)), pa.int64())
         columns = {
             "file": [_as_spark_names(uri) for uri in uris],
             "run": [file.run for file in files],
             "place": numbers,
+            "path": [file.path for file in files],
         }
         of_file = sql_functions.broadcast(self._session.createDataFrame(pa.table(columns)))
         joined = frame.withColumns(
@@ -233,6 +234,9 @@ class SparkDatabase(Database):
         ).join(of_file, "file")
         if view.repeated is not None:
             joined = _last_rows(joined, self._session.createDataFrame(view.repeated))
+        if view.left_out is not None:
+            left_out = self._session.createDataFrame(view.left_out)
+            joined = joined.join(left_out, LEFT_OUT.names, "left_anti")
         return joined.select("run", *view.schema.names)
 
     def close(self) -> None:

@@ -1,59 +1,19 @@
-"""The rows of a run's files, some at a time."""
+"""The raw values of a run's chunks, some at a time."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, groupby
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Any
 
 import pyarrow as pa
 
 from ..errors import CorruptFile
 from ..format.chunk_reader import ChunkFile
-from ..format.footer import read_footer, row_groups
-from ..format.index_reader import read_batches
-from ..format.schema import INDEX_SCHEMA, TENSORS_SCHEMA, is_chunk_path
-from ..format.verified_files import verified_files
+from ..format.schema import TENSORS_SCHEMA
+from ..read.catalogue.counting_rows import ValueLocation, starts_of_row_groups
 from ..storage.open import Storage
-from .tables import encoded
-
-
-def index_rows(storage: Storage, path: str, columns: Sequence[str] = tuple(INDEX_SCHEMA.names)) -> Iterator[pa.Table]:
-    """Yield the rows of an index file, texts as dictionaries. Raises CorruptFile, and FileNotFoundError."""
-    return read_batches(path, storage.read(path), encoded(pa.schema([INDEX_SCHEMA.field(name) for name in columns])))
-
-
-class ValueLocation(NamedTuple):
-    """Where a raw value is: `parts` rows of a chunk, from one of a row group on."""
-
-    global_step: int
-    chunk: str
-    row_group: int
-    row: int
-    parts: int
-
-
-def value_locations(path: str, rows: pa.Table) -> Iterator[ValueLocation]:
-    """Yield the locations of the raw values that rows of the index file `path` name.
-
-    A chunk may hold those of unfinished steps. `rows` have the columns of `ValueLocation`.
-
-    Raises:
-        CorruptFile: A row names what is no chunk.
-    """
-    for row in rows.filter(rows["chunk"].is_valid()).to_pylist():
-        if not is_chunk_path(row["chunk"]):
-            raise CorruptFile(path, f"{row['chunk']!r} is no path of a chunk")
-        yield ValueLocation(**row)
-
-
-def _rows_at(at: ValueLocation, starts: Sequence[int]) -> range:
-    """Return the rows of the chunk. `starts` is the first row of each row group, and the number of all rows."""
-    if not (0 <= at.row_group < len(starts) - 1 and at.row >= 0 and 0 < at.parts <= starts[-1]):
-        raise ValueError(f"it does not have the rows of {at}")
-    first = starts[at.row_group] + at.row
-    return range(first, first + at.parts)
 
 
 def value_rows(storage: Storage, chunk: str, wanted: Iterable[ValueLocation]) -> Iterator[pa.Table]:
@@ -66,9 +26,8 @@ def value_rows(storage: Storage, chunk: str, wanted: Iterable[ValueLocation]) ->
     try:
         file = ChunkFile(storage, chunk)
         reader = file.parquet()
-        groups = row_groups(read_footer(verified_files(storage), chunk, storage.size(chunk)))
-        starts = list(accumulate((group.rows for group in groups), initial=0))
-        rows = sorted({row for at in wanted for row in _rows_at(at, starts)})
+        starts = starts_of_row_groups(storage, chunk)
+        rows = sorted({row for at in wanted for row in at.rows(starts)})
         for group, inside in groupby(rows, lambda row: bisect_right(starts, row) - 1):
             file.fetch(reader.metadata, group, TENSORS_SCHEMA.names)
             table: Any = reader.read_row_group(group, columns=TENSORS_SCHEMA.names, use_threads=False)

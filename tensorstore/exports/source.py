@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,9 +20,10 @@ from ..format.index_log import IndexFiles, NewFile
 from ..format.index_types import StepSummary
 from ..format.schema import INDEX_SCHEMA, RUN_FILE, index_folder
 from ..format.superseded import superseded_files
+from ..read.catalogue.counting_rows import ValueLocation, index_rows, superseded_rows, value_locations
 from ..snapshot.saved_steps import SavedSteps
 from ..storage.open import Storage
-from .rows import ValueLocation, index_rows, value_locations, value_rows
+from .rows import value_rows
 from .tables import GROWING, OF_INDEX, with_run
 from .target import Held, Part, Position
 
@@ -46,7 +44,7 @@ class _WorkerFiles:
         self.is_whole = is_whole
         """Whether none of its files is damaged, missing or unreadable."""
         self._digests: dict[int, str] = {}
-        self._superseded_rows: list[Mapping[str, Sequence[int]]] = []
+        self._superseded_rows: Mapping[str, Sequence[int]] | None = None
 
     @cached_property
     def _steps(self) -> list[tuple[int, str, int, int, int]]:
@@ -71,22 +69,11 @@ class _WorkerFiles:
         return self._digests
 
     def superseded_rows(self, storage: Storage) -> Mapping[str, Sequence[int]]:
-        """Return the rows of tensors that were saved again later at the same step, as row numbers by file.
-
-        Raises:
-            FileNotFoundError: A file is missing.
-        """
-        if not self._superseded_rows:
-            repeated = {(step, name) for _, step, name in SavedSteps().added(self._found).repeated}
-            last: dict[tuple[int, str], tuple[str, int]] = {}
-            rows: dict[str, list[int]] = {}
-            for path, key, row in _rows_of(storage, self._found, repeated):
-                if key in last:
-                    earlier, number = last[key]
-                    rows.setdefault(earlier, []).append(number)
-                last[key] = path, row
-            self._superseded_rows = [rows]
-        return self._superseded_rows[0]
+        """Return the numbers of the rows that do not count, by file. Raises FileNotFoundError."""
+        if self._superseded_rows is None:
+            repeated = SavedSteps().added(self._found).repeated
+            self._superseded_rows = superseded_rows(storage, [file.path for file in self._found], set(repeated))
+        return self._superseded_rows
 
     def agreed(self, exported: Mapping[int, str]) -> int:
         """Return the last exported step before which all counts that was exported; -1 if there is none."""
@@ -228,13 +215,9 @@ class Source:
         for file in files:
             steps = span.steps(file)
             whole = len(steps) == len(file.summary.steps)
-            left_out, start = superseded.get(file.path, ()), 0
+            left_out = superseded.get(file.path, ())
             try:
-                for rows in index_rows(self._storage, file.path, columns):
-                    counts = np.ones(len(rows), bool)
-                    counts[[row - start for row in left_out if start <= row < start + len(rows)]] = False
-                    start += len(rows)
-                    rows = rows.filter(pa.array(counts)) if left_out else rows
+                for rows in index_rows(self._storage, file.path, columns, left_out):
                     of_steps = pc.is_in(rows["global_step"], pa.array(steps, pa.int64()))
                     yield file.path, rows if whole else rows.filter(of_steps)
             except CorruptFile as exc:
@@ -277,21 +260,6 @@ class _Span:
         else:
             since = self.since is None or step.global_step >= self.since
         return since and self.after < step.global_step <= self.last
-
-
-def _rows_of(
-    storage: Storage, files: Sequence[NewFile], wanted: Collection[tuple[int, str]]
-) -> Iterator[tuple[str, tuple[int, str], int]]:
-    """Yield the rows of some tensors at some steps: the path, the step with the tensor's name, and the row's number."""
-    steps = {step for step, _ in wanted}
-    for file in files:
-        if any(step.global_step in steps for step in file.summary.steps):
-            row = itertools.count()
-            with suppress(CorruptFile):  # it is set aside when its rows are exported
-                for rows in index_rows(storage, file.path, ("global_step", "name")):
-                    for key, number in zip(zip(*rows.to_pydict().values(), strict=True), row, strict=False):
-                        if key in wanted:
-                            yield file.path, key, number
 
 
 def _utc(moment: datetime) -> datetime:

@@ -11,8 +11,6 @@ from ..format.schema import FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
 from ..statistics.definitions import STATISTICS
 
 _TEXT, _NUMBER = pa.string(), pa.int64()
-ENCODED = pa.dictionary(pa.int32(), _TEXT)
-"""The type of texts that repeat, until they are written."""
 _TIME = pa.timestamp("us", tz="UTC")
 _RUN = pa.field("run", _TEXT, nullable=False)
 _KEY = [INDEX_SCHEMA.field(name) for name in ("name", "mode", "mode_step", "global_step", "worker")]
@@ -95,11 +93,6 @@ OF_INDEX: dict[str, Callable[[pa.Table], pa.Table]] = {
     "reductions": _reductions,
 }
 """The functions that turn rows of the index into rows of a table, without its column `run`."""
-
-
-def encoded(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with texts as dictionaries: most texts repeat."""
-    return pa.schema([field.with_type(ENCODED) if field.type == _TEXT else field for field in schema])
 
 
 def with_run(run: str, rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

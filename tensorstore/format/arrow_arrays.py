@@ -20,6 +20,15 @@ def numbers(values: npt.ArrayLike, kind: pa.DataType, valid: npt.NDArray[np.bool
     return pa.Array.from_buffers(kind, len(array), [_validity(valid), pa.py_buffer(array)])
 
 
+ENCODED = pa.dictionary(pa.int32(), pa.string())
+"""The type of texts that repeat, until they are written."""
+
+
+def encoded(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with texts as dictionaries: most texts repeat."""
+    return pa.schema([field.with_type(ENCODED) if field.type == pa.string() else field for field in schema])
+
+
 def texts(cells: Sequence[str | None]) -> pa.Array:
     """Null where a cell is None. What UTF-8 lacks, such as a byte of a path that is no UTF-8, is escaped."""
     encoded = [b"" if cell is None else cell.encode(errors="backslashreplace") for cell in cells]

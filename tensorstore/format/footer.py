@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..storage.base import ByteRange, ReadableRanges
-from .thrift import LIST, read_struct, read_value
+from .thrift import LIST, read_integer, read_struct, read_value
 
 MAGIC = b"PAR1"
 _AFTER_FOOTER = 8
@@ -116,18 +116,34 @@ def schema_of(footer: bytes) -> pa.Schema:
 
     Raises ValueError, which names what is wrong, for bytes that are no footer.
     """
+    return _arrow_schema(_elements(footer))
+
+
+def num_rows(footer: bytes) -> int:
+    """Return the number of rows of a file with this footer. Raises what `schema_of` raises."""
+    with _naming_errors():
+        position = _ELEMENTS_BEGIN + len(_elements(footer))
+        if footer[position] != _INTEGER_NEXT:
+            raise ValueError("its footer lacks the number of rows")
+        return read_integer(footer, position + 1)[0]
+
+
+def _elements(footer: bytes) -> bytes:
+    """Return the elements of the schema as they are in the footer."""
     for elements in tuple(_elements_seen):  # most files of a run have the same ones, and a list shows where it ends
         if footer.startswith(elements, _ELEMENTS_BEGIN):
-            return _arrow_schema(elements)
+            return elements
     with _naming_errors():
         _, end = read_value(footer, _ELEMENTS_BEGIN, LIST)
     elements = footer[_ELEMENTS_BEGIN:end]
     _elements_seen.append(elements)
-    return _arrow_schema(elements)
+    return elements
 
 
 _ELEMENTS_BEGIN = 3
 """Where the schema's elements begin in a footer: after the version and the field's head."""
+_INTEGER_NEXT = 0x16
+"""The head of the next field, if it is an integer of 64 bits."""
 _elements_seen: deque[bytes] = deque(maxlen=8)
 
 

@@ -20,8 +20,9 @@ from support.runs import Job
 from tensortrial.config.collection import Collection
 from tensortrial.errors import ConfigurationError, ExportError, TableMismatch
 from tensortrial.exports.json_text import as_json
-from tensortrial.exports.tables import SCHEMAS, encoded
+from tensortrial.exports.tables import SCHEMAS
 from tensortrial.exports.targets.parquet_file import write_parquet
+from tensortrial.format.arrow_arrays import encoded
 
 LARGE = " " * (33 << 20)
 """More than a small file may have."""

@@ -24,7 +24,8 @@ import sys
 from pathlib import Path
 
 from tensortrial.errors import TensorTrialError
-from tensortrial.exports.rows import ValueLocation, index_rows, value_locations, value_rows
+from tensortrial.exports.rows import value_rows
+from tensortrial.read.catalogue.counting_rows import ValueLocation, index_rows, value_locations
 from tensortrial.format.index_reader import read_rows
 from tensortrial.format.index_log import read_summaries
 from tensortrial.format.index_reader import IndexRows

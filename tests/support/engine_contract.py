@@ -194,6 +194,33 @@ class EngineContract:
         trial.close()
         runs.close()
 
+    def test_raw_values_are_those_that_the_trial_reads(self, engine: Engine, tmp_path: Path) -> None:
+        for name in ("a", "b"):
+            job = Job(tmp_path / name, flush_seconds=0)
+            job.step({"w": np.zeros(3)})
+            job.put(job.begin(), {"w": np.full(3, 7.0)})  # a step that is never finished
+            job.flush()
+            job.close()
+            with Job(tmp_path / name, resume=True) as job:
+                job.step({"w": np.ones(3)})
+                step = job.step({"w": np.full(3, 3.0), "v": np.ones(2)})
+                job.put(step, {"w": np.full(3, 4.0)}, closes=True)  # in the same chunk
+                job.flush()
+                job.put(step, {"w": np.full(3, 5.0)}, closes=True)  # in the next one
+        trial = tensortrial.create_trial(tmp_path / "a", engine=engine)
+        runs = tensortrial.open_runs(tmp_path, engine=engine)
+        expected = [(step, array.tobytes()) for step, array in trial.tensor("w").values().items()]
+        assert [np.frombuffer(value)[0] for _, value in expected] == [0, 1, 5]
+        query = "select {} global_step, value from tensor_values where name = 'w' order by 1, 2"
+        for _ in ("flushed", "compacted"):
+            assert trial.sql(query.format("")).fetchall() == expected
+            assert runs.sql(query.format("run,")).fetchall() == [(run, *row) for run in ("a", "b") for row in expected]
+            assert trial.sql("select count(*) from tensor_values where name = 'v'").fetchall() == [(1,)]
+            for name in ("a", "b"):
+                tensortrial.compact(tmp_path / name, grace=0)
+        trial.close()
+        runs.close()
+
     def test_many_runs(self, engine: Engine, folder: Path) -> None:
         runs, expected = (tensortrial.open_runs(folder, engine=each) for each in (engine, None))
         assert runs.names == sorted(NAMES)

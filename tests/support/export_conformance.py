@@ -202,7 +202,7 @@ class ExportConformance(ABC):
             job.flush()
             job.put(steps[1], {"w": np.full(3, 20), "loss": 5.0}, closes=True)
         self.export(tmp_path / "a", target, tables=tables)
-        self.check(tmp_path / "a", target, "tensors", "scalars")
+        self.check(tmp_path / "a", target, *tables)
         values = self.read(target, "tensor_values").to_pylist()
         assert [row["value"] for row in values if (row["name"], row["global_step"]) == ("w", 1)] == [
             np.full(3, 20).tobytes()

@@ -18,8 +18,9 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from ...errors import ExportError, MissingExtra, TableMismatch
+from ...format.arrow_arrays import encoded
 from .. import urls
-from ..tables import SCHEMAS, encoded
+from ..tables import SCHEMAS
 from ..target import Held, Part, Position, Replacement, Target, differences, reader_of, shown, with_part
 from .iceberg_catalogue import open_catalogue, secrets
 from .parquet_file import write_parquet

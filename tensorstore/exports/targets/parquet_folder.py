@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...errors import ExportError
-from ..tables import encoded
+from ...format.arrow_arrays import encoded
 from .folder import Folder
 from .parquet_file import write_parquet
 

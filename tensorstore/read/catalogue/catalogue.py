@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from ...engines.base import REPEATED, MissingFile
+from ...engines.base import LEFT_OUT, REPEATED, MissingFile
 from ...errors import CorruptFile, FileError, MissingChunk, StorageError
 from ...format import arrow_arrays
 from ...format.index_footer import is_index_path
@@ -25,6 +25,7 @@ from ...snapshot.step_range import StepRange
 from ...storage.open import FileSource, Storage
 from .readable_files import CheckedFiles, ReadableFiles
 from .row_cache import RowCache
+from .unsaved_values import UnsavedValues
 
 _T = TypeVar("_T")
 
@@ -63,6 +64,7 @@ class Catalogue:
         self._derived: dict[tuple[Any, ...], Any] = {}
         self._rows = RowCache(self, IndexRows(storage), range_steps or (None, None))
         self._readable_files = ReadableFiles(storage)
+        self._unsaved_values = UnsavedValues(storage, self._readable_files.num_rows)
         self._collections: Sequence[Sequence[Any]] = ()
         self.version = 0
         """Grows with each refresh that found something new."""
@@ -166,9 +168,29 @@ class Catalogue:
     def repeated(self, run: str = "") -> pa.Table:
         """Return the tensors that the index files have several times, of a run of this name."""
         with self.lock:
-            # The files may hold rows that wait for the next refresh.
-            repeated = self.steps.added(self._replacing, self._range).repeated
-            return arrow_arrays.table(REPEATED, [(run, *each) for each in repeated])
+            return arrow_arrays.table(REPEATED, [(run, *each) for each in self._repeated()])
+
+    def _repeated(self) -> list[tuple[str, int, str]]:
+        # The files may hold rows that wait for the next refresh.
+        return self.steps.added(self._replacing, self._range).repeated
+
+    def unsaved_values(self, run: str = "") -> pa.Table:
+        """Return the rows of chunks that hold no saved value, of a run of this name.
+
+        Raises:
+            CorruptFile: An index file is damaged.
+            MissingFile: A file was deleted meanwhile, and no other has its rows.
+        """
+        with self.lock:
+            while True:
+                index, chunks = self.index_files(), self.chunk_files()
+                try:
+                    found = list(self._unsaved_values.find(index, chunks, set(self._repeated())))
+                except FileNotFoundError as exc:
+                    if not self.recover():
+                        raise MissingFile(f"a file was deleted while it was read: {exc}") from exc
+                else:
+                    return arrow_arrays.table(LEFT_OUT, [(run, *each) for each in found])
 
     def index_paths(self) -> list[str]:
         """Return the known index files, in the order in which they were found, of which only footers were verified."""

@@ -8,7 +8,7 @@ from functools import lru_cache
 import pyarrow as pa
 
 from ...errors import CorruptFile, FileError, MissingChunk
-from ...format.footer import footer_of, schema_of
+from ...format.footer import footer_of, num_rows, schema_of
 from ...format.verified_files import verified_files
 from ...storage.open import Storage
 
@@ -28,6 +28,8 @@ class ReadableFiles:
         self._storage = storage
         self._files = verified_files(storage)
         self._readable: set[str] = set()
+        self.num_rows: dict[str, int] = {}
+        """Of each file that was found readable."""
 
     def check(self, paths: Sequence[str], schema: pa.Schema) -> Iterator[tuple[str, FileError | None]]:
         """Yield each file with its error, if it has one: it is missing or damaged, or lacks columns of `schema`.
@@ -59,6 +61,7 @@ class ReadableFiles:
         try:
             footer = footer_of(self._files.read_end(path))
             _check_columns(schema_of(footer), schema)
+            self.num_rows[path] = num_rows(footer)
             if whole and (self._storage.is_local or self._storage.size(path) <= _WHOLE_BYTES):
                 self._files.check(path)
         except FileNotFoundError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -56,8 +57,9 @@ class RunQueries:
     @lazy
     def _views(self) -> Views:
         views = Views(self.database, self._runs is not None, self._range)
-        views.add_files("tensors", self._versions, lambda: self._files(Catalogue.index_files), self._repeated)
-        views.add_files("tensor_values", self._versions, lambda: self._files(Catalogue.chunk_files))
+        index, chunks = (partial(self._files, files) for files in (Catalogue.index_files, Catalogue.chunk_files))
+        views.add_files("tensors", self._versions, index, partial(self._rows, Catalogue.repeated))
+        views.add_files("tensor_values", self._versions, chunks, left_out=partial(self._rows, Catalogue.unsaved_values))
         # Listed for each query: rules of other processes write findings at any time, and compaction supersedes files.
         views.add_files("findings", object, lambda: self._files(Catalogue.finding_files))
         views.add_files("superseded", object, lambda: self._files(Catalogue.superseded_files))
@@ -73,8 +75,8 @@ class RunQueries:
     def _files(self, files: Callable[[Catalogue], Iterable[str]]) -> list[RunFile]:
         return [RunFile(each.storage, path, run) for run, each in self._catalogues.items() for path in files(each)]
 
-    def _repeated(self) -> pa.Table | None:
-        table = self._table(Catalogue.repeated)
+    def _rows(self, rows: Callable[[Catalogue, str], pa.Table]) -> pa.Table | None:
+        table = self._table(rows)
         return table if len(table) else None
 
     def _table(self, rows: Callable[[Catalogue, str], pa.Table]) -> pa.Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -87,6 +88,7 @@ class Views:
         version: Callable[[], object],
         files: Callable[[], Sequence[RunFile]],
         repeated: Callable[[], pa.Table | None] = lambda: None,
+        left_out: Callable[[], pa.Table | None] = lambda: None,
     ) -> None:
         """Add files that views are made of.
 
@@ -95,13 +97,13 @@ class Views:
             version: Returns what changes whenever the files may be others.
             files: Returns the readable files.
             repeated: Returns the tensors that are there several times; see `FilesView`.
+            left_out: Returns the rows that do not count.
         """
 
         def update() -> None:
             found = files()  # first: files that were compacted since may hold what was saved again
-            view = _OVER_FILES[source]
-            view = FilesView(view.name, view.schema, view.time, view.step, self._first, self._end, repeated())
-            self._database.make_files_view(view, found)
+            view = replace(_OVER_FILES[source], first=self._first, end=self._end, repeated=repeated())
+            self._database.make_files_view(replace(view, left_out=left_out()), found)
 
         self._sources[source] = _Source(version, update)
 

@@ -18,9 +18,10 @@ import tensortrial
 from support.limits import keep_index_files
 from support.runs import Job, forge_file
 from tensortrial.errors import CorruptFile, TensorTrialError
-from tensortrial.exports.rows import ValueLocation, index_rows, value_locations, value_rows
+from tensortrial.exports.rows import value_rows
 from tensortrial.format.index_reader import IndexRows
 from tensortrial.format.schema import CollectionInfo, EndInfo, RunInfo, WorkerInfo
+from tensortrial.read.catalogue.counting_rows import ValueLocation, index_rows, value_locations
 from tensortrial.read.values import read_values
 from tensortrial.storage.open import open_storage
 

@@ -1,0 +1,119 @@
+"""The rows of index files that count: of a tensor that a worker saved again at a step, the last one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ...errors import CorruptFile
+from ...format.arrow_arrays import encoded
+from ...format.footer import read_footer, row_groups
+from ...format.index_reader import read_batches
+from ...format.schema import INDEX_SCHEMA, is_chunk_path
+from ...format.verified_files import verified_files
+from ...storage.open import Storage
+
+_KEY = ("worker", "global_step", "name")
+
+
+def index_rows(
+    storage: Storage,
+    path: str,
+    columns: Sequence[str] = tuple(INDEX_SCHEMA.names),
+    left_out: Collection[int] = (),
+) -> Iterator[pa.Table]:
+    """Yield the rows of an index file but some, by their numbers; texts as dictionaries.
+
+    Raises:
+        CorruptFile: The file is damaged.
+        FileNotFoundError: The file is missing.
+    """
+    schema = encoded(pa.schema([INDEX_SCHEMA.field(name) for name in columns]))
+    start = 0
+    for rows in read_batches(path, storage.read(path), schema):
+        numbers = np.arange(start, start + len(rows))
+        start += len(rows)
+        yield rows.filter(pa.array(~np.isin(numbers, list(left_out)))) if left_out else rows
+
+
+def superseded_rows(
+    storage: Storage, paths: Iterable[str], repeated: Collection[tuple[str, int, str]]
+) -> Mapping[str, Sequence[int]]:
+    """Return the numbers of the rows that do not count, by index file.
+
+    Args:
+        storage: The run.
+        paths: The index files, in the order in which the rows of a tensor at a step count.
+        repeated: The tensors that are there several times: worker, global step, name.
+
+    Raises:
+        FileNotFoundError: A file is missing. One that is damaged has none.
+    """
+    last: dict[tuple[str, int, str], tuple[str, int]] = {}
+    found: dict[str, list[int]] = {}
+    for path in paths if repeated else ():
+        numbers = itertools.count()
+        with suppress(CorruptFile):
+            for rows in index_rows(storage, path, _KEY):
+                for key, number in zip(zip(*rows.to_pydict().values(), strict=True), numbers, strict=False):
+                    if key in repeated:
+                        if key in last:
+                            earlier, superseded = last[key]
+                            found.setdefault(earlier, []).append(superseded)
+                        last[key] = path, number
+    return found
+
+
+class ValueLocation(NamedTuple):
+    """Where a raw value is: `parts` rows of a chunk, from one of a row group on."""
+
+    global_step: int
+    chunk: str
+    row_group: int
+    row: int
+    parts: int
+
+    def rows(self, starts: Sequence[int]) -> range:
+        """Return the rows of the chunk.
+
+        Args:
+            starts: The first row of each row group, and the number of all rows.
+
+        Raises:
+            ValueError: The chunk does not have them.
+        """
+        if not (0 <= self.row_group < len(starts) - 1 and self.row >= 0 and 0 < self.parts <= starts[-1]):
+            raise ValueError(f"it does not have the rows of {self}")
+        first = starts[self.row_group] + self.row
+        return range(first, first + self.parts)
+
+
+def value_locations(path: str, rows: pa.Table) -> Iterator[ValueLocation]:
+    """Yield the locations of the raw values that rows of the index file `path` name.
+
+    A chunk may hold those of unfinished steps. `rows` have the columns of `ValueLocation`.
+
+    Raises:
+        CorruptFile: A row names what is no chunk.
+    """
+    for row in rows.filter(rows["chunk"].is_valid()).to_pylist():
+        if not is_chunk_path(row["chunk"]):
+            raise CorruptFile(path, f"{row['chunk']!r} is no path of a chunk")
+        yield ValueLocation(**row)
+
+
+def starts_of_row_groups(storage: Storage, chunk: str) -> list[int]:
+    """Return the first row of each row group of a chunk, and the number of all rows.
+
+    Raises:
+        FileNotFoundError: The chunk is missing.
+        ValueError: It is no Parquet file.
+    """
+    groups = row_groups(read_footer(verified_files(storage), chunk, storage.size(chunk)))
+    return list(accumulate((group.rows for group in groups), initial=0))
