@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-import pyarrow.compute as pc
-
 from ...errors import CorruptFile
 from ...storage.open import Storage
 from .counting_rows import ValueLocation, index_rows, starts_of_row_groups, superseded_rows, value_locations
@@ -60,8 +58,8 @@ class UnsavedValues:
 
     def _saved(self, path: str, left_out: Collection[int], chunk: str, starts: Sequence[int]) -> Iterator[int]:
         for rows in index_rows(self._storage, path, ValueLocation._fields, left_out):
-            for at in value_locations(path, rows.filter(pc.equal(rows["chunk"], chunk))):
+            for at in value_locations(path, rows):
                 try:
-                    yield from at.rows(starts)
+                    yield from at.rows(starts) if at.chunk == chunk else ()
                 except ValueError as exc:
                     raise CorruptFile(chunk, f"an index file does not match it: {exc}") from exc
