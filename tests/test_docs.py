@@ -139,7 +139,7 @@ def test_the_tutorial_runs_and_prints_what_it_shows(tmp_path: Path, monkeypatch:
 
 
 def test_every_link_between_pages_leads_somewhere() -> None:
-    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "design").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
