@@ -151,6 +151,14 @@ def test_every_path_in_the_documents_for_developers_exists(page: str) -> None:
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
+def test_every_environment_variable_is_on_the_page_of_them() -> None:
+    variable = re.compile(r"\bTENSORTRIAL_[A-Z_]*[A-Z]\b")
+    sources = [path for folder in ("tensorstore", "hooks") for path in (ROOT / folder).rglob("*.py")]
+    used = {name for path in sources for name in variable.findall(path.read_text())}
+    documented = set(variable.findall((ROOT / "docs" / "environment.md").read_text()))
+    assert documented == used
+
+
 def test_every_view_is_documented_with_its_columns(folder: Path) -> None:
     import tensortrial
 
