@@ -326,7 +326,7 @@ demo-xgboost: env  ## Boost trees, and query the run by SQL and rules
 
 # What only files, processes and a terminal decide is the same with any version: `make test` has run it.
 NOT_MIN := $(addprefix tests/tensorstore/,cli/test_terminal.py maintenance/test_compaction_meanwhile.py write/test_lease_terms.py \
-    $(addprefix storage/test_,direct_write.py durability.py storage.py tail_cache.py))
+    $(addprefix storage/test_,durability.py storage.py tail_cache.py))
 # Every test of a framework, slow ones too. tests/hooks/conftest.py leaves out what the environment has no package for.
 TESTS_TF := tests/hooks/keras tests/hooks/session tests/importers/tensorboard/test_tensorflow_events.py
 TESTS_MXNET := tests/hooks/mxnet

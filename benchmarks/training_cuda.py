@@ -2,13 +2,12 @@
 
     make bench-cuda
     make bench-cuda BENCH_ARGS='--case statistics --layers 12 --compiled'
-    make bench-cuda BENCH_ARGS='--case statistics --compiled --fused'
 
 Each case is a process of its own, in turns. The batch is doubled until a step takes 50 ms. Times are by the clock, over
 all steps, with what is left to be done at the end; kernels, copies and waits are those that torch's profiler sees in a
 few further steps. "Waits" are calls in which the training's thread waits for the device, in addition to those of
-training without a hook. `--fused` compiles the statistics, and `--capture operator` captures tensors of compiled code
-by an operator that CUDA graphs cannot record. Without a GPU, this shows in two minutes that it works:
+training without a hook. `--capture operator` captures tensors of compiled code by an operator that CUDA graphs cannot
+record. Without a GPU, this shows in two minutes that it works:
 
     make bench-cuda BENCH_ARGS='--device cpu --width 64 --layers 2 --vocabulary 500 --length 64 --steps 30 --rounds 1'
 """
@@ -195,7 +194,6 @@ def compare(arguments: argparse.Namespace) -> None:
     options += ["--steps", arguments.steps, *(["--compiled"] if arguments.compiled else [])]
     if arguments.capture:
         os.environ["TENSORTRIAL_COMPILED_CAPTURE"] = arguments.capture
-    os.environ["TENSORTRIAL_FUSED_STATISTICS"] = str(int(arguments.fused))
     batch = arguments.batch or json.loads(in_fresh_process(__file__, "--find-batch", *options).splitlines()[-1])
     cases = arguments.cases or list(CASES)
     found: dict[str, list[dict[str, float]]] = {case: [] for case in ("none", *cases)}
@@ -234,7 +232,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--compiled", action="store_true", help="by torch.compile, recorded as a CUDA graph")
     parser.add_argument("--capture", choices=["output", "operator"], help="how compiled code captures tensors")
-    parser.add_argument("--fused", action="store_true", help="statistics by compiled code, not by operators of torch")
     parser.add_argument("--case", dest="cases", action="append", choices=list(CASES))
     parser.add_argument("--find-batch", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--run", dest="case", choices=["none", *CASES], help=argparse.SUPPRESS)

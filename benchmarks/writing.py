@@ -7,8 +7,6 @@ and a busy machine changes them less: the training's thread, which copies, and t
     python benchmarks/writing.py
     python benchmarks/writing.py --case 4000 --megabytes 256
     python benchmarks/writing.py --dear-pages
-
-TENSORTRIAL_DIRECT_WRITES=0 measures without direct writes.
 """
 
 from __future__ import annotations

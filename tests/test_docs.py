@@ -95,26 +95,26 @@ def run_examples(page: str, folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_session_of_the_readme_gives_what_it_shows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (session,) = re.findall(r"```pycon\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    monkeypatch.chdir(folder)
-    test = doctest.DocTestParser().get_doctest(session, {}, "README", "README.md", 0)
-    result = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(test)
-    assert result.attempted > 5
-    assert result.failed == 0
-
-
-def test_the_program_of_the_readme_runs_any_number_of_times(tmp_path: Path) -> None:
+def test_the_session_of_the_readme_reads_what_its_program_saves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("torch")
-    (program,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    text = (ROOT / "README.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (session,) = re.findall(r"```pycon\n(.*?)```", text, re.DOTALL)
     from tensortrial import create_trial
 
-    for run in ("mine", "mine-2"):
+    for run in ("mine", "mine-2"):  # it runs any number of times
         done = warm.run(["-c", program], cwd=tmp_path, timeout=300, preload=warm.TORCH)
         assert done.returncode == 0, done.stderr
         trial = create_trial(tmp_path / "runs" / run)
         assert trial.steps() == list(range(0, 100, 10))
         assert "gradient/Linear_weight" in trial.tensor_names()
+    monkeypatch.chdir(tmp_path)
+    test = doctest.DocTestParser().get_doctest(session, {}, "README", "README.md", 0)
+    result = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(test)
+    assert result.attempted > 5
+    assert result.failed == 0
 
 
 def test_the_tutorial_runs_and_prints_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +139,7 @@ def test_the_tutorial_runs_and_prints_what_it_shows(tmp_path: Path, monkeypatch:
 
 
 def test_every_link_between_pages_leads_somewhere() -> None:
-    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "design").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
@@ -149,6 +149,14 @@ def test_every_path_in_the_documents_for_developers_exists(page: str) -> None:
     paths = re.findall(r"`((?:docs|hooks|queries|tensorstore|tests)/[^`*]*)`", (ROOT / page).read_text())
     assert len(paths) > 3
     assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_every_environment_variable_is_on_the_page_of_them() -> None:
+    variable = re.compile(r"\bTENSORTRIAL_[A-Z_]*[A-Z]\b")
+    sources = [path for folder in ("tensorstore", "hooks") for path in (ROOT / folder).rglob("*.py")]
+    used = {name for path in sources for name in variable.findall(path.read_text())}
+    documented = set(variable.findall((ROOT / "docs" / "environment.md").read_text()))
+    assert documented == used
 
 
 def test_every_view_is_documented_with_its_columns(folder: Path) -> None:

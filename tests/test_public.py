@@ -2,19 +2,57 @@
 
 from __future__ import annotations
 
+import ast
 import pkgutil
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import tensortrial
+
+ROOT = Path(__file__).resolve().parents[1]
+INTERNAL_HOOKS = {"core", "launch", "session"}
 
 
 def test_all_is_what_can_be_imported() -> None:
     assert sorted(tensortrial.__all__) == tensortrial.__all__
     for name in tensortrial.__all__:
         assert getattr(tensortrial, name) is not None
+
+
+def names_in_all(package: str) -> set[str]:
+    """Return the `__all__` of a package of hooks, without importing its framework."""
+    body = ast.parse((ROOT / "hooks" / package / "__init__.py").read_text()).body
+    (names,) = (
+        node.value
+        for node in body
+        if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name) and target.id == "__all__"
+    )
+    return set(ast.literal_eval(names))
+
+
+def test_the_page_of_public_names_has_each_name_once() -> None:
+    text = (ROOT / "docs" / "reference" / "names.md").read_text()
+    names = re.findall(r"^\| `(\w+)` \|", text.partition("## tensortrial.hooks")[0], re.MULTILINE)
+    assert sorted(names) == tensortrial.__all__
+
+
+def test_the_page_of_public_names_has_the_names_of_every_hook() -> None:
+    _, _, text = (ROOT / "docs" / "reference" / "names.md").read_text().partition("## tensortrial.hooks")
+    documented: dict[str, set[str]] = {}
+    for packages, name in re.findall(r"^\| (`.*?`) \| `(\w+)` \|", text, re.MULTILINE):
+        for package in re.findall(r"`(\w+)`", packages):
+            documented.setdefault(package, set()).add(name)
+    shared = set(tensortrial.__all__) | {"get_hook", "set_hook", "del_hook"}
+    packages = {path.parent.name for path in (ROOT / "hooks").glob("*/__init__.py")} - INTERNAL_HOOKS
+    for package in packages:
+        exported = names_in_all(package)
+        own = exported - shared if "get_hook" in exported else exported
+        assert documented.pop(package, None) == own, package
+    assert documented == {}
 
 
 def test_no_module_hides_a_public_name() -> None:

@@ -67,7 +67,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         markdown = re.sub(rf"\]\((\.\./)?{source}", f"]({path}", markdown)
     if page.file.src_uri == "reference/errors.md":
         markdown = markdown.replace("{{ error tree }}", f"```text\n{_error_tree()}\n```")
-    if not page.file.src_uri.startswith("reference/"):
+    if not page.file.src_uri.startswith(("design/", "reference/")):
         markdown = re.sub(r"(?<!!)\[([^\]]+)\]\(\.\./[^)]*\)", r"\1", markdown)
     return markdown
 

@@ -2,8 +2,7 @@
 
 Nothing here waits for the device: no value is read back and no branch depends on one, so the calls queue up behind the
 training's own kernels, and the results travel to the host later in one copy. Tensors of one size and dtype are stacked
-and reduced together, which on a GPU turns the thousand launches for a model's many small tensors into a few dozen. With
-Triton, sums are computed by compiled code (see `fused`); what follows is about the operators of torch.
+and reduced together, which on a GPU turns the thousand launches for a model's many small tensors into a few dozen.
 
 Everything is computed in float64, a part of a large tensor at a time, so that its own memory
 stays under 0.5 GiB (only median copies, and sorts, a tensor as a whole). MPS has no float64: there everything is
@@ -33,8 +32,6 @@ from tensortrial.statistics.definitions import (
     quantities_of,
 )
 from tensortrial.statistics.limits import NO_LIMITS, Limits
-
-from .fused import FUSED, fused
 
 __all__ = ["device_statistics", "device_statistics_by_axis"]
 
@@ -130,7 +127,7 @@ def _of_group(tensors: list[Tensor], columns: list[str]) -> Tensor:
     if first.numel() == 0:
         found = {name: torch.zeros_like(undefined) for name in COUNTS if name in defined}
     elif wanted := [column for column in columns if column in defined]:
-        found = _of_rows(_stack([_flat(tensor) for tensor in tensors]), wanted, wide)
+        found = _real_or_complex(_stack([_flat(tensor) for tensor in tensors]), wanted, wide)
     if not columns:
         return undefined.new_empty((len(tensors), 0))
     return torch.stack([found.get(column, undefined) for column in columns], dim=1)
@@ -170,17 +167,6 @@ def _flat(tensor: Tensor) -> Tensor:
     strides = tensor.stride()
     order = sorted(range(len(strides)), key=lambda axis: -strides[axis])
     return tensor.permute(order).reshape(-1)
-
-
-def _of_rows(rows: Tensor, columns: list[str], wide: torch.dtype) -> Sums:
-    """Return the named statistics of each row of a matrix, by compiled code where there is some."""
-    in_one_pass = tuple(column for column in dict.fromkeys(columns) if column in FUSED)
-    matrix = fused.reduce(rows, in_one_pass) if in_one_pass else None
-    if matrix is None:
-        return _real_or_complex(rows, columns, wide)
-    found = dict(zip(in_one_pass, matrix.unbind(1), strict=True))
-    rest = [column for column in columns if column not in found]
-    return found | _real_or_complex(rows, rest, wide) if rest else found
 
 
 def _real_or_complex(rows: Tensor, columns: list[str], wide: torch.dtype) -> Sums:

@@ -250,15 +250,15 @@ class OpenRun:
 
     def _choice(self, statistic: str, mode: str, worker: str) -> Choice:
         if statistic in (VALUE, UPDATE_RATIO):
-            return Choice("scalar", mode, worker, "scalar")
+            return Choice("scalar", mode, worker)
         if statistic == DIGEST_CHANGED:
             of_mode = "" if mode == "GLOBAL" else ", mode"
-            return Choice("changed", mode, worker, "digest", True, _CHANGED.format(mode=of_mode))
+            return Choice("changed", mode, worker, True, _CHANGED.format(mode=of_mode))
         if statistic == GRADIENT_RATIO:
             return Choice("ratio", mode, worker, source=_GRADIENTS.format(norm=derived_expression("l2")))
         if statistic in self._outer.lean:
             # To derive it, other columns would be read.
-            return Choice(f'"{statistic}"', mode, worker, statistic)
+            return Choice(f'"{statistic}"', mode, worker)
         return Choice(self.expression(statistic), mode, worker)
 
     def bounded(self, mode: str, bounds: tuple[int | None, int | None]) -> tuple[int, int]:

@@ -33,8 +33,7 @@ def create_trial(
         timeout: Seconds to wait for a run to appear; None raises at once if there is none.
         storage_options: Options for fsspec.
         engine: The SQL engine: DuckDB if None, or for instance a SparkEngine.
-        verify: Compare raw values with their digests when they are read. The environment variable TENSORTRIAL_VERIFY=0
-            switches that off, too.
+        verify: Compare raw values with their digests when they are read.
         **ignored: `parallel`, `check`, `index_mode`, `cache`, `profiler` and `output_dir`, which smdebug had. They have
             no effect.
 

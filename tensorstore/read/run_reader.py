@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -51,7 +50,6 @@ _ENDED_SECONDS = 1.0
 _LOCAL_CLAIMS_SECONDS = 1.0
 _REMOTE_CLAIMS_SECONDS = 10.0
 _SCALAR_PREFIX = "scalar/"
-VERIFY_VARIABLE = "TENSORTRIAL_VERIFY"
 
 
 class RunReader:
@@ -79,8 +77,7 @@ class RunReader:
         self.is_refreshing = is_refreshing
         """Whether methods refresh by themselves."""
         self.verify = verify
-        """Whether raw values are compared with their digests, unless the environment switches that off."""
-        self._verifies = verify and os.environ.get(VERIFY_VARIABLE, "1").lower() not in ("0", "false")
+        """Whether raw values are compared with their digests."""
         self._claims_seconds = _LOCAL_CLAIMS_SECONDS if storage.is_local else _REMOTE_CLAIMS_SECONDS
         self._closed = False
         self._lock = threading.RLock()
@@ -491,7 +488,7 @@ class RunReader:
         """Return the raw values of rows, which must have one. Raises MissingChunk or CorruptFile."""
         while True:
             try:
-                return read_values(self.storage, rows, self._verifies)
+                return read_values(self.storage, rows, self.verify)
             except MissingChunk:
                 # Compacted away since the rows were read, or really missing.
                 now = self.catalogue.rows_now(rows)

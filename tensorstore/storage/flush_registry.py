@@ -15,7 +15,6 @@ from ..forking import call_in_child
 log = logging.getLogger(__name__)
 
 _flushes: dict[str, dict[object, tuple[Callable[[], None], Callable[[], int]]]] = {}
-_read: set[str] = set()
 _lock = threading.Lock()
 
 
@@ -32,8 +31,6 @@ def add_flush(key: str, callback: Callable[[], None], written_by: Callable[[], i
     """
     token = object()
     with _lock:
-        if key not in _flushes:  # not when the last one ends: that one writes the rest after it
-            _read.discard(key)
         _flushes.setdefault(key, {})[token] = callback, written_by
 
     def unregister() -> None:
@@ -50,18 +47,11 @@ def flush(key: str) -> None:
     """Call the flushes of the run `key`. Not under the lock: a flush may take seconds, and may itself list the run."""
     with _lock:
         callbacks = list(_flushes.get(key, {}).values())
-        if callbacks:
-            _read.add(key)
     for callback, _ in callbacks:
         try:
             callback()
         except Exception:
             log.exception("the writer of %s failed to flush; its last steps may not be seen yet", key)
-
-
-def is_read_here(key: str) -> bool:
-    """Return whether this process has read the run `key` since it last began to write it."""
-    return key in _read
 
 
 def is_written_by(key: str, thread: int) -> bool:
@@ -76,4 +66,3 @@ def _forget_flushes() -> None:
     global _lock
     _lock = threading.Lock()
     _flushes.clear()
-    _read.clear()

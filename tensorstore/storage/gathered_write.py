@@ -33,7 +33,7 @@ def append_all(number: int, pieces: Sequence[bytes | memoryview]) -> None:
     """Write all pieces at the position of a file descriptor, which is the end of its file. Raises OSError."""
     nbytes = sum(map(len, pieces))
     if nbytes >= _RESERVED_BYTES:
-        reserve(number, nbytes)
+        _reserve(number, nbytes)
     for call in _calls(pieces):
         _write_all(number, call)
 
@@ -68,7 +68,7 @@ def _write_all(number: int, pieces: Sequence[bytes | memoryview]) -> None:
         written = max(0, written - len(piece))
 
 
-def reserve(number: int, nbytes: int) -> None:
+def _reserve(number: int, nbytes: int) -> None:
     """Reserve space for what is to come: ext4 then writes it in two thirds of the time.
 
     A file system that cannot do it, or is full, is ignored here: the write itself fails.

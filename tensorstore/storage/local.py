@@ -33,9 +33,7 @@ from .base import (
     join,
     too_large,
 )
-from .direct_write import LargeWrites
 from .durability import DurableFolders, sync_file
-from .flush_registry import is_read_here
 from .folder_listings import FolderListings, entries
 from .foreign_errors import translated
 from .gathered_write import BoundedWrites, append_all
@@ -70,7 +68,6 @@ class LocalStorage(Storage):
         self._real = os.path.realpath(folder)
         self._open_files = OpenFiles(self._full)
         self._listings = FolderListings()
-        self._large_writes = LargeWrites()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LocalStorage, (self.url, self._follow_links, self._durable)
@@ -231,11 +228,6 @@ class LocalStorage(Storage):
     def sink(self, path: str) -> Sink:
         return _LocalSink(self, path, self._durable)
 
-    def append_to(self, number: int, pieces: Sequence[bytes | memoryview]) -> None:
-        """Write pieces to the end of a file of this folder, given its descriptor. Raises OSError."""
-        # Those who read a run while they write it read what is new, and most of it from the page cache.
-        self._large_writes.append(number, pieces, read_soon=is_read_here(self._flush_key))
-
     def _temporary(self, path: str) -> str:
         folder, _, name = self._full(path).rpartition("/")
         return f"{folder}/.{name}.{secrets.token_hex(8)}.tmp"
@@ -290,7 +282,7 @@ class _LocalSink(Sink):
 
     def append(self, pieces: Sequence[bytes | memoryview]) -> None:
         self.file.flush()
-        self._storage.append_to(self.file.fileno(), pieces)
+        append_all(self.file.fileno(), pieces)
 
     def publish(self) -> None:
         with _removed_on_error(self._temporary), translated(self.path, "write"), self.file:

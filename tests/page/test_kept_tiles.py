@@ -68,7 +68,7 @@ def rows_read(out: Path) -> int:
         kept = kept_tiles(trial.info.id)
         tiles = Tiles(reader.storage, index, trial.tensor_names, kept)
         end = trial.steps(TRAIN)[-1] + 1
-        tiles.grid(Choice("scalar", "TRAIN", "", "scalar"), 0, end, 100, end - 1)
+        tiles.grid(Choice("scalar", "TRAIN"), 0, end, 100, end - 1)
     return len(index.read)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tensortrial.hooks.pytorch import attention, device, fused, statistics
+from tensortrial.hooks.pytorch import attention, device, statistics
 from tensortrial.hooks.pytorch import compile as compiled
 from tensortrial.hooks.pytorch.capture import Capture
 
@@ -40,13 +40,8 @@ def limit_device_batches(patch: pytest.MonkeyPatch, nbytes: int) -> None:
 
 
 def limit_parts(patch: pytest.MonkeyPatch, elements: int) -> None:
-    """Compute statistics of no more elements at once by the operators of torch."""
+    """Compute statistics of no more elements at once."""
     patch.setattr(statistics, "_CHUNK", elements)
-
-
-def limit_blocks(patch: pytest.MonkeyPatch, elements: int) -> None:
-    """Cut rows into blocks of this many elements where compiled code computes statistics."""
-    patch.setattr(fused, "_BLOCK", elements)
 
 
 def limit_logits(patch: pytest.MonkeyPatch, number: int) -> None:
@@ -57,11 +52,6 @@ def limit_logits(patch: pytest.MonkeyPatch, number: int) -> None:
 def break_attention(patch: pytest.MonkeyPatch) -> None:
     """Raise an error where the statistics of attention are computed."""
     patch.setattr(attention, "_measured", lambda *args: 1 / 0)
-
-
-def compile_statistics_by(patch: pytest.MonkeyPatch, reductions: fused.FusedStatistics) -> None:
-    """Compute the statistics of tensors by these reductions."""
-    patch.setattr(statistics, "fused", reductions)
 
 
 def compile_as_an_older_torch(patch: pytest.MonkeyPatch) -> None:

@@ -135,15 +135,6 @@ class TestSwitch:
         with pytest.raises(CorruptFile):
             by_values(pickle.loads(pickle.dumps(tensortrial.open_runs(folder))).trial(run))
 
-    @pytest.mark.parametrize("value", ["0", "false", "False"])
-    def test_the_environment_switches_it_off(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
-        folder, _ = damaged(write(tmp_path / "run"))
-        monkeypatch.setenv("TENSORTRIAL_VERIFY", value)
-        assert by_values(create_trial(folder))
-        monkeypatch.setenv("TENSORTRIAL_VERIFY", "1")
-        with pytest.raises(CorruptFile):
-            by_values(create_trial(folder))
-
 
 class TestDigest:
     def test_of_a_raw_value_is_in_the_index(self, tmp_path: Path) -> None:

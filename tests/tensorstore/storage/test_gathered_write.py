@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tensortrial.errors import StorageError
 from tensortrial.storage.gathered_write import CALL_BYTES, BoundedWrites, append_all
-from tensortrial.storage.open import open_storage
+from tensortrial.storage.open import open_storage, translated
 
 SIZE = st.one_of(st.integers(0, 20), st.sampled_from([CALL_BYTES - 1, CALL_BYTES, CALL_BYTES + 1, 3 * CALL_BYTES + 7]))
 
@@ -77,3 +79,16 @@ def test_one_write_of_a_file_is_bounded(tmp_path: Path) -> None:
         assert file.write(np.zeros(CALL_BYTES, np.uint16)) == CALL_BYTES
         assert file.write(b"end") == 3
     assert (tmp_path / "file").stat().st_size == CALL_BYTES + 3
+
+
+def test_a_full_file_system_is_named_and_keeps_no_part(tmp_path: Path) -> None:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", tmp_path], capture_output=True).returncode:
+        pytest.skip("mounting is not permitted here")
+    try:
+        sink = open_storage(tmp_path).sink("tensors/file")
+        with pytest.raises(StorageError, match="the disk is full"), translated("tensors/file", "write"):
+            sink.append([memoryview(data_of(12 << 20))])
+        sink.abort()
+        assert list((tmp_path / "tensors").iterdir()) == []
+    finally:
+        subprocess.run(["umount", "-l", tmp_path], check=True)

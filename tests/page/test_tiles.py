@@ -1,4 +1,4 @@
-"""Tiles that are reduced from index files without SQL, against the same by SQL and by hand."""
+"""Tiles of a run, against the same by hand."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 
 from support.runs import EPOCH, EVAL, TRAIN, Job
-from tensortrial.errors import CorruptFile
 from tensortrial.format.record import Plan, Record, Step
 from tensortrial.maintenance.compaction import compact
 from tensortrial.mode import ModeKeys
-from tensortrial.page.fold import Column, Fold
 from tensortrial.page.grid import Grid
 from tensortrial.page.tiles import Choice, Tiles, width_for
 from tensortrial.read.opening import create_trial
@@ -95,42 +93,26 @@ def check(grid: Grid, expected: dict[tuple[str, int], list[float]]) -> None:
     assert found == len(expected)
 
 
-@pytest.mark.parametrize("names", [[], NAMES, ["other", *NAMES[::-1]]])
 @pytest.mark.parametrize(
     ("mode", "worker"), [("TRAIN", ""), ("EVAL", "worker_1"), ("GLOBAL", ""), ("GLOBAL", "worker_0")]
 )
-@pytest.mark.parametrize("width", [1, 8, 256])
-def test_a_fold_has_the_values_of_every_step(
-    reader: RunReader, mode: str, worker: str, width: int, names: list[str]
+@pytest.mark.parametrize("columns", [STEPS, 17, 1])
+def test_tiles_have_the_values_of_every_step(reader: RunReader, mode: str, worker: str, columns: int) -> None:
+    tiles = Tiles(reader.storage, reader.catalogue, lambda: NAMES)
+    grid = tiles.grid(Choice("scalar", mode, worker), 0, STEPS, columns, STEPS)
+    assert grid.width == width_for(STEPS, columns)
+    check(grid, by_hand(mode, worker, grid.width))
+
+
+def test_a_statistic_that_no_row_has_is_an_empty_grid(reader: RunReader) -> None:
+    grid = Tiles(reader.storage, reader.catalogue, lambda: NAMES).grid(Choice("l2", "GLOBAL"), 0, STEPS, 30, STEPS)
+    assert grid.names == []
+    assert grid.columns == 0
+
+
+def test_a_damaged_file_is_named_and_the_rest_is_shown(
+    run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for last in (0, STEPS, 10 * STEPS):
-        fold = Fold(Column("scalar", mode, worker, width), names, last)
-        fold.add_files(reader.storage, reader.catalogue.index_paths())
-        check(fold.grid(), by_hand(mode, worker, width))
-
-
-def test_files_in_any_order_and_one_by_one_are_folded_alike(reader: RunReader) -> None:
-    fold = Fold(Column("scalar", "GLOBAL", "", 4))
-    for path in reversed(reader.catalogue.index_paths()):
-        fold.add_files(reader.storage, [path])
-    check(fold.grid(), by_hand("GLOBAL", "", 4))
-
-
-def test_a_query_has_the_same_tiles(reader: RunReader) -> None:
-    for choice in (Choice("scalar", "TRAIN", "", "scalar"), Choice("scalar + 0", "TRAIN")):
-        grid = Tiles(reader.storage, reader.catalogue, lambda: NAMES).grid(choice, 0, STEPS, 30, STEPS)
-        assert grid.width == width_for(STEPS, 30)
-        check(grid, by_hand("TRAIN", "", grid.width))
-
-
-def test_a_column_that_no_row_has_is_an_empty_grid(reader: RunReader) -> None:
-    fold = Fold(Column("l2", "GLOBAL", "", 1), NAMES, STEPS)
-    fold.add_files(reader.storage, reader.catalogue.index_paths())
-    assert fold.grid().names == []
-    assert fold.grid().columns == 0
-
-
-def test_a_damaged_file_is_named(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "copy")
     reader = run_reader_of(create_trial(tmp_path / "copy"))
     (path, *_) = reader.catalogue.index_paths()
@@ -138,8 +120,11 @@ def test_a_damaged_file_is_named(run: Path, tmp_path: Path) -> None:
     data = bytearray(file.read_bytes())
     data[200] ^= 255
     file.write_bytes(data)
-    with pytest.raises(CorruptFile, match=path):
-        Fold(Column("scalar", "GLOBAL", "", 1)).add_files(reader.storage, [path])
+    tiles = Tiles(reader.storage, reader.catalogue, lambda: NAMES)
+    grid = tiles.grid(Choice("scalar", "GLOBAL"), 0, STEPS, 30, STEPS)
+    expected = sum(len(values) for values in by_hand("GLOBAL", "", grid.width).values())
+    assert 0 < grid.finite.sum() + grid.nonfinite.sum() < expected
+    assert path in caplog.text
 
 
 # Changes of digests.
