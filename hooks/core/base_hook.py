@@ -114,12 +114,12 @@ class BaseHook:
     @property
     def out_dir(self) -> str:
         """The folder or URL that the run is saved to."""
-        return self.recorder.out_dir
+        return self.recorder.run.out_dir
 
     @property
     def mode(self) -> ModeKeys:
         """The mode that steps are counted in."""
-        return self.recorder.mode
+        return self.recorder.clock.mode
 
     @property
     def mode_steps(self) -> dict[ModeKeys, int]:
@@ -129,7 +129,7 @@ class BaseHook:
     @property
     def worker(self) -> str:
         """The name of this process among those of the job: "worker_0", "worker_1" and so on."""
-        return self.recorder.worker
+        return self.recorder.run.duty.worker
 
     @property
     def save_config(self) -> SaveConfig:
@@ -346,7 +346,7 @@ def _copy(kind: type[Any], out_dir: str, was_active: bool) -> Any:
     # The storage of the original is not opened again: the copy does not have its options.
     made = kind("copy", dry_run=True)
     current_hook.set_hook(before)
-    made.recorder.out_dir = out_dir
+    made.recorder.run.out_dir = out_dir
     made.copied_from = out_dir if was_active else ""
     return made
 

@@ -74,7 +74,9 @@ def made(hook: Any) -> None:
     while _abandoned:
         recorder = _abandoned.popleft()
         if not recorder.closed:
-            logger.info("closing the run in %s: its hook was garbage-collected", without_credentials(recorder.out_dir))
+            logger.info(
+                "closing the run in %s: its hook was garbage-collected", without_credentials(recorder.run.out_dir)
+            )
             recorder.close()
 
 

@@ -215,7 +215,7 @@ class Hook(CalledHook):
             self._add_names(collection, [name for name in names if name is not None])
             recorder.replan(at, number)
         for name, leaf in zip(names, leaves, strict=True):
-            plan = None if name is None else recorder.plan(name)
+            plan = None if name is None else recorder.planner.plan(name)
             if plan is not None:
                 self._save_leaf(plan, leaf, at)
 

@@ -380,7 +380,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         if not isinstance(getattr(self.model, f"{phase}_function", None), StepFunction | None):
             self._install(self.model, phase)
         recorder = self.recorder
-        if recorder.mode is not _MODES[phase]:
+        if recorder.clock.mode is not _MODES[phase]:
             recorder.set_mode(_MODES[phase])
         for each in recorder.all:
             each.begin_step()
@@ -443,7 +443,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
                 if config is None or config.get_save_config(modes.EVAL).end_step != 0:
                     for recorder in self.recorder.all:
                         _save_array(name, collection, recorder, value)
-        if self.recorder.mode is not modes.TRAIN:
+        if self.recorder.clock.mode is not modes.TRAIN:
             self.recorder.set_mode(modes.TRAIN)
 
     def _collection_of(self, name: str) -> str:
@@ -454,7 +454,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
 
 
 def _record_number(recorder: Recorder, name: str, value: Any) -> None:
-    plan = recorder.plan(name)
+    plan = recorder.planner.plan(name)
     try:
         if plan is not None:
             recorder.record(plan, user_array(value))

@@ -90,7 +90,7 @@ class Callback(lightning.Callback):  # type: ignore[misc]
             logger.warning(
                 "nothing is saved of this training: its callback has saved another one to %s; make a Callback for each "
                 "training",
-                self.recorder.out_dir,
+                self.recorder.run.out_dir,
             )
             return
         self._is_over = False
@@ -194,7 +194,7 @@ class Callback(lightning.Callback):  # type: ignore[misc]
         options["resume"] = resumes or options.get("resume", False)
         out_dir = default_out_dir(trainer.default_root_dir, resumes) if self._out_dir is None else self._out_dir
         hook = self._make(out_dir, options)
-        hook.recorder.add_metadata(pl_module.hparams)
+        hook.recorder.run.add_metadata(pl_module.hparams)
         logger.info("tensors of this training are saved to %s", without_credentials(hook.out_dir))
         return hook
 

@@ -92,7 +92,7 @@ class Capture:
 
     def number(self, path: str, kind: str) -> int:
         """Return how many values of this kind the module had before in the step."""
-        return self._occurrences.next(self.recorder.step, path, kind)
+        return self._occurrences.next(self.recorder.clock.step, path, kind)
 
     @guarded
     def tensor(self, name: str, tensor: torch.Tensor) -> None:
@@ -100,7 +100,7 @@ class Capture:
         if tensor.is_nested:
             self._nested(name, tensor)
             return
-        plan = self.recorder.plan(name)
+        plan = self.recorder.planner.plan(name)
         if plan is not None:
             self.planned(plan, tensor)
 
@@ -124,7 +124,7 @@ class Capture:
 
     def _nested(self, name: str, tensor: torch.Tensor) -> None:
         lengths_name = f"{name}_lengths"
-        if self.recorder.plan(name) is None and self.recorder.plan(lengths_name) is None:
+        if self.recorder.planner.plan(name) is None and self.recorder.planner.plan(lengths_name) is None:
             return
         try:
             values, lengths = values_and_lengths(tensor)

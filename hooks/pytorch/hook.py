@@ -214,7 +214,7 @@ class Hook(BaseHook):
         Args:
             module: A registered model. Default: all of them.
         """
-        step = self._updates.saved_by_call = self.recorder.step
+        step = self._updates.saved_by_call = self.recorder.clock.step
         for root, model in self._models.living() if self.saving else ():
             if module is None or root is self._models.root_of(module):
                 root.gradients_saved_at = step
@@ -376,7 +376,7 @@ class Hook(BaseHook):
         """Capture what an optimizer is about to use for its update."""
         if self.saving:
             self._updates.begin(name, optimizer)
-        elif OPTIMIZER in self._moments and self.recorder.step is None and self.recorder.counting:
+        elif OPTIMIZER in self._moments and self.recorder.clock.step is None and self.recorder.counting:
             self._optimizers.warn_of_late_step(name)
 
     @guarded
@@ -390,7 +390,7 @@ class Hook(BaseHook):
         """Capture the gradient of a parameter."""
         self._missed.note(callback.name)
         self._unsaved.gradients_arrived = True
-        step = self.recorder.step
+        step = self.recorder.clock.step
         if gradient is None or callback.root.gradients_saved_at is step or callback.root.in_pipeline:
             return
         if self._updates.uses(callback.name):
@@ -406,12 +406,12 @@ class Hook(BaseHook):
         self._leave_fused()
         self._unsaved.check()
         self.recorder.awaited.discard(root.name)
-        root.ran_at = self.recorder.step
+        root.ran_at = self.recorder.clock.step
         self._save_parameters(root)
 
     def _leave_fused(self) -> None:
-        due = self.recorder.due if self.saving else frozenset()
-        self._models.leave_fused(due, self.recorder.generation)
+        due = self.recorder.planner.due if self.saving else frozenset()
+        self._models.leave_fused(due, self.recorder.planner.generation)
 
     def _end_step(self) -> None:
         self._resolve_modules()
@@ -420,7 +420,7 @@ class Hook(BaseHook):
                 self._unsaved.note_due_step()
             if OPTIMIZER in self._moments:
                 self._optimizers.warn_if_none()
-            self._missed.check(self.recorder.step, lambda name: self.recorder.plan(name) is not None)
+            self._missed.check(self.recorder.clock.step, lambda name: self.recorder.planner.plan(name) is not None)
         self._capture.send()
 
     @property
@@ -429,7 +429,7 @@ class Hook(BaseHook):
         return True
 
     def _save_parameters(self, root: Root) -> None:
-        step = self.recorder.step
+        step = self.recorder.clock.step
         # A model that runs again in the step may have been updated in between.
         if self.saving and root.parameters_saved_at is not step:
             root.parameters_saved_at = step
@@ -458,8 +458,8 @@ class Hook(BaseHook):
 
     def _turn_switch(self) -> None:
         recorder = self.recorder
-        if recorder.generation != self._generation:
-            self._generation = recorder.generation
+        if recorder.planner.generation != self._generation:
+            self._generation = recorder.planner.generation
             compiled.refresh()
         # A model that runs inside compiled code begins its step after the code has checked the switch.
         ahead = any(root.in_compiled_code or root.name in recorder.awaited for root in self._models.roots)
@@ -498,7 +498,7 @@ class Hook(BaseHook):
     def _release_step(self) -> None:
         for root, module in self._models.living() if self.saving else ():
             # A pipeline scales the sum of the gradients of its microbatches once all of them are through.
-            if root.in_pipeline and LOCAL in self._moments and root.gradients_saved_at is not self.recorder.step:
+            if root.in_pipeline and LOCAL in self._moments and root.gradients_saved_at is not self.recorder.clock.step:
                 self._save_gradients(root, module)
         saved = self.saving
         self.recorder.release_step()
@@ -513,7 +513,7 @@ class Hook(BaseHook):
         root = self._models.register(module, name)
         if root is not None:
             self.recorder.awaited.add(root.name)
-            self.recorder.add_to_environment("activations", activations_in(root))
+            self.recorder.run.environment.add("activations", activations_in(root))
             self._missed.expect(root)
             # Compiled code that runs before any step is open has its callbacks.
             compiled.refresh()
@@ -525,7 +525,7 @@ class Hook(BaseHook):
             name = self._optimizers.register(each)
             if name is not None:
                 self.recorder.collections.include([CollectionKeys.HYPERPARAMETERS])
-                self.recorder.add_to_environment("optimizers", {name: groups_of(each)})
+                self.recorder.run.environment.add("optimizers", {name: groups_of(each)})
 
     @guarded
     def _register_loss(self, loss_module: torch.nn.Module) -> None:

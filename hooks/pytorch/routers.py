@@ -38,7 +38,7 @@ class Routers:
         """
         if not _ROUTERS.search(path) or output.dim() < 2 or not output.is_floating_point() or not output.numel():
             return
-        if CollectionKeys.HEALTH not in self._recorder.due or output.size(-1) < 2:
+        if CollectionKeys.HEALTH not in self._recorder.planner.due or output.size(-1) < 2:
             return
         with torch.no_grad():
             logits = local_part(output).detach().float().flatten(0, -2)
@@ -47,7 +47,7 @@ class Routers:
 
     def _save(self, name: str, value: torch.Tensor) -> None:
         if name not in self._plans:
-            plan = self._recorder.plan(name)
+            plan = self._recorder.planner.plan(name)
             if plan is None:
                 return
             self._plans[name] = Plan(name, plan.collections, raw=True)

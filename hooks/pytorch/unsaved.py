@@ -44,7 +44,7 @@ class NothingSaved:
     def note_due_step(self) -> None:
         """Note that a step was due, at its end."""
         self._due_steps += 1
-        self._losses_are_due |= CollectionKeys.LOSSES in self._recorder.due
+        self._losses_are_due |= CollectionKeys.LOSSES in self._recorder.planner.due
 
     def check(self) -> None:
         """Log, once, what was not saved and how it could have been, after a step was closed."""
@@ -69,7 +69,7 @@ class NothingSaved:
                 used[0],
             )
         losses = self._recorder.collections.require(CollectionKeys.LOSSES)
-        known = (*self._recorder.tensor_names(), *losses.tensor_names)
+        known = (*self._recorder.planner.tensor_names(), *losses.tensor_names)
         if (used or self.gradients_arrived) and self._losses_are_due and not any(map(_is_loss_of(losses), known)):
             logger.warning(
                 "no loss is saved: one that a function computes is saved by hook.record_tensor_value('loss', loss), or "

@@ -110,7 +110,7 @@ class Hook(CalledHook):
                         self.recorder.collections.require(collection).add_tensor_names([each])
                 self.recorder.replan(at, step)
                 for each, value in found.items():
-                    plan = self.recorder.plan(each)
+                    plan = self.recorder.planner.plan(each)
                     if plan is not None:
                         self.recorder.record(plan, value, step=at)
         if step is None:

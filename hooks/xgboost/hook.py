@@ -277,7 +277,7 @@ class Hook(BoostingHook, xgb.callback.TrainingCallback):
     # Recording.
 
     def _is_due_now(self, collection: str) -> bool:
-        config, step = self.recorder.collections.require(collection).save_config, self.recorder.step
+        config, step = self.recorder.collections.require(collection).save_config, self.recorder.clock.step
         return config is not None and step is not None and config.should_save_step(step.mode, step.mode_step)
 
     @contextmanager

@@ -53,7 +53,8 @@ class Planner:
         self._histograms = histograms
         self._refuse = refuse
         self._training = True
-        self._due: frozenset[str] = frozenset()
+        self.due: frozenset[str] = frozenset()
+        """The names of the collections that are due at the step that was turned to last."""
         self._plans: dict[str, Plan | None] = {}
         self._plans_by_due: dict[tuple[bool, frozenset[str]], dict[str, Plan | None]] = {}
         self._together: dict[tuple[bool, frozenset[str], tuple[str, ...]], tuple[Plan | None, ...]] = {}
@@ -86,18 +87,13 @@ class Planner:
     def turn_to(self, step: Step) -> bool:
         """Plan for this step from here on. Return whether anything is due at it."""
         self._training = step.mode not in _NOT_TRAINING
-        self._due = self.due_at(step)
-        self._plans = self._plans_by_due.setdefault((self._training, self._due), {})
-        return bool(self._due)
+        self.due = self.due_at(step)
+        self._plans = self._plans_by_due.setdefault((self._training, self.due), {})
+        return bool(self.due)
 
     def due_at(self, step: Step) -> frozenset[str]:
         """Return the names of the collections that are due at a step."""
         return frozenset(collection.name for collection in self._collections.saved() if self._is_due(collection, step))
-
-    @property
-    def due(self) -> frozenset[str]:
-        """The names of the collections that are due at the step that was turned to last."""
-        return self._due
 
     @property
     def in_training(self) -> bool:
@@ -129,7 +125,7 @@ class Planner:
 
     def plans(self, names: tuple[str, ...]) -> tuple[Plan | None, ...]:
         """Return the plans of tensors that are recorded together, step after step."""
-        key = self._training, self._due, names
+        key = self._training, self.due, names
         plans = self._together.get(key)
         if plans is None:
             plans = self._together[key] = tuple(map(self.plan, names))
@@ -160,7 +156,7 @@ class Planner:
         # They are not saved as a part of another collection either, such as `all`.
         if not self._training and any(collection.name in _TRAINING_ONLY for collection in matching):
             return None
-        due = [collection for collection in matching if collection.name in self._due]
+        due = [collection for collection in matching if collection.name in self.due]
         self.has_planned = self.has_planned or bool(due)
         try:
             return self._plan_of(name, matching, due) if due else None
