@@ -89,7 +89,12 @@ class Recorder(StepRecorder):
         # A value with memory of its own is copied once more if it is small: that is quicker than to keep it apart.
         small = value.nbytes < (SMALL_BYTES if owned else BATCHED_BYTES) and plan.only_raw and value.size != 1
         if small and ready is None and statistics is None:
-            self._add_small(plan, in_stored_dtype(value), name, step)
+            stored = in_stored_dtype(value)
+            with self._lock:
+                step = step or self.clock.step
+                if step is not None:
+                    step.add_small(self._batch_buffers, plan, stored, name, time.time_ns())
+                    self._count_bytes(step, stored.nbytes)
             if owner is not None:
                 owner.release(value)
             return
@@ -272,15 +277,6 @@ class Recorder(StepRecorder):
                 finally:
                     self.called_steps.hand_over(at)
 
-    def _add_small(self, plan: Plan, value: Array, dtype: str, step: Step | None) -> None:
-        """Copy a small tensor next to the others of a step, the open one if None."""
-        with self._lock:
-            step = step or self.clock.step
-            if step is None:
-                return
-            step.add_small(self._batch_buffers, plan, value, dtype, time.time_ns())
-            self._hand_over(step, value.nbytes)
-
     def _step_to_save_into(self, step: Any = None, mode: Any = None) -> Step | None:
         """Return the step for values that the user saves by a call; None if nothing is saved."""
         if not self.active:
@@ -300,12 +296,11 @@ class Recorder(StepRecorder):
     def _add(self, record: Record, nbytes: int, step: Step | None) -> None:
         with self._lock:
             step = step or self.clock.step
-            if step is None:
-                return
-            step.records.append(record)
-            self._hand_over(step, nbytes)
+            if step is not None:
+                step.records.append(record)
+                self._count_bytes(step, nbytes)
 
-    def _hand_over(self, step: Step, nbytes: int) -> None:
+    def _count_bytes(self, step: Step, nbytes: int) -> None:
         """Pass the open step's records to the writer, once they have enough bytes together with `nbytes` more."""
         if step is not self.clock.step:
             return
