@@ -72,16 +72,14 @@ class BaseHook:
     """A hook's methods that are the same in every framework."""
 
     recorder: Recorder
-    copied_from: str = ""
-    """The run of the hook that this one is a copy of, until that was logged."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Turn each copy, also a pickled one, into a hook that saves nothing: it would write into the same run."""
-        return _copy, (_own_class(type(self)), self.out_dir, self.recorder.active or bool(self.copied_from))
+        return _copy, (_own_class(type(self)), self.out_dir, self.recorder.active or bool(self.recorder.copied_from))
 
     def _warn_if_copy(self) -> None:
         """Log, once, that this is a copy and saves nothing. To be called where a job begins to use its hook."""
-        out_dir, self.copied_from = self.copied_from, ""
+        out_dir, self.recorder.copied_from = self.recorder.copied_from, ""
         if out_dir:
             logger.warning(
                 "nothing is saved by this hook: it is a copy of the hook of %s, as clone, deepcopy and pickle make it, "
@@ -347,7 +345,7 @@ def _copy(kind: type[Any], out_dir: str, was_active: bool) -> Any:
     made = kind("copy", dry_run=True)
     current_hook.set_hook(before)
     made.recorder.run.out_dir = out_dir
-    made.copied_from = out_dir if was_active else ""
+    made.recorder.copied_from = out_dir if was_active else ""
     return made
 
 

@@ -62,10 +62,16 @@ def set_hook(hook: Any) -> None:
     _hook = hook
 
 
-def made(hook: Any) -> None:
-    """Make a new hook the current one, and close the runs of hooks that were garbage-collected."""
+def made(hook: Any, kept_by_callbacks: Any = None) -> None:
+    """Make a new hook the current one, and close the runs of hooks that were garbage-collected.
+
+    Args:
+        hook: The hook.
+        kept_by_callbacks: What its callbacks keep, where that is not the hook itself.
+    """
     previous = _hook
-    weakref.finalize(hook, _abandoned.append, hook.recorder).atexit = False
+    kept = hook if kept_by_callbacks is None else kept_by_callbacks
+    weakref.finalize(kept, _abandoned.append, hook.recorder).atexit = False
     set_hook(hook)
     unclosed = previous is not None and not _is_closed(previous)
     del previous

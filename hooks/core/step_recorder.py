@@ -82,6 +82,8 @@ class StepRecorder:
         self.closed = False
         """Whether the run is closed: nothing more is ever saved."""
         self._loses = False
+        self.copied_from = ""
+        """The run of the hook that its hook is a copy of, until that was logged."""
         resumes = boolean("resume", options.resume) or options.on_exists == "resume"
         if resumes and self.counting:
             self.run.resume(follows=not self.active)

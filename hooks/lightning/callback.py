@@ -231,7 +231,7 @@ class Callback(lightning.Callback):  # type: ignore[misc]
 
         Lightning does not count those of `optimizers(use_pl_optimizer=False)`.
         """
-        return self._used_hook.num_updates, trainer.global_step
+        return self._used_hook.capture.num_updates, trainer.global_step
 
     def _save_unused_gradients(self, trainer: Any) -> None:
         """Save the gradients of a step of the training that ends before an update uses them."""

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import torch
 
-from tensortrial.config.collection import CollectionKeys
 from tensortrial.format.record import Plan
 
 from ..core.recorder import Recorder
@@ -30,7 +29,7 @@ class Routers:
         self._plans: dict[str, Plan] = {}
 
     def record(self, path: str, output: torch.Tensor) -> None:
-        """Record the load of each expert, and the entropy of the choice of one.
+        """Record the load of each expert, and the entropy of the choice of one, if the collection `health` is due.
 
         Args:
             path: The name of the module.
@@ -38,7 +37,7 @@ class Routers:
         """
         if not _ROUTERS.search(path) or output.dim() < 2 or not output.is_floating_point() or not output.numel():
             return
-        if CollectionKeys.HEALTH not in self._recorder.planner.due or output.size(-1) < 2:
+        if output.size(-1) < 2:
             return
         with torch.no_grad():
             logits = local_part(output).detach().float().flatten(0, -2)

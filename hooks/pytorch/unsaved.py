@@ -8,7 +8,6 @@ from collections.abc import Callable
 from tensortrial.config.collection import Collection, CollectionKeys, is_loss
 
 from ..core.recorder import Recorder
-from .capture import Capture
 from .models import Models
 
 logger = logging.getLogger("tensortrial.hooks")
@@ -25,13 +24,14 @@ class NothingSaved:
     Args:
         recorder: The recorder of the hook.
         models: The models of the hook.
-        capture: What captures its tensors.
     """
 
-    def __init__(self, recorder: Recorder, models: Models, capture: Capture) -> None:
-        self._recorder, self._models, self._capture = recorder, models, capture
+    def __init__(self, recorder: Recorder, models: Models) -> None:
+        self._recorder, self._models = recorder, models
         self._due_steps = self._steps = 0
         self._checked = self._closes = self._losses_are_due = False
+        self.left_to_another = False
+        """Whether another process saves a tensor that was gathered here."""
         self.gradients_arrived = False
         """Whether autograd has called a callback on a parameter, or the user has saved gradients by a call."""
 
@@ -54,7 +54,7 @@ class NothingSaved:
         if not (self._closes or self._due_steps >= _DUE_STEPS or self._steps >= _STEPS):
             return
         self._checked = True
-        if self._recorder.clock.last_saved is None and not self._capture.left_to_another:
+        if self._recorder.clock.last_saved is None and not self.left_to_another:
             logger.warning("%s", self._text())
         elif self._due_steps >= _DUE_STEPS:
             self._check_training()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -13,12 +13,21 @@ from tensortrial.format.record import Plan
 
 from ..core.recorder import Recorder
 from .arrays import local_part
-from .capture import Capture
 from .gradients import parameters_of
 from .optimizers import Optimizers, gradients_seen, hyperparameters_of
 
 LOCAL_KIND, OPTIMIZER_KIND = "gradient", "optimizer_gradient"
 """The beginnings of the names of gradients: those of this worker, and those that an optimizer uses."""
+
+
+class Receiver(Protocol):
+    """What records tensors: the capture."""
+
+    def tensor(self, name: str, tensor: torch.Tensor) -> None:
+        """Record a tensor by its name, if it is due."""
+
+    def planned(self, plan: Plan, tensor: torch.Tensor) -> None:
+        """Record a tensor of which something is due."""
 
 
 class Updates:
@@ -32,7 +41,7 @@ class Updates:
     """
 
     def __init__(
-        self, recorder: Recorder, capture: Capture, optimizers: Optimizers, names: Callable[[], dict[int, str]]
+        self, recorder: Recorder, capture: Receiver, optimizers: Optimizers, names: Callable[[], dict[int, str]]
     ) -> None:
         self._recorder, self._capture, self._optimizers, self._names = recorder, capture, optimizers, names
         self.kinds: set[str] = set()
