@@ -165,31 +165,30 @@ class Planner:
             return None
 
     def _plan_of(self, name: str, matching: Sequence[Collection], due: Sequence[Collection]) -> Plan:
-        configs = [(collection, collection.reduction_config or self._reduction_config) for collection in due]
-        statistics = dict.fromkeys(statistic for _, config in configs for statistic in config.statistics)
-        raw = any(config.raw or collection.name in _ALWAYS_RAW for collection, config in configs)
-        histogram = any(self._histograms if c.save_histogram is None else c.save_histogram for c in due)
-        digest = any(config.digest for _, config in configs)
-        sketch = any(config.quantiles for _, config in configs)
-        parameter = self._collections.parameter_of(name)
-        by_axis = _by_axis(configs)
+        raw = histogram = digest = sketch = False
+        statistics: dict[str, None] = {}
+        by_axis: dict[int, dict[str, None]] = {}
+        for collection in due:
+            config = collection.reduction_config or self._reduction_config
+            of_config = dict.fromkeys(config.statistics)
+            statistics |= of_config
+            always_raw = collection.name in _ALWAYS_RAW
+            raw |= config.raw or always_raw
+            histogram |= self._histograms if collection.save_histogram is None else collection.save_histogram
+            digest |= config.digest
+            sketch |= config.quantiles
+            if config.axis is not None and not always_raw:
+                by_axis.setdefault(config.axis, {}).update(of_config)
         if by_axis:
             self._collections.require(CollectionKeys.BY_AXIS)
-        return Plan(name, _names(matching), raw, tuple(statistics), histogram, parameter, digest, by_axis, sketch)
+        axes = tuple((axis, tuple(along)) for axis, along in by_axis.items())
+        parameter = self._collections.parameter_of(name)
+        return Plan(name, _names(matching), raw, tuple(statistics), histogram, parameter, digest, axes, sketch)
 
     def _matching(self, name: str) -> list[Collection]:
         if self._matcher is None:
             self._matcher = Matcher(self._collections)
         return self._matcher.matching(name)
-
-
-def _by_axis(configs: Iterable[tuple[Collection, ReductionConfig]]) -> tuple[tuple[int, tuple[str, ...]], ...]:
-    """Return the statistics that are due along each axis."""
-    found: dict[int, dict[str, None]] = {}
-    for collection, config in configs:
-        if config.axis is not None and collection.name not in _ALWAYS_RAW:
-            found.setdefault(config.axis, {}).update(dict.fromkeys(config.statistics))
-    return tuple((axis, tuple(statistics)) for axis, statistics in found.items())
 
 
 def _names(collections: Iterable[Collection]) -> tuple[str, ...]:
