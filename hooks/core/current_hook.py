@@ -8,7 +8,7 @@ import logging
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from tensortrial.errors import RunExists
 from tensortrial.redaction import without_credentials
@@ -50,6 +50,40 @@ def get_hook(
             with contextlib.suppress(RunExists):
                 set_hook(create(json_config_path))
     return _hook
+
+
+class GetHook(Protocol):
+    """The `get_hook` of a framework."""
+
+    def __call__(
+        self, hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
+    ) -> Any: ...
+
+
+def getter(create: Callable[[str | None], Any]) -> GetHook:
+    """Return the `get_hook` of a framework.
+
+    Args:
+        create: Makes a hook of the framework from the path of a JSON configuration.
+    """
+
+    def get_framework_hook(
+        hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
+    ) -> Any:
+        """Return the current hook.
+
+        Args:
+            hook_type: Has no effect; smdebug has this argument.
+            json_config_path: The JSON configuration of a new hook. Default: see `Hook.create_from_json_file`.
+            create_if_not_exists: Make a hook if there is none, and a JSON configuration exists.
+
+        Returns:
+            The hook that was made last or passed to `set_hook`; None if there is none.
+        """
+        return get_hook(hook_type, json_config_path, create_if_not_exists, create=create)
+
+    get_framework_hook.__name__ = get_framework_hook.__qualname__ = "get_hook"
+    return get_framework_hook
 
 
 def set_hook(hook: Any) -> None:

@@ -410,19 +410,7 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
             logger.warning("%s", sentence)
 
 
-def get_hook(
-    hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
-) -> Any:
-    """Return the current hook, or None.
-
-    Args:
-        hook_type: Accepted because scripts for smdebug pass it, and ignored.
-        json_config_path: The JSON configuration of a hook that is created; see `create_from_json_file`.
-        create_if_not_exists: Make a hook if there is none, and a JSON configuration exists.
-    """
-    return current_hook.get_hook(
-        hook_type, json_config_path, create_if_not_exists, create=SessionHook.create_from_json_file
-    )
+get_hook = current_hook.getter(SessionHook.create_from_json_file)
 
 
 def _to_array(value: Any) -> Array:
