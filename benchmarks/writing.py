@@ -57,7 +57,7 @@ def write_run(folder: Path, nbytes: int, per_step: int, steps: int) -> list[floa
                 recorder.save_scalar(name, float(step))
         else:
             for name, array in zip(names, arrays, strict=True):
-                recorder.record(recorder.plan(name), array)
+                recorder.record(recorder.planner.plan(name), array)
     own = time.thread_time() - own
     recorder.close()
     ended, _, used_at_end, kernel_at_end = _now()

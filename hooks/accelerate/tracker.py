@@ -130,7 +130,7 @@ class Tracker(HookOwner, GeneralTracker):  # type: ignore[misc]
         Args:
             values: The configuration.
         """
-        self.hook.recorder.add_metadata(values)
+        self.hook.recorder.run.add_metadata(values)
 
     def log(self, values: Mapping[str, Any], step: int | None = None, **_: Any) -> None:
         """Save values.

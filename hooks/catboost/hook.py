@@ -173,17 +173,4 @@ def _by_name(metrics: Mapping[str, Mapping[str, list[float]]]) -> dict[str, list
     return {f"{data}-{metric}": list(values) for data, found in metrics.items() for metric, values in found.items()}
 
 
-def get_hook(
-    hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
-) -> Any:
-    """Return the current hook.
-
-    Args:
-        hook_type: Accepted because scripts for smdebug pass it, and ignored.
-        json_config_path: The JSON configuration of a hook that is created; see `create_from_json_file`.
-        create_if_not_exists: Make a hook if there is none, and a JSON configuration exists.
-
-    Returns:
-        The hook that was made last or passed to `set_hook`; None if there is none.
-    """
-    return current_hook.get_hook(hook_type, json_config_path, create_if_not_exists, create=Hook.create_from_json_file)
+get_hook = current_hook.getter(Hook.create_from_json_file)

@@ -72,16 +72,14 @@ class BaseHook:
     """A hook's methods that are the same in every framework."""
 
     recorder: Recorder
-    copied_from: str = ""
-    """The run of the hook that this one is a copy of, until that was logged."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Turn each copy, also a pickled one, into a hook that saves nothing: it would write into the same run."""
-        return _copy, (_own_class(type(self)), self.out_dir, self.recorder.active or bool(self.copied_from))
+        return _copy, (_own_class(type(self)), self.out_dir, self.recorder.active or bool(self.recorder.copied_from))
 
     def _warn_if_copy(self) -> None:
         """Log, once, that this is a copy and saves nothing. To be called where a job begins to use its hook."""
-        out_dir, self.copied_from = self.copied_from, ""
+        out_dir, self.recorder.copied_from = self.recorder.copied_from, ""
         if out_dir:
             logger.warning(
                 "nothing is saved by this hook: it is a copy of the hook of %s, as clone, deepcopy and pickle make it, "
@@ -114,12 +112,12 @@ class BaseHook:
     @property
     def out_dir(self) -> str:
         """The folder or URL that the run is saved to."""
-        return self.recorder.out_dir
+        return self.recorder.run.out_dir
 
     @property
     def mode(self) -> ModeKeys:
         """The mode that steps are counted in."""
-        return self.recorder.mode
+        return self.recorder.clock.mode
 
     @property
     def mode_steps(self) -> dict[ModeKeys, int]:
@@ -129,7 +127,7 @@ class BaseHook:
     @property
     def worker(self) -> str:
         """The name of this process among those of the job: "worker_0", "worker_1" and so on."""
-        return self.recorder.worker
+        return self.recorder.run.duty.worker
 
     @property
     def save_config(self) -> SaveConfig:
@@ -346,8 +344,8 @@ def _copy(kind: type[Any], out_dir: str, was_active: bool) -> Any:
     # The storage of the original is not opened again: the copy does not have its options.
     made = kind("copy", dry_run=True)
     current_hook.set_hook(before)
-    made.recorder.out_dir = out_dir
-    made.copied_from = out_dir if was_active else ""
+    made.recorder.run.out_dir = out_dir
+    made.recorder.copied_from = out_dir if was_active else ""
     return made
 
 

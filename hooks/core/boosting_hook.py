@@ -131,7 +131,7 @@ class BoostingHook(BaseHook):
         self.recorder.end_step()
 
     def _record(self, name: str, value: Array) -> None:
-        plan = self.recorder.plan(name)
+        plan = self.recorder.planner.plan(name)
         if plan is not None:
             self.recorder.record(plan, value)
 
@@ -144,7 +144,7 @@ class BoostingHook(BaseHook):
             self.recorder.record_numbers(names, [float(number) for number in numbers])
 
     def _is_due(self, names: Iterable[str]) -> bool:
-        return any(self.recorder.plan(name) is not None for name in names)
+        return any(self.recorder.planner.plan(name) is not None for name in names)
 
     def _record_importances(self, kind: str, features: Sequence[str], compute: Callable[[], Sequence[Any]]) -> None:
         """Record the importance of each feature, which is computed only if one of them is due."""

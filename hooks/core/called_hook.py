@@ -126,7 +126,7 @@ class CalledHook(BaseHook):
 
     def _note(self, name: Any) -> None:
         """Remember that the open step has a name."""
-        step = self.recorder.step
+        step = self.recorder.clock.step
         if step is not self._named_at:
             self._named_at, self._names = step, set()
         if isinstance(name, str) and isinstance(self._names, set):

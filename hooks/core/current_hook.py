@@ -8,7 +8,7 @@ import logging
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from tensortrial.errors import RunExists
 from tensortrial.redaction import without_credentials
@@ -52,6 +52,40 @@ def get_hook(
     return _hook
 
 
+class GetHook(Protocol):
+    """The `get_hook` of a framework."""
+
+    def __call__(
+        self, hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
+    ) -> Any: ...
+
+
+def getter(create: Callable[[str | None], Any]) -> GetHook:
+    """Return the `get_hook` of a framework.
+
+    Args:
+        create: Makes a hook of the framework from the path of a JSON configuration.
+    """
+
+    def get_framework_hook(
+        hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
+    ) -> Any:
+        """Return the current hook.
+
+        Args:
+            hook_type: Has no effect; smdebug has this argument.
+            json_config_path: The JSON configuration of a new hook. Default: see `Hook.create_from_json_file`.
+            create_if_not_exists: Make a hook if there is none, and a JSON configuration exists.
+
+        Returns:
+            The hook that was made last or passed to `set_hook`; None if there is none.
+        """
+        return get_hook(hook_type, json_config_path, create_if_not_exists, create=create)
+
+    get_framework_hook.__name__ = get_framework_hook.__qualname__ = "get_hook"
+    return get_framework_hook
+
+
 def set_hook(hook: Any) -> None:
     """Make a hook the current one.
 
@@ -62,10 +96,16 @@ def set_hook(hook: Any) -> None:
     _hook = hook
 
 
-def made(hook: Any) -> None:
-    """Make a new hook the current one, and close the runs of hooks that were garbage-collected."""
+def made(hook: Any, kept_by_callbacks: Any = None) -> None:
+    """Make a new hook the current one, and close the runs of hooks that were garbage-collected.
+
+    Args:
+        hook: The hook.
+        kept_by_callbacks: What its callbacks keep, where that is not the hook itself.
+    """
     previous = _hook
-    weakref.finalize(hook, _abandoned.append, hook.recorder).atexit = False
+    kept = hook if kept_by_callbacks is None else kept_by_callbacks
+    weakref.finalize(kept, _abandoned.append, hook.recorder).atexit = False
     set_hook(hook)
     unclosed = previous is not None and not _is_closed(previous)
     del previous
@@ -74,7 +114,9 @@ def made(hook: Any) -> None:
     while _abandoned:
         recorder = _abandoned.popleft()
         if not recorder.closed:
-            logger.info("closing the run in %s: its hook was garbage-collected", without_credentials(recorder.out_dir))
+            logger.info(
+                "closing the run in %s: its hook was garbage-collected", without_credentials(recorder.run.out_dir)
+            )
             recorder.close()
 
 

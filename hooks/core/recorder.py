@@ -51,10 +51,6 @@ class Recorder(StepRecorder):
         RunExists: Another run is in out_dir.
     """
 
-    def plan(self, name: str) -> Plan | None:
-        """Return what of the tensor is due at the open step; None if nothing is."""
-        return self._planner.plan(name)
-
     def record(  # noqa: PLR0913 - one call per tensor: what is saved, and how it is named and reduced
         self,
         plan: Plan,
@@ -83,7 +79,7 @@ class Recorder(StepRecorder):
             owner: The owner of an owned value's memory, which uses it again once the value has been written.
             step: The step to keep it at; None for the open one.
         """
-        if not self._life.active:
+        if not self.active:
             return
         try:
             name = dtype_name(value.dtype)
@@ -93,7 +89,12 @@ class Recorder(StepRecorder):
         # A value with memory of its own is copied once more if it is small: that is quicker than to keep it apart.
         small = value.nbytes < (SMALL_BYTES if owned else BATCHED_BYTES) and plan.only_raw and value.size != 1
         if small and ready is None and statistics is None:
-            self._add_small(plan, in_stored_dtype(value), name, step)
+            stored = in_stored_dtype(value)
+            with self._lock:
+                step = step or self.clock.step
+                if step is not None:
+                    step.add_small(self._batch_buffers, plan, stored, name, time.time_ns())
+                    self._count_bytes(step, stored.nbytes)
             if owner is not None:
                 owner.release(value)
             return
@@ -122,7 +123,7 @@ class Recorder(StepRecorder):
             step: The step to keep it at; None for the open one.
             saved_at_ns: Nanoseconds since 1970. Default: now.
         """
-        if self._life.active:
+        if self.active:
             record = Record(plan, _placeholder(nbytes), time.time_ns() if saved_at_ns is None else saved_at_ns)
             record.ready = functools.partial(_fetch, record, fetch)
             self._add(record, nbytes, step)
@@ -134,7 +135,7 @@ class Recorder(StepRecorder):
         Args:
             step: The step; None for the open one or, if none is open, the one that begins next in the mode.
             mode: The mode that the step is counted in; None for the current one.
-            plans: Make `plan` plan for that step.
+            plans: Make the planner plan for that step.
 
         Yields:
             The step, for `record`; None if nothing is saved.
@@ -154,7 +155,7 @@ class Recorder(StepRecorder):
             finally:
                 if plans and self.clock.step is not None and self.clock.step is not at:
                     self.replan(self.clock.step)
-                self._called_steps.hand_over(at)
+                self.called_steps.hand_over(at)
 
     def replan(self, step: Step, number: Any = None) -> None:
         """Plan for a step after collections have changed.
@@ -174,7 +175,7 @@ class Recorder(StepRecorder):
         Raises:
             UnsupportedValue: It cannot have this name.
         """
-        return self._planner.explicit(name, (CollectionKeys.SM_METRICS,) if sm_metric else (), True)
+        return self.planner.explicit(name, (CollectionKeys.SM_METRICS,) if sm_metric else (), True)
 
     def tensor_plan(self, name: str, collections_to_write: Iterable[str] | str) -> Plan:
         """Return the plan of a tensor that the user saves by a call, with the names of its collections.
@@ -187,20 +188,20 @@ class Recorder(StepRecorder):
             collections = _collections_in(collections_to_write)
         else:
             collections = _collections(collections_to_write)
-        return self._planner.explicit(name, collections)
+        return self.planner.explicit(name, collections)
 
     def record_numbers(self, names: tuple[str, ...], numbers: Sequence[float]) -> None:
         """Keep many scalars at the open step, those of them that are due.
 
         The caller must not change `numbers` afterwards.
         """
-        found = self._planner.plans(names)
+        found = self.planner.plans(names)
         plans = [plan for plan in found if plan is not None]
         if len(plans) < len(found):
             numbers = [number for plan, number in zip(found, numbers, strict=True) if plan is not None]
         with self._lock:
             step = self.clock.step
-            if self._life.active and step is not None and plans:
+            if self.active and step is not None and plans:
                 step.records.append(ScalarBatch(plans, list(numbers), [time.time_ns()] * len(plans)))
 
     def save_scalar(
@@ -237,9 +238,9 @@ class Recorder(StepRecorder):
             if at is not None:
                 batch = at.scalar_batch()
                 if self.clock.is_ahead and any(plan.name == name for plan in batch.plans):
-                    self._life.failures.warn_of_repetition(name)
+                    self.failures.warn_of_repetition(name)
                 batch.add(self.scalar_plan(name, sm_metric), number, saved_at)
-                self._called_steps.hand_over(at)
+                self.called_steps.hand_over(at)
 
     def save_tensor(
         self,
@@ -274,51 +275,41 @@ class Recorder(StepRecorder):
                 try:
                     self.record(plan, value, owned=owned, step=at)
                 finally:
-                    self._called_steps.hand_over(at)
-
-    def _add_small(self, plan: Plan, value: Array, dtype: str, step: Step | None) -> None:
-        """Copy a small tensor next to the others of a step, the open one if None."""
-        with self._lock:
-            step = step or self.clock.step
-            if step is None:
-                return
-            step.add_small(self._batch_buffers, plan, value, dtype, time.time_ns())
-            self._hand_over(step, value.nbytes)
+                    self.called_steps.hand_over(at)
 
     def _step_to_save_into(self, step: Any = None, mode: Any = None) -> Step | None:
         """Return the step for values that the user saves by a call; None if nothing is saved."""
-        if not self._life.active:
-            if self._life.loses:
-                self._life.failures.warn_of_loss()
+        if not self.active:
+            if self._loses:
+                self.failures.warn_of_loss()
             return None
         opened = self.clock.step
         # A fast path: many numbers are saved at the same step.
         if mode is None and opened is not None and (step is None or (type(step) is int and step == opened.mode_step)):
             return opened
         number, mode = None if step is None else step_number(step), None if mode is None else ModeKeys.parse(mode)
-        if not self._run.open:
+        if not self.run.open:
             self._start()
-        found = self._called_steps.find(number, mode) if self._life.active else None
-        return found if self._life.active else None
+        found = self.called_steps.find(number, mode) if self.active else None
+        return found if self.active else None
 
     def _add(self, record: Record, nbytes: int, step: Step | None) -> None:
         with self._lock:
             step = step or self.clock.step
-            if step is None:
-                return
-            step.records.append(record)
-            self._hand_over(step, nbytes)
+            if step is not None:
+                step.records.append(record)
+                self._count_bytes(step, nbytes)
 
-    def _hand_over(self, step: Step, nbytes: int) -> None:
+    def _count_bytes(self, step: Step, nbytes: int) -> None:
         """Pass the open step's records to the writer, once they have enough bytes together with `nbytes` more."""
         if step is not self.clock.step:
             return
         self._waiting_bytes += nbytes
-        if self._waiting_bytes >= _HAND_OVER_BYTES and self._run.open:
+        if self._waiting_bytes >= _HAND_OVER_BYTES and self.run.open:
             records, step.records = step.records, []
             self._handed_over += len(records)
             self._waiting_bytes = 0
-            self._run.put(step, records)
+            self.run.put(step, records)
 
 
 def _collections(collections_to_write: Iterable[str] | str) -> tuple[str, ...]:

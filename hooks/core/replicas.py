@@ -38,18 +38,17 @@ class LeadingRecorder(Recorder):
             replicas: The names of the replicas.
         """
         count = len(replicas)
-        if count < 2 or self.others or not self.active or self.step is not None:
+        if count < 2 or self.others or not self.active or self.clock.step is not None:
             return
         if self.options.include_workers != "all":
             return
-        rank = self._life.duty.rank
+        rank = self.run.duty.rank
         number, size = rank.number * count, rank.size * count
-        self._life.duty.set_rank(Rank(number, size, replicas[0]))
-        self._run.become(replicas[0], size)
+        self.run.duty.set_rank(Rank(number, size, replicas[0]))
         for index, name in enumerate(replicas[1:], 1):
             own = Rank(number + index, size, name)
             self.others.append(Recorder(self.options, self._framework, own, collections=self.collections))
-            self.others[-1].set_mode(self.mode)
+            self.others[-1].set_mode(self.clock.mode)
 
     def set_mode(self, mode: ModeKeys) -> None:
         super().set_mode(mode)

@@ -14,6 +14,7 @@ from numbers import Real
 from typing import Any
 
 from tensortrial.config.metadata import checked_metadata
+from tensortrial.config.reduction_config import boolean
 from tensortrial.errors import ConfigurationError, RunExists, TensorTrialError, WorkerClaimed
 from tensortrial.format.flush_range import FROM_START, FirstFlush
 from tensortrial.format.manifest import MOST_FILES_AT_CLOSE, write_manifest
@@ -47,7 +48,9 @@ from tensortrial.write.rewind import rewound
 from tensortrial.write.writer import Writer
 
 from .configuration.collections import CollectionManager
-from .process.environment import KeptEnvironment
+from .configuration.options import Framework, HookOptions
+from .process.environment import KeptEnvironment, parse_parts
+from .process.rank import Duty
 from .process.stop_request import StopRequest
 from .steps.counters import EarlierSteps
 
@@ -59,50 +62,35 @@ FORCE_VARIABLE = "TENSORTRIAL_FORCE"
 class RunWriter:
     """A run that one worker claims at its first step, writes to, and closes with a reason.
 
-    Nothing is written before `claim`, nor after `close` or `forget`. The same values are written as event files to
-    `tensorboard_dir`, in the run if it is empty, unless it is None. With `is_ordered`, records come in the order of
-    execution.
+    Nothing is written before `claim`, nor after `close` or `forget`.
+
+    Args:
+        options: The arguments of the hook.
+        framework: The framework that the hook is for.
+        collections: The collections of the hook.
+        duty: The worker to write as.
 
     Raises:
-        ConfigurationError: A setting has a value that it cannot have.
+        ConfigurationError: An option has a value that it cannot have.
     """
 
-    def __init__(  # noqa: PLR0913 - the arguments of a hook's constructor
-        self,
-        out_dir: str,
-        collections: CollectionManager,
-        *,
-        worker: str,
-        num_workers: int,
-        framework: str,
-        versions: Mapping[str, str],
-        metadata: Mapping[str, Any] | None,
-        codec: str,
-        flush_seconds: float | None,
-        storage_options: Mapping[str, Any] | None,
-        tensorboard_dir: str | os.PathLike[str] | None,
-        on_exists: str = "fail",
-        force: bool = False,
-        durable: bool = False,
-        queue_bytes: int | None = None,
-        is_ordered: bool = False,
-        environment: frozenset[str] = frozenset(),
-    ) -> None:
-        if codec not in CODECS:
-            raise ConfigurationError(f"codec must be one of {', '.join(CODECS)}, got {codec!r}")
-        _check_not_negative("flush_seconds", flush_seconds)
-        _check_not_negative("queue_bytes", queue_bytes)
-        self.worker, self.num_workers = worker, num_workers
-        self._collections = collections
-        self._framework, self._versions, self._metadata = framework, dict(versions), checked_metadata(metadata)
-        self._codec, self._flush_seconds, self._is_ordered = codec, flush_seconds, is_ordered
-        self._queue_bytes = queue_bytes
-        self.environment = KeptEnvironment(environment, num_workers == 1 or worker == "worker_0")
-        self._storage_options, self._durable, self._tensorboard_dir = storage_options, durable, tensorboard_dir
-        self._on_exists, self._first_dir, self._number = on_exists, out_dir, 1
-        self._open(out_dir)
+    def __init__(self, options: HookOptions, framework: Framework, collections: CollectionManager, duty: Duty) -> None:
+        if options.codec not in CODECS:
+            raise ConfigurationError(f"codec must be one of {', '.join(CODECS)}, got {options.codec!r}")
+        _check_not_negative("flush_seconds", options.flush_seconds)
+        _check_not_negative("queue_bytes", options.queue_bytes)
+        self.duty = duty
+        self._options, self._framework, self._collections = options, framework, collections
+        self._metadata = checked_metadata(options.metadata)
+        leads = duty.num_workers == 1 or duty.worker == "worker_0"
+        self.environment = KeptEnvironment(parse_parts(options.environment), leads)
+        self._durable = boolean("durable", options.durable)
+        self._exports_tensorboard = boolean("export_tensorboard", options.export_tensorboard)
+        self._first_dir, self._number = os.fspath(options.out_dir), 1
+        self._open(self._first_dir)
         self._lease_seconds = lease_seconds()
-        self._force = force or os.environ.get(FORCE_VARIABLE, "0").lower() not in ("", "0", "false")
+        forced = os.environ.get(FORCE_VARIABLE, "0").lower() not in ("", "0", "false")
+        self._force = boolean("force", options.force) or forced
         self.resumes = False
         """True if the run existed before and is continued."""
         self._resumes_at: tuple[str, int] | None = None
@@ -120,11 +108,11 @@ class RunWriter:
 
     def _open(self, out_dir: str) -> None:
         self.out_dir = out_dir
-        self._storage = open_storage(out_dir, self._storage_options, durable=self._durable)
+        self._storage = open_storage(out_dir, self._options.storage_options, durable=self._durable)
         self._tensorboard: Storage | None = None
-        if self._tensorboard_dir is not None:
-            folder = self._tensorboard_dir or f"{out_dir.rstrip('/')}/tensorboard"
-            self._tensorboard = open_storage(folder, self._storage_options)
+        if self._exports_tensorboard:
+            folder = self._options.tensorboard_dir or f"{out_dir.rstrip('/')}/tensorboard"
+            self._tensorboard = open_storage(folder, self._options.storage_options)
         self._stop_request, self._observer = StopRequest(self._storage), Observer(self._storage)
 
     def _open_next(self) -> None:
@@ -184,7 +172,7 @@ class RunWriter:
         return rewound(progress, saved, *self._resumes_at)
 
     def _resumption(self, follows: bool = False) -> Resumption:
-        return Resumption(self._storage, self.worker, self.num_workers, self._observer, follows=follows)
+        return Resumption(self._storage, self.duty.worker, self.duty.num_workers, self._observer, follows=follows)
 
     def _find_alive(self, leases: Sequence[LeaseInfo]) -> list[LeaseInfo]:
         """Return those of the leases whose processes still write and are to be taken over by force."""
@@ -200,26 +188,26 @@ class RunWriter:
             RunExists: There is one.
             RunInUse: A living process writes to the run that is to be replaced or resumed.
         """
-        while self._on_exists == "number" and self._holds_run():
+        while self._options.on_exists == "number" and self._holds_run():
             self._open_next()
-        if self._on_exists == "replace" and self._holds_run():
+        if self._options.on_exists == "replace" and self._holds_run():
             check_removable(self._observer, self._storage)
-        elif self._on_exists == "restart_crashed" and self._holds_run() and not has_ended(self._storage, self.worker):
+        elif (
+            self._options.on_exists == "restart_crashed"
+            and self._holds_run()
+            and not has_ended(self._storage, self.duty.worker)
+        ):
             self.restarts = True
             self.resume()
-        elif self._on_exists != "number":
-            check_out_dir(self._storage, self.worker, self.num_workers)
+        elif self._options.on_exists != "number":
+            check_out_dir(self._storage, self.duty.worker, self.duty.num_workers)
 
     def _holds_run(self) -> bool:
         try:
-            check_out_dir(self._storage, self.worker, self.num_workers)
+            check_out_dir(self._storage, self.duty.worker, self.duty.num_workers)
         except RunExists:
             return True
         return False
-
-    def become(self, worker: str, num_workers: int) -> None:
-        """Set the worker to write as, before the run is claimed."""
-        self.worker, self.num_workers = worker, num_workers
 
     def add_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Keep more values with the run. Once the run is claimed, this changes nothing.
@@ -248,23 +236,23 @@ class RunWriter:
             self._lease, first_flush = self._claim_new(run), FROM_START
         self._writer = Writer(
             self._storage,
-            self.worker,
-            codec=self._codec,
-            flush_seconds=self._flush_seconds,
-            queue_bytes=self._queue_bytes,
+            self.duty.worker,
+            codec=self._options.codec,
+            flush_seconds=self._options.flush_seconds,
+            queue_bytes=self._options.queue_bytes,
             first_flush=first_flush,
             also_to=self._event_log(),
             lease=self._lease,
-            is_ordered=self._is_ordered,
+            is_ordered=self._framework.is_ordered,
         )
 
     def _claim_new(self, run: RunInfo) -> Lease:
-        numbered = self._on_exists == "number"
+        numbered = self._options.on_exists == "number"
         self._claimed = self._worker_info(_now())
         try:
-            if self._on_exists == "replace":
+            if self._options.on_exists == "replace":
                 self._remove_run()
-            claim(self._storage, run, self._claimed, joins=self.num_workers > 1 or not numbered)
+            claim(self._storage, run, self._claimed, joins=self.duty.num_workers > 1 or not numbered)
         except (RunExists, WorkerClaimed):
             # Another job has begun a run there since the hook was made.
             if not numbered:
@@ -292,19 +280,21 @@ class RunWriter:
         return RunInfo(
             created_at=_now(),
             id=uuid.uuid4().hex,
-            framework=self._framework,
-            num_workers=self.num_workers,
-            codec=self._codec,
-            versions={"tensortrial": __version__, "python": platform.python_version(), **self._versions},
+            framework=self._framework.name,
+            num_workers=self.duty.num_workers,
+            codec=self._options.codec,
+            versions={"tensortrial": __version__, "python": platform.python_version(), **self._framework.versions},
             metadata=self._metadata,
         )
 
     def _new_lease(self, session: int = 0) -> Lease:
-        return Lease(self._storage, self.worker, session, self.num_workers, self._lease_seconds, self._restore)
+        return Lease(
+            self._storage, self.duty.worker, session, self.duty.num_workers, self._lease_seconds, self._restore
+        )
 
     def _restore(self) -> bool:
         """Claim the run again if its folder was renamed or removed: what is saved next would be in no run."""
-        claimed, path = self._claimed, collections_path(self.worker)
+        claimed, path = self._claimed, collections_path(self.duty.worker)
         if claimed is None or path in [f"{COLLECTIONS}/{name}" for name in self._storage.list(COLLECTIONS)]:
             return False
         restore_claim(self._storage, self._run_info(), claimed)
@@ -312,7 +302,7 @@ class RunWriter:
             "run %s: its folder was renamed or removed while %s writes to it; what is saved from now on is there as a "
             "run of its own, and what was saved before is where the folder is now",
             self._storage.url,
-            self.worker,
+            self.duty.worker,
         )
         return True
 
@@ -414,12 +404,12 @@ class RunWriter:
         if self._tensorboard is None:
             return None
         back_to = self.progress.mode_steps if self._goes_back else None
-        return EventLog(self._tensorboard, self.worker, self.num_workers, back_to, self._opens)
+        return EventLog(self._tensorboard, self.duty.worker, self.duty.num_workers, back_to, self._opens)
 
     def _worker_info(self, started_at: str) -> WorkerInfo:
         return WorkerInfo(
-            self.worker,
-            self.num_workers,
+            self.duty.worker,
+            self.duty.num_workers,
             started_at,
             [collection.to_json_dict() for collection in self._collections],
             self._collections.saved_names,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tensortrial.config.reduction_config import ReductionConfig, boolean, check_reduction_config, names
@@ -19,11 +19,9 @@ from .called_steps import CalledSteps, step_number
 from .configuration.collections import CollectionManager
 from .configuration.options import Framework, HookOptions, check_on_exists
 from .configuration.planner import Planner
-from .failures import Refusals, strict
-from .lifecycle import Lifecycle
-from .process.environment import parse_parts
+from .failures import Failures, Refusals, strict
 from .process.rank import Duty, Rank
-from .process.shutdown import close_at_exit, closed, watch
+from .process.shutdown import close_at_exit, closed, ends_by_signal, watch
 from .process.stop_request import stopped
 from .run_writer import RunWriter
 from .steps.checkpoint_steps import CheckpointSteps
@@ -34,6 +32,8 @@ from .user_values import shown
 
 logger = logging.getLogger("tensortrial.hooks")
 
+
+_OFF_VARIABLES = ("TENSORTRIAL", "USE_SMDEBUG")
 
 # Fewer steps are a trial, of which nobody expects much.
 _MANY_STEPS = 10
@@ -58,7 +58,6 @@ class StepRecorder:
         duty = Duty(rank, options.include_workers)
         check_on_exists(options.on_exists, duty.num_workers)
         self.options = options
-        self.out_dir = os.fspath(options.out_dir)
         self.save_config = SaveConfig.parse(options.save_config)
         self.save_config.inherit(SaveConfig())
         self.save_config.set_default_interval(framework.save_interval)
@@ -73,42 +72,31 @@ class StepRecorder:
         exports = boolean("export_tensorboard", options.export_tensorboard)
         if options.tensorboard_dir and not exports:
             logger.warning("no event files are written to tensorboard_dir: pass export_tensorboard=True as well")
-        self._planner = Planner(self.collections, self.reduction_config, exports, self.refuse)
-        self._run = RunWriter(
-            self.out_dir,
-            self.collections,
-            worker=duty.worker,
-            num_workers=duty.num_workers,
-            framework=framework.name,
-            versions=framework.versions,
-            metadata=options.metadata,
-            codec=options.codec,
-            durable=boolean("durable", options.durable),
-            flush_seconds=options.flush_seconds,
-            queue_bytes=options.queue_bytes,
-            storage_options=options.storage_options,
-            tensorboard_dir=(options.tensorboard_dir or "") if exports else None,
-            on_exists=options.on_exists,
-            force=boolean("force", options.force),
-            is_ordered=framework.is_ordered,
-            environment=parse_parts(options.environment),
-        )
-
+        self.planner = Planner(self.collections, self.reduction_config, exports, self.refuse)
+        self.run = RunWriter(options, framework, self.collections, duty)
+        wanted = not boolean("dry_run", options.dry_run) and switched_on()
+        self.active = wanted and duty.saves
+        """Whether this process saves anything: not in a dry run, left out, switched off, failed or closed."""
+        self.follows = follows and wanted
+        """Whether this process keeps to the job's steps although it saves nothing."""
+        self.closed = False
+        """Whether the run is closed: nothing more is ever saved."""
+        self._loses = False
+        self.copied_from = ""
+        """The run of the hook that its hook is a copy of, until that was logged."""
+        resumes = boolean("resume", options.resume) or options.on_exists == "resume"
+        if resumes and self.counting:
+            self.run.resume(follows=not self.active)
+        elif self.active:
+            self.run.check()
+        self.failures = Failures(self.run.out_dir)
         self._lock = threading.RLock()
         self._threads: set[threading.Thread] = set()
-        self._life = Lifecycle(
-            self._run,
-            duty,
-            dry_run=boolean("dry_run", options.dry_run),
-            resume=boolean("resume", options.resume) or options.on_exists == "resume",
-            follows=follows,
-        )
-        self.out_dir = self._run.out_dir
-        self.clock = StepClock(self._run.progress, CheckpointSteps.of_job(self._life.active and not duty.rank.number))
-        self._called_steps = CalledSteps(self.clock, self._run, self._open_ahead)
+        self.clock = StepClock(self.run.progress, CheckpointSteps.of_job(self.active and not duty.rank.number))
+        self.called_steps = CalledSteps(self.clock, self.run, self._open_ahead)
         # Replicas share a process, and the first one samples it.
         seconds = parse_interval(options.system_metrics) if collections is None else None
-        self._system = SystemMetrics(options, seconds if self._life.active else None, self._newest_step)
+        self._system = SystemMetrics(options, seconds if self.active else None, self._newest_step)
         self._pool, self._batch_buffers = BufferPool(), BatchBuffers()
         self._handed_over = self._waiting_bytes = 0
         self._refusals = Refusals()
@@ -118,21 +106,11 @@ class StepRecorder:
         """The names of models that were registered and have not run yet."""
         self.saving = False
         """Whether anything is due at the open step. Hooks check this first: most steps save nothing."""
-        if self._life.active:
+        if self.active:
             watch(self)
-            self._run.environment.read()
+            self.run.environment.read()
 
     # Steps.
-
-    @property
-    def step(self) -> Step | None:
-        """The open step."""
-        return self.clock.step
-
-    @property
-    def mode(self) -> ModeKeys:
-        """The mode that steps are counted in."""
-        return self.clock.mode
 
     def set_mode(self, mode: ModeKeys) -> None:
         """Close the open step; the next one is counted in `mode`."""
@@ -160,18 +138,14 @@ class StepRecorder:
             Whether anything is due at that step.
         """
         with self._lock:
-            if not self._life.active:
+            if not self.active:
                 return False
             if self.clock.step is not None:
                 return self.saving
             self._stop_if_requested()
             self._start()
-            begins = self._life.active and not self.clock.is_numbered(self.clock.mode)
+            begins = self.active and not self.clock.is_numbered(self.clock.mode)
             return begins and self._turn_to(self.clock.next(self.clock.mode))
-
-    def join_first_step(self) -> None:
-        """Save values that are saved before any step at the first one, in whatever mode."""
-        self._called_steps.joins_first = True
 
     def end_step(self) -> None:
         """Close the open step, unless it is held."""
@@ -185,10 +159,10 @@ class StepRecorder:
         A run that has steps continues after them.
         """
         with self._lock:
-            if self._run.restarts and not self._run.open:
-                self._run.restarts = False
-                self._run.resume()
-                self.clock.continue_after(self._run.progress)
+            if self.run.restarts and not self.run.open:
+                self.run.restarts = False
+                self.run.resume()
+                self.clock.continue_after(self.run.progress)
             self.clock.start_at(self.clock.mode, step)
 
     def resume_at(self, step: int, mode: ModeKeys | str | None) -> None:
@@ -203,14 +177,14 @@ class StepRecorder:
                 return
             if self.clock.held:
                 raise ConfigurationError("a step is open, which would be a part of it: end that one first")
-            if not self._run.resumes and self._newest_step() < 0:
+            if not self.run.resumes and self._newest_step() < 0:
                 raise ConfigurationError("only a run that is continued has earlier steps: pass resume=True to the hook")
             self._close_step()
             mode = self.clock.mode if mode is None else ModeKeys.parse(mode)
             if back_to := self.clock.go_back(mode, number):
-                self._run.set_aside(back_to)
+                self.run.set_aside(back_to)
             else:
-                self.clock.start(self._run.resume_at(mode, number))
+                self.clock.start(self.run.resume_at(mode, number))
 
     def withdraw_step(self) -> None:
         """Take back the open step if nothing of it was recorded: it did not happen. The next one gets its number."""
@@ -297,50 +271,36 @@ class StepRecorder:
         step = self.clock.next(self.clock.mode, number)
         self.saving = self._turn_to(step)
         self.clock.open(step)
-        self._called_steps.open(step)
+        self.called_steps.open(step)
 
     def _turn_to(self, step: Step) -> bool:
         """Plan for a step, and publish changed collections for readers. Return whether anything is due at it."""
-        if (self._planner.refresh() or self._run.environment.is_new) and self._life.active:
-            self._run.announce()
-        return self._planner.turn_to(step)
+        if (self.planner.refresh() or self.run.environment.is_new) and self.active:
+            self.run.announce()
+        return self.planner.turn_to(step)
 
     def next_is_due(self) -> bool:
         """Return whether anything will be due at the step that begins next in this mode, as far as is known now."""
         with self._lock:
             self.collections.complete()
-            return self._life.active and bool(self._planner.due_at(self.clock.next(self.clock.mode)))
+            return self.active and bool(self.planner.due_at(self.clock.next(self.clock.mode)))
 
     def may_save(self, names: Iterable[str]) -> bool:
         """Return whether a tensor of one of these names is saved at some step."""
-        return self._life.active and self._planner.may_save(names)
-
-    def tensor_names(self) -> set[str]:
-        """Return the names of the tensors that were planned for, also of those that were never due."""
-        return self._planner.tensor_names()
+        return self.active and self.planner.may_save(names)
 
     def name_saved(self) -> None:
         """Add the names of the tensors that were saved to their collections, which may have matched them by a regex."""
-        for plan in self._planner.made():
+        for plan in self.planner.made():
             for name in plan.collections:
                 self.collections.require(name).add_tensor_names([plan.name])
 
-    @property
-    def due(self) -> frozenset[str]:
-        """The names of the collections that are due at the open step."""
-        return self._planner.due
-
-    @property
-    def generation(self) -> int:
-        """A number that grows when any collection starts to match, or to keep, something else."""
-        return self._planner.generation
-
     def _stop_if_requested(self) -> None:
         """End the training by TrainingStopped, with the run closed, if a rule has requested that in the run."""
-        reason = self._run.reason_to_stop()
+        reason = self.run.reason_to_stop()
         if reason is not None:
             self.close()
-            raise stopped(self.out_dir, reason)
+            raise stopped(self.run.out_dir, reason)
 
     def _close_step(self) -> None:
         step = self.clock.close()
@@ -349,70 +309,76 @@ class StepRecorder:
             counted[0] += 1
             counted[1] += self.saving
         self.saving = False
-        if step is None or not self._run.open:
+        if step is None or not self.run.open:
             return
         # A step without any tensor leaves no trace.
         if step.records or self._handed_over:
             # Not kept by the step, which the writer keeps until it is published: their memory is used again before.
             records, step.records = step.records, []
-            self._run.put(step, records, closes=True)
+            self.run.put(step, records, closes=True)
             self.clock.last_saved = step
-            if self._planner.in_training:
-                self.collections.warn_of_unmatched(self._planner.due, self._planner.tensor_names)
+            if self.planner.in_training:
+                self.collections.warn_of_unmatched(self.planner.due, self.planner.tensor_names)
         self._handed_over = self._waiting_bytes = 0
 
     def _close_steps(self) -> None:
         self._close_step()
         for mode, (steps, due) in self._counted.items():
-            if due == 1 and steps >= _MANY_STEPS and self._planner.has_planned:
+            if due == 1 and steps >= _MANY_STEPS and self.planner.has_planned:
                 interval = self.save_config.get_save_config(ModeKeys[mode]).save_interval
-                self._life.failures.warn_of_short_run(mode, steps, interval)
-        if self._run.open:
-            self._called_steps.close()
-        self._run.steps = self.clock.newest()[ModeKeys.GLOBAL] + 1
+                self.failures.warn_of_short_run(mode, steps, interval)
+        if self.run.open:
+            self.called_steps.close()
+        self.run.steps = self._newest_step() + 1
+
+    def _close_run(self) -> None:
+        self.run.close(self.failures.first)
 
     # The run.
 
     def _start(self) -> None:
         """Claim the run, when the first step begins."""
         self.collections.complete()
-        if self._run.open:
+        if self.run.open:
             return
         self.collections.warn_of_empty()
-        if self._life.decide():
+        if self.active:
+            self.run.duty.decide()
+            self.active = self.run.duty.saves
+        if self.active:
             close_at_exit(self)
-            self._planner.refresh()
-            self._run.claim()
-            self.out_dir = self._run.out_dir
-            self.clock.continue_after(self._run.progress)
-            self._system.start(self.out_dir, self._run.worker, self._run.num_workers)
+            self.planner.refresh()
+            self.run.claim()
+            self.clock.continue_after(self.run.progress)
+            self._system.start(self.run.out_dir, self.run.duty)
 
     def _newest_step(self) -> int:
         return self.clock.newest()[ModeKeys.GLOBAL]
 
-    def add_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Keep more values with the run, next to those of the options. Once the run has begun, this changes nothing."""
-        with self._lock:
-            self._run.add_metadata(metadata)
-
-    def add_to_environment(self, part: str, values: Mapping[str, Any]) -> None:
-        """Keep what the training is made with: values of the part "optimizers" or "activations", by their names."""
-        with self._lock:
-            self._run.environment.add(part, values)
-
     def flush(self) -> None:
         """Publish every closed step now, and return when that is done."""
-        if self._life.active:
-            self._run.flush()
+        if self.active:
+            self.run.flush()
 
     def close(self) -> None:
         """Close the open step and the run. What is recorded afterwards is not saved. Closing twice is fine."""
+        errors: list[Exception] = []
         with self._lock:
-            self._life.follows = False
-            if self._life.closed:
+            self.follows = False
+            if self.closed:
                 return
-            errors = self._life.close(self._close_steps, self.awaited)
-            self.saving = False
+            # A hook that would not have saved a value anyway loses nothing, nor does a process that a signal ends.
+            self.closed, self._loses = True, self.active and not ends_by_signal()
+            if self.active and self.awaited:
+                self.failures.warn_of_models(self.awaited)
+            # The end of the run is written even if the last step could not be.
+            for finish in (self._close_steps, self._close_run):
+                try:
+                    finish()
+                except Exception as exc:  # noqa: BLE001 - noted, and the rest is closed
+                    self.failures.note(exc)
+                    errors.append(exc)
+            self.active = self.saving = False
         # After the run, and without the lock: a sample may take long on a machine in trouble.
         errors += self._system.stop()
         closed(self)
@@ -422,25 +388,28 @@ class StepRecorder:
     def forget(self) -> None:
         """Save nothing in a forked child: the run belongs to the process that began it."""
         self._lock = threading.RLock()
-        self.saving = False
+        self.active = self.follows = self.saving = self._loses = False
+        self.closed = True
         self.clock.withdraw()
-        self._life.forget()
+        self.run.forget()
         self._system.forget()
 
     # Failures.
 
     def fail(self, exc: Exception) -> None:
-        """Turn off after an error inside: training goes on without the hook. In strict mode the error is raised."""
-        step, saving = self.clock.step, self.saving
+        """Turn off after an error inside: training goes on without the hook. In strict mode the error is raised.
 
-        def close() -> None:
-            self.close()
-            if follows:
-                # The other processes wait for this one at the tensors of the step.
-                self.clock.step, self.saving = step, saving
-
-        follows = self._life.follows
-        self._life.fail(exc, close)
+        What was recorded before is closed, which is still worth having. Where the process follows the job's steps, it
+        still does: the other processes wait for it at the tensors of the step.
+        """
+        step, saving, follows = self.clock.step, self.saving, self.follows
+        self.active = False
+        self.failures.note(exc)
+        self.close()
+        if follows:
+            self.follows, self.clock.step, self.saving = True, step, saving
+        if strict():
+            raise exc
 
     def refuse(self, name: str, exc: ConfigurationError) -> None:
         """Leave out one tensor that cannot be stored, and log that once. In strict mode the error is raised."""
@@ -465,16 +434,11 @@ class StepRecorder:
         """
         check_reduction_config(config)
         self.reduction_config = config or ReductionConfig()
-        self._planner.follow(self.reduction_config)
+        self.planner.follow(self.reduction_config)
 
     def refuse_call(self, method: str, exc: Exception) -> None:
         """Leave out a call with wrong arguments, and log that once. In strict mode the error is raised."""
         self._refusals.add(exc, f"{method}: {exc}", "%s had no effect: %s", method, exc)
-
-    @property
-    def worker(self) -> str:
-        """The name of the worker that this records as."""
-        return self._run.worker
 
     @property
     def in_other_threads(self) -> bool:
@@ -486,16 +450,11 @@ class StepRecorder:
         return any(each.is_alive() and not isinstance(each, threading._DummyThread) for each in others)  # noqa: SLF001
 
     @property
-    def active(self) -> bool:
-        """Whether this process saves anything: see `Lifecycle.active`."""
-        return self._life.active
-
-    @property
-    def closed(self) -> bool:
-        """Whether the run is closed: nothing more is ever saved."""
-        return self._life.closed
-
-    @property
     def counting(self) -> bool:
         """Whether this process keeps to the job's steps, although it may save nothing."""
-        return self._life.active or self._life.follows
+        return self.active or self.follows
+
+
+def switched_on() -> bool:
+    """Return whether hooks save anything: not with TENSORTRIAL=0 or USE_SMDEBUG=0."""
+    return all(os.environ.get(name, "1").lower() not in ("0", "false") for name in _OFF_VARIABLES)

@@ -215,7 +215,7 @@ class Hook(CalledHook):
             self._add_names(collection, [name for name in names if name is not None])
             recorder.replan(at, number)
         for name, leaf in zip(names, leaves, strict=True):
-            plan = None if name is None else recorder.plan(name)
+            plan = None if name is None else recorder.planner.plan(name)
             if plan is not None:
                 self._save_leaf(plan, leaf, at)
 
@@ -324,20 +324,7 @@ def _element(fetch: Callable[[], Any], row: int) -> float:
     return float(fetch()[row])
 
 
-def get_hook(
-    hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
-) -> Any:
-    """Return the current hook.
-
-    Args:
-        hook_type: Accepted because scripts for smdebug pass it, and ignored.
-        json_config_path: The JSON configuration of a hook that is created; see `create_from_json_file`.
-        create_if_not_exists: Make a hook if there is none, and a JSON configuration exists.
-
-    Returns:
-        The hook that was made last or passed to `set_hook`; None if there is none.
-    """
-    return current_hook.get_hook(hook_type, json_config_path, create_if_not_exists, create=Hook.create_from_json_file)
+get_hook = current_hook.getter(Hook.create_from_json_file)
 
 
 def _rank() -> Rank:

@@ -103,9 +103,9 @@ class Capture:
         They are recorded after the step, because at the end of data of unknown length no step follows. If one step has
         several batches, the first counts.
         """
-        if self._captured_at is self.recorder.step:
+        if self._captured_at is self.recorder.clock.step:
             return
-        self._captured_at = self.recorder.step
+        self._captured_at = self.recorder.clock.step
         self.forget_variables()
         self._capture_variables()
         self._capture_numbers()
@@ -131,7 +131,7 @@ class Capture:
         named = [(weight.name, weight.variable) for weight in self.names.weights]
         named += self._naming.optimizer_variables(self.recorder.collections, self._optimizers(self.names.model))
         for name, variable in named:
-            plan = self.recorder.plan(name)
+            plan = self.recorder.planner.plan(name)
             if plan is not None and name not in self._variables:
                 values = (value_of(number, variable) for number in range(len(self.recorder.all)))
                 self._variables[name] = plan, [variable_array(each) for each in values]
@@ -140,7 +140,7 @@ class Capture:
     @guarded
     def _capture_numbers(self) -> None:
         """Capture the hyperparameters of the step, if they are due."""
-        if HAS_VARIABLES and CollectionKeys.HYPERPARAMETERS in self.recorder.due:
+        if HAS_VARIABLES and CollectionKeys.HYPERPARAMETERS in self.recorder.planner.due:
             self._numbers = present_numbers(self._optimizers(self.names.model))
 
     # Steps.
@@ -149,7 +149,7 @@ class Capture:
         """Return what runs the open step, on the next batch of `source`; None for the model's own function."""
         self._chosen = None
         # Losses and metrics come from Keras' logs.
-        if self.recorder.saving and self.recorder.due - _LOGS:
+        if self.recorder.saving and self.recorder.planner.due - _LOGS:
             self._prepare(function, source)
             # Callbacks that come after the hook may have changed them as the batch began.
             self._capture_numbers()
@@ -176,7 +176,7 @@ class Capture:
                 function.built = is_built(function.model)
                 function.flags[key] = TracedFlags(function.model)
             # There are as many flags as layers, and only these steps may be traced.
-            if key not in function.ran_original or (self.recorder.saving and self.recorder.due - _LOGS):
+            if key not in function.ran_original or (self.recorder.saving and self.recorder.planner.due - _LOGS):
                 stack.enter_context(function.flags[key])
 
     @guarded
@@ -189,11 +189,11 @@ class Capture:
             return
         if is_graph(function.model):
             self._chosen = self._traced(function, source)
-        elif self.recorder.due - _LOGS - _VARIABLES or self._due_names(function):
+        elif self.recorder.planner.due - _LOGS - _VARIABLES or self._due_names(function):
             self._chosen = EagerStep(function.original, *self._parts(function, _EVERYTHING))
         if (
             function.phase == "train"
-            and CollectionKeys.OPTIMIZER_VARIABLES in self.recorder.due
+            and CollectionKeys.OPTIMIZER_VARIABLES in self.recorder.planner.due
             and not function.capturing
         ):
             # An optimizer creates its variables when it is first applied.
@@ -243,7 +243,7 @@ class Capture:
 
         def wanted(name: str) -> bool:
             function.seen.add(name)
-            return recorder.plan(name) is not None or (key is _EVERYTHING and recorder.may_save([name]))
+            return recorder.planner.plan(name) is not None or (key is _EVERYTHING and recorder.may_save([name]))
 
         return StepTensors(recorder, function.names, wanted), self._optimizers(function.model), self._save
 
@@ -266,29 +266,29 @@ class Capture:
 
     def _due_names(self, function: StepFunction) -> frozenset[str]:
         """Return the names that are due at the open step, of those that the step is known to have."""
-        key = self.recorder.generation, self.recorder.due, len(function.seen)
+        key = self.recorder.planner.generation, self.recorder.planner.due, len(function.seen)
         if key not in function.due_names:
             function.due_names[key] = frozenset(
-                name for name in function.candidates() if self.recorder.plan(name) is not None
+                name for name in function.candidates() if self.recorder.planner.plan(name) is not None
             )
         return function.due_names[key]
 
     def _awaits_unknown(self, function: StepFunction) -> bool:
         """Return whether a regular expression matches nothing yet, but may match a tensor known only after tracing."""
-        key = self.recorder.generation, self.recorder.due
+        key = self.recorder.planner.generation, self.recorder.planner.due
         if key not in function.awaits_unknown:
             function.awaits_unknown[key] = self._matches_nothing_yet(function)
         return function.awaits_unknown[key]
 
     def _matches_nothing_yet(self, function: StepFunction) -> bool:
         names = function.candidates().union(weight.name for weight in function.names.weights)
-        due = self.recorder.due - _LOGS - _VARIABLES - {CollectionKeys.GRADIENTS}
+        due = self.recorder.planner.due - _LOGS - _VARIABLES - {CollectionKeys.GRADIENTS}
         expressions = [each for name in due for each in self.recorder.collections.require(name).include_regex]
         return any(not _finds(expression, names) for expression in expressions)
 
     def _check_gradients(self, function: StepFunction) -> None:
         gradients = set(function.names.gradients.values())
-        due = any(self.recorder.plan(name) is not None for name in gradients)
+        due = any(self.recorder.planner.plan(name) is not None for name in gradients)
         if function.phase == "train" and due and not gradients & function.seen:
             self.warn_once(
                 "no gradients are saved, because the model's train_step applies none by an optimizer that the hook "

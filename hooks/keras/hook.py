@@ -380,7 +380,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         if not isinstance(getattr(self.model, f"{phase}_function", None), StepFunction | None):
             self._install(self.model, phase)
         recorder = self.recorder
-        if recorder.mode is not _MODES[phase]:
+        if recorder.clock.mode is not _MODES[phase]:
             recorder.set_mode(_MODES[phase])
         for each in recorder.all:
             each.begin_step()
@@ -443,7 +443,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
                 if config is None or config.get_save_config(modes.EVAL).end_step != 0:
                     for recorder in self.recorder.all:
                         _save_array(name, collection, recorder, value)
-        if self.recorder.mode is not modes.TRAIN:
+        if self.recorder.clock.mode is not modes.TRAIN:
             self.recorder.set_mode(modes.TRAIN)
 
     def _collection_of(self, name: str) -> str:
@@ -454,7 +454,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
 
 
 def _record_number(recorder: Recorder, name: str, value: Any) -> None:
-    plan = recorder.plan(name)
+    plan = recorder.planner.plan(name)
     try:
         if plan is not None:
             recorder.record(plan, user_array(value))
@@ -469,16 +469,4 @@ def _save_array(name: str, collections: Iterable[str] | str, recorder: Recorder,
         recorder.refuse(name, exc)
 
 
-def get_hook(
-    hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
-) -> Any:
-    """Return the current hook, or None.
-
-    Args:
-        hook_type: Accepted because scripts for smdebug pass it, and ignored.
-        json_config_path: The JSON configuration of a hook that is created; see `create_from_json_file`.
-        create_if_not_exists: Make a hook if there is none, and a JSON configuration exists.
-    """
-    return current_hook.get_hook(
-        hook_type, json_config_path, create_if_not_exists, create=KerasHook.create_from_json_file
-    )
+get_hook = current_hook.getter(KerasHook.create_from_json_file)

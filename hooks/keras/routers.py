@@ -70,5 +70,5 @@ def _decisions(router: str, output: Any) -> Iterator[tuple[str, Any]]:
 
 def plan_of(recorder: Recorder, name: str) -> Plan | None:
     """Return what of a tensor is due. What a router decided is saved whole: statistics of it say little."""
-    plan = recorder.plan(name)
+    plan = recorder.planner.plan(name)
     return Plan(name, plan.collections, raw=True) if plan is not None and _DECISION.search(name) else plan

@@ -43,12 +43,12 @@ class Updates:
         Args:
             names: The weights of the model. Those that were copied in this step stay as they are.
         """
-        if self._recorder.mode is not ModeKeys.TRAIN or not self._recorder.due & DUE_WITH:
+        if self._recorder.clock.mode is not ModeKeys.TRAIN or not self._recorder.planner.due & DUE_WITH:
             return
         # In Keras 2, the variables of a frozen layer do not say that they are.
         trained = {id(variable) for variable in names.model.trainable_weights}
         for weight in names.weights:
-            plan = self._recorder.plan(f"update/{weight.name}")
+            plan = self._recorder.planner.plan(f"update/{weight.name}")
             if plan is not None and id(weight.variable) in trained and weight.name not in self._before:
                 self._before[weight.name] = plan, weight, self._values(weight)
 
@@ -69,7 +69,7 @@ class Updates:
 
 def record_update(recorder: Recorder, name: str, before: Array, after: Array) -> None:
     """Record the update of a weight, and its ratio to the weight, if they are due."""
-    plan = recorder.plan(f"update/{name}")
+    plan = recorder.planner.plan(f"update/{name}")
     if plan is not None:
         _record(recorder, plan, name, before, after)
 

@@ -23,9 +23,9 @@ from ..core.configuration import sagemaker
 from ..core.configuration.json_config import HookConfiguration
 from ..core.configuration.options import Framework, HookOptions
 from ..core.integrations import OUT_DIR_VARIABLE, default_out_dir
-from ..core.lifecycle import switched_on
 from ..core.process.rank import Duty, rank_of_process
 from ..core.recorder import Recorder
+from ..core.step_recorder import switched_on
 from .configuration import read_launch_configuration
 
 logger = logging.getLogger("tensortrial.hooks")

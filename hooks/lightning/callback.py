@@ -90,7 +90,7 @@ class Callback(lightning.Callback):  # type: ignore[misc]
             logger.warning(
                 "nothing is saved of this training: its callback has saved another one to %s; make a Callback for each "
                 "training",
-                self.recorder.out_dir,
+                self.recorder.run.out_dir,
             )
             return
         self._is_over = False
@@ -194,7 +194,7 @@ class Callback(lightning.Callback):  # type: ignore[misc]
         options["resume"] = resumes or options.get("resume", False)
         out_dir = default_out_dir(trainer.default_root_dir, resumes) if self._out_dir is None else self._out_dir
         hook = self._make(out_dir, options)
-        hook.recorder.add_metadata(pl_module.hparams)
+        hook.recorder.run.add_metadata(pl_module.hparams)
         logger.info("tensors of this training are saved to %s", without_credentials(hook.out_dir))
         return hook
 
@@ -231,7 +231,7 @@ class Callback(lightning.Callback):  # type: ignore[misc]
 
         Lightning does not count those of `optimizers(use_pl_optimizer=False)`.
         """
-        return self._used_hook.num_updates, trainer.global_step
+        return self._used_hook.capture.num_updates, trainer.global_step
 
     def _save_unused_gradients(self, trainer: Any) -> None:
         """Save the gradients of a step of the training that ends before an update uses them."""

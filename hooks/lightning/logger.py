@@ -84,7 +84,7 @@ class Logger(lightning.loggers.Logger):  # type: ignore[misc]
             params: The hyperparameters.
         """
         found = vars(params) if isinstance(params, Namespace) else params
-        self.experiment.recorder.add_metadata(found or {})
+        self.experiment.recorder.run.add_metadata(found or {})
 
     def save(self) -> None:
         """Do nothing: the hook publishes by itself."""

@@ -168,7 +168,7 @@ class Hook(BaseHook):
                 collection.resolve(self._block_names)
         self._begin_step_of(root, device_of(inputs))
         self.recorder.awaited.discard(self._block_names[root])
-        step = self.recorder.step
+        step = self.recorder.clock.step
         # A model that runs again in the step may have been updated in between.
         if self.saving and self._roots[root] is not step:
             self._roots[root] = step
@@ -183,7 +183,7 @@ class Hook(BaseHook):
     def capture_values(self, name: str, role: str, values: Any) -> None:
         """Capture the inputs or outputs of a block. `role` is `input` or `output`."""
         for array in arrays_in(values):
-            number = self._occurrences.next(self.recorder.step, name, role)
+            number = self._occurrences.next(self.recorder.clock.step, name, role)
             self._capture(f"{name}_{role}_{number}", array)
 
     @guarded
@@ -272,10 +272,10 @@ class Hook(BaseHook):
 
     def _begin_step_of(self, root: Any, device: Any) -> None:
         """Begin a step, unless a batch that is split over several devices has begun it on another one."""
-        if self._devices_of is not self.recorder.step or not self._is_next_part(root, device):
+        if self._devices_of is not self.recorder.clock.step or not self._is_next_part(root, device):
             self.recorder.begin_step()
-        if self._devices_of is not self.recorder.step:
-            self._devices_of = self.recorder.step
+        if self._devices_of is not self.recorder.clock.step:
+            self._devices_of = self.recorder.clock.step
             self._devices.clear()
         self._devices.setdefault(root, set()).add(device)
 
@@ -299,30 +299,17 @@ class Hook(BaseHook):
         return uninitialised
 
     def _capture_gradient(self, name: str, gradient: Gradient) -> None:
-        plan = self.recorder.plan(name)
+        plan = self.recorder.planner.plan(name)
         if plan is not None:
             self.recorder.record(plan, gradient.unscaled(), owned=True)
 
     def _capture(self, name: str, array: Any) -> None:
-        plan = self.recorder.plan(name)
+        plan = self.recorder.planner.plan(name)
         if plan is not None:
             self.recorder.record(plan, host_copy(array), owned=True)
 
 
-def get_hook(
-    hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
-) -> Any:
-    """Return the current hook.
-
-    Args:
-        hook_type: Accepted because scripts for smdebug pass it, and ignored.
-        json_config_path: The JSON configuration of a hook that is created; see `create_from_json_file`.
-        create_if_not_exists: Make a hook if there is none, and a JSON configuration exists.
-
-    Returns:
-        The hook that was made last or passed to `set_hook`; None if there is none.
-    """
-    return current_hook.get_hook(hook_type, json_config_path, create_if_not_exists, create=Hook.create_from_json_file)
+get_hook = current_hook.getter(Hook.create_from_json_file)
 
 
 def _hybridized(block: Any) -> Iterator[Any]:

@@ -63,12 +63,12 @@ class _AttentionMode(TorchFunctionMode):
 
     @guarded
     def _save(self, read: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]) -> None:
-        step = self.recorder.step
+        step = self.recorder.clock.step
         if step is not self._step:
             self._step, self._calls = step, 0
         name = f"{ATTENTION}/{self._calls}"
         self._calls += 1
-        if not self._hook.saving or self.recorder.plan(f"{name}/logit_max") is None:
+        if not self._hook.capture.saving or self.recorder.planner.plan(f"{name}/logit_max") is None:
             return
         with torch.no_grad(), torch._C.DisableTorchFunction():
             query, key, named = read(args, options)

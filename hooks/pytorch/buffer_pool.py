@@ -29,19 +29,15 @@ _Key: TypeAlias = tuple[torch.Size, torch.dtype]
 class Buffer:
     """Memory for the copy of a tensor, which is read as an array until it is released."""
 
-    __slots__ = ("_pool", "_tensor", "array", "key")
+    __slots__ = ("_pool", "array", "key", "tensor")
 
     def __init__(self, pool: BufferPool, key: _Key, memory: Array) -> None:
         self._pool, self.key = pool, key
         shape, dtype = key
         # A tensor that was made in inference mode could not be written to outside of it.
         with torch.inference_mode(False):
-            self._tensor = torch.from_numpy(memory).view(dtype).view(shape)
-        self.array = as_numpy(self._tensor)
-
-    def fill(self, tensor: torch.Tensor) -> None:
-        """Copy a tensor into the buffer."""
-        self._tensor.copy_(tensor)
+            self.tensor = torch.from_numpy(memory).view(dtype).view(shape)
+        self.array = as_numpy(self.tensor)
 
     def release(self, array: Array) -> None:
         """Return the buffer to its pool. Nobody may read the array any more."""
@@ -73,8 +69,15 @@ class BufferPool:
             UnsupportedValue: The tensor cannot be copied.
         """
         try:
-            buffer = self._take((tensor.shape, tensor.dtype), tensor.nbytes)
-            buffer.fill(tensor)
+            key, nbytes = (tensor.shape, tensor.dtype), tensor.nbytes
+            with self._lock:
+                free = self._free.get(key)
+                if free:
+                    self._free_bytes -= nbytes
+                    buffer = free.pop()
+                else:
+                    buffer = Buffer(self, key, self._fresh(nbytes))
+            buffer.tensor.copy_(tensor)
         except Exception as exc:  # a class of its own may raise anything
             raise unsupported(tensor, exc) from exc
         return buffer
@@ -96,14 +99,6 @@ class BufferPool:
         with self._lock:
             self._limit, self._free_bytes, self._slab = 0, 0, None
             self._free.clear()
-
-    def _take(self, key: _Key, nbytes: int) -> Buffer:
-        with self._lock:
-            free = self._free.get(key)
-            if not free:
-                return Buffer(self, key, self._fresh(nbytes))
-            self._free_bytes -= nbytes
-            return free.pop()
 
     def _fresh(self, nbytes: int) -> Array:
         if nbytes > _SLAB_BYTES // 2:

@@ -33,28 +33,28 @@ _MAX_OCCURRENCES = 32
 
 
 class Receiver(Protocol):
-    """What callbacks notify: the hook."""
+    """What callbacks notify: the capture of a hook."""
 
     @property
     def saving(self) -> bool:
-        """Whether anything is due at the open step. If not, only `_begin_root` is called."""
+        """Whether anything is due at the open step. If not, only `begin_root` is called."""
 
-    def _may_save(self, names: list[str]) -> bool:
+    def may_save(self, names: list[str]) -> bool:
         """Return whether a tensor of one of these names may be saved at some step."""
 
-    def _finds_loss(self, path: str, direction: str, key: str | None) -> bool:
+    def finds_loss(self, path: str, direction: str, key: str | None) -> bool:
         """Return whether an output of compiled code is a loss that is saved."""
 
-    def _begin_root(self, root: Root, module: torch.nn.Module | None) -> None:
+    def begin_root(self, root: Root, module: torch.nn.Module | None) -> None:
         """Begin a step, because a registered model is about to run. Compiled code passes no module."""
 
-    def _capture_values(self, path: str, direction: str, value: Any) -> None:
+    def capture_values(self, path: str, direction: str, value: Any) -> None:
         """Capture what the module at `path` is about to run on (direction "input") or returned ("output")."""
 
-    def _capture_value(self, path: str, direction: str, key: str | None, tensor: torch.Tensor) -> None:
+    def capture_value(self, path: str, direction: str, key: str | None, tensor: torch.Tensor) -> None:
         """Capture one tensor of it."""
 
-    def _capture_gradient(self, callback: GradientCallback, gradient: torch.Tensor | None, version: int) -> None:
+    def capture_gradient(self, callback: GradientCallback, gradient: torch.Tensor | None, version: int) -> None:
         """Capture the gradient of a parameter. The version grows when the parameter is changed in place."""
 
 
@@ -87,13 +87,13 @@ class BeginStep(_Callback):
             if not is_exporting():
                 emit_begin(self._number)
         elif not is_ignored():
-            self.receiver._begin_root(self._subject, module)
+            self.receiver.begin_root(self._subject, module)
 
     def receive(self, tensor: torch.Tensor, key: str | None) -> None:
         if not _in_backward():
             self._subject.in_compiled_code = True
             was_on = switch.on
-            self.receiver._begin_root(self._subject, None)
+            self.receiver.begin_root(self._subject, None)
             if self.receiver.saving and not was_on:
                 compiled.warn_of_unforeseen_step()
 
@@ -112,15 +112,15 @@ class _ModuleCallback(_Callback):
         return direction == self.direction and type(self._module()) is kind
 
     def may_save(self, keys: Keys) -> bool:
-        if any(self.receiver._finds_loss(self._subject, self.direction, key) for key in keys):
+        if any(self.receiver.finds_loss(self._subject, self.direction, key) for key in keys):
             return True
-        return self.receiver._may_save(
+        return self.receiver.may_save(
             [f"{self._subject}_{self.direction}_{label}" for key in keys for label in _labels(key)]
         )
 
     def receive(self, tensor: torch.Tensor, key: str | None) -> None:
         if self.receiver.saving and not _in_backward():
-            self.receiver._capture_value(self._subject, self.direction, key, tensor)
+            self.receiver.capture_value(self._subject, self.direction, key, tensor)
 
     def _put_into_graph(self, module: torch.nn.Module, value: Any) -> None:
         found = list(tensors_in(value))
@@ -146,9 +146,9 @@ class Inputs(_ModuleCallback):
             if kwargs:
                 self._put_into_graph(module, kwargs)
         elif self.receiver.saving and not is_ignored():
-            self.receiver._capture_values(self._subject, "input", args)
+            self.receiver.capture_values(self._subject, "input", args)
             if kwargs:
-                self.receiver._capture_values(self._subject, "input", kwargs)
+                self.receiver.capture_values(self._subject, "input", kwargs)
 
 
 class Outputs(_ModuleCallback):
@@ -161,7 +161,7 @@ class Outputs(_ModuleCallback):
         if is_compiling():
             self._put_into_graph(module, output)
         elif self.receiver.saving and not is_ignored():
-            self.receiver._capture_values(self._subject, "output", output)
+            self.receiver.capture_values(self._subject, "output", output)
 
 
 class GradientCallback(_Callback):
@@ -197,17 +197,17 @@ class GradientCallback(_Callback):
             return
         self.called = True
         if self.receiver.saving:
-            self.receiver._capture_gradient(self, parameter.grad, parameter._version)
+            self.receiver.capture_gradient(self, parameter.grad, parameter._version)
 
     def captures(self, kind: type[torch.nn.Module] | None, direction: str) -> bool:
         return kind is None
 
     def may_save(self, keys: Keys) -> bool:
-        return self.receiver._may_save([self._subject])
+        return self.receiver.may_save([self._subject])
 
     def receive(self, tensor: torch.Tensor, key: str | None) -> None:
         if self.receiver.saving:
-            self.receiver._capture_gradient(self, tensor, self._version)
+            self.receiver.capture_gradient(self, tensor, self._version)
 
 
 def call_before_update(args: Any, kwargs: Any, then: Callable[[], None]) -> Any:
@@ -260,7 +260,7 @@ def is_ignored() -> bool:
     if torch._C._are_functorch_transforms_active():
         _warn_of_transforms()
         return True
-    return _in_backward() or torch._C._get_tracing_state() is not None
+    return torch._C._current_graph_task_id() != -1 or torch._C._get_tracing_state() is not None
 
 
 @functools.cache

@@ -1,9 +1,10 @@
-"""The capture of torch tensors: from a tensor and its name to a record."""
+"""The capture of torch tensors: what callbacks call, from the step of a forward to the record of a tensor."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,24 @@ from tensortrial.errors import UnsupportedValue
 from tensortrial.format.record import Plan
 
 from ..core.base_hook import guarded
+from ..core.configuration.collections import ModuleCollection
 from ..core.recorder import Recorder
 from ..core.steps.counters import OccurrenceCounter
+from . import compile as compiled
 from .arrays import hiding_in, host_dtype, local_part, tensors_in, values_and_lengths
 from .buffer_pool import BufferPool
+from .callbacks import GradientCallback
+from .callers import Caller, caller_of, in_probe
 from .device import Batch, Measured, Ready, copy_later
+from .gradients import OPTIMIZER, Unscaling, gradients_of
+from .losses import is_loss_key, is_scalar, losses_in
+from .missed import MissedCapture
+from .models import Models
+from .names import Root
+from .optimizers import Optimizers
 from .routers import Routers
+from .unsaved import NothingSaved
+from .updates import OPTIMIZER_KIND, Updates
 
 logger = logging.getLogger("tensortrial.hooks")
 
@@ -28,24 +41,226 @@ _NOTHING = np.empty(0)
 
 
 class Capture:
-    """Records what is due of tensors.
+    """What callbacks call: it begins steps, and records what is due of tensors.
+
+    One guard stands around each callback, which turns the hook off after an error. With `full_tensors` an error in one
+    tensor does not keep the others from being gathered, for which other processes wait.
 
     Args:
         recorder: The recorder of the hook.
+        moments: The moments at which gradients are captured.
         full_tensors: Gather a tensor that is sharded over processes from all of them each time it is due. The first
             process that holds it saves it. All processes must capture the same tensors in the same order.
     """
 
-    def __init__(self, recorder: Recorder, full_tensors: bool = False) -> None:
+    def __init__(self, recorder: Recorder, moments: frozenset[str], full_tensors: bool = False) -> None:
         self.recorder = recorder
-        self._full_tensors = full_tensors
-        self.left_to_another = False
-        """Whether another process saves a tensor that was gathered here."""
-        self._occurrences = OccurrenceCounter()
+        self.moments, self._full_tensors = moments, full_tensors
+        self.num_updates = 0
+        """The number of steps that registered optimizers have made."""
+        self.unscaling = Unscaling()
+        self._pauses = 0
+        self._in_probe = self._lazy = False
+        self._generation = -1
+        self.occurrences = OccurrenceCounter()
         self._hiding: set[type[Any]] = set()
         self._batches: dict[torch.device, Batch] = {}
         self._buffers = BufferPool()
         self._routers = Routers(recorder, self.planned)
+        self.models = Models(self, recorder.collections, moments)
+        self.optimizers = Optimizers(self)
+        self.updates = Updates(recorder, self, self.optimizers, self.models.parameter_names)
+        if OPTIMIZER in moments:
+            self.updates.kinds.add(OPTIMIZER_KIND)
+        self.missed = MissedCapture()
+        self.unsaved = NothingSaved(recorder, self.models)
+
+    @property
+    def saving(self) -> bool:
+        """Whether anything is due at the open step, and models run for it."""
+        return self.recorder.saving and not self._pauses
+
+    @contextmanager
+    def not_capturing(self) -> Iterator[None]:
+        """Let models that run in the block begin no step, and save nothing of them."""
+        self._pauses += 1
+        try:
+            yield
+        finally:
+            self._pauses -= 1
+
+    def may_save(self, names: list[str]) -> bool:
+        """Return whether one of these tensors may be saved at some step."""
+        self.resolve_modules()
+        return self.recorder.may_save(names)
+
+    @guarded
+    def begin_root(self, root: Root, module: torch.nn.Module | None) -> None:
+        """Begin a step, because a model is about to run."""
+        if self._pauses:
+            return
+        if self.recorder.counting:
+            caller = Caller.TRAINING if module is None else caller_of(module)
+            self._in_probe = caller is Caller.PROBE
+            root.in_pipeline |= caller is Caller.PIPELINE
+            if caller in (Caller.TRAINING, Caller.PIPELINE):
+                self._begin_step(root)
+        elif self.recorder.closed:  # by another thread, or after an error
+            self.let_go()
+            return
+        self.turn_switch()
+
+    @guarded
+    def capture_values(self, path: str, direction: str, value: Any) -> None:
+        """Capture a module's inputs or outputs."""
+        if self._in_probe:
+            self._in_probe = in_probe()
+            if self._in_probe:
+                return
+        if self.missed.unchecked:
+            self.missed.note(path)
+        losses = losses_in(value) if direction == "output" and self._returns_losses(path) else ()
+        self.values(path, direction, value, losses)
+        if self._lazy and direction == "output":
+            self._save_late_parameters()
+
+    @guarded
+    def capture_value(self, path: str, direction: str, key: str | None, tensor: torch.Tensor) -> None:
+        """Capture one of a module's inputs or outputs."""
+        if self.missed.unchecked:
+            self.missed.note(path)
+        is_loss = self.finds_loss(path, direction, key) and is_scalar(tensor)
+        self.value(path, direction, key, tensor, is_loss)
+
+    def finds_loss(self, path: str, direction: str, key: str | None) -> bool:
+        """Return whether an output of compiled code is a loss."""
+        return direction == "output" and is_loss_key(key) and self._returns_losses(path)
+
+    def _returns_losses(self, path: str) -> bool:
+        """Return whether the losses are to be found among the outputs of this module."""
+        if not self.models.has_losses:
+            for root in self.models.roots:
+                if root.name == path:
+                    return True
+        return False
+
+    @guarded
+    def begin_update(self, name: str, optimizer: torch.optim.Optimizer) -> None:
+        """Capture what an optimizer is about to use for its update."""
+        if self.saving:
+            self.updates.begin(name, optimizer)
+        elif OPTIMIZER in self.moments and self.recorder.clock.step is None and self.recorder.counting:
+            self.optimizers.warn_of_late_step(name)
+
+    @guarded
+    def end_update(self, optimizer: torch.optim.Optimizer) -> None:
+        """Capture what an update has changed."""
+        self.num_updates += 1
+        self.updates.end(optimizer)
+
+    @guarded
+    def capture_gradient(self, callback: GradientCallback, gradient: torch.Tensor | None, version: int) -> None:
+        """Capture the gradient of a parameter."""
+        if self.missed.unchecked:
+            self.missed.note(callback.name)
+        self.unsaved.gradients_arrived = True
+        step = self.recorder.clock.step
+        if gradient is None or callback.root.gradients_saved_at is step or callback.root.in_pipeline:
+            return
+        if self.updates.uses(callback.name):
+            return
+        # After the parameter's update, other models' losses may add to a gradient that is no longer used (that of a
+        # GAN's discriminator); before the update, gradients are accumulated for it.
+        if not callback.follows_update(step, version):
+            self.tensor(callback.name, self.unscaling.of_backward(gradient))
+
+    def _begin_step(self, root: Root) -> None:
+        self.end_step()
+        self.recorder.begin_step()
+        self.leave_fused()
+        self.unsaved.check()
+        self.recorder.awaited.discard(root.name)
+        root.ran_at = self.recorder.clock.step
+        self.save_parameters(root)
+
+    def leave_fused(self) -> None:
+        """Remove the callbacks from fused layers of which nothing is due at the open step."""
+        due = self.recorder.planner.due if self.saving else frozenset()
+        self.models.leave_fused(due, self.recorder.planner.generation)
+
+    def end_step(self) -> None:
+        """Check what was captured at the open step, which is about to be closed."""
+        self.resolve_modules()
+        if self.saving:
+            if not self.recorder.clock.held:
+                self.unsaved.note_due_step()
+            if OPTIMIZER in self.moments:
+                self.optimizers.warn_if_none()
+            self.missed.check(self.recorder.clock.step, lambda name: self.recorder.planner.plan(name) is not None)
+        self.send()
+
+    @property
+    def saves_buffers(self) -> bool:
+        """Whether a buffer of a model is saved by any collection that it matches."""
+        return True
+
+    def save_parameters(self, root: Root) -> None:
+        """Record the parameters and buffers of a model, once a step."""
+        step = self.recorder.clock.step
+        # A model that runs again in the step may have been updated in between.
+        if self.saving and root.parameters_saved_at is not step:
+            root.parameters_saved_at = step
+            for name, tensor in self.models.follow(root):
+                if self.saves_buffers or isinstance(tensor, torch.nn.Parameter):
+                    self.tensor(name, tensor)
+            self._lazy |= bool(root.uninitialised)
+
+    def _save_late_parameters(self) -> None:
+        """Save the parameters that lazy modules initialised when they ran for the first time."""
+        self._lazy = False
+        for root, _ in self.models.living():
+            if waiting := root.uninitialised.copy():
+                for name, tensor in self.models.follow(root):
+                    if name in waiting and not is_lazy(tensor):
+                        self.tensor(name, tensor)
+                self._lazy |= bool(root.uninitialised)
+
+    def save_gradients(self, root: Root, module: torch.nn.Module) -> None:
+        """Record the gradients of a model as they are now."""
+        self.unsaved.gradients_arrived = True
+        for name, gradient in gradients_of(root, module):
+            self.missed.note(name)
+            self.tensor(name, self.unscaling.of_now(gradient))
+
+    def turn_switch(self) -> None:
+        """Set the switch that compiled code checks before it runs: if it is off, the graph has no callbacks."""
+        recorder = self.recorder
+        if recorder.planner.generation != self._generation:
+            self._generation = recorder.planner.generation
+            compiled.refresh()
+        # A model that runs inside compiled code begins its step after the code has checked the switch.
+        ahead = any(root.in_compiled_code or root.name in recorder.awaited for root in self.models.roots)
+        compiled.switch.turn(self, recorder.saving or (ahead and recorder.next_is_due()))
+
+    def resolve_modules(self) -> None:
+        """Add the tensors of modules to the collections that a user has added the modules to."""
+        for collection in self.recorder.collections:
+            if isinstance(collection, ModuleCollection):
+                collection.resolve(self.models.names)
+
+    @guarded
+    def let_go(self) -> None:
+        """Remove the callbacks, and keep no reference to a model."""
+        compiled.switch.close(self)
+        self.unsaved.check()
+        self.models.release()
+        self.optimizers.release()
+        self.updates.release()
+        self._batches.clear()
+        self._buffers.close()
+        for collection in self.recorder.collections:
+            if isinstance(collection, ModuleCollection):
+                collection.forget_parts()
 
     def values(self, path: str, direction: str, value: Any, losses: Sequence[torch.Tensor] = ()) -> None:
         """Record all tensors in what a module received (direction "input") or returned ("output").
@@ -66,17 +281,16 @@ class Capture:
 
     def value(self, path: str, direction: str, key: str | None, tensor: torch.Tensor, is_loss: bool = False) -> None:
         """Record one of them. A tensor that is identified by its position has no key."""
-        if key is None:
-            label: object = self.number(path, direction)
-        else:
+        kind = direction if key is None else f"{direction}_{key}"
+        label: object = self.occurrences.next(self.recorder.clock.step, path, kind)
+        if key is not None:
             # The key itself, and when the module runs again in the step, the key with a number.
-            count = self.number(path, f"{direction}_{key}")
-            label = f"{key}_{count}" if count else key
+            label = f"{key}_{label}" if label else key
         name = f"{path}_{direction}_{label}"
         if is_loss:
             self.recorder.collections.require(CollectionKeys.LOSSES).add_tensor_names([name])
         self.tensor(name, tensor)
-        if direction == "output" and label == 0:
+        if direction == "output" and label == 0 and CollectionKeys.HEALTH in self.recorder.planner.due:
             self._routers.record(path, tensor)
 
     def _warn_of_hidden(self, path: str, direction: str, kind: type[Any]) -> None:
@@ -90,41 +304,36 @@ class Capture:
                 path,
             )
 
-    def number(self, path: str, kind: str) -> int:
-        """Return how many values of this kind the module had before in the step."""
-        return self._occurrences.next(self.recorder.step, path, kind)
-
-    @guarded
     def tensor(self, name: str, tensor: torch.Tensor) -> None:
-        """Record a tensor by its name. After an error inside, other tensors are still gathered."""
+        """Record a tensor by its name."""
         if tensor.is_nested:
             self._nested(name, tensor)
             return
-        plan = self.recorder.plan(name)
+        plan = self.recorder.planner.plan(name)
         if plan is not None:
             self.planned(plan, tensor)
 
-    @guarded
     def planned(self, plan: Plan, tensor: torch.Tensor) -> None:
-        """Record a dense tensor of which something is due."""
+        """Record a dense tensor of which something is due. After an error inside, others are still gathered."""
         if is_lazy(tensor):
             return
-        if self._full_tensors and hasattr(tensor, "full_tensor"):
-            sharded: Any = tensor.detach()
-            tensor = sharded.full_tensor()
-            if any(sharded.device_mesh.get_coordinate()):
-                self.left_to_another = True
-                return
-        if not self.recorder.active:
-            return
         try:
-            self._record(plan, local_part(tensor))
+            if self._full_tensors and hasattr(tensor, "full_tensor"):
+                sharded: Any = tensor.detach()
+                tensor = sharded.full_tensor()
+                if any(sharded.device_mesh.get_coordinate()):
+                    self.unsaved.left_to_another = True
+                    return
+            if self.recorder.active:
+                self._record(plan, local_part(tensor))
         except UnsupportedValue as exc:
             self.recorder.refuse(plan.name, exc)
+        except Exception as exc:  # noqa: BLE001 - the hook is off from here on
+            self.recorder.fail(exc)
 
     def _nested(self, name: str, tensor: torch.Tensor) -> None:
         lengths_name = f"{name}_lengths"
-        if self.recorder.plan(name) is None and self.recorder.plan(lengths_name) is None:
+        if self.recorder.planner.plan(name) is None and self.recorder.planner.plan(lengths_name) is None:
             return
         try:
             values, lengths = values_and_lengths(tensor)
@@ -140,18 +349,14 @@ class Capture:
             if batch := self._batches.pop(device, None):
                 batch.send()
 
-    def release(self) -> None:
-        """Free the memory of copies."""
-        self._batches.clear()
-        self._buffers.close()
-
     def _record(self, plan: Plan, tensor: torch.Tensor) -> None:
-        if self._is_host(tensor) and tensor.numel():
+        is_host = self._is_host(tensor)
+        if is_host and tensor.numel():
             # The writer's thread computes the statistics from the copy.
             buffer = self._buffers.acquire(tensor)
             self.recorder.record(plan, buffer.array, owned=True, owner=buffer)
             return
-        if not plan.statistics or plan.digest or plan.sketch or self._is_host(tensor):
+        if not plan.statistics or plan.digest or plan.sketch or is_host:
             value, ready = copy_later(tensor)
             self.recorder.record(plan, value, owned=True, ready=ready)
             return

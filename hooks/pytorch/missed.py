@@ -22,16 +22,16 @@ class MissedCapture:
 
     def __init__(self) -> None:
         self._captured: set[str] = set()
-        self._unchecked: list[Root] = []
+        self.unchecked: list[Root] = []
+        """The models that have not run in a saved step yet. As long as there are any, `note` is to be called."""
 
     def expect(self, root: Root) -> None:
         """Check a model that was registered, at its first saved step."""
-        self._unchecked.append(root)
+        self.unchecked.append(root)
 
     def note(self, name: str) -> None:
         """Note that a tensor was captured, by the path of its module or by the name of the gradient."""
-        if self._unchecked:
-            self._captured.add(name)
+        self._captured.add(name)
 
     def check(self, step: object, is_due: Callable[[str], bool]) -> None:
         """Check the models that ran in a step that was saved, at its end.
@@ -40,11 +40,11 @@ class MissedCapture:
             step: The step.
             is_due: Returns whether a tensor of this name was due at the step.
         """
-        for root in [each for each in self._unchecked if each.ran_at is step]:
-            self._unchecked.remove(root)
+        for root in [each for each in self.unchecked if each.ran_at is step]:
+            self.unchecked.remove(root)
             for text in self._missed(root, is_due):
                 logger.warning("%s", text)
-        if not self._unchecked:
+        if not self.unchecked:
             self._captured.clear()
 
     def _missed(self, root: Root, is_due: Callable[[str], bool]) -> Iterator[str]:

@@ -36,7 +36,7 @@ class Models:
     """Registered models and losses.
 
     Args:
-        receiver: The hook.
+        receiver: The capture of the hook.
         collections: Those of the hook.
         moments: The moments at which gradients are captured.
     """

@@ -30,12 +30,12 @@ _BEFORE, _AFTER = "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"
 
 
 class Receiver(Protocol):
-    """What the callbacks of optimizers notify: the hook."""
+    """What the callbacks of optimizers notify: the capture."""
 
-    def _begin_update(self, name: str, optimizer: torch.optim.Optimizer) -> None:
+    def begin_update(self, name: str, optimizer: torch.optim.Optimizer) -> None:
         """Capture what an optimizer is about to use for its update, if anything is due."""
 
-    def _end_update(self, optimizer: torch.optim.Optimizer) -> None:
+    def end_update(self, optimizer: torch.optim.Optimizer) -> None:
         """Capture what an update has changed, if that is due."""
 
 
@@ -43,7 +43,7 @@ class Optimizers:
     """Registered optimizers, with their names.
 
     Args:
-        receiver: The hook.
+        receiver: The capture of the hook.
     """
 
     def __init__(self, receiver: Receiver) -> None:
@@ -142,7 +142,7 @@ class BeforeStep(UncopiedCallback):
 
     def _begin_update(self, optimizer: torch.optim.Optimizer | None) -> None:
         if optimizer is not None:
-            self._receiver._begin_update(self._name, optimizer)
+            self._receiver.begin_update(self._name, optimizer)
 
 
 class AfterStep(UncopiedCallback):
@@ -155,7 +155,7 @@ class AfterStep(UncopiedCallback):
 
     def __call__(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if not is_compiling():
-            self._receiver._end_update(optimizer)
+            self._receiver.end_update(optimizer)
 
 
 def silence(handle: Any) -> None:

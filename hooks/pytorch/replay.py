@@ -90,7 +90,7 @@ class Replay:
         after = _State(self._modules)
         runs = [self._digests(result)]
         try:
-            with self._hook.not_capturing():
+            with self._hook.capture.not_capturing():
                 for _ in range(self._times):
                     before.restore()
                     runs.append(self._digests(compute()))

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import torch
 
-from tensortrial.config.collection import CollectionKeys
 from tensortrial.format.record import Plan
 
 from ..core.recorder import Recorder
@@ -30,7 +29,7 @@ class Routers:
         self._plans: dict[str, Plan] = {}
 
     def record(self, path: str, output: torch.Tensor) -> None:
-        """Record the load of each expert, and the entropy of the choice of one.
+        """Record the load of each expert, and the entropy of the choice of one, if the collection `health` is due.
 
         Args:
             path: The name of the module.
@@ -38,7 +37,7 @@ class Routers:
         """
         if not _ROUTERS.search(path) or output.dim() < 2 or not output.is_floating_point() or not output.numel():
             return
-        if CollectionKeys.HEALTH not in self._recorder.due or output.size(-1) < 2:
+        if output.size(-1) < 2:
             return
         with torch.no_grad():
             logits = local_part(output).detach().float().flatten(0, -2)
@@ -47,7 +46,7 @@ class Routers:
 
     def _save(self, name: str, value: torch.Tensor) -> None:
         if name not in self._plans:
-            plan = self._recorder.plan(name)
+            plan = self._recorder.planner.plan(name)
             if plan is None:
                 return
             self._plans[name] = Plan(name, plan.collections, raw=True)

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from tensortrial.config.collection import Collection, CollectionKeys, is_loss
 
 from ..core.recorder import Recorder
-from .capture import Capture
 from .models import Models
 
 logger = logging.getLogger("tensortrial.hooks")
@@ -25,13 +24,14 @@ class NothingSaved:
     Args:
         recorder: The recorder of the hook.
         models: The models of the hook.
-        capture: What captures its tensors.
     """
 
-    def __init__(self, recorder: Recorder, models: Models, capture: Capture) -> None:
-        self._recorder, self._models, self._capture = recorder, models, capture
+    def __init__(self, recorder: Recorder, models: Models) -> None:
+        self._recorder, self._models = recorder, models
         self._due_steps = self._steps = 0
         self._checked = self._closes = self._losses_are_due = False
+        self.left_to_another = False
+        """Whether another process saves a tensor that was gathered here."""
         self.gradients_arrived = False
         """Whether autograd has called a callback on a parameter, or the user has saved gradients by a call."""
 
@@ -44,7 +44,7 @@ class NothingSaved:
     def note_due_step(self) -> None:
         """Note that a step was due, at its end."""
         self._due_steps += 1
-        self._losses_are_due |= CollectionKeys.LOSSES in self._recorder.due
+        self._losses_are_due |= CollectionKeys.LOSSES in self._recorder.planner.due
 
     def check(self) -> None:
         """Log, once, what was not saved and how it could have been, after a step was closed."""
@@ -54,7 +54,7 @@ class NothingSaved:
         if not (self._closes or self._due_steps >= _DUE_STEPS or self._steps >= _STEPS):
             return
         self._checked = True
-        if self._recorder.clock.last_saved is None and not self._capture.left_to_another:
+        if self._recorder.clock.last_saved is None and not self.left_to_another:
             logger.warning("%s", self._text())
         elif self._due_steps >= _DUE_STEPS:
             self._check_training()
@@ -69,7 +69,7 @@ class NothingSaved:
                 used[0],
             )
         losses = self._recorder.collections.require(CollectionKeys.LOSSES)
-        known = (*self._recorder.tensor_names(), *losses.tensor_names)
+        known = (*self._recorder.planner.tensor_names(), *losses.tensor_names)
         if (used or self.gradients_arrived) and self._losses_are_due and not any(map(_is_loss_of(losses), known)):
             logger.warning(
                 "no loss is saved: one that a function computes is saved by hook.record_tensor_value('loss', loss), or "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -13,12 +13,21 @@ from tensortrial.format.record import Plan
 
 from ..core.recorder import Recorder
 from .arrays import local_part
-from .capture import Capture
 from .gradients import parameters_of
 from .optimizers import Optimizers, gradients_seen, hyperparameters_of
 
 LOCAL_KIND, OPTIMIZER_KIND = "gradient", "optimizer_gradient"
 """The beginnings of the names of gradients: those of this worker, and those that an optimizer uses."""
+
+
+class Receiver(Protocol):
+    """What records tensors: the capture."""
+
+    def tensor(self, name: str, tensor: torch.Tensor) -> None:
+        """Record a tensor by its name, if it is due."""
+
+    def planned(self, plan: Plan, tensor: torch.Tensor) -> None:
+        """Record a tensor of which something is due."""
 
 
 class Updates:
@@ -32,7 +41,7 @@ class Updates:
     """
 
     def __init__(
-        self, recorder: Recorder, capture: Capture, optimizers: Optimizers, names: Callable[[], dict[int, str]]
+        self, recorder: Recorder, capture: Receiver, optimizers: Optimizers, names: Callable[[], dict[int, str]]
     ) -> None:
         self._recorder, self._capture, self._optimizers, self._names = recorder, capture, optimizers, names
         self.kinds: set[str] = set()
@@ -65,8 +74,8 @@ class Updates:
         """Return whether a local gradient is saved when a registered optimizer uses it, and not before."""
         if LOCAL_KIND not in self.kinds:
             return False
-        if self._used_at is not self._recorder.step:
-            names, self._used_at = self._names(), self._recorder.step
+        if self._used_at is not self._recorder.clock.step:
+            names, self._used_at = self._names(), self._recorder.clock.step
             parameters = {id(parameter) for each in self._optimizers for parameter in parameters_of(each)}
             self._used = {f"{LOCAL_KIND}/{names[each]}" for each in parameters if each in names}
         return gradient in self._used
@@ -80,7 +89,7 @@ class Updates:
                 self._capture.tensor(key, value)
 
     def _save_gradients(self, name: str, optimizer: torch.optim.Optimizer, names: dict[int, str]) -> None:
-        kinds = self.kinds - {LOCAL_KIND} if self.saved_by_call is self._recorder.step else self.kinds
+        kinds = self.kinds - {LOCAL_KIND} if self.saved_by_call is self._recorder.clock.step else self.kinds
         known = False
         for parameter, gradient in gradients_seen(optimizer):
             if id(parameter) in names:
@@ -92,20 +101,20 @@ class Updates:
 
     def _copy_parameters(self, optimizer: torch.optim.Optimizer, names: dict[int, str]) -> None:
         """Copy parameters, each once in the same step of the hook and of the optimizer."""
-        if self._step is not self._recorder.step:
-            self._step, self._before = self._recorder.step, {}
+        if self._step is not self._recorder.clock.step:
+            self._step, self._before = self._recorder.clock.step, {}
         for parameter in parameters_of(optimizer):
             name = names.get(id(parameter))
             if name is None or id(parameter) in self._before or parameter.grad is None:
                 continue
-            if self._recorder.plan(f"update/{name}") is not None:
+            if self._recorder.planner.plan(f"update/{name}") is not None:
                 self._before[id(parameter)] = name, local_part(parameter).clone()
 
     def end(self, optimizer: torch.optim.Optimizer) -> None:
         """Record what the optimizer's step has changed, and free the copies."""
         if not self._before:
             return
-        if self._step is self._recorder.step:
+        if self._step is self._recorder.clock.step:
             for parameter in parameters_of(optimizer):
                 if id(parameter) in self._before:
                     name, before = self._before.pop(id(parameter))
@@ -126,7 +135,7 @@ class Updates:
                 self._capture.tensor(f"moment/{key}/{name}", value)
 
     def _record(self, name: str, before: torch.Tensor, after: torch.Tensor) -> None:
-        plan = self._recorder.plan(f"update/{name}")
+        plan = self._recorder.planner.plan(f"update/{name}")
         if plan is None:
             return
         with torch.no_grad():

@@ -288,7 +288,7 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
             return
         state = self._state_of(context.session)
         self._count_in(state.mode)
-        due = self._due[context] = DueTensors(self.recorder.mode)
+        due = self._due[context] = DueTensors(self.recorder.clock.mode)
         if not self.recorder.foresee():
             return
         if state.refresh():
@@ -302,7 +302,7 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
         if due is None:
             return
         with self._finishing:
-            mode = self.recorder.mode
+            mode = self.recorder.clock.mode
             self._count_in(due.mode)
             self.recorder.begin_step()
             for name, value in due.values.items():
@@ -326,10 +326,10 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
     def _due_tensors(self, graph: GraphView, run: RunView) -> Iterator[tuple[str, Any, Access]]:
         """Yield the tensors that are due and can be fetched: the name, what a session fetches, and how."""
         for name, variable in graph.variables.items():
-            if self.recorder.plan(name) is not None:
+            if self.recorder.planner.plan(name) is not None:
                 yield name, variable, Access(True, graph.holders_of(name))
         for name, tensor in graph.tensors.items():
-            plan = self.recorder.plan(name)
+            plan = self.recorder.planner.plan(name)
             if plan is None or (name in graph.only_by_name and not self._is_named(plan)):
                 continue
             # Neither a gradient nor `save_all` is a reason to compute more than the user's run does.
@@ -344,7 +344,7 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
         return any(plan.name in collections.require(each).tensor_names for each in plan.collections)
 
     def _record(self, name: str, value: Array, owned: bool = False) -> None:
-        plan = self.recorder.plan(name)
+        plan = self.recorder.planner.plan(name)
         if plan is None:
             return
         try:
@@ -353,7 +353,7 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
             self.recorder.refuse(name, exc)
 
     def _count_in(self, mode: ModeKeys | None) -> None:
-        if mode is not None and mode is not self.recorder.mode:
+        if mode is not None and mode is not self.recorder.clock.mode:
             self.recorder.set_mode(mode)
 
     # A graph.
@@ -410,19 +410,7 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
             logger.warning("%s", sentence)
 
 
-def get_hook(
-    hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
-) -> Any:
-    """Return the current hook, or None.
-
-    Args:
-        hook_type: Accepted because scripts for smdebug pass it, and ignored.
-        json_config_path: The JSON configuration of a hook that is created; see `create_from_json_file`.
-        create_if_not_exists: Make a hook if there is none, and a JSON configuration exists.
-    """
-    return current_hook.get_hook(
-        hook_type, json_config_path, create_if_not_exists, create=SessionHook.create_from_json_file
-    )
+get_hook = current_hook.getter(SessionHook.create_from_json_file)
 
 
 def _to_array(value: Any) -> Array:

@@ -110,7 +110,7 @@ class Hook(CalledHook):
                         self.recorder.collections.require(collection).add_tensor_names([each])
                 self.recorder.replan(at, step)
                 for each, value in found.items():
-                    plan = self.recorder.plan(each)
+                    plan = self.recorder.planner.plan(each)
                     if plan is not None:
                         self.recorder.record(plan, value, step=at)
         if step is None:
@@ -165,17 +165,4 @@ class Hook(CalledHook):
             raise ConfigurationError(f"{type(model).__name__} is not fitted; call fit or partial_fit before {method}")
 
 
-def get_hook(
-    hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
-) -> Any:
-    """Return the current hook.
-
-    Args:
-        hook_type: Accepted because scripts for smdebug pass it, and ignored.
-        json_config_path: The JSON configuration of a hook that is created; see `create_from_json_file`.
-        create_if_not_exists: Make a hook if there is none, and a JSON configuration exists.
-
-    Returns:
-        The hook that was made last or passed to `set_hook`; None if there is none.
-    """
-    return current_hook.get_hook(hook_type, json_config_path, create_if_not_exists, create=Hook.create_from_json_file)
+get_hook = current_hook.getter(Hook.create_from_json_file)

@@ -99,7 +99,7 @@ class TensorTrialCallback(TrainerCallback):  # type: ignore[misc]
             logger.warning(
                 "nothing is saved of this training: its callback has saved another one to %s; make a "
                 "TensorTrialCallback for each training",
-                self.recorder.out_dir,
+                self.recorder.run.out_dir,
             )
             return
         self._is_over = False
@@ -185,7 +185,7 @@ class TensorTrialCallback(TrainerCallback):  # type: ignore[misc]
             out_dir = default_out_dir(args.output_dir or "runs", resumes)
         options["resume"] = resumes or options.get("resume", False)
         hook = self._make(out_dir, options)
-        hook.recorder.add_metadata({"trainer": args.to_sanitized_dict()})
+        hook.recorder.run.add_metadata({"trainer": args.to_sanitized_dict()})
         logger.info("tensors of this training are saved to %s", without_credentials(hook.out_dir))
         return hook
 

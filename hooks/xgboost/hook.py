@@ -277,7 +277,7 @@ class Hook(BoostingHook, xgb.callback.TrainingCallback):
     # Recording.
 
     def _is_due_now(self, collection: str) -> bool:
-        config, step = self.recorder.collections.require(collection).save_config, self.recorder.step
+        config, step = self.recorder.collections.require(collection).save_config, self.recorder.clock.step
         return config is not None and step is not None and config.should_save_step(step.mode, step.mode_step)
 
     @contextmanager
@@ -295,20 +295,7 @@ class Hook(BoostingHook, xgb.callback.TrainingCallback):
         return DataSet(name, value)
 
 
-def get_hook(
-    hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
-) -> Any:
-    """Return the current hook.
-
-    Args:
-        hook_type: Accepted because scripts for smdebug pass it, and ignored.
-        json_config_path: The JSON configuration of a hook that is created; see `create_from_json_file`.
-        create_if_not_exists: Make a hook if there is none, and a JSON configuration exists.
-
-    Returns:
-        The hook that was made last or passed to `set_hook`; None if there is none.
-    """
-    return current_hook.get_hook(hook_type, json_config_path, create_if_not_exists, create=Hook.create_from_json_file)
+get_hook = current_hook.getter(Hook.create_from_json_file)
 
 
 def _rank() -> Rank:

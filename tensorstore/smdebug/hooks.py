@@ -53,7 +53,7 @@ class ScriptHook(BaseHook):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("on_exists", "restart_crashed")
         super().__init__(*args, **kwargs)
-        self.recorder.join_first_step()
+        self.recorder.called_steps.joins_first = True
 
     @property  # type: ignore[override]
     def step(self) -> StepNumber:
@@ -70,7 +70,7 @@ class ScriptHook(BaseHook):
     @property
     def last_saved_step(self) -> int | None:
         """The newest step at which a tensor was saved; None before the first. Scripts set it, to no effect."""
-        step = self.recorder.step
+        step = self.recorder.clock.step
         if step is None or not step.records:
             step = self.recorder.clock.last_saved
         return None if step is None else step.global_step

@@ -21,6 +21,7 @@ from tensortrial.hooks.pytorch import (
     modes,
     set_hook,
 )
+from tensortrial.hooks.pytorch.capture import Capture
 
 from .hooks import ScriptHook, getter
 from .trials import create_trial
@@ -41,6 +42,23 @@ __all__ = [
 ]
 
 
+class _Capture(Capture):
+    """The capture of a hook for smdebug. An overridden `forward_hook` replaces that of inputs and outputs."""
+
+    calls_forward_hook = False
+
+    @property
+    def saves_buffers(self) -> bool:
+        return CollectionKeys.BUFFERS in self.recorder.collections.saved_names
+
+    def capture_values(self, path: str, direction: str, value: Any) -> None:
+        if self.calls_forward_hook:
+            if self.missed.unchecked:
+                self.missed.note(path)
+        else:
+            super().capture_values(path, direction, value)
+
+
 class Hook(ScriptHook, pytorch.Hook):
     """The PyTorch hook, as scripts for smdebug use it.
 
@@ -48,26 +66,25 @@ class Hook(ScriptHook, pytorch.Hook):
     is called after each forward of each module of a registered model or loss.
     """
 
+    _capture_type = _Capture
+    capture: _Capture
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if type(self).forward_pre_hook is not Hook.forward_pre_hook:
             raise ConfigurationError(
                 f"{type(self).__name__} overrides forward_pre_hook, which is not called here: override forward_hook, "
                 "which gets the inputs too, or call module.register_forward_pre_hook with a function of yours"
             )
-        self._calls_forward_hook = type(self).forward_hook is not Hook.forward_hook
         self._handles: list[Any] = []
         super().__init__(*args, **kwargs)
+        self.capture.calls_forward_hook = type(self).forward_hook is not Hook.forward_hook
 
     record_tensor_value = pytorch.Hook.record_tensor_value
 
     @property
-    def _saves_buffers(self) -> bool:
-        return CollectionKeys.BUFFERS in self.recorder.collections.saved_names
-
-    @property
     def module_maps(self) -> dict[Any, str]:
         """The names of the modules of registered models and losses."""
-        return dict(self._models.names)
+        return dict(self.capture.models.names)
 
     def register_module(self, module: Any, name: str | None = None) -> None:
         """Save the tensors of a model, as `tensortrial.hooks.pytorch.Hook.register_module` does.
@@ -106,7 +123,7 @@ class Hook(ScriptHook, pytorch.Hook):
             inputs: The tuple of what it ran on.
             outputs: What it returned.
         """
-        name = self._models.names.get(module, "")
+        name = self.capture.models.names.get(module, "")
         self._write_inputs(name, inputs)
         self._write_outputs(name, outputs)
 
@@ -125,32 +142,24 @@ class Hook(ScriptHook, pytorch.Hook):
 
     @guarded
     def _write_inputs(self, name: str, inputs: Any) -> None:
-        if self.saving:
-            self._capture.values(name, "input", inputs)
+        if self.capture.saving:
+            self.capture.values(name, "input", inputs)
 
     @guarded
     def _write_outputs(self, name: str, outputs: Any) -> None:
-        if self.saving:
-            self._capture.values(name, "output", outputs)
+        if self.capture.saving:
+            self.capture.values(name, "output", outputs)
 
     @guarded
     def _save_for_tensor(self, tensor_name: str, tensor_value: Any, check_before_write: bool = True) -> None:
         if not check_before_write:
             self._write_raw_tensor_simple(tensor_name, tensor_value)
-        elif self.saving:
-            self._capture.tensor(tensor_name, tensor_value.detach())
-
-    # An overridden `forward_hook` replaces the capture of inputs and outputs.
-
-    def _capture_values(self, path: str, direction: str, value: Any) -> None:
-        if self._calls_forward_hook:
-            self._missed.note(path)
-        else:
-            super()._capture_values(path, direction, value)
+        elif self.capture.saving:
+            self.capture.tensor(tensor_name, tensor_value.detach())
 
     @guarded
     def _add_forward_hooks(self) -> None:
-        if not self._calls_forward_hook or not self.recorder.active:
+        if not self.capture.calls_forward_hook or not self.recorder.active:
             return
         for module, name in self.module_maps.items():
             if getattr(module, "_module_name", None) != name:

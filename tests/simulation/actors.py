@@ -150,7 +150,7 @@ class Worker:
     def _step(self, hook: Hook) -> None:
         saved = None
         with hook.step():
-            step = hook.recorder.step
+            step = hook.recorder.clock.step
             if step is not None and hook.recorder.active:
                 worker, session = worker_and_session(hook.recorder)
                 process = self._world.scheduler.process.number

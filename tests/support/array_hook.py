@@ -75,7 +75,7 @@ class Hook(BaseHook):
         self.recorder.begin_step()
         if self.recorder.saving:
             for name, value in values.items():
-                plan = self.recorder.plan(name)
+                plan = self.recorder.planner.plan(name)
                 if plan is not None:
                     self.recorder.record(plan, value)
 

@@ -18,14 +18,14 @@ ENDED_RESCAN_SECONDS = _ENDED_SECONDS
 
 def queued_bytes(of: Writer | Recorder) -> int:
     """Return the size of the values that a writer, or that of a recorder which has begun, has still to take."""
-    writer = of._run._writer if isinstance(of, Recorder) else of
+    writer = of.run._writer if isinstance(of, Recorder) else of
     assert writer is not None
     return writer._queued_bytes
 
 
 def has_noticed_its_successor(recorder: Recorder) -> bool:
     """Return whether a recorder knows that another process has taken its run over."""
-    lease = recorder._run._lease
+    lease = recorder.run._lease
     assert lease is not None
     return lease._taken_over is not None
 
@@ -42,22 +42,22 @@ def index_paths(trial: Trial) -> list[str]:
 
 def failure_of(recorder: Recorder) -> str | None:
     """Return the error that has turned the hook off, as its end mark says it; None if there was none."""
-    return recorder._life.failures.first
+    return recorder.failures.first
 
 
 def resumes(recorder: Recorder) -> bool:
     """Return whether the hook resumes a run."""
-    return recorder._run.resumes
+    return recorder.run.resumes
 
 
 def worker_and_session(recorder: Recorder) -> tuple[str, int]:
     """Return the worker that the hook writes as, and the number of its session."""
-    return recorder._run.worker, recorder._run.progress.session
+    return recorder.run.duty.worker, recorder.run.progress.session
 
 
 def claim_of(recorder: Recorder) -> WorkerInfo | None:
     """Return the claim that the hook has published; None before that."""
-    return recorder._run._claimed
+    return recorder.run._claimed
 
 
 def newest_session(trial: Trial) -> int:

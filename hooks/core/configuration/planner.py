@@ -53,7 +53,8 @@ class Planner:
         self._histograms = histograms
         self._refuse = refuse
         self._training = True
-        self._due: frozenset[str] = frozenset()
+        self.due: frozenset[str] = frozenset()
+        """The names of the collections that are due at the step that was turned to last."""
         self._plans: dict[str, Plan | None] = {}
         self._plans_by_due: dict[tuple[bool, frozenset[str]], dict[str, Plan | None]] = {}
         self._together: dict[tuple[bool, frozenset[str], tuple[str, ...]], tuple[Plan | None, ...]] = {}
@@ -86,18 +87,13 @@ class Planner:
     def turn_to(self, step: Step) -> bool:
         """Plan for this step from here on. Return whether anything is due at it."""
         self._training = step.mode not in _NOT_TRAINING
-        self._due = self.due_at(step)
-        self._plans = self._plans_by_due.setdefault((self._training, self._due), {})
-        return bool(self._due)
+        self.due = self.due_at(step)
+        self._plans = self._plans_by_due.setdefault((self._training, self.due), {})
+        return bool(self.due)
 
     def due_at(self, step: Step) -> frozenset[str]:
         """Return the names of the collections that are due at a step."""
         return frozenset(collection.name for collection in self._collections.saved() if self._is_due(collection, step))
-
-    @property
-    def due(self) -> frozenset[str]:
-        """The names of the collections that are due at the step that was turned to last."""
-        return self._due
 
     @property
     def in_training(self) -> bool:
@@ -129,7 +125,7 @@ class Planner:
 
     def plans(self, names: tuple[str, ...]) -> tuple[Plan | None, ...]:
         """Return the plans of tensors that are recorded together, step after step."""
-        key = self._training, self._due, names
+        key = self._training, self.due, names
         plans = self._together.get(key)
         if plans is None:
             plans = self._together[key] = tuple(map(self.plan, names))
@@ -160,7 +156,7 @@ class Planner:
         # They are not saved as a part of another collection either, such as `all`.
         if not self._training and any(collection.name in _TRAINING_ONLY for collection in matching):
             return None
-        due = [collection for collection in matching if collection.name in self._due]
+        due = [collection for collection in matching if collection.name in self.due]
         self.has_planned = self.has_planned or bool(due)
         try:
             return self._plan_of(name, matching, due) if due else None
@@ -169,31 +165,30 @@ class Planner:
             return None
 
     def _plan_of(self, name: str, matching: Sequence[Collection], due: Sequence[Collection]) -> Plan:
-        configs = [(collection, collection.reduction_config or self._reduction_config) for collection in due]
-        statistics = dict.fromkeys(statistic for _, config in configs for statistic in config.statistics)
-        raw = any(config.raw or collection.name in _ALWAYS_RAW for collection, config in configs)
-        histogram = any(self._histograms if c.save_histogram is None else c.save_histogram for c in due)
-        digest = any(config.digest for _, config in configs)
-        sketch = any(config.quantiles for _, config in configs)
-        parameter = self._collections.parameter_of(name)
-        by_axis = _by_axis(configs)
+        raw = histogram = digest = sketch = False
+        statistics: dict[str, None] = {}
+        by_axis: dict[int, dict[str, None]] = {}
+        for collection in due:
+            config = collection.reduction_config or self._reduction_config
+            of_config = dict.fromkeys(config.statistics)
+            statistics |= of_config
+            always_raw = collection.name in _ALWAYS_RAW
+            raw |= config.raw or always_raw
+            histogram |= self._histograms if collection.save_histogram is None else collection.save_histogram
+            digest |= config.digest
+            sketch |= config.quantiles
+            if config.axis is not None and not always_raw:
+                by_axis.setdefault(config.axis, {}).update(of_config)
         if by_axis:
             self._collections.require(CollectionKeys.BY_AXIS)
-        return Plan(name, _names(matching), raw, tuple(statistics), histogram, parameter, digest, by_axis, sketch)
+        axes = tuple((axis, tuple(along)) for axis, along in by_axis.items())
+        parameter = self._collections.parameter_of(name)
+        return Plan(name, _names(matching), raw, tuple(statistics), histogram, parameter, digest, axes, sketch)
 
     def _matching(self, name: str) -> list[Collection]:
         if self._matcher is None:
             self._matcher = Matcher(self._collections)
         return self._matcher.matching(name)
-
-
-def _by_axis(configs: Iterable[tuple[Collection, ReductionConfig]]) -> tuple[tuple[int, tuple[str, ...]], ...]:
-    """Return the statistics that are due along each axis."""
-    found: dict[int, dict[str, None]] = {}
-    for collection, config in configs:
-        if config.axis is not None and collection.name not in _ALWAYS_RAW:
-            found.setdefault(config.axis, {}).update(dict.fromkeys(config.statistics))
-    return tuple((axis, tuple(statistics)) for axis, statistics in found.items())
 
 
 def _names(collections: Iterable[Collection]) -> tuple[str, ...]:

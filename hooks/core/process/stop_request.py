@@ -13,8 +13,8 @@ from tensortrial.storage.open import Storage
 logger = logging.getLogger("tensortrial.hooks")
 
 _MOST_BYTES = 64 << 10
-# Seconds between two polls: on a disk a poll takes 10 us, in a bucket a request.
-_LOCAL_SECONDS = 0.2
+# Seconds between two polls: a poll reads a disk, or sends a request to a bucket, inside a step of training.
+_LOCAL_SECONDS = 1.0
 _REMOTE_SECONDS = 10.0
 
 

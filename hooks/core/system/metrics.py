@@ -7,6 +7,7 @@ training that hangs in a step, all samples but the last would be lost.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
 import time
@@ -19,7 +20,8 @@ from tensortrial.format.schema import SYSTEM
 from tensortrial.mode import ModeKeys
 
 from ..configuration.collections import CollectionManager
-from ..configuration.options import HookOptions
+from ..configuration.options import Framework, HookOptions
+from ..process.rank import Duty
 from ..run_writer import RunWriter
 
 if TYPE_CHECKING:
@@ -58,13 +60,13 @@ class SystemMetrics:
 
             self._make_probe, self._versions = probe.Probe, probe.VERSIONS
 
-    def start(self, out_dir: str, worker: str, num_workers: int) -> None:
-        """Begin to sample, as this worker of the job whose run is in `out_dir`."""
+    def start(self, out_dir: str, duty: Duty) -> None:
+        """Begin to sample, as a worker of the job whose run is in `out_dir`."""
         if self._seconds is not None and self._thread is None:
             self._thread = threading.Thread(
                 target=self._sample_until_end,
-                args=(self._seconds, out_dir, worker, num_workers),
-                name=f"tensortrial-system-{worker}",
+                args=(self._seconds, out_dir, duty),
+                name=f"tensortrial-system-{duty.worker}",
                 daemon=True,
             )
             self._thread.start()
@@ -84,12 +86,12 @@ class SystemMetrics:
         if self._run is not None:
             self._run.forget()
 
-    def _sample_until_end(self, seconds: float, out_dir: str, worker: str, num_workers: int) -> None:
+    def _sample_until_end(self, seconds: float, out_dir: str, duty: Duty) -> None:
         failure = None
         try:
             # Here and not where training waits for it: a driver may take a second to answer.
             probe = self._make_probe()
-            run = self._run = self._new_run(seconds, out_dir, worker, num_workers)
+            run = self._run = self._new_run(seconds, out_dir, duty)
             # One that an earlier session of the training has begun goes on.
             run.resume()
             run.claim()
@@ -105,25 +107,19 @@ class SystemMetrics:
             self._note(exc)
         self._close(failure)
 
-    def _new_run(self, seconds: float, out_dir: str, worker: str, num_workers: int) -> RunWriter:
-        options = self._options
+    def _new_run(self, seconds: float, out_dir: str, duty: Duty) -> RunWriter:
         collections = CollectionManager([COLLECTION], SaveConfig(save_interval=1))
         collections.include([COLLECTION])
-        return RunWriter(
-            f"{out_dir.rstrip('/')}/{SYSTEM}",
-            collections,
-            worker=worker,
-            num_workers=num_workers,
-            framework="none",
-            versions=self._versions,
+        options = dataclasses.replace(
+            self._options,
+            out_dir=f"{out_dir.rstrip('/')}/{SYSTEM}",
+            on_exists="fail",
+            export_tensorboard=False,
             metadata={"seconds_between_samples": seconds},
             codec="none",
-            flush_seconds=options.flush_seconds,
-            storage_options=options.storage_options,
-            tensorboard_dir=None,
-            force=options.force,
-            durable=options.durable,
+            queue_bytes=None,
         )
+        return RunWriter(options, Framework("none", self._versions, is_ordered=False), collections, duty)
 
     def _save(self, run: RunWriter, number: int, probe: Probe) -> None:
         step, values, batch = self._newest_step(), probe.read(), ScalarBatch([], [], [])

@@ -86,12 +86,12 @@ class TapeUpdates:
         if callback is None or not callback.may_be_due:
             return
         recorder = callback.recorder
-        if graph() is None and CollectionKeys.HYPERPARAMETERS not in recorder.due:
+        if graph() is None and CollectionKeys.HYPERPARAMETERS not in recorder.planner.due:
             return
         found = next(each for own, each in settings_of(self._hook.tape_optimizers()) if own is optimizer)
 
         def save(numbers: Mapping[str, Any]) -> None:
-            if CollectionKeys.HYPERPARAMETERS in recorder.due:
+            if CollectionKeys.HYPERPARAMETERS in recorder.planner.due:
                 recorder.record_numbers(tuple(numbers), [float(each) for each in numbers.values()])
 
         callback.call_if_due(save, found)
@@ -112,7 +112,7 @@ class TapeUpdates:
 
     def _may_save(self, recorder: Recorder, name: str) -> bool:
         if graph() is None:
-            return bool(recorder.due & DUE_WITH) and recorder.plan(f"update/{name}") is not None
+            return bool(recorder.planner.due & DUE_WITH) and recorder.planner.plan(f"update/{name}") is not None
         return recorder.may_save([f"update/{name}"])
 
     @guarded
@@ -121,7 +121,7 @@ class TapeUpdates:
         recorder = callback.recorder
 
         def save(arrays: Mapping[str, Any]) -> None:
-            if recorder.due & DUE_WITH:
+            if recorder.planner.due & DUE_WITH:
                 for name in variables:
                     record_update(recorder, name, arrays[f"before {name}"], arrays[name])
 

@@ -83,7 +83,7 @@ class LaunchedLoss:
             # The first step that is saved shows whether another loss is known.
             self._is_decided = True
             self._is_wanted = not self.recorder.collections.require(CollectionKeys.LOSSES).tensor_names
-            self._is_wanted &= not self._hook.has_losses
+            self._is_wanted &= not self._hook.capture.models.has_losses
         if self._is_wanted:
             scaled, self._scaled = self._scaled, None
             value = scaled[1] if scaled is not None and scaled[0] is tensor else tensor.detach()

@@ -110,7 +110,7 @@ def test_a_captured_tensor_whose_name_cannot_be_saved_does_not_stop_the_others(
     for _ in range(2):
         recorder.begin_step()
         for name in (LONE, "fine"):
-            plan = recorder.plan(name)
+            plan = recorder.planner.plan(name)
             if plan is not None:
                 recorder.record(plan, np.ones(2))
     hook.close()

@@ -16,7 +16,7 @@ def train(out: str, steps: int, **options: object) -> None:
     hook.set_mode("TRAIN")
     for _ in range(steps):
         hook.recorder.begin_step()
-        plan = hook.recorder.plan("w")
+        plan = hook.recorder.planner.plan("w")
         if plan is not None:
             hook.recorder.record(plan, np.ones(2))
     hook.close()

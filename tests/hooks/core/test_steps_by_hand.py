@@ -67,7 +67,7 @@ def test_what_runs_outside_of_numbered_steps_is_no_step(out: str) -> None:
 
     def forward(value: float) -> None:
         hook.recorder.begin_step()
-        plan = hook.recorder.plan("w") if hook.recorder.saving else None
+        plan = hook.recorder.planner.plan("w") if hook.recorder.saving else None
         if plan is not None:
             hook.recorder.record(plan, np.array([value, value]))
 

@@ -59,25 +59,27 @@ def test_a_model_is_freed_with_its_last_user(make_hook: Any, closed: bool) -> No
     evaluate(Net())
 
 
-def test_a_hook_lives_as_long_as_its_model(out: str) -> None:
+def test_a_run_without_a_hook_goes_on_until_its_model_is_gone(out: str) -> None:
     def prepared() -> Any:
         net = seeded()
-        hook = tt.Hook(out, save_config=tt.SaveConfig(save_interval=1))
+        hook = tt.Hook(out, save_config=tt.SaveConfig(save_interval=1), include_collections=["weights"])
         hook.register_module(net)
         return net
 
-    tt.set_hook(object())
+    def make_another_hook(number: int) -> None:
+        gc.collect()
+        tt.Hook(f"{out}-{number}").close()  # which closes the runs of hooks that are gone
+        tt.set_hook(None)
+
     net = prepared()
     tt.set_hook(None)
-    gc.collect()
-    hook = next(iter(net._forward_pre_hooks.values())).receiver
-    hook.save_scalar("x", 1)
-    gone = weakref.ref(hook)
-    hook.close()
-    del hook
-    gc.collect()
-    assert gone() is None
-    assert create_trial(out).tensor("x").value(0) == 1
+    make_another_hook(2)
+    evaluate(net)
+    del net
+    make_another_hook(3)
+    trial = create_trial(out)
+    assert trial.steps() == [0]
+    assert trial.loaded_all_steps
 
 
 def test_a_container_lives_as_long_as_its_parts(make_hook: Any, out: str) -> None:

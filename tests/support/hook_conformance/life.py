@@ -46,7 +46,7 @@ class CopyTests(HookTests):
         twins = [copy.copy(original), pickle.loads(pickle.dumps(original)), copy.deepcopy(original)]
         for twin in twins:
             assert isinstance(twin, getattr(self.module, self.hook_class))
-            assert (twin.out_dir, twin.copied_from, twin.recorder.active) == (out, out, False)
+            assert (twin.out_dir, twin.recorder.copied_from, twin.recorder.active) == (out, out, False)
         assert self.module.get_hook() is original
         with caplog.at_level(logging.WARNING, "tensortrial"):
             self.run(twins[-1], 2)

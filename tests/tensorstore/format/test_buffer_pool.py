@@ -97,7 +97,7 @@ def test_no_value_is_overwritten_by_a_later_one(tmp_path: Path, monkeypatch: pyt
         recorder.begin_step()
         for number in range(4):
             value[:] = step * 10 + number
-            plan = recorder.plan(f"t{number}")
+            plan = recorder.planner.plan(f"t{number}")
             assert plan is not None
             recorder.record(plan, value)
     recorder.close()
@@ -134,7 +134,7 @@ def test_no_value_of_a_batch_is_overwritten_before_its_row_group_is_written(tmp_
         recorder.begin_step()
         for number in range(20):
             value[:] = step * 20 + number
-            plan = recorder.plan(f"t{number}")
+            plan = recorder.planner.plan(f"t{number}")
             assert plan is not None
             recorder.record(plan, value)
         recorder.end_step()
