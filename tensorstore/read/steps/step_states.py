@@ -57,8 +57,14 @@ class StepStates:
 
     def _session(self) -> Session:
         workers = self._workers
+        earlier = frozenset(info.worker for info in workers.infos if info.session < workers.newest_session)
         return Session(
-            workers.num_workers, frozenset(workers.ended), workers.session_start, workers.job_ended, self._window
+            workers.num_workers,
+            frozenset(workers.ended),
+            earlier,
+            workers.session_start,
+            workers.job_ended,
+            self._window,
         )
 
     def complete(self, mode: ModeKeys) -> list[int]:
