@@ -36,6 +36,7 @@ from tensortrial.write.claim import (
     claim,
     claim_again,
     has_ended,
+    has_left_job,
     indexed_workers,
     published_steps,
     restore_claim,
@@ -413,7 +414,8 @@ class RunWriter:
         if self._tensorboard is None:
             return None
         back_to = self.progress.mode_steps if self._goes_back else None
-        return EventLog(self._tensorboard, self.worker, self.num_workers, back_to, self._opens)
+        has_left = partial(has_left_job, self._storage, self._claimed) if self._claimed and self._opens else None
+        return EventLog(self._tensorboard, self.worker, self.num_workers, back_to, has_left)
 
     def _worker_info(self, started_at: str) -> WorkerInfo:
         return WorkerInfo(
