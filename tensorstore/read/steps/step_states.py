@@ -94,7 +94,12 @@ class StepStates:
         """Return the workers that the newest saved steps wait for, in natural order."""
         if self._workers.job_ended:
             return []
-        progress = self.saved.progress()
+        session = self._session()
+        progress = {
+            worker: found
+            for worker, found in self.saved.progress().items()
+            if worker not in session.not_begun or found[0] < session.first_step  # others it will set aside
+        }
         newest = max((last for last, _ in progress.values()), default=None)
         if newest is None:
             return []

@@ -323,6 +323,24 @@ def test_workers_with_different_numbers_of_steps_go_back_to_an_epoch(
     assert verify(out).is_whole
 
 
+def test_steps_of_a_worker_that_has_not_gone_back_yet_complete_none(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = UnevenJob(out, UNEVEN, monkeypatch)
+    hooks = [job.hook(rank) for rank in range(2)]
+    for hook in hooks:
+        job.train(hook, 3, 1)
+    for hook in hooks:
+        hook.close()
+    first = job.hook(0, resume=True)
+    first.resume_at(7, "TRAIN")
+    job.train(first, 1, 2)
+    first.flush()
+    trial = create_trial(out)
+    assert trial.steps(ModeKeys.TRAIN) == list(range(7))
+    assert trial.steps() == list(range(10))
+    assert [(late.worker, late.last_step) for late in trial.late_workers()] == [("worker_1", None)]
+    first.close()
+
+
 def test_a_model_that_is_made_again_has_the_name_of_the_one_before(make_hook: Any, out: str) -> None:
     hook = make_hook(include_collections=["weights"])
     alive = []
