@@ -23,17 +23,16 @@ PARTED = ELEMENTS if os.environ.get("TENSORTRIAL_TEST_LARGE") else (1 << 28) + 3
 
 BEGINNING = """
     import json, sys
-    import numpy as np
-    import torch
-    import tensortrial
-    import tensortrial.hooks.pytorch as tt
     from support.memory import peak_bytes
 
-    torch.set_num_threads(1)
     url, elements, options = json.loads(sys.argv[1])
 """
 
 WRITE = f"""{BEGINNING}
+    import torch
+    import tensortrial.hooks.pytorch as tt
+
+    torch.set_num_threads(1)
     hook = tt.Hook(url, **options.pop("hook"))
     dtype = getattr(torch, options.pop("dtype"))
     if options:
@@ -52,6 +51,9 @@ WRITE = f"""{BEGINNING}
 """
 
 READ = f"""{BEGINNING}
+    import numpy as np
+    import tensortrial
+
     trial = tensortrial.create_trial(url, storage_options=options)
     trial.tensor("small").value(0)
     before = peak_bytes()
