@@ -37,6 +37,7 @@ from tensortrial.write.claim import (
     claim,
     claim_again,
     has_ended,
+    has_left_job,
     indexed_workers,
     published_steps,
     restore_claim,
@@ -133,7 +134,7 @@ class RunWriter:
         found = self._resumption(follows=follows)
         if not follows:
             self._find_alive(found.in_the_way())
-        self.progress = self._rewound(found.progress())
+        self.progress = self._rewound(found)
 
     def resume_at(self, mode: ModeKeys, step: int) -> Progress:
         """Continue at a step of a mode from before this session. Return the point at which steps continue.
@@ -142,15 +143,15 @@ class RunWriter:
             ConfigurationError: The run has steps, but none in this mode.
         """
         self.flush()
-        reached = replace(self._resumption().progress(), session=self.progress.session) if self.open else self.progress
-        others = sorted(name for name, count in reached.mode_steps.items() if count)
+        resumption = self._resumption(follows=not self.open)
+        others = sorted(name for name, count in resumption.progress().mode_steps.items() if count)
         if others and mode.name not in others:
             raise ConfigurationError(
                 f"the run has no steps in mode {mode.name}, only in {', '.join(others)}: pass mode=, or call set_mode "
                 "before"
             )
         self._resumes_at = mode.name, step
-        found = self._rewound(reached)
+        found = replace(self._rewound(resumption), session=self.progress.session)
         if not self.open or found.global_step < self.progress.global_step:
             self.progress = found
         self.set_aside(found)
@@ -163,13 +164,14 @@ class RunWriter:
             self._writer.flush(back_to)
             self.announce()
 
-    def _rewound(self, progress: Progress) -> Progress:
-        if self.restarts:
-            return Progress(progress.session)
-        if self._resumes_at is None:
+    def _rewound(self, found: Resumption) -> Progress:
+        progress = found.progress()
+        if self.restarts and not found.is_joined:
+            return Progress(found.session)
+        if self.restarts or self._resumes_at is None:
             return progress
-        saved = [step for each in indexed_workers(self._storage) for step in published_steps(self._storage, each, [])]
-        return rewound(progress, saved, *self._resumes_at)
+        saved = {each: list(published_steps(self._storage, each, [])) for each in indexed_workers(self._storage)}
+        return rewound(progress, found, saved, self.duty.worker, *self._resumes_at)
 
     def _resumption(self, follows: bool = False) -> Resumption:
         return Resumption(self._storage, self.duty.worker, self.duty.num_workers, self._observer, follows=follows)
@@ -323,11 +325,9 @@ class RunWriter:
                 lease.end(late)
             wait_until_stopped(self._storage, alive)
             found.wait_for_opener(lease.info)
-            progress = found.progress()
-            # The workers of a job continue at the same step, which the first one has found.
-            self.progress = progress if found.is_joined else self._rewound(progress)
-            goes_back = self.restarts or self._resumes_at is not None
-            self._goes_back, self._opens = found.goes_back if found.is_joined else goes_back, not found.is_joined
+            self.progress = self._rewound(found)
+            self._goes_back = found.goes_back or self.restarts or self._resumes_at is not None
+            self._opens = not found.is_joined
             self._claimed = self._worker_info(_now())
             # A flush of the process that was taken over may be under way, also where its lease had run out.
             open_elsewhere = [each for each in (*found.in_the_way(), *late) if each.may_publish and each not in alive]
@@ -404,7 +404,8 @@ class RunWriter:
         if self._tensorboard is None:
             return None
         back_to = self.progress.mode_steps if self._goes_back else None
-        return EventLog(self._tensorboard, self.duty.worker, self.duty.num_workers, back_to, self._opens)
+        has_left = partial(has_left_job, self._storage, self._claimed) if self._claimed and self._opens else None
+        return EventLog(self._tensorboard, self.duty.worker, self.duty.num_workers, back_to, has_left)
 
     def _worker_info(self, started_at: str) -> WorkerInfo:
         return WorkerInfo(

@@ -353,13 +353,14 @@ class RunReader:
 
     def row(self, name: str, step: int, mode: ModeKeys, worker: str | None, statistics: bool = False) -> SavedTensor:
         """Return the row of a tensor at a step: of one worker, or of the first that has it."""
+        mode = ModeKeys.parse(mode)
         rows = self.rows_at(name, step, mode, statistics)
         if worker is None:
-            self._states.lost_rows().check(rows[:1])
+            self._states.lost_rows().check(rows[:1], mode)
             return rows[0]
         if found := next((row for row in rows if row.worker == worker), None):
             return found
-        self._states.lost_rows().check_worker(worker, rows[0])
+        self._states.lost_rows().check_worker(worker, rows[0], mode)
         raise InvalidWorker(worker, [row.worker for row in rows])
 
     def _not_at_step(self, name: str, step: int, mode: ModeKeys) -> Exception:
@@ -400,7 +401,7 @@ class RunReader:
             if wanted is None or step in wanted:
                 found[row.name][step] = row
         if worker is None:
-            self._states.lost_rows().check(row for by_step in found.values() for row in by_step.values())
+            self._states.lost_rows().check((row for by_step in found.values() for row in by_step.values()), mode)
         return {name: dict(sorted(by_step.items())) for name, by_step in found.items()}
 
     def _check_worker(self, worker: str, names: Sequence[str]) -> None:

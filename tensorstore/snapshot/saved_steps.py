@@ -283,6 +283,11 @@ class SavedSteps:
             found.append(first[first != last])
         return int(np.concatenate(found).min(initial=_NEVER))
 
+    @property
+    def are_in_step(self) -> bool:
+        """Whether each global step is the same step of a mode for all workers, as far as they saved it."""
+        return self.first_uneven_step == _NEVER
+
     # Names.
 
     def sets(self) -> Iterable[int]:

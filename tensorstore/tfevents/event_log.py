@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from ..errors import TensorTrialError
@@ -18,7 +18,7 @@ from .summary import event, session_start, shown
 
 logger = logging.getLogger(__name__)
 
-_WORKER = re.compile(r"worker_(\d+)")
+_WORKER = re.compile(r"worker_\d+(\.\d+)?")
 
 
 class EventLog:
@@ -36,7 +36,8 @@ class EventLog:
         num_workers: The number of workers of the job.
         back_to: If the job went back to a checkpoint, the step of each mode from which on earlier events no longer
             count.
-        opens: The worker has opened the session: it also hides what workers left that the job no longer has.
+        has_left: If the worker has opened the session, returns whether one of an earlier session is not in the job:
+            what that one left is hidden, too.
     """
 
     def __init__(
@@ -45,10 +46,10 @@ class EventLog:
         worker: str,
         num_workers: int,
         back_to: Mapping[str, int] | None = None,
-        opens: bool = False,
+        has_left: Callable[[str], bool] | None = None,
     ) -> None:
         self._storage = storage
-        self._num_workers, self._opens = num_workers, opens
+        self._num_workers, self._has_left = num_workers, has_left
         self._back_to = back_to
         self._prefix = f"{path_component(worker)}/" if num_workers > 1 else ""
         self._files: dict[ModeKeys, EventFile] = {}
@@ -92,19 +93,20 @@ class EventLog:
             start = [session_start(time.time(), steps.get(mode.name, 0))]
             if self._storage.list(f"{self._prefix}{_folder(mode)}"):
                 self._file(mode).append(start)
-            for prefix in self._left_prefixes() if self._opens else ():
+            for prefix in self._left_prefixes():
                 if self._storage.list(f"{prefix}{_folder(mode)}"):
                     file = EventFile(self._storage, f"{prefix}{_folder(mode)}")
                     file.append(start)
                     file.close()
 
     def _left_prefixes(self) -> list[str]:
-        """Return the prefixes of folders that no worker of this job writes to."""
-        numbers = {int(found[1]) for name in self._storage.list("") if (found := _WORKER.fullmatch(name))}
-        left = [
-            f"worker_{number}/" for number in sorted(numbers) if self._num_workers == 1 or number >= self._num_workers
-        ]
-        return ["", *left] if self._num_workers > 1 else left
+        """Return the prefixes of folders that no worker of this job writes to, if this one has opened the session."""
+        if (has_left := self._has_left) is None:
+            return []
+        workers = sorted(name for name in self._storage.list("") if _WORKER.fullmatch(name))
+        if self._num_workers == 1:
+            return [f"{worker}/" for worker in workers]
+        return ["", *(f"{worker}/" for worker in workers if has_left(worker))]
 
     def _file(self, mode: ModeKeys) -> EventFile:
         if mode not in self._files:

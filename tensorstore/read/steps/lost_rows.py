@@ -6,10 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+import numpy as np
+
 from ...errors import CorruptFile, FileError
 from ...format.flush_range import FlushRange, flush_range_of
 from ...format.index_types import SavedTensor
 from ...format.schema import COLLECTIONS, INDEX, worker_of
+from ...mode import ModeKeys
+from ...snapshot.saved_steps import Columns, SavedSteps
 from .workers import natural
 
 
@@ -24,9 +28,6 @@ class _Lost:
     known: tuple[tuple[int, int], ...] = ()
     """The first and the last step of files of the worker that can be read: of these nothing is lost."""
 
-    def may_hold(self, step: int) -> bool:
-        return self.after < step < self.before and not any(first <= step <= last for first, last in self.known)
-
     def may_hold_between(self, after: float, before: float) -> bool:
         """Return whether the file may hold a step between `after` and `before`."""
         step = max(self.after, after) + 1
@@ -40,44 +41,72 @@ class _Lost:
 class LostRows:
     """The rows that the damaged files of a run may have held."""
 
-    def __init__(self, damaged: Mapping[str, FileError], files: Sequence[tuple[str, int, int]]) -> None:
-        """`damaged` files, by path, and the `files` of the index that can be read: path, first and last global step."""
+    def __init__(self, damaged: Mapping[str, FileError], saved: SavedSteps) -> None:
+        """`damaged` files, by path, and the steps that were `saved` in the others."""
+        self._saved, files = saved, saved.spans
         self._lost = [
             lost for path, error in damaged.items() if (lost := _of_claim(path, error) or _of_index(path, error, files))
         ]
 
-    def check(self, rows: Iterable[SavedTensor]) -> None:
+    def check(self, rows: Iterable[SavedTensor], mode: ModeKeys) -> None:
         """Raise CorruptFile if a damaged file may hold a row that comes before one of `rows`.
 
-        That is a row of the same tensor and step, of a worker that comes before the row's own. The error names the
-        file.
+        That is a row of the same tensor and step of a mode, of a worker that comes before the row's own. The error
+        names the file.
         """
         if self._lost:
             for row in rows:
-                self._check(row)
+                self._check(row, mode)
 
-    def check_worker(self, worker: str, row: SavedTensor) -> None:
+    def check_worker(self, worker: str, row: SavedTensor, mode: ModeKeys) -> None:
         """Raise CorruptFile if a damaged file may hold the row of `worker` for the tensor and step of `row`."""
         for lost in self._lost:
-            if lost.worker == worker and lost.may_hold(row.global_step):
+            if lost.worker == worker and self._may_hold(lost, _step_of(row, mode), mode):
                 raise CorruptFile(
                     lost.error.path,
-                    f"this file is damaged or missing, and may have held {row.name!r} of {worker} at step "
-                    f"{row.global_step} ({lost.error})",
+                    f"this file is damaged or missing, and may have held {row.name!r} of {worker} at "
+                    f"{_named(row, mode)} ({lost.error})",
                 ) from lost.error
 
-    def between(self, after: float, before: float) -> FileError | None:
-        """Return the error of a file that may hold a global step between `after` and `before`; None if none may."""
-        return next((lost.error for lost in self._lost if lost.may_hold_between(after, before)), None)
+    def holding(self, step: int, mode: ModeKeys) -> FileError | None:
+        """Return the error of a file that may hold a step of a mode; None if none may."""
+        return next((lost.error for lost in self._lost if self._may_hold(lost, step, mode)), None)
 
-    def _check(self, row: SavedTensor) -> None:
+    def _check(self, row: SavedTensor, mode: ModeKeys) -> None:
         for lost in self._lost:
-            if natural(lost.worker) < natural(row.worker) and lost.may_hold(row.global_step):
+            if natural(lost.worker) < natural(row.worker) and self._may_hold(lost, _step_of(row, mode), mode):
                 raise CorruptFile(
                     lost.error.path,
-                    f"this damaged file may hold {row.name!r} of {lost.worker} at step {row.global_step}; pass "
+                    f"this damaged file may hold {row.name!r} of {lost.worker} at {_named(row, mode)}; pass "
                     f"worker={row.worker!r} to read what that worker saved ({lost.error})",
                 ) from lost.error
+
+    def _may_hold(self, lost: _Lost, step: int, mode: ModeKeys) -> bool:
+        """Return whether a file may hold a step of a mode: at its global step, or between those of its neighbors.
+
+        These are steps of all workers or, where these are not in step, of the file's own.
+        """
+        if mode is ModeKeys.GLOBAL:
+            return lost.may_hold_between(step - 1, step + 1)
+        found = self._of_worker(self._saved.columns.of(self._saved.rows_of(step, mode)), lost.worker).global_step
+        if len(found):
+            return lost.may_hold_between(int(found.min()) - 1, int(found.max()) + 1)
+        rows = self._of_worker(self._saved.in_mode(mode)[0], lost.worker)
+        before, after = (rows.global_step[side] for side in (rows.mode_step < step, rows.mode_step > step))
+        return lost.may_hold_between(int(before.max(initial=-1)), float("inf") if not len(after) else int(after.min()))
+
+    def _of_worker(self, rows: Columns, worker: str) -> Columns:
+        if self._saved.are_in_step:
+            return rows
+        return rows.of(np.array([each == worker for each in self._saved.workers], bool)[rows.worker])
+
+
+def _step_of(row: SavedTensor, mode: ModeKeys) -> int:
+    return row.global_step if mode is ModeKeys.GLOBAL else row.mode_step
+
+
+def _named(row: SavedTensor, mode: ModeKeys) -> str:
+    return f"step {row.global_step}" if mode is ModeKeys.GLOBAL else f"step {row.mode_step} of mode {mode.name}"
 
 
 def _of_claim(path: str, error: FileError) -> _Lost | None:

@@ -47,6 +47,8 @@ class Session:
     num_workers: int
     ended: frozenset[str]
     """Its workers that will write no more."""
+    not_begun: frozenset[str]
+    """The workers of earlier sessions that have saved nothing in it."""
     first_step: int
     """Its first global step. Nothing before it is still being written."""
     job_ended: bool
@@ -95,8 +97,9 @@ def _progress(saved: SavedSteps, mode: ModeKeys, session: Session) -> _Progress:
     awaited = session.num_workers - len(session.ended)
     if awaited <= 0:
         return _Progress(True)
-    # A worker that has ended will not write the steps that it lacks.
-    writes = np.array([worker not in session.ended for worker in saved.workers], bool)
+    # A worker that has ended will not write the steps that it lacks. One that has not begun may yet go back.
+    done = session.ended | session.not_begun
+    writes = np.array([worker not in done for worker in saved.workers], bool)
     rows = saved.columns
     rows = rows.of((rows.global_step >= session.first_step) & writes[rows.worker])
     workers = Lookup(rows.worker)

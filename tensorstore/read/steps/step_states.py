@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
@@ -57,8 +56,14 @@ class StepStates:
 
     def _session(self) -> Session:
         workers = self._workers
+        earlier = frozenset(info.worker for info in workers.infos if info.session < workers.newest_session)
         return Session(
-            workers.num_workers, frozenset(workers.ended), workers.session_start, workers.job_ended, self._window
+            workers.num_workers,
+            frozenset(workers.ended),
+            earlier,
+            workers.session_start,
+            workers.job_ended,
+            self._window,
         )
 
     def complete(self, mode: ModeKeys) -> list[int]:
@@ -89,7 +94,12 @@ class StepStates:
         """Return the workers that the newest saved steps wait for, in natural order."""
         if self._workers.job_ended:
             return []
-        progress = self.saved.progress()
+        session = self._session()
+        progress = {
+            worker: found
+            for worker, found in self.saved.progress().items()
+            if worker not in session.not_begun or found[0] < session.first_step  # others it will set aside
+        }
         newest = max((last for last, _ in progress.values()), default=None)
         if newest is None:
             return []
@@ -117,7 +127,7 @@ class StepStates:
 
     def reason_of_loss(self, step: int, mode: ModeKeys) -> str:
         """Return which damaged or missing file may have held a step of a mode, as a clause; empty if none may."""
-        error = self.lost_rows().between(*self._neighbors(step, mode))
+        error = self.lost_rows().holding(step, ModeKeys.parse(mode))
         return "" if error is None else f"a file that is lost or damaged may have held it ({error})"
 
     def lost_rows(self) -> LostRows:
@@ -125,7 +135,7 @@ class StepStates:
         damaged = self._damaged()
         return self._catalogue.derived(
             ("lost", *damaged),
-            lambda: LostRows(self._with_rows(damaged), self.saved.spans),
+            lambda: LostRows(self._with_rows(damaged), self.saved),
         )
 
     def _with_rows(self, damaged: Mapping[str, FileError]) -> dict[str, FileError]:
@@ -141,20 +151,8 @@ class StepStates:
         awaited = self._catalogue.awaited
         if not awaited:
             return None
-        rows = self._catalogue.derived(("awaited", *awaited), lambda: LostRows(awaited, self.saved.spans))
-        return rows.between(*self._neighbors(step, mode))
-
-    def _neighbors(self, step: int, mode: ModeKeys) -> tuple[float, float]:
-        """Return global steps between which that of a step of a mode would lie, which was not saved."""
-        if mode is GLOBAL:
-            return step - 1, step + 1
-        # The step of the mode was not saved: its global step lies between those of its neighbors.
-        saved, _ = self.all(mode)
-        before, after = saved[: bisect_left(saved, step)], saved[bisect_right(saved, step) :]
-        return (
-            self.global_steps(before[-1], mode)[0] if before else -1,
-            self.global_steps(after[0], mode)[-1] if after else float("inf"),
-        )
+        rows = self._catalogue.derived(("awaited", *awaited), lambda: LostRows(awaited, self.saved))
+        return rows.holding(step, ModeKeys.parse(mode))
 
 
 def _last_saved(progress: tuple[int, int] | None) -> tuple[int | None, datetime | None]:

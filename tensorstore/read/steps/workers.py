@@ -85,8 +85,7 @@ class Workers:
     @property
     def session_start(self) -> int:
         """The first global step of the newest session. The workers that wrote the steps before it have ended."""
-        newest = self._newest() if self._files else None
-        return newest.first_global_step if newest and newest.session else 0
+        return min((info.first_global_step for info in self._of_newest_session()), default=0)
 
     @property
     def job_ended(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -249,6 +250,95 @@ def test_each_worker_goes_back_by_itself(out: str, monkeypatch: pytest.MonkeyPat
     assert rows == [(f"worker_{rank}", step, step + 1) for rank in range(2) for step in range(2)]
     assert create_trial(out).loaded_all_steps
     assert verify(out).is_whole
+
+
+# Steps of each mode in an epoch, by worker.
+UNEVEN = ({"TRAIN": 7, "EVAL": 3}, {"TRAIN": 5, "EVAL": 3})
+ONLY_TRAINING = ({"TRAIN": 7}, {"TRAIN": 5})
+MORE_EVALUATION = ({"TRAIN": 5, "EVAL": 3}, {"TRAIN": 5, "EVAL": 2})
+
+
+class UnevenJob:
+    """Two workers that make different numbers of steps in an epoch, each in its own order; they save who they are."""
+
+    def __init__(self, out: str, lengths: Sequence[dict[str, int]], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.out, self.lengths, self._monkeypatch = out, lengths, monkeypatch
+
+    def hook(self, rank: int, **options: Any) -> Any:
+        self._monkeypatch.setenv("RANK", str(rank))
+        self._monkeypatch.setenv("WORLD_SIZE", "2")
+        return tt.Hook(self.out, include_workers="all", flush_seconds=0, **options)
+
+    def train(self, hook: Any, epochs: int, attempt: int) -> None:
+        for _ in range(epochs):
+            for mode, length in self.lengths[int(hook.worker[-1])].items():
+                hook.set_mode(tt.modes[mode])
+                for _ in range(length):
+                    with hook.step():
+                        hook.save_scalar("attempt", attempt)
+
+    def expected(self, rank: int, attempts: Sequence[int]) -> list[tuple[int, str, int, float]]:
+        """Return the rows of a worker, of whose epochs those of `attempts` count."""
+        counts, found = dict.fromkeys(self.lengths[rank], 0), list[tuple[int, str, int, float]]()
+        for attempt in attempts:
+            for mode, length in self.lengths[rank].items():
+                for _ in range(length):
+                    found.append((len(found), mode, counts[mode], float(attempt)))
+                    counts[mode] += 1
+        return found
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("lengths", [UNEVEN, ONLY_TRAINING, MORE_EVALUATION])
+def test_workers_with_different_numbers_of_steps_go_back_to_an_epoch(
+    out: str, monkeypatch: pytest.MonkeyPatch, lengths: Sequence[dict[str, int]], order: tuple[int, int], at: int
+) -> None:
+    job = UnevenJob(out, lengths, monkeypatch)
+    hooks = [job.hook(rank) for rank in range(2)]
+    for hook in hooks:
+        job.train(hook, 3, 1)
+    for hook in hooks:
+        hook.close()
+    hooks = [job.hook(rank, resume=True) for rank in order]
+    for rank, hook in zip(order, hooks, strict=True):
+        hook.resume_at(at * lengths[rank]["TRAIN"], "TRAIN")
+        job.train(hook, 1, 2)
+        hook.flush()
+    trial = create_trial(out)
+    # All has been saved that the epoch has: its steps are complete, also while the job goes on.
+    assert trial.steps(ModeKeys.TRAIN)[-1] == (at + 1) * lengths[1]["TRAIN"] - 1
+    for hook in hooks:
+        job.train(hook, 1, 2)
+        hook.close()
+    trial = create_trial(out)
+    rows = "select global_step, mode, mode_step, scalar from {} where worker = 'worker_{}' order by global_step"
+    for rank in range(2):
+        expected = job.expected(rank, [1] * at + [2, 2])
+        assert trial.sql(rows.format("tensors", rank)).fetchall() == expected
+        aside = [row for row in job.expected(rank, [1, 1, 1]) if row[0] >= len(job.expected(rank, [1] * at))]
+        assert trial.sql(rows.format("superseded", rank)).fetchall() == aside
+        for _, mode, step, attempt in expected:
+            assert trial.tensor("attempt").value(step, ModeKeys[mode], f"worker_{rank}") == attempt
+    assert verify(out).is_whole
+
+
+def test_steps_of_a_worker_that_has_not_gone_back_yet_complete_none(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = UnevenJob(out, UNEVEN, monkeypatch)
+    hooks = [job.hook(rank) for rank in range(2)]
+    for hook in hooks:
+        job.train(hook, 3, 1)
+    for hook in hooks:
+        hook.close()
+    first = job.hook(0, resume=True)
+    first.resume_at(7, "TRAIN")
+    job.train(first, 1, 2)
+    first.flush()
+    trial = create_trial(out)
+    assert trial.steps(ModeKeys.TRAIN) == list(range(7))
+    assert trial.steps() == list(range(10))
+    assert [(late.worker, late.last_step) for late in trial.late_workers()] == [("worker_1", None)]
+    first.close()
 
 
 def test_a_model_that_is_made_again_has_the_name_of_the_one_before(make_hook: Any, out: str) -> None:

@@ -14,6 +14,7 @@ from tensortrial import create_trial
 from tensortrial.errors import ConfigurationError, CorruptFile
 from tensortrial.mode import modes
 from tensortrial.read.steps.lost_rows import LostRows
+from tensortrial.snapshot.saved_steps import SavedSteps
 
 
 @pytest.fixture
@@ -285,6 +286,7 @@ def test_a_value_at_a_past_step_does_not_hide_that_a_file_is_damaged() -> None:
         for flush, first, last in [(0, 0, 2), (2, 6, 8), (3, 1, 9), (4, 1, 1)]
     ]
     path = "index/worker=worker_0/step=000000000000/00000001.parquet"
-    lost = LostRows({path: CorruptFile(path, "damaged")}, files)
-    assert lost.between(2, 6) is not None
-    assert lost.between(0, 2) is None
+    paths, first, last = zip(*files, strict=True)
+    saved = SavedSteps(paths=paths, first_steps=np.array(first), last_steps=np.array(last))
+    lost = LostRows({path: CorruptFile(path, "damaged")}, saved)
+    assert [step for step in range(10) if lost.holding(step, modes.GLOBAL)] == [3, 4, 5]

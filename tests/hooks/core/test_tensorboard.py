@@ -176,6 +176,38 @@ def test_a_run_that_goes_back_with_other_workers_hides_what_the_earlier_ones_lef
     assert shown == {name: [*range(3 * (name in left)), *([3, 4] if name in own else [])] for name in {*own, *left}}
 
 
+@pytest.mark.parametrize("stays", [False, True])
+def test_the_folder_of_a_worker_with_a_name_of_its_own_is_hidden_too(
+    make_hook: Callable[..., Any], out: str, monkeypatch: pytest.MonkeyPatch, stays: bool
+) -> None:
+    """On the second machine of a job whose launcher numbers only the processes of a machine."""
+
+    def begin(machine: int, resume: bool, numbered: bool) -> Any:
+        for name, value in (("WORLD_SIZE", 2), ("LOCAL_RANK", 0), ("NODE_RANK", machine)):
+            monkeypatch.setenv(name, str(value))
+        if numbered:
+            monkeypatch.setenv("RANK", str(machine))
+        return make_hook(export_tensorboard=True, include_workers="all", resume=resume)
+
+    for resume, steps in ((False, range(6)), (True, range(3, 5))):
+        hooks = [begin(machine, resume, numbered=resume and not stays) for machine in range(2)]
+        for hook in hooks:
+            if resume:
+                hook.resume_at(3)
+            for step in steps:
+                hook.save_scalar("x", 1.0, step=step)
+        for hook in hooks:
+            hook.close()
+    shown = {
+        folder.parent.name: [each.step for each in read_by_tensorboard(folder).Scalars("x")]
+        for folder in (Path(out) / "tensorboard").rglob("global")
+    }
+    if stays:
+        assert shown == {"worker_0": [0, 1, 2, 3, 4], "worker_1.0": [0, 1, 2, 3, 4]}
+    else:
+        assert shown == {"worker_0": [0, 1, 2, 3, 4], "worker_1": [3, 4], "worker_1.0": [0, 1, 2]}
+
+
 def test_flushed_steps_can_be_read_during_training(make_hook: Callable[..., Any], out: str) -> None:
     hook = make_hook(export_tensorboard=True, flush_seconds=0)
     run(hook)

@@ -13,23 +13,19 @@ from support.training import start  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 
 PROGRAM = """
-import resource
 import torch
 import tensortrial.hooks.pytorch as tt
+from support.memory import peak_bytes
 
 torch.set_num_threads(1)
-
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
 hook = tt.Hook("run")
 hook.save_tensor("small", torch.ones(2 << 20))
 hook.flush()
 large = torch.ones(64 << 20)
-before = peak()
+before = peak_bytes()
 hook.save_tensor("large", large)
 hook.close()
-print((peak() - before) / large.nbytes)
+print((peak_bytes() - before) / large.nbytes)
 """
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 import tensortrial
 from support import warm
 from support.commands import run_command, run_program
+from support.programs import run_cold
 from support.servers import ObjectStore
 from support.smdebug_imports import COLLECTIONS, everything, imported
 from support.smdebug_runs import SAVED_AT, OldRun
@@ -200,20 +200,19 @@ def test_steps_in_several_folders_are_imported(old: OldRun, new: str) -> None:
 
 
 @pytest.mark.slow
-def test_memory_stays_bounded(old: OldRun, new: str) -> None:
+def test_memory_stays_bounded(old: OldRun, new: str, tmp_path: Path) -> None:
     """Forty steps of 16 MB pass through far less than their sum."""
     value = np.zeros(4 << 20, "f4")
     for step in range(40):
         old.step({"smdebug/reductions/min/x": np.float32(0), "x": value}, mode_step=step)
     program = (
-        "import resource, sys; from tensortrial.importers.smdebug import import_run\n"
-        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "import_run(sys.argv[1], sys.argv[2])\n"
-        "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)"
+        "from support.memory import peak_bytes; from tensortrial.importers.smdebug import import_run\n"
+        "before = peak_bytes()\n"
+        f"import_run({str(old.folder)!r}, {new!r})\n"
+        "print((peak_bytes() - before) >> 20)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, old.folder, new], capture_output=True, text=True, timeout=120, check=True
-    )
+    done = run_cold(program, tmp_path)
+    assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 320
 
 

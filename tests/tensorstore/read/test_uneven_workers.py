@@ -12,7 +12,7 @@ from click.testing import CliRunner
 import tensortrial
 from support.runs import EVAL, GLOBAL, TRAIN, Job
 from tensortrial.cli.commands import main
-from tensortrial.errors import InvalidWorker, StepUnavailable
+from tensortrial.errors import CorruptFile, InvalidWorker, StepUnavailable
 from tensortrial.mode import ModeKeys
 from tensortrial.read.steps.step_state import StepState
 from tensortrial.read.tensor import Tensor
@@ -202,3 +202,39 @@ def test_a_mode_in_which_one_worker_alone_saves_does_not_wait_for_the_others(tmp
     assert trial.steps(GLOBAL) == [0, 1, 2]
     for job in jobs:
         job.close()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_no_row_of_another_worker_is_returned_where_a_file_with_the_step_is_damaged(tmp_path: Any, rank: int) -> None:
+    jobs = [Job(tmp_path, worker, 2, flush_seconds=0) for worker in WORKERS]
+    lost = WORKERS[rank]
+    for worker, job in zip(WORKERS, jobs, strict=True):
+        for mode in [TRAIN, EVAL] * EPOCHS:
+            for _ in range(LENGTHS[WORKERS.index(worker)][mode]):
+                job.step({"x": number_of(worker, mode, job.next_mode_steps[mode])}, mode)
+                job.flush()
+    for job in jobs:
+        job.abandon()
+    places = {(TRAIN, 6): (6, 9), (EVAL, 1): (8, 6)}
+    folder = tmp_path / "index" / f"worker={lost}" / "step=000000000000"
+    for place in places.values():
+        sorted(folder.iterdir())[place[rank]].write_bytes(b"damaged")
+    trial = tensortrial.create_trial(tmp_path)
+    trial.mark_ended()
+    x = trial["x"]
+    for mode, step in places:
+        with pytest.raises(CorruptFile):
+            x.value(step, mode, lost)
+        if rank == 0:
+            with pytest.raises(CorruptFile, match=f"of worker_0 at step {step} of mode {mode.name}; pass worker="):
+                x.value(step, mode)
+            with pytest.raises(CorruptFile):
+                x.values(mode)
+        assert x.value(step, mode, WORKERS[1 - rank]) == number_of(WORKERS[1 - rank], mode, step)
+    # Nothing else is lost: not the steps whose global step, with the other worker, is that of a damaged file.
+    for mode, step in [(TRAIN, 5), (TRAIN, 7), (EVAL, 0), (EVAL, 2)]:
+        assert x.value(step, mode) == number_of("worker_0", mode, step)
+        assert x.value(step, mode, lost) == number_of(lost, mode, step)
+    assert x.value(13, TRAIN) == number_of("worker_0", TRAIN, 13)
+    with pytest.raises(InvalidWorker):
+        x.value(13, TRAIN, "worker_1")

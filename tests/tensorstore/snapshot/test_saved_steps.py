@@ -101,7 +101,7 @@ def complete_by_the_letter(model: Model, mode: ModeKeys, session: Session) -> di
     rows = model.of(mode)
     steps = sorted({step for step, _, _ in rows})
     place = {step: min(row.global_step for at, _, row in rows if at == step) for step in steps}
-    writing = [row for _, row in model.rows if row.worker not in session.ended]
+    writing = [row for _, row in model.rows if row.worker not in session.ended | session.not_begun]
     writing = [row for row in writing if row.global_step >= session.first_step]
     last = {worker: [row for row in writing if row.worker == worker] for worker in model.saved.workers}
     furthest = {worker: max(row.global_step for row in own) for worker, own in last.items() if own}
@@ -139,6 +139,7 @@ def complete_by_the_letter(model: Model, mode: ModeKeys, session: Session) -> di
     st.builds(
         Session,
         st.integers(1, 3),
+        st.sets(st.sampled_from(WORKERS)).map(frozenset),
         st.sets(st.sampled_from(WORKERS)).map(frozenset),
         st.integers(0, 4),
         st.sampled_from([False, False, False, True]),
