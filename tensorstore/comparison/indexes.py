@@ -89,8 +89,8 @@ class Indexes:
             first, end = reader.range_steps or (None, None)
             catalogue = reader.catalogue
             paths = catalogue.index_files()
-            repeated = catalogue.repeated() if catalogue.steps.repeated else None
-            view = FilesView(side.view, INDEX_SCHEMA, "saved_at", first=first, end=end, repeated=repeated)
+            left_out = catalogue.superseded_rows()
+            view = FilesView(side.view, INDEX_SCHEMA, "saved_at", first=first, end=end, left_out=left_out or None)
             self._database.make_files_view(view, [RunFile(reader.storage, path) for path in paths])
         self.skip([])
         self._all_digests = False

@@ -32,12 +32,6 @@ class RunFile:
     """The name of the run among those that were opened together; '' for a run that was opened alone."""
 
 
-REPEATED = pa.schema(
-    [("run", pa.string()), ("worker", pa.string()), ("global_step", pa.int64()), ("name", pa.string())]
-)
-"""Tensors that a worker has saved more than once at a step."""
-
-
 LEFT_OUT = pa.schema([("run", pa.string()), ("path", pa.string()), ("row_of_file", pa.int64())])
 """Rows of files that do not count, by their numbers."""
 
@@ -58,8 +52,6 @@ class FilesView:
     first: int | None = None
     end: int | None = None
     """Rows outside first <= step < end are left out."""
-    repeated: pa.Table | None = None
-    """The columns of `REPEATED`: tensors that are there several times; None if none is. The last row of each counts."""
     left_out: pa.Table | None = None
     """The columns of `LEFT_OUT`: rows that the view lacks; None if there are none."""
 

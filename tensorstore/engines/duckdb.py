@@ -25,7 +25,7 @@ from ..format import arrow_arrays
 from ..format.schema import HISTOGRAM, SKETCH
 from ..storage.open import Storage
 from . import user_sql
-from .base import REPEATED, Database, FilesView, Rows, RunFile, UserQuery
+from .base import Database, FilesView, Rows, RunFile, UserQuery
 from .duckdb_answer import DuckDBAnswer, query_errors
 from .interrupting import keyboard_interrupts
 from .memory_limit import ENVIRONMENT_VARIABLE, default_memory_limit, threads_within_limit
@@ -212,21 +212,7 @@ class DuckDBDatabase(Database):
         tests = [f"{view.step} {sign} {int(step)}" for sign, step in bounds if step is not None]
         where = f"where {' and '.join(tests)}" if tests else ""
         rows = self._rows_of_files(view, files) if files else self._no_rows(view)
-        if files and view.repeated is not None:
-            rows = self._last_rows(view, rows)
         self.execute(f"create or replace view catalogue.{view.name} as select {columns} from {rows} {where}")
-
-    def _last_rows(self, view: FilesView, rows: str) -> str:
-        """Return those of some rows that count: most are there once, and need no comparison with others."""
-        repeated = f"catalogue.repeated_{view.name}"
-        self.put(f"repeated_{view.name}", view.repeated)
-        key = ", ".join(REPEATED.names)
-        place = f"row_number() over (partition by {key} order by place desc, file_row_number desc)"
-        return f"""(
-            select * from {rows} anti join {repeated} using ({key})
-            union all
-            select * from {rows} semi join {repeated} using ({key}) qualify {place} = 1
-        )"""
 
     def _no_rows(self, view: FilesView) -> str:
         # A real table: the cursors of users' queries do not see Arrow tables that are registered under a name.
@@ -238,22 +224,21 @@ class DuckDBDatabase(Database):
         self._lock_down()
         uris = [self._files.uri(file.storage, file.path) for file in files]
         runs = [file.run for file in files]
-        if len(set(runs)) == 1 and view.repeated is None and view.left_out is None:
+        if len(set(runs)) == 1 and view.left_out is None:
             files[0].storage.prefetch([file.path for file in files])
             return f"(select {_text(runs[0])} as run, * from {_read_parquet(uris, _schema(view))})"
-        numbers = arrow_arrays.numbers(range(len(uris)), pa.int64())
         paths = [file.path for file in files]
-        self.put(f"files_of_{view.name}", pa.table({"filename": uris, "run": runs, "place": numbers, "path": paths}))
-        by_file = _read_parquet(uris, _schema(view) + ", filename = true")
-        if view.repeated is not None or view.left_out is not None:  # DuckDB 1.5 numbers no rows where it gets a schema
-            by_file = _read_parquet(uris, "union_by_name = true, filename = true, file_row_number = true")
-        rows = f"(from {by_file} join catalogue.files_of_{view.name} using (filename))"
+        self.put(f"files_of_{view.name}", pa.table({"filename": uris, "run": runs, "path": paths}))
         if view.left_out is None:
-            return rows
+            by_file = _read_parquet(uris, _schema(view) + ", filename = true")
+            return f"(from {by_file} join catalogue.files_of_{view.name} using (filename))"
         self.put(f"left_out_of_{view.name}", view.left_out)
+        # DuckDB 1.5 numbers no rows where it gets a schema.
+        by_file = _read_parquet(uris, "union_by_name = true, filename = true, file_row_number = true")
         return f"""(
-            select * from {rows} as found anti join catalogue.left_out_of_{view.name} as left_out
-            on found.run = left_out.run and found.path = left_out.path and found.file_row_number = left_out.row_of_file
+            select * from (from {by_file} join catalogue.files_of_{view.name} using (filename)) as found
+            anti join catalogue.left_out_of_{view.name} as left_out
+            on found.run = left_out.run and found.path = left_out.path and file_row_number = row_of_file
         )"""
 
     # Users' queries.

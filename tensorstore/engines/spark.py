@@ -13,17 +13,16 @@ import pyarrow as pa
 from tensortrial.queries import load_view
 
 from ..errors import ConfigurationError, MissingExtra, QueryError, QueryTimeout, RunClosed
-from ..format import arrow_arrays
 from ..format.arrow_arrays import with_decimals
 from ..storage.open import Storage
 from . import spark_sql
-from .base import LEFT_OUT, REPEATED, Database, FilesView, MissingFile, Rows, RunFile, UserQuery, repeated, rows_of
+from .base import LEFT_OUT, Database, FilesView, MissingFile, Rows, RunFile, UserQuery, repeated, rows_of
 from .interrupting import DeadlinePassed, interruptible
 
 try:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
-    from pyspark.sql import DataFrame, SparkSession, Window
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql import functions as sql_functions
 except ImportError as missing:
     raise MissingExtra("pyspark", "spark", "SparkEngine") from missing
@@ -219,21 +218,17 @@ class SparkDatabase(Database):
         else:
             frame = self._session.createDataFrame([], schema)
         runs = sorted({file.run for file in files})
-        if len(runs) < 2 and view.repeated is None and view.left_out is None:
+        if len(runs) < 2 and view.left_out is None:
             return frame.select(sql_functions.lit("".join(runs)).alias("run"), "*")
-        numbers = arrow_arrays.numbers(range(len(files)), pa.int64())
         columns = {
             "file": [_as_spark_names(uri) for uri in uris],
             "run": [file.run for file in files],
-            "place": numbers,
             "path": [file.path for file in files],
         }
         of_file = sql_functions.broadcast(self._session.createDataFrame(pa.table(columns)))
         joined = frame.withColumns(
             {"file": sql_functions.expr(_FILE), "row_of_file": sql_functions.expr("_metadata.row_index")}
         ).join(of_file, "file")
-        if view.repeated is not None:
-            joined = _last_rows(joined, self._session.createDataFrame(view.repeated))
         if view.left_out is not None:
             left_out = self._session.createDataFrame(view.left_out)
             joined = joined.join(left_out, LEFT_OUT.names, "left_anti")
@@ -245,16 +240,6 @@ class SparkDatabase(Database):
         self._tables.clear()
         self._views.clear()
         self._closed = True
-
-
-def _last_rows(rows: DataFrame, repeated: DataFrame) -> DataFrame:
-    """Return those of some rows that count: most are there once, and need no comparison with others."""
-    once = rows.join(repeated, REPEATED.names, "left_anti")
-    latest = Window.partitionBy(*REPEATED.names).orderBy(sql_functions.desc("place"), sql_functions.desc("row_of_file"))
-    several = rows.join(repeated, REPEATED.names, "left_semi").withColumn(
-        "nth", sql_functions.row_number().over(latest)
-    )
-    return once.unionByName(several.where("nth = 1").drop("nth"))
 
 
 def _uri(storage: Storage, path: str) -> str:

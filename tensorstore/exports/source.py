@@ -72,7 +72,7 @@ class _WorkerFiles:
         """Return the numbers of the rows that do not count, by file. Raises FileNotFoundError."""
         if self._superseded_rows is None:
             repeated = SavedSteps().added(self._found).repeated
-            self._superseded_rows = superseded_rows(storage, [file.path for file in self._found], set(repeated))
+            self._superseded_rows = superseded_rows(storage, [file.path for file in self._found], repeated)
         return self._superseded_rows
 
     def agreed(self, exported: Mapping[int, str]) -> int:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from ...engines.base import LEFT_OUT, REPEATED, MissingFile
+from ...engines.base import LEFT_OUT, MissingFile
 from ...errors import CorruptFile, FileError, MissingChunk, StorageError
 from ...format import arrow_arrays
 from ...format.index_footer import is_index_path
@@ -23,6 +23,7 @@ from ...mode import ModeKeys
 from ...snapshot.saved_steps import SavedSteps
 from ...snapshot.step_range import StepRange
 from ...storage.open import FileSource, Storage
+from .counting_rows import superseded_rows
 from .readable_files import CheckedFiles, ReadableFiles
 from .row_cache import RowCache
 from .unsaved_values import UnsavedValues
@@ -165,14 +166,15 @@ class Catalogue:
         """Return what each worker was configured to save, of a run of this name."""
         return arrow_arrays.table(COLLECTIONS, [(run, *row) for row in self._collections])
 
-    def repeated(self, run: str = "") -> pa.Table:
-        """Return the tensors that the index files have several times, of a run of this name."""
-        with self.lock:
-            return arrow_arrays.table(REPEATED, [(run, *each) for each in self._repeated()])
+    def superseded_rows(self, run: str = "") -> pa.Table:
+        """Return the rows of index files whose tensor was saved again at the step, of a run of this name.
 
-    def _repeated(self) -> list[tuple[str, int, str]]:
-        # The files may hold rows that wait for the next refresh.
-        return self.steps.added(self._replacing, self._range).repeated
+        Raises:
+            MissingFile: A file was deleted meanwhile, and no other has its rows.
+        """
+        return self._left_out(
+            run, lambda: ((path, row) for path, rows in self._superseded_rows().items() for row in rows)
+        )
 
     def unsaved_values(self, run: str = "") -> pa.Table:
         """Return the rows of chunks that hold no saved value, of a run of this name.
@@ -181,16 +183,22 @@ class Catalogue:
             CorruptFile: An index file is damaged.
             MissingFile: A file was deleted meanwhile, and no other has its rows.
         """
+        find = self._unsaved_values.find
+        return self._left_out(run, lambda: find(self.index_files(), self.chunk_files(), self._superseded_rows()))
+
+    def _superseded_rows(self) -> Mapping[str, Sequence[int]]:
+        # The files may hold rows that wait for the next refresh.
+        repeated = self.steps.added(self._replacing, self._range).repeated
+        return superseded_rows(self.storage, self.index_files(), repeated) if repeated else {}
+
+    def _left_out(self, run: str, find: Callable[[], Iterable[tuple[str, int]]]) -> pa.Table:
         with self.lock:
             while True:
-                index, chunks = self.index_files(), self.chunk_files()
                 try:
-                    found = list(self._unsaved_values.find(index, chunks, set(self._repeated())))
+                    return arrow_arrays.table(LEFT_OUT, [(run, *each) for each in find()])
                 except FileNotFoundError as exc:
                     if not self.recover():
                         raise MissingFile(f"a file was deleted while it was read: {exc}") from exc
-                else:
-                    return arrow_arrays.table(LEFT_OUT, [(run, *each) for each in found])
 
     def index_paths(self) -> list[str]:
         """Return the known index files, in the order in which they were found, of which only footers were verified."""

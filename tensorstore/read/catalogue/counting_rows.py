@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
@@ -12,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import CorruptFile
-from ...format.arrow_arrays import encoded
+from ...format.arrow_arrays import encoded, numpy_of
 from ...format.footer import read_footer, row_groups
 from ...format.index_reader import read_batches
 from ...format.schema import INDEX_SCHEMA, is_chunk_path
@@ -55,18 +54,22 @@ def superseded_rows(
     Raises:
         FileNotFoundError: A file is missing. One that is damaged has none.
     """
+    wanted, steps = set(repeated), np.array(sorted({step for _, step, _ in repeated}), np.int64)
     last: dict[tuple[str, int, str], tuple[str, int]] = {}
     found: dict[str, list[int]] = {}
-    for path in paths if repeated else ():
-        numbers = itertools.count()
+    for path in paths if wanted else ():
+        start = 0
         with suppress(CorruptFile):
             for rows in index_rows(storage, path, _KEY):
-                for key, number in zip(zip(*rows.to_pydict().values(), strict=True), numbers, strict=False):
-                    if key in repeated:
+                numbers = np.flatnonzero(np.isin(numpy_of(rows["global_step"].combine_chunks()), steps))
+                keys = zip(*rows.take(pa.array(numbers)).to_pydict().values(), strict=True)
+                for key, number in zip(keys, (numbers + start).tolist(), strict=True):
+                    if key in wanted:
                         if key in last:
                             earlier, superseded = last[key]
                             found.setdefault(earlier, []).append(superseded)
                         last[key] = path, number
+                start += len(rows)
     return found
 
 

@@ -58,8 +58,8 @@ class RunQueries:
     def _views(self) -> Views:
         views = Views(self.database, self._runs is not None, self._range)
         index, chunks = (partial(self._files, files) for files in (Catalogue.index_files, Catalogue.chunk_files))
-        views.add_files("tensors", self._versions, index, partial(self._rows, Catalogue.repeated))
-        views.add_files("tensor_values", self._versions, chunks, left_out=partial(self._rows, Catalogue.unsaved_values))
+        views.add_files("tensors", self._versions, index, partial(self._rows, Catalogue.superseded_rows))
+        views.add_files("tensor_values", self._versions, chunks, partial(self._rows, Catalogue.unsaved_values))
         # Listed for each query: rules of other processes write findings at any time, and compaction supersedes files.
         views.add_files("findings", object, lambda: self._files(Catalogue.finding_files))
         views.add_files("superseded", object, lambda: self._files(Catalogue.superseded_files))

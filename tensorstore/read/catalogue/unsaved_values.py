@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from ...errors import CorruptFile
 from ...storage.open import Storage
-from .counting_rows import ValueLocation, index_rows, starts_of_row_groups, superseded_rows, value_locations
+from .counting_rows import ValueLocation, index_rows, starts_of_row_groups, value_locations
 
 
 class UnsavedValues:
@@ -21,20 +21,19 @@ class UnsavedValues:
         """By index file: how many rows of each chunk it names, with those that do not count."""
 
     def find(
-        self, index_files: Sequence[str], chunks: Sequence[str], repeated: Collection[tuple[str, int, str]]
+        self, index_files: Sequence[str], chunks: Sequence[str], superseded: Mapping[str, Sequence[int]]
     ) -> Iterator[tuple[str, int]]:
         """Yield the unsaved rows of some chunks: the chunk, and the number of the row in it.
 
         Args:
-            index_files: All index files, in the order in which the rows of a tensor at a step count.
+            index_files: All index files.
             chunks: The chunks that can be read.
-            repeated: The tensors that index files have several times: worker, global step, name.
+            superseded: The rows of index files that do not count.
 
         Raises:
             CorruptFile: An index file is damaged, or names rows that a chunk does not have.
             FileNotFoundError: A file is missing.
         """
-        superseded = superseded_rows(self._storage, index_files, repeated)
         counts = [self._counts(path, superseded.get(path, ())) for path in index_files]
         saved = sum(counts, Counter[str]())
         for chunk in chunks:

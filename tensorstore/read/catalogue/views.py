@@ -87,7 +87,6 @@ class Views:
         source: str,
         version: Callable[[], object],
         files: Callable[[], Sequence[RunFile]],
-        repeated: Callable[[], pa.Table | None] = lambda: None,
         left_out: Callable[[], pa.Table | None] = lambda: None,
     ) -> None:
         """Add files that views are made of.
@@ -96,14 +95,13 @@ class Views:
             source: `tensors`, `tensor_values`, `findings` or `superseded`.
             version: Returns what changes whenever the files may be others.
             files: Returns the readable files.
-            repeated: Returns the tensors that are there several times; see `FilesView`.
             left_out: Returns the rows that do not count.
         """
 
         def update() -> None:
             found = files()  # first: files that were compacted since may hold what was saved again
-            view = replace(_OVER_FILES[source], first=self._first, end=self._end, repeated=repeated())
-            self._database.make_files_view(replace(view, left_out=left_out()), found)
+            view = replace(_OVER_FILES[source], first=self._first, end=self._end, left_out=left_out())
+            self._database.make_files_view(view, found)
 
         self._sources[source] = _Source(version, update)
 
