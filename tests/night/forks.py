@@ -26,6 +26,8 @@ from tensortrial.rules import AllZero
 STEPS = 8
 CHILDREN = 5
 """Of one case."""
+HANGS = -1
+"""The exit status of a child that hangs, which no signal gives: it has done nothing for half a minute."""
 
 
 def write(url: str, **options: Any) -> None:
@@ -43,7 +45,7 @@ def answers(trial: Trial) -> Any:
 
 
 def in_child(work: Callable[[], Any]) -> int:
-    """Return the exit status of a forked child that does some work, -1 if it hangs."""
+    """Return the exit status of a forked child that does some work, `HANGS` if it does not end."""
     child = os.fork()
     if not child:
         status = 1
@@ -52,7 +54,7 @@ def in_child(work: Callable[[], Any]) -> int:
             status = 0
         finally:
             os._exit(status)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
@@ -60,7 +62,7 @@ def in_child(work: Callable[[], Any]) -> int:
         time.sleep(0.01)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    return -1
+    return HANGS
 
 
 @contextmanager
@@ -106,9 +108,15 @@ def fork_next_to_readers(folder: Path, pauses: list[float]) -> None:
         rule.evaluate(0)
 
     with reading(follow, lambda: tensortrial.create_trial(folder).close()):
+        hangs = 0
         for pause in pauses:
             time.sleep(pause)
-            assert in_child(use) == 0
+            status = in_child(use)
+            # DuckDB and Arrow use locks of libstdc++ (of atomic shared pointers), which nothing resets in a child: about
+            # one child in a thousand finds one held. A lock of this project is held most of the time.
+            hangs += status == HANGS
+            assert hangs < 2
+            assert status in (0, HANGS)
     assert answers(trial) == expected
 
 

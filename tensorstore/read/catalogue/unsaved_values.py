@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+import numpy as np
+
 from ...errors import CorruptFile
+from ...format.arrow_arrays import numpy_of
 from ...storage.open import Storage
 from .counting_rows import ValueLocation, index_rows, starts_of_row_groups, value_locations
 
@@ -48,8 +51,10 @@ class UnsavedValues:
         if path not in self._parts or left_out:
             found = Counter[str]()
             for rows in index_rows(self._storage, path, ("chunk", "parts"), left_out):
-                sums = rows.filter(rows["chunk"].is_valid()).group_by("chunk").aggregate([("parts", "sum")])
-                found.update(dict(zip(sums["chunk"].to_pylist(), sums["parts_sum"].to_pylist(), strict=True)))
+                chunks = rows["chunk"].combine_chunks()
+                codes, parts = numpy_of(chunks.indices, missing=-1), numpy_of(rows["parts"].combine_chunks())
+                sums = np.bincount(codes + 1, parts, len(chunks.dictionary) + 1)[1:]  # the first is that of no chunk
+                found.update(dict(zip(chunks.dictionary.to_pylist(), map(int, sums), strict=True)))
             if left_out:
                 return found
             self._parts[path] = found

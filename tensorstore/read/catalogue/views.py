@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ...engines.base import Answer, Database, FilesView, RunFile
+from ...engines.base import Answer, Database, FilesView, RunFile, repeated
 from ...format.schema import FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
 from ...snapshot.step_range import StepRange
 
@@ -118,7 +118,12 @@ class Views:
         others, and returns a context in which the views are made of them.
         """
         parsed = self._database.parse(query, self._names)
-        self._update(parsed.views)
+
+        def recovered() -> bool:
+            with find_compacted():
+                return True
+
+        repeated(lambda: self._update(parsed.views), recovered)
         made_of = self._made_of(parsed.views)
 
         def remade() -> bool:
