@@ -112,8 +112,8 @@ def fork_next_to_readers(folder: Path, pauses: list[float]) -> None:
         for pause in pauses:
             time.sleep(pause)
             status = in_child(use)
-            # DuckDB and Arrow use locks of libstdc++ (of atomic shared pointers), which nothing resets in a child: about
-            # one child in a thousand finds one held. A lock of this project is held most of the time.
+            # DuckDB and Arrow use locks of libstdc++ (of atomic shared pointers), which nothing resets in a child.
+            # About one child in a thousand finds one held. A lock of this project is held most of the time.
             hangs += status == HANGS
             assert hangs < 2
             assert status in (0, HANGS)
