@@ -38,7 +38,9 @@ class UnsavedValues:
             FileNotFoundError: A file is missing.
         """
         counts = [self._counts(path, superseded.get(path, ())) for path in index_files]
-        saved = sum(counts, Counter[str]())
+        saved = Counter[str]()
+        for of_file in counts:
+            saved.update(of_file)
         for chunk in chunks:
             if saved[chunk] != self._num_rows[chunk]:
                 naming = [path for path, of_file in zip(index_files, counts, strict=True) if chunk in of_file]
