@@ -451,7 +451,7 @@ class StepRecorder:
 
     @property
     def counting(self) -> bool:
-        """Whether this process keeps to the job's steps, although it may save nothing."""
+        """Return whether this process keeps to the job's steps, although it may save nothing."""
         return self.active or self.follows
 
 

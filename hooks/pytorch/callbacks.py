@@ -33,7 +33,7 @@ _MAX_OCCURRENCES = 32
 
 
 class Receiver(Protocol):
-    """What callbacks notify: the capture of a hook."""
+    """The object that callbacks notify: the capture of a hook."""
 
     @property
     def saving(self) -> bool:
