@@ -218,8 +218,9 @@ class Source:
             left_out = superseded.get(file.path, ())
             try:
                 for rows in index_rows(self._storage, file.path, columns, left_out):
-                    of_steps = pc.is_in(rows["global_step"], pa.array(steps, pa.int64()))
-                    yield file.path, rows if whole else rows.filter(of_steps)
+                    if not whole:
+                        rows = rows.filter(pc.is_in(rows["global_step"], pa.array(steps, pa.int64())))
+                    yield file.path, rows
             except CorruptFile as exc:
                 self._set_aside(file.path, exc)
 

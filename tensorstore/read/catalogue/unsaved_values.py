@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
 
-from ...errors import CorruptFile
 from ...format.arrow_arrays import numpy_of
 from ...storage.open import Storage
-from .counting_rows import ValueLocation, index_rows, starts_of_row_groups, value_locations
+from .counting_rows import ValueLocation, index_rows, starts_of_row_groups
 
 
 class UnsavedValues:
@@ -34,19 +34,24 @@ class UnsavedValues:
             superseded: The rows of index files that do not count.
 
         Raises:
-            CorruptFile: An index file is damaged, or names rows that a chunk does not have.
+            CorruptFile: An index file is damaged.
             FileNotFoundError: A file is missing.
         """
         counts = [self._counts(path, superseded.get(path, ())) for path in index_files]
         saved = Counter[str]()
         for of_file in counts:
             saved.update(of_file)
-        for chunk in chunks:
-            if saved[chunk] != self._num_rows[chunk]:
-                naming = [path for path, of_file in zip(index_files, counts, strict=True) if chunk in of_file]
-                starts = starts_of_row_groups(self._storage, chunk)
-                rows = {row for path in naming for row in self._saved(path, superseded.get(path, ()), chunk, starts)}
-                yield from ((chunk, row) for row in range(starts[-1]) if row not in rows)
+        doubtful = [chunk for chunk in chunks if saved[chunk] != self._num_rows[chunk]]
+        starts = {chunk: starts_of_row_groups(self._storage, chunk) for chunk in doubtful}
+        rows: dict[str, set[int]] = {chunk: set() for chunk in doubtful}
+        for path, of_file in zip(index_files, counts, strict=True):
+            if not rows.keys().isdisjoint(of_file):
+                for at in self._locations(path, superseded.get(path, ())):
+                    if at.chunk in rows:
+                        with suppress(ValueError, TypeError):  # a forged location, whose value the trial refuses
+                            rows[at.chunk].update(at.rows(starts[at.chunk]))
+        for chunk in doubtful:
+            yield from ((chunk, row) for row in range(starts[chunk][-1]) if row not in rows[chunk])
 
     def _counts(self, path: str, left_out: Collection[int]) -> Counter[str]:
         """Return how many rows of each chunk an index file names."""
@@ -62,10 +67,7 @@ class UnsavedValues:
             self._parts[path] = found
         return self._parts[path]
 
-    def _saved(self, path: str, left_out: Collection[int], chunk: str, starts: Sequence[int]) -> Iterator[int]:
+    def _locations(self, path: str, left_out: Collection[int]) -> Iterator[ValueLocation]:
         for rows in index_rows(self._storage, path, ValueLocation._fields, left_out):
-            for at in value_locations(path, rows):
-                try:
-                    yield from at.rows(starts) if at.chunk == chunk else ()
-                except ValueError as exc:
-                    raise CorruptFile(chunk, f"an index file does not match it: {exc}") from exc
+            for row in rows.to_pylist():
+                yield ValueLocation(**row)

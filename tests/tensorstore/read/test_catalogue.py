@@ -348,3 +348,5 @@ def test_a_forged_index_row_is_named_and_reads_nothing_else(tmp_path: Path, chan
     with pytest.raises((CorruptFile, MissingChunk)):
         trial.tensor("w").value(0)
     assert trial.tensor("v").value(0).tolist() == [1, 1, 1]
+    values = trial.sql("select value from tensor_values where name = 'v'").fetchall()
+    assert values == [(np.ones(3).tobytes(),)]
