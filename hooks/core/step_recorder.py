@@ -76,11 +76,11 @@ class StepRecorder:
         self.run = RunWriter(options, framework, self.collections, duty)
         wanted = not boolean("dry_run", options.dry_run) and switched_on()
         self.active = wanted and duty.saves
-        """Whether this process saves anything: not in a dry run, left out, switched off, failed or closed."""
+        """True while this process saves: not in a dry run, nor where it is left out, switched off, failed or closed."""
         self.follows = follows and wanted
-        """Whether this process keeps to the job's steps although it saves nothing."""
+        """True where this process keeps to the job's steps although it saves nothing."""
         self.closed = False
-        """Whether the run is closed: nothing more is ever saved."""
+        """True once the run is closed: nothing more is ever saved."""
         self._loses = False
         self.copied_from = ""
         """The run of the hook that its hook is a copy of, until that was logged."""

@@ -37,7 +37,7 @@ class Receiver(Protocol):
 
     @property
     def saving(self) -> bool:
-        """Whether anything is due at the open step. If not, only `begin_root` is called."""
+        """Return whether anything is due at the open step. If not, only `begin_root` is called."""
 
     def may_save(self, names: list[str]) -> bool:
         """Return whether a tensor of one of these names may be saved at some step."""

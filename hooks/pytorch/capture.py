@@ -77,7 +77,7 @@ class Capture:
 
     @property
     def saving(self) -> bool:
-        """Whether anything is due at the open step, and models run for it."""
+        """Return whether anything is due at the open step, and models run for it."""
         return self.recorder.saving and not self._pauses
 
     @contextmanager
