@@ -476,6 +476,10 @@ bench: env  ## Run the benchmarks
 bench-peers: env-bench env-smdebug  ## Compare with smdebug, TensorBoard, Zarr, Lance and others (BENCH_ARGS=--full: 1 GB)
 	PYTHONPATH=benchmarks .venv-bench/bin/python -m peers $(BENCH_ARGS)
 
+.PHONY: bench-compare
+bench-compare: env-bench  ## Judge two files that bench-peers wrote by --json: OLD=before.json NEW=after.json
+	PYTHONPATH=benchmarks .venv-bench/bin/python -m peers.compare $(OLD) $(NEW)
+
 .PHONY: bench-monitors
 bench-monitors: env-bench  ## Compare what watching a model costs: W&B, TensorBoard, DLFW-Inspect, OLMo-core
 	PYTHONPATH=benchmarks PYTHONWARNINGS=ignore .venv-bench/bin/python -m peers.monitors $(BENCH_ARGS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import platform
 import resource
@@ -26,6 +25,22 @@ def header(title: str) -> None:
 
 def line(what: str, measured: str, aim: str = "") -> None:
     print(f"  {what:<58} {measured:<24} {f'aim: {aim}' if aim else ''}".rstrip())
+
+
+def processor() -> str:
+    """Return the processor's name, as Linux gives it, or its architecture."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [value.strip() for key, _, value in (line.partition(":") for line in lines) if key.strip() == "model name"]
+    return names[0] if names else platform.machine()
+
+
+def file_system(folder: Path) -> str:
+    """Return the kind of file system that holds a folder, such as ext4."""
+    done = subprocess.run(["stat", "--file-system", "--format", "%T", folder], capture_output=True, text=True)
+    return done.stdout.strip() or "unknown file system"
 
 
 @contextmanager
@@ -58,64 +73,5 @@ def peak_megabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-# A hypervisor that takes unused memory back has it after some seconds.
-_TAKEN_BACK_SECONDS = 20
-_TOUCHED_GIGABYTES = 8
-_DEAR_MICROSECONDS = 4.0
-_PROBED_BYTES = 64 << 20
-_MOST_PROBES = 64
 CALL_BYTES = 512 << 10
-"""What one call writes to a file: larger ones take much longer on some virtual machines, see `DearPages`."""
-
-
-class DearPages:
-    """Memory whose fresh pages are dear, as on a virtual machine that gives unused memory back to its host.
-
-    A part of the memory is used once and freed; some seconds later the host has it. What was freed since is given to a
-    file in the page cache. Then a page that is touched for the first time takes up to 12 us instead of 0.5 to 1. On
-    other machines this changes nothing.
-    """
-
-    def __init__(self) -> None:
-        gigabytes = min(_TOUCHED_GIGABYTES, _available_bytes() // 2 >> 30)
-        for memory in [_touched_gigabyte() for _ in range(gigabytes)]:
-            memory.close()
-        time.sleep(_TAKEN_BACK_SECONDS)
-        self._file = tempfile.TemporaryFile(prefix="tensortrial-bench-", buffering=0)  # noqa: SIM115 - kept
-
-    def wait(self) -> float:
-        """Use up what was freed, 4 GB at most. Return the microseconds of the processor that a fresh page takes."""
-        data = b"1" * CALL_BYTES
-        for _ in range(_MOST_PROBES):
-            begun = time.thread_time()
-            for _ in range(0, _PROBED_BYTES, CALL_BYTES):
-                self._file.write(data)
-            taken = (time.thread_time() - begun) / (_PROBED_BYTES // mmap.PAGESIZE) * 1e6
-            if taken > _DEAR_MICROSECONDS:
-                break
-        return taken
-
-
-def dear_pages(wanted: bool) -> DearPages | None:
-    """Return dear pages if they are wanted, and print what one takes."""
-    if not wanted:
-        return None
-    dear = DearPages()
-    line("a fresh page of the page cache", f"{dear.wait():.1f} us of the processor")
-    return dear
-
-
-def _available_bytes() -> int:
-    for each in Path("/proc/meminfo").read_text().splitlines():
-        if each.startswith("MemAvailable:"):
-            return int(each.split()[1]) << 10
-    return 0
-
-
-def _touched_gigabyte() -> mmap.mmap:
-    memory = mmap.mmap(-1, 1 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    for begin in range(0, len(memory), mmap.PAGESIZE):
-        memory[begin] = 1
-    return memory
+"""What one call writes to a file: larger ones take much longer on some virtual machines."""

@@ -7,7 +7,6 @@ without a hook, and that of the other threads, which is the writer's.
     python benchmarks/training.py
     python benchmarks/training.py --model gpt --case statistics --case raw
     python benchmarks/training.py --compiled
-    python benchmarks/training.py --dear-pages
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import json
 import statistics
 import time
 
-from common import DearPages, dear_pages, header, in_fresh_process, line, scratch
+from common import header, in_fresh_process, line, scratch
 
 AIMS = {
     "registered": ("hook attached, nothing due", "1.03x"),
@@ -166,27 +165,25 @@ def main() -> None:
     parser.add_argument("--out", help="train one case, once, into this folder")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--dear-pages", action="store_true", help="make fresh memory dear before each measurement")
     arguments = parser.parse_args()
     if arguments.out:
         run_case(arguments.model[0], arguments.case[0], arguments.out, arguments.steps, arguments.compiled)
         return
     header("Training: times a step without a hook, medians of the rounds")
-    dear = dear_pages(arguments.dear_pages)
     for model in arguments.model or MODELS:
         how = ["--steps", str(arguments.steps), *(["--compiled"] if arguments.compiled else [])]
-        compare(model, arguments.case or list(AIMS), arguments.rounds, how, dear)
+        compare(model, arguments.case or list(AIMS), arguments.rounds, how)
 
 
-def compare(model: str, cases: list[str], rounds: int, how: list[str], dear: DearPages | None) -> None:
+def compare(model: str, cases: list[str], rounds: int, how: list[str]) -> None:
     """Print a line for each case."""
     ratios: dict[str, list[list[float]]] = {case: [] for case in cases}
     bare = []
     for _ in range(rounds):
-        without = _measure(model, "none", how, dear)
+        without = _measure(model, "none", how)
         bare.append(without[0])
         for case in cases:
-            median, mean, own, others = _measure(model, case, how, dear)
+            median, mean, own, others = _measure(model, case, how)
             ratios[case].append([median / without[0], mean / without[1], own - without[2], others - without[3]])
     line(MODELS[model], f"{statistics.median(bare):.1f} ms without")
     for case, found in ratios.items():
@@ -195,9 +192,7 @@ def compare(model: str, cases: list[str], rounds: int, how: list[str], dear: Dea
         line(f"  {AIMS[case][0]}", text, AIMS[case][1])
 
 
-def _measure(model: str, case: str, how: list[str], dear: DearPages | None) -> list[float]:
-    if dear is not None:
-        dear.wait()
+def _measure(model: str, case: str, how: list[str]) -> list[float]:
     with scratch() as folder:
         options = "--model", model, "--case", case, "--out", folder / "run", *how
         printed: list[float] = json.loads(in_fresh_process(__file__, *options))

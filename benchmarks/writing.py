@@ -6,7 +6,6 @@ and a busy machine changes them less: the training's thread, which copies, and t
 
     python benchmarks/writing.py
     python benchmarks/writing.py --case 4000 --megabytes 256
-    python benchmarks/writing.py --dear-pages
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from common import CALL_BYTES, DearPages, dear_pages, header, in_fresh_process, line, scratch
+from common import CALL_BYTES, header, in_fresh_process, line, scratch
 
 from tensortrial.hooks.core.configuration.options import Framework, HookOptions
 from tensortrial.hooks.core.process.rank import Rank
@@ -90,7 +89,7 @@ def bytes_in(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def compare(nbytes: int, megabytes: int, rounds: int, dear: DearPages | None) -> None:
+def compare(nbytes: int, megabytes: int, rounds: int) -> None:
     """Print the lines of one size."""
     per_step, aim = CASES[nbytes]
     steps = 2000 if nbytes == SCALAR else max(1, (megabytes << 20) // nbytes // per_step)
@@ -98,8 +97,8 @@ def compare(nbytes: int, megabytes: int, rounds: int, dear: DearPages | None) ->
     runs, files = [], []
     for _ in range(rounds):
         if nbytes != SCALAR:
-            files.append(_measure("plain", nbytes, steps, dear))
-        runs.append(_measure("run", nbytes, steps, dear))
+            files.append(_measure("plain", nbytes, steps))
+        runs.append(_measure("run", nbytes, steps))
     # The best of each: now and then the kernel writes back in the middle of one, and it takes ten times as long.
     clock, _, _, _, size = map(min, zip(*runs, strict=True))
     _, own, writer, kernel, _ = map(statistics.median, zip(*runs, strict=True))
@@ -123,9 +122,7 @@ def compare(nbytes: int, megabytes: int, rounds: int, dear: DearPages | None) ->
     )
 
 
-def _measure(how: str, nbytes: int, steps: int, dear: DearPages | None) -> list[float]:
-    if dear is not None:
-        dear.wait()
+def _measure(how: str, nbytes: int, steps: int) -> list[float]:
     with scratch() as folder:
         printed: list[float] = json.loads(
             in_fresh_process(__file__, "--how", how, "--case", nbytes, "--steps", steps, "--out", folder)
@@ -140,7 +137,6 @@ def main() -> None:
     parser.add_argument("--case", type=int, action="append", choices=list(CASES), help="bytes of a value")
     parser.add_argument("--megabytes", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--dear-pages", action="store_true", help="make fresh memory dear before each measurement")
     parser.add_argument("--how", choices=["run", "plain"], help="write once, into --out")
     parser.add_argument("--steps", type=int)
     parser.add_argument("--out", type=Path)
@@ -151,9 +147,8 @@ def main() -> None:
         print(json.dumps(write(arguments.out / arguments.how, nbytes, CASES[nbytes][0], arguments.steps)))
         return
     header("Writing, through the recorder")
-    dear = dear_pages(arguments.dear_pages)
     for nbytes in arguments.case or CASES:
-        compare(nbytes, arguments.megabytes, arguments.rounds, dear)
+        compare(nbytes, arguments.megabytes, arguments.rounds)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-PEERS = ("tensortrial", "torch", "numpy")
+PEERS = ("tensortrial", "compacted", "torch", "numpy")
 
 
 @pytest.fixture
@@ -29,11 +30,11 @@ def work(peers):
 
 
 def measured(peers, work, folder):
-    """What the benchmark would find of these peers, without its processes."""
+    """What a round of the benchmark would find of these peers, without its processes."""
     from peers import limits, worker
     from peers.work import Scalars
 
-    found = {"rounds": 1, "megabytes": 0, "failed": [], "versions": {}, "peers": {}}
+    found = {"peers": {}}
     (folder / "limits").mkdir()
     copied = {"count": work.count, **limits.copying(work)}
     for limit in (limits.one_file, limits.same_bytes, limits.mapped, limits.sorted_parquet):
@@ -44,14 +45,13 @@ def measured(peers, work, folder):
         peer.folder.mkdir()
         written = worker.write_tensors(peer, work, with_statistics=True)
         peer.compact()
-        found["versions"][name] = peer.versions()
         found["peers"][name] = {
             "4 kB": {
                 "work": asdict(work),
                 "write": written,
                 "discover": worker.discover(peer, work),
                 "read": worker.read_tensors(peer, work),
-                "statistics": worker.read_statistics(peer, work),
+                "statistics": worker.read_statistics(peer, work) if peer.keeps_statistics else None,
             }
         }
     scalars = Scalars(per_step=5, steps=8)
@@ -65,14 +65,21 @@ def measured(peers, work, folder):
     return found
 
 
-def test_peers_give_back_what_they_were_given_and_are_reported(peers, work, tmp_path):
+def reported(peers, *rounds):
     from peers.report import report
 
-    text = report(measured(peers, work, tmp_path))
-    for title in ("tensortrial", "torch.save", "numpy .npy"):
+    versions = {name: peers.adapter(name).versions() for name in PEERS}
+    found = {"command": "python -m peers", "machine": "here", "megabytes": 0, "failed": [], "versions": versions}
+    return report({**found, "rounds": rounds})
+
+
+def test_peers_give_back_what_they_were_given_and_are_reported(peers, work, tmp_path):
+    text = reported(peers, measured(peers, work, tmp_path))
+    for title in ("tensortrial", "tensortrial, compacted", "torch.save", "numpy .npy"):
         assert text.count(f"\n| {title} |") >= 4
     assert "| numpy .npy | not offered" not in text
-    assert text.count("| met |") + text.count("missed by") == len(text.split("| aim | |")[1].strip().splitlines()) - 1
+    aims = text.split("| aim | |")[1].strip().splitlines()[1:]
+    assert text.count("| met |") + text.count("missed by") == len(aims) > 10
 
 
 def test_a_peer_that_gives_back_another_value_is_found_out(peers, work, tmp_path):
@@ -89,11 +96,18 @@ def test_a_peer_that_gives_back_another_value_is_found_out(peers, work, tmp_path
         worker.read_tensors(peer, work)
 
 
-def test_the_best_of_the_rounds_counts(peers):
-    from peers.__main__ import best
+def test_the_median_of_the_ratios_in_a_round_counts(peers, work, tmp_path):
+    found = measured(peers, work, tmp_path)
 
-    rounds = [{"a": 2.0, "b": {"c": 1}, "d": None}, {"a": 1.0, "b": {"c": 3}, "d": None, "failed before": 4.0}]
-    assert best(rounds) == {"a": 1.0, "b": {"c": 1}, "d": None, "failed before": 4.0}
+    def round_of(ours, other):
+        each = deepcopy(found)
+        each["peers"]["tensortrial"]["4 kB"]["write"]["steady"] = ours
+        each["peers"]["numpy"]["4 kB"]["write"]["steady"] = other
+        return each
+
+    # The machine was slower for both in the second round, and another program ran in the third.
+    text = reported(peers, round_of(1e-6, 2e-6), round_of(1e-3, 3e-3), round_of(1e-6, 9e-6))
+    assert "| numpy .npy | 9 us (3.00x, 2.00x to 9.00x) |" in text
 
 
 def test_every_peer_says_how_it_was_used(peers):
@@ -102,3 +116,27 @@ def test_every_peer_says_how_it_was_used(peers):
         assert peer.title
         assert peer.usage
         assert set(peer.keeps) <= {"tensors", "scalars"}
+
+
+def test_two_measurements_differ_in_what_became_slower_and_in_nothing_else(peers, work, tmp_path):
+    from peers.compare import changes
+
+    found = measured(peers, work, tmp_path)
+    random = np.random.default_rng(0)
+
+    def with_noise(factor):
+        each = deepcopy(found)
+        machine = random.uniform(1, 3)
+        for name in each["peers"]:
+            times = each["peers"][name]["4 kB"]["read"]["first"]
+            for what in times:
+                times[what] *= machine * random.uniform(0.95, 1.05)
+        each["peers"]["tensortrial"]["4 kB"]["read"]["first"]["series"] *= factor
+        return each
+
+    old, same, slower = ([with_noise(factor) for _ in range(5)] for factor in (1, 1, 1.5))
+    assert {change.verdict for change in changes(old, same)} == {"no difference"}
+    (change,) = (change for change in changes(old, slower) if change.verdict != "no difference")
+    assert change.verdict == "slower"
+    assert change.what == "(c) Read tensors of 4 kB: one tensor, all steps, first"
+    assert change.ratio == pytest.approx(1.5, rel=0.15)

@@ -9,6 +9,7 @@ from .peer import Peer
 # Each peer's file and class; the file imports the peer only when its work begins. The order is that of the tables.
 _ADAPTERS = {
     "tensortrial": ("ours", "Tensortrial"),
+    "compacted": ("ours", "Compacted"),
     "smdebug": ("smdebug_run", "Smdebug"),
     "tensorboard": ("tensorboard_events", "TensorBoard"),
     "safetensors": ("safetensors_files", "Safetensors"),

@@ -1,10 +1,12 @@
 """tensortrial and its peers side by side: write, read, find, summarise, on the same data in the same run.
 
-    python -m peers [--full] [--rounds 2] [--peers tensortrial,numpy,…] [--json FILE]
+    python -m peers [--full] [--rounds 5] [--peers tensortrial,numpy,…] [--json FILE]
 
-Prints Markdown. Each piece of work is done in a process of its own; all peers take their turns in each round, and the
-best round counts. No peer waits for the disk (fsync), but the SQLite of MLflow and Trackio may at its commits. Values
-are read and compared with what was written before anything is measured.
+Prints Markdown. Each piece of work is done in a process of its own. All peers take their turns in each round, each
+round begins with another one, and a first round, which touches the memory that the page cache will use, does not count.
+What counts of a peer is the median of its ratios to tensortrial in the same round. No peer waits for the disk (fsync),
+but the SQLite of MLflow and Trackio may at its commits. Values are read and compared with what was written before
+anything is measured.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -20,7 +23,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from common import DearPages, scratch
+from common import file_system, processor, scratch
 
 from . import NAMES, adapter
 from .report import report
@@ -35,26 +38,26 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=128, help="of each size of tensor")
     parser.add_argument("--scalars", type=int, default=200_000)
     parser.add_argument("--full", action="store_true", help="1 GB of each size and 1 million scalars")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--peers", default=",".join(NAMES))
     parser.add_argument("--sizes", default=",".join(SIZES))
     parser.add_argument("--smdebug-python", default=".venv-smdebug/bin/python", help="of smdebug's own environment")
-    parser.add_argument("--dear-pages", action="store_true", help="make fresh memory dear before anything is written")
     parser.add_argument("--json", type=Path, help="write the measured times there, too")
     arguments = parser.parse_args()
     if arguments.full:
         arguments.megabytes, arguments.scalars = 1000, 1_000_000
     comparison = Comparison(arguments)
     with scratch() as folder:
-        rounds = [comparison.round(folder) for _ in range(arguments.rounds)]
-    found = {
-        "rounds": arguments.rounds,
-        "megabytes": arguments.megabytes,
-        "scalars": arguments.scalars,
-        "versions": comparison.versions(),
-        "failed": comparison.failed,
-        **best(rounds),
-    }
+        rounds = [comparison.round(folder, number) for number in range(arguments.rounds + 1)]
+        found = {
+            "command": f"python -m peers {shlex.join(sys.argv[1:])}".strip(),
+            "machine": f"{os.cpu_count()} cores of {processor()}, {file_system(folder)}",
+            "megabytes": arguments.megabytes,
+            "scalars": arguments.scalars,
+            "versions": comparison.versions(),
+            "failed": comparison.failed,
+            "rounds": rounds[1:],
+        }
     if arguments.json:
         arguments.json.write_text(json.dumps(found, indent=1))
     print(report(found))
@@ -69,7 +72,6 @@ class Comparison:
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.failed: list[str] = []
-        self._dear = DearPages() if arguments.dear_pages else None
         self._smdebug = arguments.smdebug_python
         self.peers = [name for name in NAMES if name in arguments.peers.split(",")]
         if "smdebug" in self.peers and not Path(self._smdebug).exists():
@@ -83,17 +85,20 @@ class Comparison:
         code = "from peers import adapter; import sys; print(adapter(sys.argv[1]).versions())"
         return {name: self._python(name, "-c", code, name).strip() for name in self.peers}
 
-    def round(self, folder: Path) -> dict[str, Any]:
+    def round(self, folder: Path, number: int) -> dict[str, Any]:
+        """Let each peer do all of its work once. The numbered rounds begin with different peers."""
         found: dict[str, Any] = {"limits": {}, "peers": {name: {} for name in self.peers}}
+        first = number % len(self.peers)
+        in_turn = [*self.peers[first:], *self.peers[:first]]
         for size, work in self._tensors.items():
             found["limits"][size] = json.loads(
                 self._python("", "-m", "peers.limits", folder / "limits", "--work", json.dumps(asdict(work)))
             )
             _clear(folder / "limits")
-            for name in self.peers:
+            for name in in_turn:
                 if "tensors" in adapter(name).keeps:
                     self._try(found["peers"][name], size, self._tensor_work, name, folder, work)
-        for name in self.peers:
+        for name in in_turn:
             if "scalars" in adapter(name).keeps:
                 self._try(found["peers"][name], "scalars", self._scalar_work, name, folder)
         return found
@@ -113,9 +118,9 @@ class Comparison:
         os.sync()
         for action in ("discover", "read"):
             found[action] = self._work(name, action, folder / name, work)
-        if name == "tensortrial":  # mean and l2 are saved next to the values when code for
+        if adapter(name).keeps_statistics:
             _clear(folder / name)
-            found["write with statistics"] = self._work(name, "write-statistics", folder / name, work)
+            self._work(name, "write-statistics", folder / name, work)
         found["statistics"] = self._work(name, "statistics", folder / name, work)
         _clear(folder / name)
         return {**found, "work": asdict(work)}
@@ -132,8 +137,6 @@ class Comparison:
 
     def _work(self, name: str, action: str, folder: Path, work: Tensors | Scalars) -> Any:
         kind = "tensors" if isinstance(work, Tensors) else "scalars"
-        if self._dear is not None and action.startswith("write"):
-            self._dear.wait()
         print(f"{name}: {action}, {work}", file=sys.stderr)
         said = self._python(name, "-m", "peers.worker", name, kind, action, folder, "--work", json.dumps(asdict(work)))
         return json.loads(said.splitlines()[-1])
@@ -144,15 +147,6 @@ class Comparison:
         if done.returncode:
             raise Failed(f"{name} {' '.join(map(str, arguments))} failed:\n{done.stdout}{done.stderr}")
         return done.stdout
-
-
-def best(rounds: list[Any]) -> Any:
-    """The least of each figure; what failed in a round is in the others."""
-    first = rounds[0]
-    if isinstance(first, dict):
-        keys = dict.fromkeys(key for each in rounds for key in each)
-        return {key: best([each[key] for each in rounds if key in each]) for key in keys}
-    return None if first is None else min(rounds)
 
 
 def _clear(folder: Path) -> None:

@@ -6,17 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from .peer import Peer
+from .peer import NotOffered, Peer
 from .work import Tensors
 
 
 class Tensortrial(Peer):
     title = "tensortrial"
     usage = (
-        "the PyTorch hook's `save_tensor` and `save_scalar`; `create_trial` to read; for (e) mean and l2 are saved "
+        "`Run`, `save_tensor` and `save_scalar`; `create_trial` to read; for (e) mean and l2 are saved "
         "with the values, and the run is compacted"
     )
     keeps = ("tensors", "scalars")
+    keeps_statistics = True
 
     @classmethod
     def versions(cls) -> str:
@@ -30,24 +31,24 @@ class Tensortrial(Peer):
         self._create_trial = create_trial
 
     def begin(self, work: Tensors | None, statistics: bool = False) -> None:
-        from tensortrial.hooks.pytorch import Hook, ReductionConfig
+        from tensortrial import ReductionConfig, Run
 
         os.environ["TENSORTRIAL_STRICT"] = "1"  # an error ends the measurement, not the hook
         config = ReductionConfig(reductions=["mean"], norms=["l2"], save_raw_tensor=True) if statistics else None
-        self._hook = Hook(self.folder / "run", reduction_config=config)
+        self._run = Run(self.folder / "run", reduction_config=config)
 
     def save_tensors(self, step: int, tensors: Mapping[str, np.ndarray]) -> None:
-        with self._hook.step():
+        with self._run.step():
             for name, array in tensors.items():
-                self._hook.save_tensor(name, array)
+                self._run.save_tensor(name, array)
 
     def save_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
-        with self._hook.step():
+        with self._run.step():
             for name, value in scalars.items():
-                self._hook.save_scalar(name, value)
+                self._run.save_scalar(name, value)
 
     def close(self) -> None:
-        self._hook.close()
+        self._run.close()
 
     def compact(self) -> None:
         from tensortrial import compact
@@ -80,3 +81,17 @@ class Tensortrial(Peer):
     def statistics(self) -> dict[str, tuple[float, float]]:
         query = "select name, avg(mean), avg(l2) from tensors group by name"
         return {name: (mean, norm) for name, mean, norm in self._trial.sql(query).fetchall()}
+
+
+class Compacted(Tensortrial):
+    title = "tensortrial, compacted"
+    usage = "the same; the run is compacted when it ends, which counts as writing"
+    keeps = ("tensors",)
+    keeps_statistics = False
+
+    def close(self) -> None:
+        super().close()
+        self.compact()
+
+    def statistics(self) -> dict[str, tuple[float, float]]:
+        raise NotOffered  # as of `Tensortrial`, which is compacted for it

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from importlib.metadata import version
@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from .work import Scalars, Tensors
+
+SHORT_STEPS = 2
 
 
 class NotOffered(Exception):
@@ -30,6 +32,7 @@ class Peer:
     packages: tuple[str, ...]
     usage: str
     keeps: tuple[str, ...] = ("tensors",)
+    keeps_statistics = False  # beside the values, if they are asked for when these are saved
     by_series = False  # reads one tensor at all steps faster than all tensors at one
     # No more than these, of a peer so slow that more only take longer: its figures are for each tensor and scalar.
     scalar_limit: int | None = None
@@ -46,16 +49,15 @@ class Peer:
         """Import what reading needs."""
 
     def warm_up(self, work: Tensors | Scalars) -> None:
-        """Write two steps elsewhere: what is paid once in a process, such as imports, is then not measured."""
-        other = type(self)(self.folder.with_name(f"{self.folder.name}-first-{os.getpid()}"))
-        other.folder.mkdir()
+        """Write `SHORT_STEPS` steps elsewhere: what is paid once in a process, such as imports, is paid then."""
+        other = type(self)(Path(tempfile.mkdtemp(prefix=f"{self.folder.name}-short-", dir=self.folder.parent)))
         other.load()
-        other.begin(replace(work, steps=2) if isinstance(work, Tensors) else None)
-        for step in range(2):
+        other.begin(replace(work, steps=SHORT_STEPS) if isinstance(work, Tensors) else None)
+        for step in range(SHORT_STEPS):
             save: Any = other.save_tensors if isinstance(work, Tensors) else other.save_scalars
             save(step, work.at(step))
         other.close()
-        shutil.rmtree(other.folder)  # smdebug makes it again when the process ends, hence the number in its name
+        shutil.rmtree(other.folder)  # smdebug makes it again when the process ends
 
     # The way in.
 

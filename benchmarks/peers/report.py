@@ -2,181 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import platform
-from collections.abc import Callable, Iterator
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from . import NAMES, adapter
-from .aims import aims
+from .aims import OURS, judge
 
-OURS = "tensortrial"
 NOT_OFFERED = "not offered"
 _READS = {"value": "one tensor, one step", "series": "one tensor, all steps", "at": "all tensors, one step"}
+_STATES = ("first", "again", "cold")
 
-
-def report(found: dict[str, Any]) -> str:
-    """The tables, from the best round of each figure."""
-    return "\n".join(_lines(found))
-
-
-def _lines(found: dict[str, Any]) -> Iterator[str]:
-    peers, limits, versions = found["peers"], found["limits"], found["versions"]
-    yield f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}; "
-    yield f"{found['megabytes']} MB of each size, best of {found['rounds']} rounds; in brackets times tensortrial's."
-    yield "No peer waits for the disk; the SQLite of MLflow and Trackio may at its commits."
-    yield ""
-    yield "**How each was used**"
-    yield ""
-    for name in versions:
-        yield f"- {adapter(name).title} {versions[name]}: {adapter(name).usage}."
-    sizes = list(limits)
-    for failed in found["failed"]:
-        yield f"- Failed, and left out: {failed}"
-    if sizes:
-        yield from _table(
-            "(a) Write tensors, and (f) bytes on disk for each byte",
-            [*(f"{size}, us each" for size in sizes), *(f"{size}, bytes" for size in sizes)],
-            peers,
-            [*(_written(size) for size in sizes), *(_size(size) for size in sizes)],
-            {
-                "a copy in memory": [_time(limits[size]["copy"] / limits[size]["count"]) for size in sizes],
-                "one plain file": [_time(limits[size]["write"] / limits[size]["count"]) for size in sizes],
-            },
-        )
-    if any("scalars" in each for each in peers.values()):
-        yield from _table(
-            "(b) Write scalars, and (f) bytes on disk for each",
-            ["in the loop, us each", "until all is written, us each", "bytes each", "measured with"],
-            peers,
-            [_scalar("each", 1), _scalar("seconds"), _scalar_size, _scalar_count],
-            {},
-        )
-    for size in sizes:
-        heads = [f"{what}, {state}" for what in _READS.values() for state in ("warm", "cold")]
-        yield from _table(
-            f"(c) Read tensors of {size}",
-            heads,
-            peers,
-            [_read(size, state, what) for what in _READS for state in ("warm", "cold")],
-            _reading_limits(limits[size]),
-        )
-    kinds = [*sizes, *(["scalars"] if any("scalars" in each for each in peers.values()) else [])]
-    yield from _table(
-        "(d) Listing tensors and steps in a new process: without and with imports, and when nothing is new",
-        [f"{kind}, {what}" for kind in kinds for what in ("first", "with imports", "again")],
-        peers,
-        [_found(kind, what) for kind in kinds for what in ("first", "imports", "again")],
-        {},
-    )
-    yield from _table(
-        "(e) Mean and l2 of each tensor, over all steps: first and again",
-        [f"{size}, {what}" for size in sizes for what in ("first", "again")],
-        peers,
-        [_summary(size, what) for size in sizes for what in ("first", "again")],
-        {
-            "DuckDB, one sorted Parquet file": [
-                _time(limits[size][what]) for size in sizes for what in ("group by, first", "group by")
-            ]
-        },
-    )
-    yield ""
-    yield "**Aims**"
-    yield ""
-    yield "| | measured | aim | |"
-    yield "|---|---|---|---|"
-    for aim in aims(found):
-        yield f"| {aim.what} | {aim.measured} | {aim.wanted} | {aim.verdict} |"
-
-
-Figure = Callable[[dict[str, Any]], tuple[float | None, Callable[[float], str], bool]]
-
-
-def _table(
-    title: str, heads: list[str], peers: dict[str, Any], figures: list[Figure], limits: dict[str, list[str]]
-) -> Iterator[str]:
-    yield ""
-    yield f"**{title}**"
-    yield ""
-    yield f"| | {' | '.join(heads)} |"
-    yield "|---" * (len(heads) + 1) + "|"
-    ours = [_measured(figure, peers.get(OURS, {}))[0] for figure in figures]
-    for name in NAMES:
-        if name not in peers:
-            continue
-        cells = [_cell(figure, peers[name], base, name) for figure, base in zip(figures, ours, strict=True)]
-        if set(cells) != {NOT_OFFERED}:
-            yield f"| {adapter(name).title} | {' | '.join(cells)} |"
-    for what, cells in limits.items():
-        padded = [*cells, *[""] * (len(heads) - len(cells))]
-        yield f"| *{what}* | {' | '.join(padded)} |"
-
-
-def _measured(figure: Figure, peer: dict[str, Any]) -> tuple[float | None, Callable[[float], str], bool]:
-    try:
-        return figure(peer)
-    except (KeyError, TypeError):
-        return None, str, False
-
-
-def _cell(figure: Figure, peer: dict[str, Any], base: float | None, name: str) -> str:
-    value, form, compared = _measured(figure, peer)
-    if value is None:
-        return NOT_OFFERED
-    if not compared or base is None or name == OURS:
-        return form(value)
-    return f"{form(value)} ({_times(value / base)})"
-
-
-def _written(size: str) -> Figure:
-    return lambda peer: (peer[size]["write"]["seconds"] / peer[size]["write"]["count"], _time, True)
-
-
-def _size(size: str) -> Figure:
-    def figure(peer: dict[str, Any]) -> tuple[float | None, Callable[[float], str], bool]:
-        raw = peer[size]["write"]["count"] * peer[size]["work"]["nbytes"]
-        return peer[size]["write"]["bytes"] / raw, "{:.4f}".format, False
-
-    return figure
-
-
-def _scalar(what: str, count: int | None = None) -> Figure:
-    return lambda peer: (
-        peer["scalars"]["write"][what] / (count or peer["scalars"]["write"]["count"]),
-        _time,
-        True,
-    )
-
-
-def _scalar_size(peer: dict[str, Any]) -> tuple[float | None, Callable[[float], str], bool]:
-    return peer["scalars"]["write"]["bytes"] / peer["scalars"]["write"]["count"], "{:.1f}".format, False
-
-
-def _scalar_count(peer: dict[str, Any]) -> tuple[float | None, Callable[[float], str], bool]:
-    return peer["scalars"]["write"]["count"], "{:,.0f}".format, False
-
-
-def _read(size: str, state: str, what: str) -> Figure:
-    return lambda peer: (peer[size]["read"][state][what], _time, True)
-
-
-def _found(kind: str, what: str) -> Figure:
-    if what == "imports":
-        return lambda peer: (peer[kind]["discover"]["import"] + peer[kind]["discover"]["first"], _time, True)
-    return lambda peer: (peer[kind]["discover"][what], _time, True)
-
-
-def _summary(size: str, what: str) -> Figure:
-    return lambda peer: (peer[size]["statistics"][what], _time, True)
-
-
-def _reading_limits(limits: dict[str, float]) -> dict[str, list[str]]:
-    plain = [_time(limits[what]) for what in ("series", "series cold", "at", "at cold")]
-    return {
-        "the same bytes, alone in one file": ["", "", *plain],
-        "np.load(mmap_mode), all in one file": [_time(limits["load and map"]), _time(limits["load and map cold"])],
-        "the same, mapped before": [_time(limits["mapped"])],
-    }
+Found = dict[str, Any]
+"""What one round measured, of a peer or of the limits."""
+Figure = Callable[[Found], float]
 
 
 def _time(value: float) -> str:
@@ -184,6 +25,188 @@ def _time(value: float) -> str:
         if value * factor >= 1 or unit == "us":
             return f"{value * factor:.3g} {unit}"
     raise AssertionError
+
+
+@dataclass(frozen=True)
+class Column:
+    """A figure that all peers have, or some."""
+
+    head: str
+    figure: Figure
+    form: Callable[[float], str] = _time
+    is_compared: bool = True
+    limits: Mapping[str, Figure] = field(default_factory=dict)
+    """What it is held against, by the name of its row."""
+
+
+def taken(figure: Figure, found: Found) -> float | None:
+    """Return a figure, or None if the round has none."""
+    try:
+        return figure(found)
+    except (KeyError, TypeError):
+        return None
+
+
+def report(found: Found) -> str:
+    """Return the tables: medians of the rounds, and of their ratios."""
+    return "\n".join(_lines(found))
+
+
+def _lines(found: Found) -> Iterator[str]:
+    rounds = found["rounds"]
+    yield f"`{found['command']}`: {found['machine']}, Python {platform.python_version()}."
+    yield (
+        f"{found['megabytes']} MB of each size. Medians of {len(rounds)} rounds; in brackets the median of the ratios "
+        "to tensortrial in a round, with the least and the most."
+    )
+    yield "No peer waits for the disk; the SQLite of MLflow and Trackio may at its commits."
+    yield ""
+    yield "**How each was used**"
+    yield ""
+    for name, version in found["versions"].items():
+        yield f"- {adapter(name).title} {version}: {adapter(name).usage}."
+    for failed in found["failed"]:
+        yield f"- Failed, and left out: {failed}"
+    for title, columns in tables(rounds):
+        yield from _table(title, columns, rounds)
+    yield from _aims(rounds)
+
+
+def tables(rounds: Sequence[Found]) -> Iterator[tuple[str, list[Column]]]:
+    """Yield the title and the columns of each table that these rounds fill."""
+    sizes = list(rounds[0]["limits"])
+    has_scalars = any("scalars" in each for each in rounds[0]["peers"].values())
+    if sizes:
+        yield "(a) Write tensors: the steady state, each", [_steady(size) for size in sizes]
+        yield (
+            "(a) Write a run of two steps: in a new process, with its imports, and again in the same process",
+            [_short(size, what) for size in sizes for what in ("new process", "short")],
+        )
+        yield "(f) Bytes on disk for each byte", [_size(size) for size in sizes]
+    if has_scalars:
+        yield "(b) Write scalars, and (f) bytes on disk for each", _scalars()
+    for size in sizes:
+        yield f"(c) Read tensors of {size}", [_read(size, what, state) for what in _READS for state in _STATES]
+    kinds = [*sizes, *(["scalars"] if has_scalars else [])]
+    yield (
+        "(d) List tensors and steps in a new process: without and with imports, and again when nothing is new",
+        [column for kind in kinds for column in _listing(kind)],
+    )
+    if sizes:
+        yield (
+            "(e) Mean and l2 of each tensor, over all steps: first and again",
+            [_summary(size, what) for size in sizes for what in ("first", "again")],
+        )
+
+
+def _aims(rounds: Sequence[Found]) -> Iterator[str]:
+    yield ""
+    yield "**Aims**"
+    yield ""
+    yield "| | measured | least to most | aim | |"
+    yield "|---|---|---|---|---|"
+    for aim in judge(rounds):
+        yield f"| {aim.what} | {aim.measured} | {aim.spread} | {aim.wanted} | {aim.verdict} |"
+
+
+def _table(title: str, columns: list[Column], rounds: Sequence[Found]) -> Iterator[str]:
+    yield ""
+    yield f"**{title}**"
+    yield ""
+    yield f"| | {' | '.join(column.head for column in columns)} |"
+    yield "|---" * (len(columns) + 1) + "|"
+    for name in NAMES:
+        if name in rounds[0]["peers"]:
+            cells = [_cell(column, rounds, name) for column in columns]
+            if set(cells) != {NOT_OFFERED}:
+                yield f"| {adapter(name).title} | {' | '.join(cells)} |"
+    for what in dict.fromkeys(what for column in columns for what in column.limits):
+        yield f"| *{what}* | {' | '.join(_limit(column, what, rounds) for column in columns)} |"
+
+
+def _cell(column: Column, rounds: Sequence[Found], name: str) -> str:
+    both = [[taken(column.figure, each["peers"].get(peer, {})) for peer in (name, OURS)] for each in rounds]
+    values = [value for value, _ in both if value is not None]
+    if not values:
+        return NOT_OFFERED
+    text = column.form(statistics.median(values))
+    ratios = [value / ours for value, ours in both if value is not None and ours]
+    if name == OURS or not column.is_compared or not ratios:
+        return text
+    return f"{text} ({_times(statistics.median(ratios))}, {_times(min(ratios))} to {_times(max(ratios))})"
+
+
+def _limit(column: Column, what: str, rounds: Sequence[Found]) -> str:
+    if what not in column.limits:
+        return ""
+    values = [taken(column.limits[what], each["limits"]) for each in rounds]
+    measured = [value for value in values if value is not None]
+    return column.form(statistics.median(measured)) if measured else ""
+
+
+def _steady(size: str) -> Column:
+    return Column(
+        size,
+        lambda peer: peer[size]["write"]["steady"],
+        limits={
+            "a copy in memory": lambda found: found[size]["copy"] / found[size]["count"],
+            "one plain file": lambda found: found[size]["write"] / found[size]["count"],
+        },
+    )
+
+
+def _short(size: str, what: str) -> Column:
+    head = f"{size}, {'new process' if what == 'new process' else 'again'}"
+    return Column(head, lambda peer: peer[size]["write"][what])
+
+
+def _size(size: str) -> Column:
+    def figure(peer: Found) -> float:
+        return peer[size]["write"]["bytes"] / (peer[size]["write"]["count"] * peer[size]["work"]["nbytes"])
+
+    return Column(size, figure, "{:.4f}".format, is_compared=False)
+
+
+def _scalars() -> list[Column]:
+    def written(what: str) -> Figure:
+        return lambda peer: peer["scalars"]["write"][what] / peer["scalars"]["write"]["count"]
+
+    return [
+        Column("in the loop, each", lambda peer: peer["scalars"]["write"]["each"]),
+        Column("until all is written, each", written("seconds")),
+        Column("bytes each", written("bytes"), "{:.1f}".format, is_compared=False),
+        Column("measured with", lambda peer: peer["scalars"]["write"]["count"], "{:,.0f}".format, is_compared=False),
+    ]
+
+
+def _read(size: str, what: str, state: str) -> Column:
+    limits: dict[str, Figure] = {}
+    if what == "value" and state == "cold":
+        limits["np.load(mmap_mode), all in one file"] = lambda found: found[size]["load and map cold"]
+    elif what == "value":
+        limits["np.load(mmap_mode), all in one file"] = lambda found: found[size]["load and map"]
+        limits["the same, mapped before"] = lambda found: found[size]["mapped"]
+    else:
+        key = f"{what} cold" if state == "cold" else what
+        limits["the same bytes, alone in one file"] = lambda found: found[size][key]
+    return Column(f"{_READS[what]}, {state}", lambda peer: peer[size]["read"][state][what], limits=limits)
+
+
+def _listing(kind: str) -> list[Column]:
+    def found(peer: Found) -> Found:
+        return peer[kind]["discover"]
+
+    return [
+        Column(f"{kind}, first", lambda peer: found(peer)["first"]),
+        Column(f"{kind}, with imports", lambda peer: found(peer)["import"] + found(peer)["first"]),
+        Column(f"{kind}, again", lambda peer: found(peer)["again"]),
+    ]
+
+
+def _summary(size: str, what: str) -> Column:
+    key = "group by, first" if what == "first" else "group by"
+    limits = {"DuckDB, one sorted Parquet file": lambda found: found[size][key]}
+    return Column(f"{size}, {what}", lambda peer: peer[size]["statistics"][what], limits=limits)
 
 
 def _times(ratio: float) -> str:

@@ -18,16 +18,17 @@ import numpy as np
 from common import median_seconds, seconds
 
 from . import adapter
-from .peer import NotOffered, Peer
+from .peer import SHORT_STEPS, NotOffered, Peer
 from .work import Scalars, Tensors
 
-_POINTS = 200  # single values read, warm
+_POINTS = 200  # single values read from the page cache
 _COLD = 5  # times that each cold read is taken
 
 
 def write_tensors(peer: Peer, work: Tensors, with_statistics: bool = False) -> dict[str, Any]:
+    """Write a run. Its steady state is what it took longer than a short run, for each tensor that it has more."""
     steps = [work.at(step) for step in range(work.steps)]
-    peer.warm_up(work)
+    new_process, short = seconds(lambda: peer.warm_up(work)), seconds(lambda: peer.warm_up(work))
     peer.load()
     peer.begin(work, with_statistics)
     wall, cpu = time.perf_counter(), time.process_time()
@@ -35,7 +36,10 @@ def write_tensors(peer: Peer, work: Tensors, with_statistics: bool = False) -> d
         peer.save_tensors(step, tensors)
     looped = time.perf_counter() - wall
     peer.close()
-    found = {"seconds": time.perf_counter() - wall, "loop": looped, "cpu": time.process_time() - cpu}
+    whole = time.perf_counter() - wall
+    found = {"seconds": whole, "loop": looped, "cpu": time.process_time() - cpu}
+    found |= {"new process": new_process, "short": short}
+    found["steady"] = (whole - short) / (work.count - SHORT_STEPS * work.per_step)
     return {**found, "count": work.count, "bytes": sum(path.stat().st_size for path in peer.files())}
 
 
@@ -85,7 +89,8 @@ def read_tensors(peer: Peer, work: Tensors) -> dict[str, Any]:
         check(peer.series(work.names[layer]), work.series(work.names[layer]))
         at = peer.at(step)
         check([at[name] for name in work.names], [work.array(i, step) for i in range(work.per_step)])
-    found["warm"] = _reads(peer, work, spread, lambda: None, _POINTS)
+    found["first"] = _reads(peer, work, spread, lambda: None, _POINTS)
+    found["again"] = _reads(peer, work, spread, lambda: None, _POINTS)
     os.sync()  # only what is on the disk can leave the page cache
     found["cold"] = _reads(peer, work, spread[::-1], lambda: evict(peer.files()), _COLD)
     return found
@@ -94,7 +99,7 @@ def read_tensors(peer: Peer, work: Tensors) -> dict[str, Any]:
 def _reads(
     peer: Peer, work: Tensors, points: list[tuple[int, int]], before: Callable[[], None], count: int
 ) -> dict[str, float]:
-    """Median seconds of each way to read, each time somewhere else."""
+    """Median seconds of each way to read, each time somewhere else; the caller repeats the same places."""
     few = max(3, min(count, 11))
     layers, steps = [layer for layer, _ in points], [step for _, step in points]
 

@@ -79,3 +79,12 @@ def test_the_page_on_rules_is_generated_from_them() -> None:
 
     text = (Path(__file__).parents[2] / "docs" / "rules.md").read_text(encoding="utf-8")
     assert page(text) == text, "run: python -m tensortrial.rules.documentation docs/rules.md"
+
+
+def test_the_page_on_migrating_lists_the_rules_of_sagemaker_with_their_parameters() -> None:
+    from tensortrial.rules.registry import SAGEMAKER
+
+    text = (Path(__file__).parents[2] / "docs" / "migrating.md").read_text(encoding="utf-8")
+    for rule in SAGEMAKER:
+        parameters = ", ".join(f"`{name}`" for name in rule.PARAMETERS)
+        assert f"| [`{rule.__name__}`](rules.md#{rule.__name__.lower()}) | {parameters} |" in text

@@ -23,23 +23,25 @@ def imports() -> None:
 @click.option("--progress/--no-progress", default=True, help="Show a progress bar. [default: if tqdm is installed]")
 @storage_option
 def import_smdebug(source: str, target: str, progress: bool, storage_options: tuple[str, ...]) -> None:
-    """Import a run that smdebug wrote.
+    """Import the runs that smdebug wrote.
 
-    SOURCE is its folder or URL, such as s3://bucket/job/debug-output, and TARGET the folder or URL of the new run.
-    After an interruption, run the command again: it continues.
+    SOURCE is the folder or URL of a run, such as s3://bucket/job/debug-output, or of a folder of runs. TARGET is the
+    folder or URL of the new run or, for several, the folder for them. After an interruption, run the command again: it
+    continues.
     """
     # Imported here, because no other command needs what writes runs.
-    from ...importers.smdebug import import_run
+    from ...importers.smdebug import import_runs
 
     options = parse_options(storage_options)
-    path = import_run(
+    paths = import_runs(
         source,
         target,
         storage_options=options,
         progress=progress,
         on_damage=lambda error: print_line(f"damaged: {error}", err=True),
     )
-    print_name(path)
+    for path in paths:
+        print_name(path)
 
 
 def _report_skipped(sentence: str) -> None:

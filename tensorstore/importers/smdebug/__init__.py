@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .job import import_run
+from .job import import_run, import_runs
 
-__all__ = ["import_run"]
+__all__ = ["import_run", "import_runs"]

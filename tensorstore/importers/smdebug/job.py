@@ -1,8 +1,9 @@
-"""The import of a run that smdebug wrote.
+"""The import of runs that smdebug wrote.
 
-from tensortrial.importers.smdebug import import_run
+from tensortrial.importers.smdebug import import_run, import_runs
 
 import_run("s3://bucket/old/job-1", "runs/job-1")
+import_runs("s3://bucket/old", "runs")  # all jobs
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ...version import __version__
 from ...write.claim import claim, claim_again, published_steps
 from ...write.writer import Writer
 from ..target import SOURCE, begun, writing
-from .run import Report, SmdebugRun, StepFiles, WorkerCollections, is_smdebug_run
+from .run import Report, SmdebugRun, StepFiles, WorkerCollections, is_smdebug_run, runs_below
 from .step import OpenStep, Plans, StepImport, opened_steps
 
 logger = logging.getLogger(__name__)
@@ -73,6 +74,36 @@ def import_run(
         raise kind(old.url, "it has no collections and events, so it is not a run of smdebug")
     _Import(old, new, on_damage or _log).run(progress)
     return new.url
+
+
+def import_runs(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    progress: bool = True,
+    on_damage: Report | None = None,
+) -> list[str]:
+    """Import the run that smdebug wrote to `source`, or else all such runs in the folders below it.
+
+    A run in `source`/job-1/debug-output goes to `target`/job-1/debug-output. See `import_run`.
+
+    Returns:
+        The paths of the new runs.
+
+    Raises:
+        RunNotFound: The source is missing.
+        NotARun: Neither the source nor a folder below it is a run of smdebug.
+        RunExists: A target holds another run.
+        ConfigurationError: Source and target are the same.
+    """
+    old = open_storage(source, storage_options, follow_links=True)
+    folders = [] if is_smdebug_run(old) else runs_below(old)
+    pairs = [(f"{old.url}/{each}", f"{os.fspath(target).rstrip('/')}/{each}") for each in folders] or [(source, target)]
+    return [
+        import_run(one, new, storage_options=storage_options, progress=progress, on_damage=on_damage)
+        for one, new in pairs
+    ]
 
 
 def _log(error: FileError) -> None:

@@ -32,6 +32,7 @@ Report = Callable[[FileError], None]
 _END = "training_job_end.ts"
 _REDUCTIONS = "smdebug/reductions/"
 _COLLECTIONS_FILE = "_collections.json"
+_RUN_FILE = re.compile(r"(?:(?P<run>.+?)/)??(?:collections/\d+/[^/]+_collections\.json|events/\d+/[^/]+\.tfevents)")
 _STEP_FILE = re.compile(r"(\d{1,18})_(.+)\.(?:json|tfevents)")
 _MOST = 1 << 63
 # What reading fields of a JSON document raises where it has another structure.
@@ -179,6 +180,12 @@ def parse_reduction(name: str) -> tuple[str, str] | None:
         return parse_statistic(statistic), tensor
     except ConfigurationError:
         return None
+
+
+def runs_below(storage: Storage) -> list[str]:
+    """Return the folders below a storage that are runs of smdebug, sorted."""
+    found = (_RUN_FILE.fullmatch(file.path) for file in storage.walk())
+    return sorted({each["run"] for each in found if each and each["run"]})
 
 
 def is_smdebug_run(storage: Storage) -> bool:

@@ -21,10 +21,11 @@ from support.smdebug_imports import COLLECTIONS, everything, imported
 from support.smdebug_runs import SAVED_AT, OldRun
 from tensortrial.errors import (
     NotARun,
+    RunNotFound,
     ShapeUnavailableForStep,
     TensorUnavailableForStep,
 )
-from tensortrial.importers.smdebug import import_run
+from tensortrial.importers.smdebug import import_run, import_runs
 from tensortrial.mode import ModeKeys
 from tensortrial.statistics.definitions import REDUCTIONS
 
@@ -67,6 +68,30 @@ def test_collections_are_imported(old: OldRun, new: str) -> None:
     assert trial.tensor_names(collection="losses") == ["loss"]
     saved = trial.sql("select name from collections where saved order by name").fetchall()
     assert saved == [("losses",), ("weights",)]
+
+
+def test_all_runs_below_a_folder_are_imported_by_their_paths(tmp_path: Path) -> None:
+    jobs, runs = tmp_path / "jobs", tmp_path / "runs"
+    for number, folder in enumerate(["job-1/debug-output", "collections-0", "a/b.c/events"]):
+        old = OldRun(jobs / folder)
+        old.collections(COLLECTIONS)
+        old.step({"loss": np.float32(number)})
+        old.end()
+    (jobs / "notes.txt").write_text("not a run")
+    printed = run_command("import", "smdebug", str(jobs), str(runs), "--no-progress")
+    assert printed.stdout.splitlines() == [
+        f"{runs}/{each}" for each in ("a/b.c/events", "collections-0", "job-1/debug-output")
+    ]
+    losses = {
+        str(Path(path).relative_to(runs)): float(tensortrial.create_trial(path).tensor("loss").value(0))
+        for path in printed.stdout.splitlines()
+    }
+    assert losses == {"job-1/debug-output": 0, "collections-0": 1, "a/b.c/events": 2}
+    assert import_runs(jobs, runs, progress=False) == printed.stdout.splitlines()  # again: nothing is new
+    with pytest.raises(NotARun):
+        import_runs(jobs / "job-1" / "debug-output" / "index", tmp_path / "other")
+    with pytest.raises(RunNotFound):
+        import_runs(tmp_path / "missing", tmp_path / "other")
 
 
 @pytest.mark.parametrize("name", ["w:0", "conv/w:0", "a/min/b", "smdebug/reductions/x", "plain"])
@@ -239,6 +264,9 @@ def test_a_run_is_imported_from_and_to_an_object_store(
     assert everything(trial) == local
     assert trial.loaded_all_steps
     assert import_run(f"{bucket}/jobs/old", f"{bucket}/jobs/new", storage_options=options) == path
+    (again,) = import_runs(f"{bucket}/jobs", f"{bucket}/all", storage_options=options)
+    assert again == f"{bucket}/all/old"
+    assert everything(tensortrial.create_trial(again, storage_options=options)) == local
 
 
 def test_the_command_imports_a_run(three: OldRun, new: str) -> None:
