@@ -347,8 +347,8 @@ test: env servers  ## Run the tests, all but the slow ones and those of emulator
 .PHONY: test-slow
 test-slow: env servers  ## Run the slow tests, and what finds rare failures by chance for some seconds each
 	status=0; \
-	$(PY) -m pytest -n $(CORES) --dist worksteal -m 'slow and not browser' $(PYTEST_ARGS) || status=1; \
-	$(PY) tests/night/runner.py --jobs $(CORES) --build || status=1; \
+	$(PY) -m pytest -n $(TEST_JOBS) --dist worksteal -m 'slow and not browser' $(PYTEST_ARGS) || status=1; \
+	$(PY) tests/night/runner.py --jobs $(TEST_JOBS) --build || status=1; \
 	exit $$status
 
 .PHONY: night
