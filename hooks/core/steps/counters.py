@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from tensortrial.format.record import Step
 from tensortrial.mode import ModeKeys
-from tensortrial.write.claim import Progress
+from tensortrial.write.progress import Progress
 
 
 class GlobalSteps:
