@@ -93,7 +93,7 @@ class StepRecorder:
         self._lock = threading.RLock()
         self._threads: set[threading.Thread] = set()
         self.clock = StepClock(self.run.progress, CheckpointSteps.of_job(self.active and not duty.rank.number))
-        self.called_steps = CalledSteps(self.clock, self.run, self._open_ahead)
+        self.called_steps = CalledSteps(self.clock, self.run, self._begin_called)
         # Replicas share a process, and the first one samples it.
         seconds = parse_interval(options.system_metrics) if collections is None else None
         self._system = SystemMetrics(options, seconds if self.active else None, self._newest_step)
@@ -126,7 +126,6 @@ class StepRecorder:
                 return
             self._close_step()
             if not self.clock.is_numbered(self.clock.mode):
-                self._stop_if_requested()
                 self._open_step()
 
     def foresee(self) -> bool:
@@ -238,7 +237,6 @@ class StepRecorder:
             clock.continues()
             return
         self._close_step()
-        self._stop_if_requested()
         self._open_step(number)
 
     def _check_nested(self, number: int | None, mode: ModeKeys | None) -> None:
@@ -258,13 +256,18 @@ class StepRecorder:
             if self.clock.release():
                 self._close_step()
 
-    def _open_ahead(self, number: int | None) -> None:
-        """Close the open step, and open the next one, or a later one, for values that are saved ahead of it."""
+    def _begin_called(self, mode: ModeKeys, number: int | None) -> Step | None:
+        """Begin the next step, or a later one, for values that are saved ahead of it; in another mode, only count it."""
+        if mode is not self.clock.mode and number is not None:
+            self._stop_if_requested()
+            return self.clock.skip_to(mode, number)
         self._close_step()
         self._open_step(number)
         self.clock.mark_ahead()
+        return self.clock.step
 
     def _open_step(self, number: int | None = None) -> None:
+        self._stop_if_requested()
         self._start()
         if not self.counting:
             return
