@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import ConfigurationError
 from ..format.schema import FINDINGS, RunInfo
 from ..mode import ModeKeys
-from ..read.catalogue.catalogue import parquet_files
+from ..read.catalogue.catalogue import Catalogue, parquet_files
 from ..read.trial import Trial, run_reader_of
 from ..statistics.definitions import STATISTICS
 from ..statistics.derived import expression as derived_expression
@@ -83,8 +83,7 @@ class OpenRun:
         self._reader = run_reader_of(trial)
         self._lock = threading.Lock()
         self._kept: dict[Any, _Kept] = {}
-        storage = self._reader.storage
-        self.tiles = Tiles(storage, self._reader.catalogue, lambda: self.names, kept_tiles(trial.info.id))
+        self._tiles: tuple[Catalogue, Tiles] | None = None
         self.new_findings: list[dict[str, Any]] = []
         """What rules found that were run from the page; the run itself is not written to."""
 
@@ -95,6 +94,16 @@ class OpenRun:
     @property
     def info(self) -> RunInfo:
         return self.trial.info
+
+    @property
+    def tiles(self) -> Tiles:
+        """The tiles of what is known of the run, which is read again when the run goes back or is replaced."""
+        catalogue = self._reader.catalogue
+        with self._lock:
+            if self._tiles is None or self._tiles[0] is not catalogue:
+                kept = kept_tiles(self.info.id)
+                self._tiles = catalogue, Tiles(self._reader.storage, catalogue, lambda: self.names, kept)
+            return self._tiles[1]
 
     @property
     def version(self) -> int:

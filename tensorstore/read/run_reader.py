@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from typing import Any
 
 from .. import forking
@@ -36,6 +37,7 @@ from ..storage.open import Storage
 from ..suggestions import near_names
 from .catalogue.catalogue import Catalogue, collection_row
 from .catalogue.run_queries import RunQueries
+from .run_file import run_info
 from .steps.late_worker import LateWorker
 from .steps.step_hints import step_hint
 from .steps.step_state import StepState
@@ -82,6 +84,7 @@ class RunReader:
         self._closed = False
         self._lock = threading.RLock()
         self._inherited = False
+        self._first_version = 0
         self._begin()
         forking.register(self)
 
@@ -91,7 +94,7 @@ class RunReader:
         self._awaits_session = False
         """Whether the newest session has saved nothing yet that this reader knows."""
         self._workers = Workers(self.storage)
-        self._catalogue = Catalogue(self.storage, self.range_steps)
+        self._catalogue = Catalogue(self.storage, self.range_steps, self._first_version)
         self._queries = RunQueries({"": self._catalogue}, self.engine, self.range_steps)
         self._step_states = StepStates(self.storage, self._workers, self._catalogue, lambda: self.damaged)
         self._damaged_manifest: CorruptFile | None = None
@@ -169,8 +172,11 @@ class RunReader:
     def refresh(self, claims: bool = False) -> None:
         """Find new workers and new data, whether or not methods refresh by themselves.
 
-        A claim changes when its worker resumes the run after a crash, or saves other collections. No listing shows
-        that, so claims are read again now and then, and with `claims` in any case.
+        A claim changes when its worker resumes the run after a crash, or saves other collections, and the run itself if
+        it is replaced. No listing shows that, so both are read again now and then, and with `claims` in any case.
+
+        Raises:
+            RunNotFound: The run was deleted.
         """
         with self._lock:
             self._make_own()
@@ -178,19 +184,25 @@ class RunReader:
 
     def _refresh(self, claims: bool = False) -> None:
         workers, catalogue = self._workers, self._catalogue
-        now, first = time.monotonic(), catalogue.version == 0
+        now, first = time.monotonic(), catalogue.version == self._first_version
+        due = not first and (claims or now - self._claims_read_at > self._claims_seconds)
+        if due:
+            self._claims_read_at = now
+            if self._is_replaced():
+                return
         if not first and self._manifest is not None:
             if self._manifest.is_current(self.storage) and not catalogue.waits_for_refresh:
                 self._ended_at = now
                 return
-            self._manifest, claims = None, True
+            self._manifest, due = None, True
         session = workers.newest_session
         changed = workers.refresh(self._manifest)
         # A worker that had ended before the index is listed can have added nothing since.
         ended = workers.job_ended
         grown = catalogue.refresh([info.worker for info in workers.infos], workers.last_index_files, self._manifest)
-        if not first and (grown or claims or now - self._claims_read_at > self._claims_seconds):
-            self._claims_read_at = now
+        if not first and (due or grown or changed):
+            if not due and self._is_replaced():
+                return
             changed = workers.reread() or changed
         if not first and (self._awaits_session or workers.newest_session > session):
             # A file that sets steps aside may sort before the last one that is known. It comes after the claim of a
@@ -200,11 +212,25 @@ class RunReader:
         if catalogue.has_lost_steps:
             # A job went back to a checkpoint. What is known of the run was read in another order, and is read again.
             # Answers whose rows are not fetched yet, and queries of other threads, keep what they have.
-            self._begin()
+            self._begin_again()
             return
         self._ended_at = now if ended and workers.job_ended and not catalogue.awaited else None
         if changed or first:
             self._set_collections()
+
+    def _is_replaced(self) -> bool:
+        """Read what is in the folder now if it is another run. Return whether it is."""
+        info = run_info(self.storage)
+        if info.id == self.info.id:
+            return False
+        # What a storage remembers of a file is that of the other run's.
+        self.info, self.storage = info, copy(self.storage)
+        self._begin_again()
+        return True
+
+    def _begin_again(self) -> None:
+        self._first_version = self._catalogue.version + 1
+        self._begin()
 
     def _set_collections(self) -> None:
         self._catalogue.set_collections(
