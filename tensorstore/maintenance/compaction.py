@@ -193,7 +193,7 @@ class _Compactor:
         for file in files:
             missing = _missing_between(piece[-1], file) if piece else None
             if missing is not None:
-                reason = f"it is missing, and with it its steps: {file.path} names it"
+                reason = f"it is missing, with its steps and what it had saved again of earlier ones: {file.path} names it"
                 self._damaged.setdefault(missing, MissingIndexFile(missing, reason))
                 yield piece
                 piece = []
