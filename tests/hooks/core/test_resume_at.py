@@ -422,6 +422,40 @@ def test_a_worker_that_has_left_the_job_is_set_aside_from_its_own_step_on(
     assert verify(out).is_whole
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_two_workers_that_set_another_one_aside_at_once_do_so_from_the_earlier_step_on(
+    out: str, monkeypatch: pytest.MonkeyPatch, order: tuple[int, int]
+) -> None:
+    job = UnevenJob(out, [{"TRAIN": 5, "EVAL": 3}, {"TRAIN": 7, "EVAL": 2}, {"TRAIN": 4, "EVAL": 3}], monkeypatch)
+    job.run(3, 1)
+    lengths, job.lengths = job.lengths, job.lengths[:2]
+    first, second = (job.hook(rank, resume=True) for rank in order)
+    sink, overtakes = LocalStorage.sink, [second]
+
+    def sink_slowly(self: LocalStorage, path: str) -> Any:
+        if path.startswith("index/worker=worker_2/") and overtakes:
+            train(overtakes.pop())
+        return sink(self, path)
+
+    def train(hook: Any) -> None:
+        hook.resume_at(job.lengths[int(hook.worker[-1])]["TRAIN"], "TRAIN")
+        job.train(hook, 1, 2)
+
+    monkeypatch.setattr(LocalStorage, "sink", sink_slowly)
+    train(first)
+    first.close()
+    second.close()
+    assert not overtakes
+    job.lengths = lengths
+    earlier = job.expected(2, [1, 1, 1])
+    cut = earlier.index((8, "TRAIN", 5, 1.0))
+    assert job.rows(2) == earlier[:cut]
+    assert set(job.rows(2, "superseded")) == set(earlier[cut:])
+    for rank in range(2):
+        assert job.rows(rank) == job.expected(rank, [1, 2])
+    assert verify(out).is_whole
+
+
 def test_a_past_step_that_is_named_is_that_of_the_worker(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
     job = UnevenJob(out, UNEVEN, monkeypatch)
     job.run(2, 1)
