@@ -48,9 +48,7 @@ class CalledSteps:
             is opened, ahead of what runs in it.
     """
 
-    def __init__(
-        self, clock: StepClock, run: RunWriter, begin: Callable[[ModeKeys, int | None], Step | None]
-    ) -> None:
+    def __init__(self, clock: StepClock, run: RunWriter, begin: Callable[[ModeKeys, int | None], Step | None]) -> None:
         self._clock, self._run, self._begin = clock, run, begin
         self._waiting: dict[tuple[ModeKeys | None, int | None], Step] = {}
         """Values for later steps, by their numbers; None stands for the next one, whatever its number will be."""
@@ -80,9 +78,8 @@ class CalledSteps:
         following = clock.next_number(mode)
         if number is not None and number < following:
             return self._past(mode, number)
-        is_free = clock.step is None or clock.is_ahead
         # Values for the very next step wait for it, also while a step runs that the framework began.
-        may_open = is_free or not (clock.held or number == following)
+        may_open = clock.step is None or clock.is_ahead or not (clock.held or number == following)
         if not clock.is_numbered(mode) and (may_open if mode is clock.mode else number is not None):
             return self._begin(mode, number)
         return self._wait(mode, number)

@@ -43,8 +43,8 @@ from tensortrial.write.claim import (
     update_claim,
 )
 from tensortrial.write.lease import Lease, LeaseInfo, Observer, in_use, lease_seconds, wait_until_stopped
+from tensortrial.write.progress import Progress, in_step_with, place_of
 from tensortrial.write.removal import check_removable, remove_run
-from tensortrial.write.progress import Progress, in_step_with
 from tensortrial.write.writer import Writer
 
 from .configuration.collections import CollectionManager
@@ -52,7 +52,6 @@ from .configuration.options import Framework, HookOptions
 from .process.environment import KeptEnvironment, parse_parts
 from .process.rank import Duty
 from .process.stop_request import StopRequest
-from .steps.counters import EarlierSteps
 
 logger = logging.getLogger(__name__)
 
@@ -96,11 +95,11 @@ class RunWriter:
         self._resumes_at: tuple[str, int] | None = None
         self.restarts = False
         """True if a resumed run begins again at its first step."""
-        self._goes_back = self._opens = False
+        self._goes_back = False
         self._claimed: WorkerInfo | None = None
         self._lease: Lease | None = None
         self._writer: Writer | None = None
-        self._earlier: dict[ModeKeys, EarlierSteps] | None = None
+        self._earlier: dict[str, dict[int, int]] | None = None
         self.steps: int | None = None
         """The number of global steps that have begun, once the last one has."""
         self.progress = Progress()
@@ -321,7 +320,6 @@ class RunWriter:
             found.wait_for_opener(lease.info)
             self.progress = self._continued(found)
             self._goes_back = self.restarts or self._resumes_at is not None
-            self._opens = not found.is_joined
             self._claimed = self._worker_info(_now())
             # A flush of the process that was taken over may be under way, also where its lease had run out.
             open_elsewhere = [each for each in (*found.in_the_way(), *late) if each.may_publish and each not in alive]
@@ -349,11 +347,11 @@ class RunWriter:
     def global_step_of(self, mode: ModeKeys, number: int) -> int | None:
         """Return the global step of a step of an earlier session; None unless saved steps around it say it."""
         if self._earlier is None:
-            self._earlier = {each: EarlierSteps() for each in ModeKeys}
+            self._earlier = {}
             saved = saved_steps(self._storage) if self.resumes else {}
             for step in chain(*in_step_with(self.duty.worker, saved).values()):
-                self._earlier[ModeKeys[step.mode]].add(step.mode_step, step.global_step)
-        return self._earlier[mode].find(number)
+                self._earlier.setdefault(step.mode, {})[step.mode_step] = step.global_step
+        return place_of(self._earlier.get(mode.name, {}), number)
 
     def put(self, step: Step, records: Sequence[Record | ScalarBatch | ValueBatch], closes: bool = False) -> None:
         """Pass values of a step to the writer, the last ones of it with `closes`."""
@@ -398,7 +396,7 @@ class RunWriter:
         if self._tensorboard is None:
             return None
         back_to = self.progress.mode_steps if self._goes_back else None
-        has_left = partial(has_left_job, self._storage, self._claimed) if self._claimed and self._opens else None
+        has_left = partial(has_left_job, self._storage, self._claimed) if self._claimed else None
         return EventLog(self._tensorboard, self.duty.worker, self.duty.num_workers, back_to, has_left)
 
     def _worker_info(self, started_at: str) -> WorkerInfo:

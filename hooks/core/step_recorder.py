@@ -10,7 +10,7 @@ from typing import Any
 
 from tensortrial.config.reduction_config import ReductionConfig, boolean, check_reduction_config, names
 from tensortrial.config.save_config import SaveConfig
-from tensortrial.errors import ConfigurationError
+from tensortrial.errors import ConfigurationError, TrainingStopped
 from tensortrial.format.buffer_pool import BatchBuffers, BufferPool
 from tensortrial.format.record import Step
 from tensortrial.mode import ModeKeys
@@ -22,7 +22,6 @@ from .configuration.planner import Planner
 from .failures import Failures, Refusals, strict
 from .process.rank import Duty, Rank
 from .process.shutdown import close_at_exit, closed, ends_by_signal, watch
-from .process.stop_request import stopped
 from .run_writer import RunWriter
 from .steps.checkpoint_steps import CheckpointSteps
 from .steps.step_clock import StepClock
@@ -257,7 +256,7 @@ class StepRecorder:
                 self._close_step()
 
     def _begin_called(self, mode: ModeKeys, number: int | None) -> Step | None:
-        """Begin the next step, or a later one, for values that are saved ahead of it; in another mode, only count it."""
+        """Begin the next step, or a later one, for values saved ahead of it. In another mode it is only counted."""
         if mode is not self.clock.mode and number is not None:
             self._stop_if_requested()
             return self.clock.skip_to(mode, number)
@@ -303,7 +302,9 @@ class StepRecorder:
         reason = self.run.reason_to_stop()
         if reason is not None:
             self.close()
-            raise stopped(self.run.out_dir, reason)
+            error = TrainingStopped(self.run.out_dir, reason)
+            logger.error("%s", error)  # Python prints nothing for a SystemExit
+            raise error
 
     def _close_step(self) -> None:
         step = self.clock.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -70,7 +70,7 @@ class _Outer:
 class _Kept:
     """What was made of the run when it had a version."""
 
-    version: int = -1
+    version: Hashable = None
     value: Any = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -106,21 +106,21 @@ class OpenRun:
             return self._tiles[1]
 
     @property
-    def version(self) -> int:
-        """Grows with each refresh that found something new."""
-        return self._reader.catalogue.version
+    def version(self) -> Hashable:
+        """Another one after each refresh that found something new, or had to read the run again."""
+        return self._reader.catalogue, self._reader.catalogue.version
 
     @property
     def damaged(self) -> list[str]:
         """What cannot be read, and why, as sentences."""
         return [f"{path}: {error}" for path, error in self._reader.damaged.items()]
 
-    def refresh(self) -> int:
+    def refresh(self) -> Hashable:
         """Find new data. Return the version."""
         self._reader.refresh()
         return self.version
 
-    def state(self) -> tuple[int, bool, tuple[str, ...]]:
+    def state(self) -> tuple[Hashable, bool, tuple[str, ...]]:
         """Return what differs when there is something new to show: data, the end of the job, findings."""
         ended = self.trial.loaded_all_steps
         findings = parquet_files(self._reader.storage, FINDINGS)

@@ -84,7 +84,6 @@ class RunReader:
         self._closed = False
         self._lock = threading.RLock()
         self._inherited = False
-        self._first_version = 0
         self._begin()
         forking.register(self)
 
@@ -94,7 +93,7 @@ class RunReader:
         self._awaits_session = False
         """Whether the newest session has saved nothing yet that this reader knows."""
         self._workers = Workers(self.storage)
-        self._catalogue = Catalogue(self.storage, self.range_steps, self._first_version)
+        self._catalogue = Catalogue(self.storage, self.range_steps)
         self._queries = RunQueries({"": self._catalogue}, self.engine, self.range_steps)
         self._step_states = StepStates(self.storage, self._workers, self._catalogue, lambda: self.damaged)
         self._damaged_manifest: CorruptFile | None = None
@@ -184,12 +183,10 @@ class RunReader:
 
     def _refresh(self, claims: bool = False) -> None:
         workers, catalogue = self._workers, self._catalogue
-        now, first = time.monotonic(), catalogue.version == self._first_version
+        now, first = time.monotonic(), catalogue.version == 0
         due = not first and (claims or now - self._claims_read_at > self._claims_seconds)
-        if due:
-            self._claims_read_at = now
-            if self._is_replaced():
-                return
+        if due and self._is_replaced():
+            return
         if not first and self._manifest is not None:
             if self._manifest.is_current(self.storage) and not catalogue.waits_for_refresh:
                 self._ended_at = now
@@ -212,7 +209,7 @@ class RunReader:
         if catalogue.has_lost_steps:
             # A job went back to a checkpoint. What is known of the run was read in another order, and is read again.
             # Answers whose rows are not fetched yet, and queries of other threads, keep what they have.
-            self._begin_again()
+            self._begin()
             return
         self._ended_at = now if ended and workers.job_ended and not catalogue.awaited else None
         if changed or first:
@@ -220,17 +217,13 @@ class RunReader:
 
     def _is_replaced(self) -> bool:
         """Read what is in the folder now if it is another run. Return whether it is."""
-        info = run_info(self.storage)
+        info, self._claims_read_at = run_info(self.storage), time.monotonic()
         if info.id == self.info.id:
             return False
         # What a storage remembers of a file is that of the other run's.
         self.info, self.storage = info, copy(self.storage)
-        self._begin_again()
-        return True
-
-    def _begin_again(self) -> None:
-        self._first_version = self._catalogue.version + 1
         self._begin()
+        return True
 
     def _set_collections(self) -> None:
         self._catalogue.set_collections(

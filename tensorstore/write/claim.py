@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
-from types import MappingProxyType
 from urllib.parse import unquote
 
 from ..errors import AlreadyPublished, CorruptFile, FileError, RunExists, WorkerClaimed
@@ -96,7 +95,7 @@ def claim_again(
     worker: WorkerInfo,
     skipped: int = 0,
     check: Callable[[], None] = lambda: None,
-    back_to: Mapping[str, int] = MappingProxyType({}),
+    back_to: Mapping[str, int] | None = None,
 ) -> FirstFlush:
     """Continue a run, with the session and the steps that `progress` found.
 
@@ -126,7 +125,7 @@ def claim_again(
         check()
         storage.remove(path)
     if worker.goes_back:
-        _set_aside_later_steps(storage, worker, skipped, check, back_to)
+        _set_aside_later_steps(storage, worker, skipped, check, back_to or {})
     first = next_flush(storage, worker.worker)
     return first._replace(number=first.number + skipped) if first.number else first
 
@@ -149,20 +148,15 @@ def _set_aside_later_steps(
 
 def has_left_job(storage: Storage, worker: WorkerInfo, other: str) -> bool:
     """Return whether another worker, of an earlier session, is not in the job of a worker that has claimed."""
-    return not _is_of_job(other, worker) and _session_of(storage, other) < worker.session
+    try:  # a listing could lag behind, a read does not
+        return not _is_of_job(other, worker) and _claim_at(storage, collections_path(other)).session < worker.session
+    except FileNotFoundError:
+        return True
 
 
 def _is_of_job(other: str, worker: WorkerInfo) -> bool:
     number = other.removeprefix("worker_")
     return number.isdecimal() and int(number) < worker.num_workers
-
-
-def _session_of(storage: Storage, worker: str) -> int:
-    """Return the session of a worker's claim; -1 if it has none. A listing could lag behind, a read does not."""
-    try:
-        return _claim_at(storage, collections_path(worker)).session
-    except FileNotFoundError:
-        return -1
 
 
 class Resumption:
@@ -172,13 +166,7 @@ class Resumption:
     """
 
     def __init__(
-        self,
-        storage: Storage,
-        worker: str,
-        num_workers: int,
-        observer: Observer | None = None,
-        *,
-        follows: bool = False,
+        self, storage: Storage, worker: str, num_workers: int, observer: Observer | None = None, follows: bool = False
     ) -> None:
         self._storage = storage
         self._observer = observer or Observer(storage)
@@ -186,8 +174,6 @@ class Resumption:
         self.leases = read_leases(storage)
         self._claims = dict(_claims(storage))
         self.session = self._session()
-        self.is_joined = False
-        """Whether another worker of the job had claimed the session when `progress` was called."""
         self.back_to: dict[str, int] = {}
         """The global step that a checkpoint's step is for each worker, once `progress` was called with one."""
 
@@ -227,16 +213,18 @@ class Resumption:
         """
         saved = saved_steps(self._storage, self._claims)
         # Read after the steps: a worker of this session that has claimed by now may have published some of them.
-        claims = [claim for worker, claim in _claims(self._storage) if worker != self._worker]
-        claims = [claim for claim in claims if claim.session == self.session]
-        self.is_joined = bool(claims)
+        claims = [
+            each for name, each in _claims(self._storage) if name != self._worker and each.session == self.session
+        ]
         for each in claims:
-            saved[each.worker] = [step for step in saved.get(each.worker, ()) if step.global_step < each.first_global_step]
+            steps = saved.get(each.worker, ())
+            saved[each.worker] = [step for step in steps if step.global_step < each.first_global_step]
         own, in_step = saved.get(self._worker, []), in_step_with(self._worker, saved)
         # Of a worker that is new to the run, too, nothing shows with which others it is in step.
         opened = [claim for claim in claims if claim.worker in in_step and (saved[claim.worker] or not own)]
         if at is not None:
-            found = self._rewound(in_step, opened, at)
+            by_others = (point for point in map(_first_point, opened) if lies_at(point, own, *at))
+            found = next(by_others, None) or rewound(list(chain(*in_step.values())), *at)
             alike = {self._worker, *(in_step if own else ())}
             self.back_to = {
                 worker: found.global_step if worker in alike else rewound(steps, *at).global_step
@@ -248,14 +236,6 @@ class Resumption:
             forward = [_first_point(claim) for claim in opened if not claim.goes_back]
             found = latest([*forward, *map(after, in_step.values())])
         return replace(found, session=self.session)
-
-    def _rewound(
-        self, in_step: Mapping[str, Sequence[SavedStep]], opened: Iterable[WorkerInfo], at: tuple[str, int]
-    ) -> Progress:
-        """Return the point of a step: the one that a worker which is in step has found, or by the saved steps."""
-        own = in_step.get(self._worker, ())
-        by_others = (point for point in map(_first_point, opened) if lies_at(point, own, *at))
-        return next(by_others, None) or rewound(list(chain(*in_step.values())), *at)
 
     def _session(self) -> int:
         members: list[WorkerInfo | LeaseInfo] = [*self._claims.values(), *self.leases]
@@ -289,15 +269,13 @@ def _first_point(claim: WorkerInfo) -> Progress:
 
 def saved_steps(storage: Storage, claimed: Iterable[str] = ()) -> dict[str, list[SavedStep]]:
     """Return the steps that each worker has published, as far as they can be read."""
+    found: dict[str, list[SavedStep]] = {}
     # A loss of power may take a claim, and leave what the worker published.
-    return {worker: list(_steps_of(storage, worker)) for worker in sorted({*claimed, *_indexed_workers(storage)})}
-
-
-def _steps_of(storage: Storage, worker: str) -> Iterator[SavedStep]:
-    damaged = list[str]()
-    for step in published_steps(storage, worker, damaged):
-        yield SavedStep(*step[:3])
-    yield from _steps_of_chunks(storage, worker, damaged)
+    for worker in sorted({*claimed, *_indexed_workers(storage)}):
+        damaged = list[str]()
+        found[worker] = [SavedStep(*step[:3]) for step in published_steps(storage, worker, damaged)]
+        found[worker] += _steps_of_chunks(storage, worker, damaged)
+    return found
 
 
 def _steps_of_chunks(storage: Storage, worker: str, damaged: Sequence[str]) -> Iterator[SavedStep]:

@@ -68,6 +68,21 @@ def lies_at(point: Progress, steps: Iterable[SavedStep], mode: str, step: int) -
     )
 
 
+def place_of(places: Mapping[int, int], step: int) -> int | None:
+    """Return the global step of a step of a mode, by those of saved ones; None unless it follows from those around."""
+    if step in places:
+        return places[step]
+    before, following = _around(places, step)
+    if before is None or following is None or places[following] - places[before] != following - before:
+        return None
+    return places[before] + step - before
+
+
+def _around(places: Iterable[int], step: int) -> tuple[int | None, int | None]:
+    before = max((each for each in places if each < step), default=None)
+    return before, min((each for each in places if each >= step), default=None)
+
+
 def rewound(steps: Sequence[SavedStep], mode: str, step: int) -> Progress:
     """Return the point at which a given step of a mode comes next, by the saved steps of workers that are in step.
 
@@ -75,14 +90,13 @@ def rewound(steps: Sequence[SavedStep], mode: str, step: int) -> Progress:
     was not saved follows from the saved steps of its mode around it; where steps of other modes lie between these, it
     is the latest possible one. The run may not have reached the step yet.
     """
-    of_mode = {each.mode_step: each.global_step for each in steps if each.mode == mode}
-    before = max((each for each in of_mode if each < step), default=None)
-    following = min((each for each in of_mode if each >= step), default=None)
-    earliest = step if before is None else of_mode[before] + step - before
+    places = {each.mode_step: each.global_step for each in steps if each.mode == mode}
+    before, following = _around(places, step)
+    earliest = step if before is None else places[before] + step - before
     if following is None:
         point = after(steps)
         first = max(point.global_step, earliest)
     else:
-        first = max(earliest, of_mode[following] - (following - step))
+        first = max(earliest, places[following] - (following - step))
         point = after(each for each in steps if each.global_step < first)
     return Progress(0, first, {**point.mode_steps, mode: step})

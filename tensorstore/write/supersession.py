@@ -42,12 +42,7 @@ class _File(NamedTuple):
 
 
 def set_aside_after(
-    storage: Storage,
-    worker: str,
-    paths: Sequence[str],
-    step: int,
-    flush: int,
-    check: Callable[[], None] = lambda: None,
+    storage: Storage, worker: str, paths: Sequence[str], step: int, flush: int, check: Callable[[], None] = lambda: None
 ) -> None:
     """Supersede what a worker saved at a global step and after it.
 

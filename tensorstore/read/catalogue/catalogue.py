@@ -53,7 +53,7 @@ class Catalogue:
     `range_steps` (a, b) leaves out every global step outside a <= step < b.
     """
 
-    def __init__(self, storage: Storage, range_steps: StepRange | None = None, version: int = 0) -> None:
+    def __init__(self, storage: Storage, range_steps: StepRange | None = None) -> None:
         self.storage = storage
         self._range = range_steps
         self.lock = threading.RLock()
@@ -67,7 +67,7 @@ class Catalogue:
         self._readable_files = ReadableFiles(storage)
         self._unsaved_values = UnsavedValues(storage, self._readable_files.num_rows)
         self._collections: Sequence[Sequence[Any]] = ()
-        self.version = version
+        self.version = 0
         """Grows with each refresh that found something new."""
         self.has_lost_steps = False
         """Whether steps were set aside that `steps` still has: a new catalogue does not."""

@@ -260,7 +260,7 @@ EVEN = ({"TRAIN": 4, "EVAL": 2}, {"TRAIN": 4, "EVAL": 2})
 
 
 class UnevenJob:
-    """Workers that make different numbers of steps in an epoch, each in its own order; they save which attempt it is."""
+    """Workers that make different numbers of steps in an epoch, each in its own order, and save the attempt."""
 
     def __init__(self, out: str, lengths: Sequence[dict[str, int]], monkeypatch: pytest.MonkeyPatch) -> None:
         self.out, self.lengths, self._monkeypatch = out, lengths, monkeypatch
@@ -378,7 +378,7 @@ def test_workers_that_are_not_in_step_continue_after_their_own_steps(
         hook.close()
     for rank in range(2):
         assert job.rows(rank) == job.expected(rank, [1, 1, 2])
-    assert [row[2] for row in job.rows(2) if row[1] == "TRAIN"][0] == 2 * lengths[0]["TRAIN"]
+    assert next(row[2] for row in job.rows(2) if row[1] == "TRAIN") == 2 * lengths[0]["TRAIN"]
     assert verify(out).is_whole
 
 
