@@ -230,7 +230,12 @@ class MissingChunk(FileError, FileNotFoundError):
 
 
 class MissingIndexFile(FileError, FileNotFoundError):
-    """Another file of the run names an index file that is missing."""
+    """The file `named_by` of the run names an index file that is missing."""
+
+    def __init__(self, path: str, named_by: str) -> None:
+        super().__init__(
+            path, f"it is missing, with its steps and what it had saved again of earlier ones: {named_by} names it"
+        )
 
 
 class AlreadyPublished(FileError, FileExistsError):

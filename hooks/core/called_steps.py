@@ -44,10 +44,11 @@ class CalledSteps:
     Args:
         clock: The clock of the job.
         run: The run to write to.
-        begin: Closes the open step and opens the next one, or a later one of a given number, ahead of what runs in it.
+        begin: Begins the next step of a mode, or a later one of a given number, and returns it. In the current mode it
+            is opened, ahead of what runs in it.
     """
 
-    def __init__(self, clock: StepClock, run: RunWriter, begin: Callable[[int | None], None]) -> None:
+    def __init__(self, clock: StepClock, run: RunWriter, begin: Callable[[ModeKeys, int | None], Step | None]) -> None:
         self._clock, self._run, self._begin = clock, run, begin
         self._waiting: dict[tuple[ModeKeys | None, int | None], Step] = {}
         """Values for later steps, by their numbers; None stands for the next one, whatever its number will be."""
@@ -77,14 +78,10 @@ class CalledSteps:
         following = clock.next_number(mode)
         if number is not None and number < following:
             return self._past(mode, number)
-        is_free = clock.step is None or clock.is_ahead
-        if mode is clock.mode:
-            # Values for the very next step wait for it, also while a step runs that the framework began.
-            if not clock.is_numbered(mode) and (is_free or not (clock.held or number == following)):
-                self._begin(number)
-                return clock.step
-        elif number is not None and not clock.is_numbered(mode):
-            return clock.skip_to(mode, number)
+        # Values for the very next step wait for it, also while a step runs that the framework began.
+        may_open = clock.step is None or clock.is_ahead or not (clock.held or number == following)
+        if not clock.is_numbered(mode) and (may_open if mode is clock.mode else number is not None):
+            return self._begin(mode, number)
         return self._wait(mode, number)
 
     def hand_over(self, step: Step) -> None:

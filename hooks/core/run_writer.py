@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from numbers import Real
 from typing import Any
 
@@ -31,21 +32,19 @@ from tensortrial.storage.open import Storage, open_storage
 from tensortrial.tfevents.event_log import EventLog
 from tensortrial.version import __version__
 from tensortrial.write.claim import (
-    Progress,
     Resumption,
     check_out_dir,
     claim,
     claim_again,
     has_ended,
     has_left_job,
-    indexed_workers,
-    published_steps,
     restore_claim,
+    saved_steps,
     update_claim,
 )
 from tensortrial.write.lease import Lease, LeaseInfo, Observer, in_use, lease_seconds, wait_until_stopped
+from tensortrial.write.progress import Progress, in_step_with, place_of
 from tensortrial.write.removal import check_removable, remove_run
-from tensortrial.write.rewind import rewound
 from tensortrial.write.writer import Writer
 
 from .configuration.collections import CollectionManager
@@ -53,7 +52,6 @@ from .configuration.options import Framework, HookOptions
 from .process.environment import KeptEnvironment, parse_parts
 from .process.rank import Duty
 from .process.stop_request import StopRequest
-from .steps.counters import EarlierSteps
 
 logger = logging.getLogger(__name__)
 
@@ -97,11 +95,11 @@ class RunWriter:
         self._resumes_at: tuple[str, int] | None = None
         self.restarts = False
         """True if a resumed run begins again at its first step."""
-        self._goes_back = self._opens = False
+        self._goes_back = False
         self._claimed: WorkerInfo | None = None
         self._lease: Lease | None = None
         self._writer: Writer | None = None
-        self._earlier: dict[ModeKeys, EarlierSteps] | None = None
+        self._earlier: dict[str, dict[int, int]] | None = None
         self.steps: int | None = None
         """The number of global steps that have begun, once the last one has."""
         self.progress = Progress()
@@ -134,7 +132,7 @@ class RunWriter:
         found = self._resumption(follows=follows)
         if not follows:
             self._find_alive(found.in_the_way())
-        self.progress = self._rewound(found)
+        self.progress = self._continued(found)
 
     def resume_at(self, mode: ModeKeys, step: int) -> Progress:
         """Continue at a step of a mode from before this session. Return the point at which steps continue.
@@ -151,7 +149,7 @@ class RunWriter:
                 "before"
             )
         self._resumes_at = mode.name, step
-        found = replace(self._rewound(resumption), session=self.progress.session)
+        found = replace(self._continued(resumption), session=self.progress.session)
         if not self.open or found.global_step < self.progress.global_step:
             self.progress = found
         self.set_aside(found)
@@ -164,14 +162,9 @@ class RunWriter:
             self._writer.flush(back_to)
             self.announce()
 
-    def _rewound(self, found: Resumption) -> Progress:
-        progress = found.progress()
-        if self.restarts and not found.is_joined:
-            return Progress(found.session)
-        if self.restarts or self._resumes_at is None:
-            return progress
-        saved = {each: list(published_steps(self._storage, each, [])) for each in indexed_workers(self._storage)}
-        return rewound(progress, found, saved, self.duty.worker, *self._resumes_at)
+    def _continued(self, found: Resumption) -> Progress:
+        progress = found.progress(self._resumes_at)
+        return Progress(found.session) if self.restarts else progress
 
     def _resumption(self, follows: bool = False) -> Resumption:
         return Resumption(self._storage, self.duty.worker, self.duty.num_workers, self._observer, follows=follows)
@@ -325,15 +318,14 @@ class RunWriter:
                 lease.end(late)
             wait_until_stopped(self._storage, alive)
             found.wait_for_opener(lease.info)
-            self.progress = self._rewound(found)
-            self._goes_back = found.goes_back or self.restarts or self._resumes_at is not None
-            self._opens = not found.is_joined
+            self.progress = self._continued(found)
+            self._goes_back = self.restarts or self._resumes_at is not None
             self._claimed = self._worker_info(_now())
             # A flush of the process that was taken over may be under way, also where its lease had run out.
             open_elsewhere = [each for each in (*found.in_the_way(), *late) if each.may_publish and each not in alive]
             skipped = len(alive) + len(open_elsewhere)
             check = partial(lease.check, at_once=True)
-            return lease, claim_again(self._storage, run, self._claimed, skipped=skipped, check=check)
+            return lease, claim_again(self._storage, run, self._claimed, skipped, check, found.back_to)
         except BaseException:
             lease.release()
             raise
@@ -355,11 +347,11 @@ class RunWriter:
     def global_step_of(self, mode: ModeKeys, number: int) -> int | None:
         """Return the global step of a step of an earlier session; None unless saved steps around it say it."""
         if self._earlier is None:
-            self._earlier = {each: EarlierSteps() for each in ModeKeys}
-            for worker in indexed_workers(self._storage) if self.resumes else ():
-                for step in published_steps(self._storage, worker, []):
-                    self._earlier[ModeKeys[step.mode]].add(step.mode_step, step.global_step)
-        return self._earlier[mode].find(number)
+            self._earlier = {}
+            saved = saved_steps(self._storage) if self.resumes else {}
+            for step in chain(*in_step_with(self.duty.worker, saved).values()):
+                self._earlier.setdefault(step.mode, {})[step.mode_step] = step.global_step
+        return place_of(self._earlier.get(mode.name, {}), number)
 
     def put(self, step: Step, records: Sequence[Record | ScalarBatch | ValueBatch], closes: bool = False) -> None:
         """Pass values of a step to the writer, the last ones of it with `closes`."""
@@ -404,7 +396,7 @@ class RunWriter:
         if self._tensorboard is None:
             return None
         back_to = self.progress.mode_steps if self._goes_back else None
-        has_left = partial(has_left_job, self._storage, self._claimed) if self._claimed and self._opens else None
+        has_left = partial(has_left_job, self._storage, self._claimed) if self._claimed else None
         return EventLog(self._tensorboard, self.duty.worker, self.duty.num_workers, back_to, has_left)
 
     def _worker_info(self, started_at: str) -> WorkerInfo:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tensortrial.config.reduction_config import ReductionConfig, boolean, check_reduction_config, names
 from tensortrial.config.save_config import SaveConfig
-from tensortrial.errors import ConfigurationError
+from tensortrial.errors import ConfigurationError, TrainingStopped
 from tensortrial.format.buffer_pool import BatchBuffers, BufferPool
 from tensortrial.format.record import Step
 from tensortrial.mode import ModeKeys
@@ -22,7 +22,6 @@ from .configuration.planner import Planner
 from .failures import Failures, Refusals, strict
 from .process.rank import Duty, Rank
 from .process.shutdown import close_at_exit, closed, ends_by_signal, watch
-from .process.stop_request import stopped
 from .run_writer import RunWriter
 from .steps.checkpoint_steps import CheckpointSteps
 from .steps.step_clock import StepClock
@@ -93,7 +92,7 @@ class StepRecorder:
         self._lock = threading.RLock()
         self._threads: set[threading.Thread] = set()
         self.clock = StepClock(self.run.progress, CheckpointSteps.of_job(self.active and not duty.rank.number))
-        self.called_steps = CalledSteps(self.clock, self.run, self._open_ahead)
+        self.called_steps = CalledSteps(self.clock, self.run, self._begin_called)
         # Replicas share a process, and the first one samples it.
         seconds = parse_interval(options.system_metrics) if collections is None else None
         self._system = SystemMetrics(options, seconds if self.active else None, self._newest_step)
@@ -126,7 +125,6 @@ class StepRecorder:
                 return
             self._close_step()
             if not self.clock.is_numbered(self.clock.mode):
-                self._stop_if_requested()
                 self._open_step()
 
     def foresee(self) -> bool:
@@ -238,7 +236,6 @@ class StepRecorder:
             clock.continues()
             return
         self._close_step()
-        self._stop_if_requested()
         self._open_step(number)
 
     def _check_nested(self, number: int | None, mode: ModeKeys | None) -> None:
@@ -258,13 +255,18 @@ class StepRecorder:
             if self.clock.release():
                 self._close_step()
 
-    def _open_ahead(self, number: int | None) -> None:
-        """Close the open step, and open the next one, or a later one, for values that are saved ahead of it."""
+    def _begin_called(self, mode: ModeKeys, number: int | None) -> Step | None:
+        """Begin the next step, or a later one, for values saved ahead of it. In another mode it is only counted."""
+        if mode is not self.clock.mode and number is not None:
+            self._stop_if_requested()
+            return self.clock.skip_to(mode, number)
         self._close_step()
         self._open_step(number)
         self.clock.mark_ahead()
+        return self.clock.step
 
     def _open_step(self, number: int | None = None) -> None:
+        self._stop_if_requested()
         self._start()
         if not self.counting:
             return
@@ -300,7 +302,9 @@ class StepRecorder:
         reason = self.run.reason_to_stop()
         if reason is not None:
             self.close()
-            raise stopped(self.run.out_dir, reason)
+            error = TrainingStopped(self.run.out_dir, reason)
+            logger.error("%s", error)  # Python prints nothing for a SystemExit
+            raise error
 
     def _close_step(self) -> None:
         step = self.clock.close()

@@ -155,7 +155,7 @@ class IndexFiles:
             # It may be restored: it is looked for again at each refresh.
             self._unread.add(path)
             self._missing.add(path)
-            self.set_aside(path, MissingIndexFile(path, f"it is missing, and with it its steps: {by} names it"))
+            self.set_aside(path, MissingIndexFile(path, by))
 
     def _take_new(self, worker: str, rescan: bool, gone_before: set[str]) -> set[str]:
         """Read what is new. Return the files that were deleted before they were read.

@@ -193,8 +193,7 @@ class _Compactor:
         for file in files:
             missing = _missing_between(piece[-1], file) if piece else None
             if missing is not None:
-                reason = f"it is missing, and with it its steps: {file.path} names it"
-                self._damaged.setdefault(missing, MissingIndexFile(missing, reason))
+                self._damaged.setdefault(missing, MissingIndexFile(missing, file.path))
                 yield piece
                 piece = []
             piece.append(file)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import ConfigurationError
 from ..format.schema import FINDINGS, RunInfo
 from ..mode import ModeKeys
-from ..read.catalogue.catalogue import parquet_files
+from ..read.catalogue.catalogue import Catalogue, parquet_files
 from ..read.trial import Trial, run_reader_of
 from ..statistics.definitions import STATISTICS
 from ..statistics.derived import expression as derived_expression
@@ -70,7 +70,7 @@ class _Outer:
 class _Kept:
     """What was made of the run when it had a version."""
 
-    version: int = -1
+    version: Hashable = None
     value: Any = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -83,8 +83,7 @@ class OpenRun:
         self._reader = run_reader_of(trial)
         self._lock = threading.Lock()
         self._kept: dict[Any, _Kept] = {}
-        storage = self._reader.storage
-        self.tiles = Tiles(storage, self._reader.catalogue, lambda: self.names, kept_tiles(trial.info.id))
+        self._tiles: tuple[Catalogue, Tiles] | None = None
         self.new_findings: list[dict[str, Any]] = []
         """What rules found that were run from the page; the run itself is not written to."""
 
@@ -97,21 +96,31 @@ class OpenRun:
         return self.trial.info
 
     @property
-    def version(self) -> int:
-        """Grows with each refresh that found something new."""
-        return self._reader.catalogue.version
+    def tiles(self) -> Tiles:
+        """The tiles of what is known of the run, which is read again when the run goes back or is replaced."""
+        catalogue = self._reader.catalogue
+        with self._lock:
+            if self._tiles is None or self._tiles[0] is not catalogue:
+                kept = kept_tiles(self.info.id)
+                self._tiles = catalogue, Tiles(self._reader.storage, catalogue, lambda: self.names, kept)
+            return self._tiles[1]
+
+    @property
+    def version(self) -> Hashable:
+        """Another one after each refresh that found something new, or had to read the run again."""
+        return self._reader.catalogue, self._reader.catalogue.version
 
     @property
     def damaged(self) -> list[str]:
         """What cannot be read, and why, as sentences."""
         return [f"{path}: {error}" for path, error in self._reader.damaged.items()]
 
-    def refresh(self) -> int:
+    def refresh(self) -> Hashable:
         """Find new data. Return the version."""
         self._reader.refresh()
         return self.version
 
-    def state(self) -> tuple[int, bool, tuple[str, ...]]:
+    def state(self) -> tuple[Hashable, bool, tuple[str, ...]]:
         """Return what differs when there is something new to show: data, the end of the job, findings."""
         ended = self.trial.loaded_all_steps
         findings = parquet_files(self._reader.storage, FINDINGS)

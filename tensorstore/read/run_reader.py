@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from typing import Any
 
 from .. import forking
@@ -36,6 +37,7 @@ from ..storage.open import Storage
 from ..suggestions import near_names
 from .catalogue.catalogue import Catalogue, collection_row
 from .catalogue.run_queries import RunQueries
+from .run_file import run_info
 from .steps.late_worker import LateWorker
 from .steps.step_hints import step_hint
 from .steps.step_state import StepState
@@ -169,8 +171,11 @@ class RunReader:
     def refresh(self, claims: bool = False) -> None:
         """Find new workers and new data, whether or not methods refresh by themselves.
 
-        A claim changes when its worker resumes the run after a crash, or saves other collections. No listing shows
-        that, so claims are read again now and then, and with `claims` in any case.
+        A claim changes when its worker resumes the run after a crash, or saves other collections, and the run itself if
+        it is replaced. No listing shows that, so both are read again now and then, and with `claims` in any case.
+
+        Raises:
+            RunNotFound: The run was deleted.
         """
         with self._lock:
             self._make_own()
@@ -179,18 +184,22 @@ class RunReader:
     def _refresh(self, claims: bool = False) -> None:
         workers, catalogue = self._workers, self._catalogue
         now, first = time.monotonic(), catalogue.version == 0
+        due = not first and (claims or now - self._claims_read_at > self._claims_seconds)
+        if due and self._is_replaced():
+            return
         if not first and self._manifest is not None:
             if self._manifest.is_current(self.storage) and not catalogue.waits_for_refresh:
                 self._ended_at = now
                 return
-            self._manifest, claims = None, True
+            self._manifest, due = None, True
         session = workers.newest_session
         changed = workers.refresh(self._manifest)
         # A worker that had ended before the index is listed can have added nothing since.
         ended = workers.job_ended
         grown = catalogue.refresh([info.worker for info in workers.infos], workers.last_index_files, self._manifest)
-        if not first and (grown or claims or now - self._claims_read_at > self._claims_seconds):
-            self._claims_read_at = now
+        if not first and (due or grown or changed):
+            if not due and self._is_replaced():
+                return
             changed = workers.reread() or changed
         if not first and (self._awaits_session or workers.newest_session > session):
             # A file that sets steps aside may sort before the last one that is known. It comes after the claim of a
@@ -205,6 +214,16 @@ class RunReader:
         self._ended_at = now if ended and workers.job_ended and not catalogue.awaited else None
         if changed or first:
             self._set_collections()
+
+    def _is_replaced(self) -> bool:
+        """Read what is in the folder now if it is another run. Return whether it is."""
+        info, self._claims_read_at = run_info(self.storage), time.monotonic()
+        if info.id == self.info.id:
+            return False
+        # What a storage remembers of a file is that of the other run's.
+        self.info, self.storage = info, copy(self.storage)
+        self._begin()
+        return True
 
     def _set_collections(self) -> None:
         self._catalogue.set_collections(

@@ -260,8 +260,8 @@ class Runs:
 
     def _open(self, storage: Storage, name: str, known: RunReader | None) -> RunReader | None:
         try:
-            info = RunInfo.from_bytes(storage.read_document(RUN_FILE), storage.url)
-            if known is None or known.info != info:  # otherwise it is the same run, and has not been replaced
+            if known is None:
+                info = RunInfo.from_bytes(storage.read_document(RUN_FILE), storage.url)
                 return RunReader(storage, info, name, is_refreshing=False)
             known.name = name
             known.refresh(claims=True)

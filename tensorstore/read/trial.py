@@ -61,9 +61,13 @@ class Trial:
     ) -> None:
         self.name = name or storage.url.rpartition("/")[2]
         self.path = storage.url
-        self.info = info
         self.range_steps = checked_range(range_steps)
         self._reader = RunReader(storage, info, self.name, self.range_steps, engine, verify=verify)
+
+    @property
+    def info(self) -> RunInfo:
+        """What `run.json` says of the run: its id, metadata, framework and versions."""
+        return self._reader.info
 
     # Names, steps and workers.
 
@@ -513,7 +517,11 @@ class Trial:
     # Refreshing.
 
     def refresh(self) -> None:
-        """Find new data now, even inside `no_refresh`."""
+        """Find new data now, even inside `no_refresh`. If another run has replaced this one, it is read from now on.
+
+        Raises:
+            RunNotFound: The run was deleted.
+        """
         self._reader.refresh(claims=True)
 
     @contextmanager

@@ -151,8 +151,8 @@ class Reader:
     def saved(self) -> SavedSteps:
         """The saved steps."""
         saved = self._run.saved_steps
-        if saved.name_sets is not self._name_sets:  # the run was read again, and its sets have other numbers
-            self._selected.clear()
+        if saved.name_sets is not self._name_sets:  # the run was read again, and may be another one
+            self._begin()
             self._name_sets = saved.name_sets
         return saved
 

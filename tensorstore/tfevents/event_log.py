@@ -36,8 +36,7 @@ class EventLog:
         num_workers: The number of workers of the job.
         back_to: If the job went back to a checkpoint, the step of each mode from which on earlier events no longer
             count.
-        has_left: If the worker has opened the session, returns whether one of an earlier session is not in the job:
-            what that one left is hidden, too.
+        has_left: Returns whether a worker of an earlier session is not in the job: what that one left is hidden, too.
     """
 
     def __init__(
@@ -100,7 +99,7 @@ class EventLog:
                     file.close()
 
     def _left_prefixes(self) -> list[str]:
-        """Return the prefixes of folders that no worker of this job writes to, if this one has opened the session."""
+        """Return the prefixes of folders that no worker of this job writes to."""
         if (has_left := self._has_left) is None:
             return []
         workers = sorted(name for name in self._storage.list("") if _WORKER.fullmatch(name))

@@ -6,7 +6,8 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from itertools import chain
 from urllib.parse import unquote
 
 from ..errors import AlreadyPublished, CorruptFile, FileError, RunExists, WorkerClaimed
@@ -30,26 +31,14 @@ from ..format.schema import (
     end_path,
 )
 from ..format.verified_files import verified_files
-from ..mode import ModeKeys
 from ..storage.open import Storage
 from .lease import LeaseInfo, Observer, read_leases
+from .progress import Progress, SavedStep, after, in_step_with, latest, lies_at, rewound
 from .supersession import set_aside_after
 
 logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.2
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a run has come: the next step, over all modes and in each, and the session that continues it."""
-
-    session: int = 0
-    global_step: int = 0
-    mode_steps: Mapping[str, int] = field(default_factory=dict)
-
-    def mode_step(self, mode: ModeKeys) -> int:
-        return self.mode_steps.get(mode.name, 0)
 
 
 def check_out_dir(storage: Storage, worker: str, num_workers: int) -> None:
@@ -106,6 +95,7 @@ def claim_again(
     worker: WorkerInfo,
     skipped: int = 0,
     check: Callable[[], None] = lambda: None,
+    back_to: Mapping[str, int] | None = None,
 ) -> FirstFlush:
     """Continue a run, with the session and the steps that `progress` found.
 
@@ -118,6 +108,8 @@ def claim_again(
         skipped: How many flushes another process may be about to publish. Their numbers are left out.
         check: Raises an error if another process has taken the run over. That is possible after each slow call: what
             this process does then would be done to the session of the other one.
+        back_to: The global step from which on what a worker saved is set aside, by worker. Default: the first one of
+            the session.
 
     Returns:
         The first flush.
@@ -133,41 +125,38 @@ def claim_again(
         check()
         storage.remove(path)
     if worker.goes_back:
-        _set_aside_later_steps(storage, worker, skipped, check)
+        _set_aside_later_steps(storage, worker, skipped, check, back_to or {})
     first = next_flush(storage, worker.worker)
     return first._replace(number=first.number + skipped) if first.number else first
 
 
-def _set_aside_later_steps(storage: Storage, worker: WorkerInfo, skipped: int, check: Callable[[], None]) -> None:
+def _set_aside_later_steps(
+    storage: Storage, worker: WorkerInfo, skipped: int, check: Callable[[], None], back_to: Mapping[str, int]
+) -> None:
     """Set aside what this worker, and those that are not in its job, saved after its first step.
 
     The others of the job, which may go back to other steps, do it themselves. One whose name does not show that it is
     in the job may claim, and publish, meanwhile: what was listed before its claim is of an earlier session.
     """
-    others = [each for each in indexed_workers(storage) if not _is_of_job(each, worker)]
+    others = [each for each in _indexed_workers(storage) if not _is_of_job(each, worker)]
     workers = {worker.worker, *others}
     listed = {each: (list_index(storage, each), next_flush(storage, each).number + skipped) for each in sorted(workers)}
     for each, (paths, flush) in listed.items():
         if each == worker.worker or has_left_job(storage, worker, each):
-            set_aside_after(storage, each, paths, worker.first_global_step, flush, check)
+            set_aside_after(storage, each, paths, back_to.get(each, worker.first_global_step), flush, check)
 
 
 def has_left_job(storage: Storage, worker: WorkerInfo, other: str) -> bool:
     """Return whether another worker, of an earlier session, is not in the job of a worker that has claimed."""
-    return not _is_of_job(other, worker) and _session_of(storage, other) < worker.session
+    try:  # a listing could lag behind, a read does not
+        return not _is_of_job(other, worker) and _claim_at(storage, collections_path(other)).session < worker.session
+    except FileNotFoundError:
+        return True
 
 
 def _is_of_job(other: str, worker: WorkerInfo) -> bool:
     number = other.removeprefix("worker_")
     return number.isdecimal() and int(number) < worker.num_workers
-
-
-def _session_of(storage: Storage, worker: str) -> int:
-    """Return the session of a worker's claim; -1 if it has none. A listing could lag behind, a read does not."""
-    try:
-        return _claim_at(storage, collections_path(worker)).session
-    except FileNotFoundError:
-        return -1
 
 
 class Resumption:
@@ -177,13 +166,7 @@ class Resumption:
     """
 
     def __init__(
-        self,
-        storage: Storage,
-        worker: str,
-        num_workers: int,
-        observer: Observer | None = None,
-        *,
-        follows: bool = False,
+        self, storage: Storage, worker: str, num_workers: int, observer: Observer | None = None, follows: bool = False
     ) -> None:
         self._storage = storage
         self._observer = observer or Observer(storage)
@@ -191,10 +174,8 @@ class Resumption:
         self.leases = read_leases(storage)
         self._claims = dict(_claims(storage))
         self.session = self._session()
-        self.is_joined = False
-        """Whether `progress` found the session's first steps in the claim of another worker."""
-        self.goes_back = False
-        """Whether that worker went back to a checkpoint."""
+        self.back_to: dict[str, int] = {}
+        """The global step that a checkpoint's step is for each worker, once `progress` was called with one."""
 
     def in_the_way(self) -> list[LeaseInfo]:
         """Return the leases that must not be alive: those of earlier sessions, and the worker's own."""
@@ -220,39 +201,41 @@ class Resumption:
                 return
             time.sleep(_POLL_SECONDS)
 
-    def progress(self) -> Progress:
-        """Return the steps at which the session begins.
+    def progress(self, at: tuple[str, int] | None = None) -> Progress:
+        """Return the point at which the worker's steps continue.
 
-        All its workers continue at the same steps, although the first may publish before the last one reads the index:
-        so the first writes them into its claim, and the others read them there.
+        Workers that are in step continue together, after the last step of any of them, although the first one may
+        publish before the last one reads the index: so the first writes the point into its claim. A worker that is not
+        in step with others continues after its own steps, and one that is new to the run where the others do.
+
+        Args:
+            at: The mode and the number of the step that comes next, if the worker goes back to a checkpoint.
         """
-        found = {worker: _after_last_published(self._storage, worker) for worker in self._published_workers()}
+        saved = saved_steps(self._storage, self._claims)
         # Read after the steps: a worker of this session that has claimed by now may have published some of them.
-        if opened := self._opened(dict(_claims(self._storage)), found):
-            self.is_joined, self.goes_back = True, opened.goes_back
-            return Progress(self.session, opened.first_global_step, opened.first_mode_steps)
-        return _latest(self.session, found.values())
-
-    def own_progress(self) -> Progress:
-        """Return the steps after those that the worker has published."""
-        return replace(_after_last_published(self._storage, self._worker), session=self.session)
-
-    def _published_workers(self) -> list[str]:
-        # A loss of power may take a claim, and leave what the worker published.
-        return sorted({*self._claims, *indexed_workers(self._storage)})
-
-    def _opened(self, claims: Mapping[str, WorkerInfo], found: Mapping[str, Progress]) -> WorkerInfo | None:
-        """Return the claim of another worker in this session; None if there is none, or it is of an earlier job.
-
-        That shows where a worker has published steps of the session, and a loss of power has taken its claim.
-        """
-        others = [claim for worker, claim in claims.items() if claim.session == self.session and worker != self._worker]
-        opened = max(others, key=lambda claim: claim.first_global_step, default=None)
-        if opened is None or opened.goes_back:
-            return opened
-        later = [worker for worker, progress in found.items() if progress.global_step > opened.first_global_step]
-        is_of_this_job = all(worker in claims and claims[worker].session >= self.session for worker in later)
-        return opened if is_of_this_job else None
+        claims = [
+            each for name, each in _claims(self._storage) if name != self._worker and each.session == self.session
+        ]
+        for each in claims:
+            steps = saved.get(each.worker, ())
+            saved[each.worker] = [step for step in steps if step.global_step < each.first_global_step]
+        own, in_step = saved.get(self._worker, []), in_step_with(self._worker, saved)
+        # Of a worker that is new to the run, too, nothing shows with which others it is in step.
+        opened = [claim for claim in claims if claim.worker in in_step and (saved[claim.worker] or not own)]
+        if at is not None:
+            by_others = (point for point in map(_first_point, opened) if lies_at(point, own, *at))
+            found = next(by_others, None) or rewound(list(chain(*in_step.values())), *at)
+            alike = {self._worker, *(in_step if own else ())}
+            self.back_to = {
+                worker: found.global_step if worker in alike else rewound(steps, *at).global_step
+                for worker, steps in saved.items()
+            }
+        elif opened and not own and all(claim.goes_back for claim in opened):
+            found = latest([_first_point(claim) for claim in opened])
+        else:
+            forward = [_first_point(claim) for claim in opened if not claim.goes_back]
+            found = latest([*forward, *map(after, in_step.values())])
+        return replace(found, session=self.session)
 
     def _session(self) -> int:
         members: list[WorkerInfo | LeaseInfo] = [*self._claims.values(), *self.leases]
@@ -280,27 +263,22 @@ def _is_before(lease: LeaseInfo, own: LeaseInfo) -> bool:
     return lease.session == own.session and (lease.started_at, lease.worker) < (own.started_at, own.worker)
 
 
-def _after_last_published(storage: Storage, worker: str) -> Progress:
-    """Return the steps after those that a worker has published."""
-    next_global, next_of_mode, damaged = 0, dict[str, int](), list[str]()
-    found = [(step.mode, step.mode_step, step.global_step) for step in published_steps(storage, worker, damaged)]
-    for mode, mode_step, global_step in [*found, *_steps_of_chunks(storage, worker, damaged)]:
-        next_global = max(next_global, global_step + 1)
-        next_of_mode[mode] = max(next_of_mode.get(mode, 0), mode_step + 1)
-    return Progress(0, next_global, next_of_mode)
+def _first_point(claim: WorkerInfo) -> Progress:
+    return Progress(claim.session, claim.first_global_step, claim.first_mode_steps)
 
 
-def _latest(session: int, found: Iterable[Progress]) -> Progress:
-    """Return the steps after those of all workers."""
-    next_global, next_of_mode = 0, dict[str, int]()
-    for each in found:
-        next_global = max(next_global, each.global_step)
-        for mode, step in each.mode_steps.items():
-            next_of_mode[mode] = max(next_of_mode.get(mode, 0), step)
-    return Progress(session, next_global, next_of_mode)
+def saved_steps(storage: Storage, claimed: Iterable[str] = ()) -> dict[str, list[SavedStep]]:
+    """Return the steps that each worker has published, as far as they can be read."""
+    found: dict[str, list[SavedStep]] = {}
+    # A loss of power may take a claim, and leave what the worker published.
+    for worker in sorted({*claimed, *_indexed_workers(storage)}):
+        damaged = list[str]()
+        found[worker] = [SavedStep(*step[:3]) for step in published_steps(storage, worker, damaged)]
+        found[worker] += _steps_of_chunks(storage, worker, damaged)
+    return found
 
 
-def _steps_of_chunks(storage: Storage, worker: str, damaged: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+def _steps_of_chunks(storage: Storage, worker: str, damaged: Sequence[str]) -> Iterator[SavedStep]:
     """Yield the last steps of the chunks that damaged index files may name: mode, step of the mode, global step."""
     lost = [flushes for path in damaged if (flushes := flush_range_of(path))]
     for mode in storage.list(TENSORS) if lost else ():
@@ -316,7 +294,7 @@ def _steps_of_chunks(storage: Storage, worker: str, damaged: Sequence[str]) -> I
                     for group in row_groups(read_footer(verified_files(storage), path, storage.size(path))):
                         ends = [group.columns[column].ends(int) for column in ("mode_step", "global_step")]
                         if ends[0] and ends[1]:
-                            yield mode.removeprefix("mode="), ends[0][1], ends[1][1]
+                            yield SavedStep(mode.removeprefix("mode="), ends[0][1], ends[1][1])
 
 
 def published_steps(storage: Storage, worker: str, damaged: list[str] | None = None) -> Iterator[StepSummary]:
@@ -347,7 +325,7 @@ def published_steps(storage: Storage, worker: str, damaged: list[str] | None = N
             yield from summary.steps
 
 
-def indexed_workers(storage: Storage) -> list[str]:
+def _indexed_workers(storage: Storage) -> list[str]:
     """Return the workers that have a folder in the index, whether or not their claims are there."""
     return [unquote(name.removeprefix("worker=")) for name in storage.list(INDEX) if name.startswith("worker=")]
 

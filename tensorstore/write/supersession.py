@@ -42,12 +42,7 @@ class _File(NamedTuple):
 
 
 def set_aside_after(
-    storage: Storage,
-    worker: str,
-    paths: Sequence[str],
-    step: int,
-    flush: int,
-    check: Callable[[], None] = lambda: None,
+    storage: Storage, worker: str, paths: Sequence[str], step: int, flush: int, check: Callable[[], None] = lambda: None
 ) -> None:
     """Supersede what a worker saved at a global step and after it.
 
@@ -64,14 +59,19 @@ def set_aside_after(
     has_later_steps = False
     # In this order: a reader that follows the run lists its last folder only, and reads all again if steps are gone.
     for folder in sorted({folder_of(path) for path in paths}):
+        is_done = False
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 files = _files([path for path in paths if folder_of(path) == folder], storage)
-                has_later_steps |= any(each.global_step >= step for file in files for each in file.summary.steps)
-                if has_later_steps:
+                is_here = any(each.global_step >= step for file in files for each in file.summary.steps)
+                has_later_steps |= is_here
+                if is_here or (has_later_steps and not is_done):
                     _set_aside_in(storage, files, step, flush, check)
                 break
-            except FileNotFoundError:  # compacted meanwhile
+            except (FileNotFoundError, AlreadyPublished) as exc:
+                # Compacted meanwhile, or set aside by another worker of the job, perhaps from a later step on.
+                is_done = isinstance(exc, AlreadyPublished)
+                flush += is_done
                 paths = [path for path in list_index(storage, worker) if _is_before(path, flush)]
             except RunTakenOver:
                 raise
@@ -128,8 +128,6 @@ def _publish(storage: Storage, path: str, rows: pa.Table, summary: IndexSummary)
         with translated(path, "write"):
             write_compacted(sink, rows, summary)
         sink.publish()
-    except AlreadyPublished:
-        sink.abort()  # by another worker of the job, with the same rows
     except BaseException:
         sink.abort()
         raise

@@ -30,9 +30,10 @@ from ..statistics.histogram import histogram
 from ..statistics.single import statistics
 from ..statistics.sketch import sketch_of
 from ..storage.open import Storage, register_flush, translated
-from .claim import Progress, next_flush
+from .claim import next_flush
 from .close_compaction import SmallIndex
 from .lease import Lease
+from .progress import Progress
 from .supersession import set_aside_after
 
 logger = logging.getLogger(__name__)

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from support.browser import printed_url
+from support.leased_runs import wait_until
 from support.runs import EVAL, TRAIN, Job
 from support.servers import ObjectStore
 from tensortrial.errors import ConfigurationError, RunNotFound
@@ -218,6 +219,19 @@ def test_a_deleted_run_is_named_and_the_others_are_answered(tmp_path: Path) -> N
         assert set(answered(served, "a").values()) == {200}
         for name in "bc":
             assert "was deleted" in get(served, "names", run=name).json()["error"]
+
+
+def test_a_run_that_is_replaced_is_shown_as_it_is_now(tmp_path: Path) -> None:
+    write(tmp_path / "run", 5, names=("old",))
+    with page(tmp_path / "run") as served:
+        assert fetch(served, "tiles", **TILES)["names"] == ["old"]
+        shutil.rmtree(tmp_path / "run")
+        write(tmp_path / "run", 3, names=("new",))
+        wait_until(lambda: "new" in get(served, "names", run="run").text)
+        tiles = fetch(served, "tiles", **TILES)
+    assert (tiles["names"], tiles["starts"]) == (["new"], [0, 1, 2])
+    with page(tmp_path / "run") as served:
+        assert fetch(served, "tiles", **TILES) == tiles
 
 
 def test_a_run_that_begins_below_a_served_folder_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

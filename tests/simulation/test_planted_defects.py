@@ -14,7 +14,7 @@ from simulation.faults import FaultAt, NoFaults, faults_at
 from simulation.histories import Story, compacted, overtaken, run, shortest, unflushed
 from tensortrial.format import index_log
 from tensortrial.maintenance import compaction
-from tensortrial.write import claim, lease, writer
+from tensortrial.write import claim, lease, progress, writer
 
 pytestmark = pytest.mark.slow
 
@@ -112,13 +112,13 @@ def test_a_flush_that_hides_its_error(put: Put) -> None:
 
 
 def test_a_resumed_session_that_saves_a_step_again(put: Put) -> None:
-    after = claim._after_last_published
+    after = claim.after
 
-    def one_before(*args: Any) -> claim.Progress:
-        found = after(*args)
-        return claim.Progress(found.session, max(0, found.global_step - 1), found.mode_steps)
+    def one_before(steps: Any) -> progress.Progress:
+        found = after(steps)
+        return progress.Progress(found.session, max(0, found.global_step - 1), found.mode_steps)
 
-    put(claim, "_after_last_published", one_before)
+    put(claim, "after", one_before)
     assert finds(shortest, is_local=False)
 
 

@@ -21,7 +21,8 @@ from tensortrial.format.record import Plan, Record, Step
 from tensortrial.format.schema import RunInfo, WorkerInfo
 from tensortrial.mode import ModeKeys
 from tensortrial.storage.open import open_storage
-from tensortrial.write.claim import Progress, Resumption, claim, claim_again
+from tensortrial.write.claim import Resumption, claim, claim_again
+from tensortrial.write.progress import Progress
 from tensortrial.write.writer import Writer
 
 CREATED = "2026-01-01T00:00:00+00:00"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
-from tensortrial.errors import FileError, TrainingStopped
+from tensortrial.errors import FileError
 from tensortrial.format.documents import read_document
 from tensortrial.format.schema import STOP_FILE, StopInfo
 from tensortrial.storage.open import Storage
@@ -42,10 +42,3 @@ class StopRequest:
                 self._is_logged = True
                 logger.warning("%s/%s is no valid request, and stops nothing: %s", self._storage.url, STOP_FILE, exc)
             return None
-
-
-def stopped(out_dir: str, reason: str) -> TrainingStopped:
-    """Return the error that ends the training of a run, and log it: Python prints nothing for a SystemExit."""
-    error = TrainingStopped(out_dir, reason)
-    logger.error("%s", error)
-    return error

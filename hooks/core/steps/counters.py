@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from tensortrial.format.record import Step
 from tensortrial.mode import ModeKeys
-from tensortrial.write.claim import Progress
+from tensortrial.write.progress import Progress
 
 
 class GlobalSteps:
@@ -35,27 +35,6 @@ class GlobalSteps:
         following = self._first[left] if left < len(self._first) else following
         del self._first[left:], self._global[left:]
         return min(following, self._first[-1] + global_step - self._global[-1]) if left else None
-
-
-class EarlierSteps:
-    """The global steps of the steps of one mode that were saved in earlier sessions, in any order."""
-
-    def __init__(self) -> None:
-        self._found: dict[int, int] = {}
-
-    def add(self, mode_step: int, global_step: int) -> None:
-        """Add a saved step."""
-        self._found[mode_step] = global_step
-
-    def find(self, mode_step: int) -> int | None:
-        """Return the global step of a step of the mode; None unless it follows from the saved steps around it."""
-        if mode_step in self._found:
-            return self._found[mode_step]
-        before = max((step for step in self._found if step < mode_step), default=None)
-        after = min((step for step in self._found if step > mode_step), default=None)
-        if before is None or after is None or self._found[after] - self._found[before] != after - before:
-            return None
-        return self._found[before] + mode_step - before
 
 
 class StepCounter:

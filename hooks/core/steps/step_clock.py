@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tensortrial.format.record import Step
 from tensortrial.mode import ModeKeys
-from tensortrial.write.claim import Progress
+from tensortrial.write.progress import Progress
 
 from .checkpoint_steps import CheckpointSteps
 from .counters import StepCounter

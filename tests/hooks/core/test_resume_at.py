@@ -256,18 +256,27 @@ def test_each_worker_goes_back_by_itself(out: str, monkeypatch: pytest.MonkeyPat
 UNEVEN = ({"TRAIN": 7, "EVAL": 3}, {"TRAIN": 5, "EVAL": 3})
 ONLY_TRAINING = ({"TRAIN": 7}, {"TRAIN": 5})
 MORE_EVALUATION = ({"TRAIN": 5, "EVAL": 3}, {"TRAIN": 5, "EVAL": 2})
+EVEN = ({"TRAIN": 4, "EVAL": 2}, {"TRAIN": 4, "EVAL": 2})
 
 
 class UnevenJob:
-    """Two workers that make different numbers of steps in an epoch, each in its own order; they save who they are."""
+    """Workers that make different numbers of steps in an epoch, each in its own order, and save the attempt."""
 
     def __init__(self, out: str, lengths: Sequence[dict[str, int]], monkeypatch: pytest.MonkeyPatch) -> None:
         self.out, self.lengths, self._monkeypatch = out, lengths, monkeypatch
 
     def hook(self, rank: int, **options: Any) -> Any:
         self._monkeypatch.setenv("RANK", str(rank))
-        self._monkeypatch.setenv("WORLD_SIZE", "2")
+        self._monkeypatch.setenv("WORLD_SIZE", str(len(self.lengths)))
         return tt.Hook(self.out, include_workers="all", flush_seconds=0, **options)
+
+    def run(self, epochs: int, attempt: int) -> None:
+        """Run a session of all workers from the beginning to its end."""
+        hooks = [self.hook(rank) for rank in range(len(self.lengths))]
+        for hook in hooks:
+            self.train(hook, epochs, attempt)
+        for hook in hooks:
+            hook.close()
 
     def train(self, hook: Any, epochs: int, attempt: int) -> None:
         for _ in range(epochs):
@@ -287,6 +296,10 @@ class UnevenJob:
                     counts[mode] += 1
         return found
 
+    def rows(self, rank: int, view: str = "tensors") -> list[Any]:
+        query = f"select global_step, mode, mode_step, scalar from {view} where worker = $worker order by global_step"
+        return list(create_trial(self.out).sql(query, {"worker": f"worker_{rank}"}).fetchall())
+
 
 @pytest.mark.parametrize("at", [1, 2, 3])
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
@@ -295,11 +308,7 @@ def test_workers_with_different_numbers_of_steps_go_back_to_an_epoch(
     out: str, monkeypatch: pytest.MonkeyPatch, lengths: Sequence[dict[str, int]], order: tuple[int, int], at: int
 ) -> None:
     job = UnevenJob(out, lengths, monkeypatch)
-    hooks = [job.hook(rank) for rank in range(2)]
-    for hook in hooks:
-        job.train(hook, 3, 1)
-    for hook in hooks:
-        hook.close()
+    job.run(3, 1)
     hooks = [job.hook(rank, resume=True) for rank in order]
     for rank, hook in zip(order, hooks, strict=True):
         hook.resume_at(at * lengths[rank]["TRAIN"], "TRAIN")
@@ -312,12 +321,11 @@ def test_workers_with_different_numbers_of_steps_go_back_to_an_epoch(
         job.train(hook, 1, 2)
         hook.close()
     trial = create_trial(out)
-    rows = "select global_step, mode, mode_step, scalar from {} where worker = 'worker_{}' order by global_step"
     for rank in range(2):
         expected = job.expected(rank, [1] * at + [2, 2])
-        assert trial.sql(rows.format("tensors", rank)).fetchall() == expected
+        assert job.rows(rank) == expected
         aside = [row for row in job.expected(rank, [1, 1, 1]) if row[0] >= len(job.expected(rank, [1] * at))]
-        assert trial.sql(rows.format("superseded", rank)).fetchall() == aside
+        assert job.rows(rank, "superseded") == aside
         for _, mode, step, attempt in expected:
             assert trial.tensor("attempt").value(step, ModeKeys[mode], f"worker_{rank}") == attempt
     assert verify(out).is_whole
@@ -325,11 +333,7 @@ def test_workers_with_different_numbers_of_steps_go_back_to_an_epoch(
 
 def test_steps_of_a_worker_that_has_not_gone_back_yet_complete_none(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
     job = UnevenJob(out, UNEVEN, monkeypatch)
-    hooks = [job.hook(rank) for rank in range(2)]
-    for hook in hooks:
-        job.train(hook, 3, 1)
-    for hook in hooks:
-        hook.close()
+    job.run(3, 1)
     first = job.hook(0, resume=True)
     first.resume_at(7, "TRAIN")
     job.train(first, 1, 2)
@@ -339,6 +343,148 @@ def test_steps_of_a_worker_that_has_not_gone_back_yet_complete_none(out: str, mo
     assert trial.steps() == list(range(10))
     assert [(late.worker, late.last_step) for late in trial.late_workers()] == [("worker_1", None)]
     first.close()
+
+
+@pytest.mark.parametrize("goes_back", [0, 1])
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("lengths", [UNEVEN, MORE_EVALUATION, EVEN])
+def test_a_worker_that_does_not_go_back_continues_after_its_own_steps_whoever_starts_first(
+    out: str, monkeypatch: pytest.MonkeyPatch, lengths: Sequence[dict[str, int]], order: tuple[int, int], goes_back: int
+) -> None:
+    job = UnevenJob(out, lengths, monkeypatch)
+    job.run(2, 1)
+    for rank in order:
+        hook = job.hook(rank, resume=True)
+        if rank == goes_back:
+            hook.resume_at(lengths[rank]["TRAIN"], "TRAIN")
+        job.train(hook, 2, 2)
+        hook.close()
+    for rank in range(2):
+        assert job.rows(rank) == job.expected(rank, [1, 2, 2] if rank == goes_back else [1, 1, 2, 2])
+    assert verify(out).is_whole
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+@pytest.mark.parametrize("lengths", [UNEVEN, MORE_EVALUATION])
+def test_workers_that_are_not_in_step_continue_after_their_own_steps(
+    out: str, monkeypatch: pytest.MonkeyPatch, lengths: Sequence[dict[str, int]], order: tuple[int, int, int]
+) -> None:
+    job = UnevenJob(out, lengths, monkeypatch)
+    job.run(2, 1)
+    job.lengths = [*lengths, lengths[0]]
+    for rank in order:
+        hook = job.hook(rank, resume=True)
+        job.train(hook, 1, 2)
+        hook.close()
+    for rank in range(2):
+        assert job.rows(rank) == job.expected(rank, [1, 1, 2])
+    assert next(row[2] for row in job.rows(2) if row[1] == "TRAIN") == 2 * lengths[0]["TRAIN"]
+    assert verify(out).is_whole
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_worker_that_was_stopped_early_continues_with_those_that_it_was_in_step_with(
+    out: str, monkeypatch: pytest.MonkeyPatch, order: tuple[int, int]
+) -> None:
+    """Two workers are in step, of which one was stopped early, and a third one is not."""
+    job = UnevenJob(out, [EVEN[0], EVEN[0], UNEVEN[0]], monkeypatch)
+    hooks = [job.hook(rank) for rank in range(3)]
+    for hook, epochs in zip(hooks, (2, 1, 2), strict=True):
+        job.train(hook, epochs, 1)
+    for hook in hooks:
+        hook.close()
+    for rank in (2, *order):
+        hook = job.hook(rank, resume=True)
+        job.train(hook, 1, 2)
+        hook.close()
+    later = job.expected(0, [1, 1, 2])[12:]
+    assert job.rows(0)[12:] == job.rows(1)[6:] == later
+    assert job.rows(2) == job.expected(2, [1, 1, 2])
+
+
+def test_a_worker_that_has_left_the_job_is_set_aside_from_its_own_step_on(
+    out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = UnevenJob(out, [{"TRAIN": 7, "EVAL": 3}, {"TRAIN": 7, "EVAL": 3}, {"TRAIN": 3, "EVAL": 3}], monkeypatch)
+    job.run(3, 1)
+    job.lengths = job.lengths[:2]
+    hooks = [job.hook(rank, resume=True) for rank in range(2)]
+    for hook in hooks:
+        hook.resume_at(5, "TRAIN")
+        hook.save_scalar("attempt", 2, mode="TRAIN")
+        hook.close()
+    job.lengths = [*job.lengths, {"TRAIN": 3, "EVAL": 3}]
+    earlier = job.expected(2, [1, 1, 1])
+    first = earlier.index((8, "TRAIN", 5, 1.0))
+    assert (job.rows(2), job.rows(2, "superseded")) == (earlier[:first], earlier[first:])
+    for rank in range(2):
+        assert job.rows(rank) == [*job.expected(rank, [1])[:5], (5, "TRAIN", 5, 2.0)]
+    assert verify(out).is_whole
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_two_workers_that_set_another_one_aside_at_once_do_so_from_the_earlier_step_on(
+    out: str, monkeypatch: pytest.MonkeyPatch, order: tuple[int, int]
+) -> None:
+    job = UnevenJob(out, [{"TRAIN": 5, "EVAL": 3}, {"TRAIN": 7, "EVAL": 2}, {"TRAIN": 4, "EVAL": 3}], monkeypatch)
+    job.run(3, 1)
+    lengths, job.lengths = job.lengths, job.lengths[:2]
+    first, second = (job.hook(rank, resume=True) for rank in order)
+    sink, overtakes = LocalStorage.sink, [second]
+
+    def sink_slowly(self: LocalStorage, path: str) -> Any:
+        if path.startswith("index/worker=worker_2/") and overtakes:
+            train(overtakes.pop())
+        return sink(self, path)
+
+    def train(hook: Any) -> None:
+        hook.resume_at(job.lengths[int(hook.worker[-1])]["TRAIN"], "TRAIN")
+        job.train(hook, 1, 2)
+
+    monkeypatch.setattr(LocalStorage, "sink", sink_slowly)
+    train(first)
+    first.close()
+    second.close()
+    assert not overtakes
+    job.lengths = lengths
+    earlier = job.expected(2, [1, 1, 1])
+    cut = earlier.index((8, "TRAIN", 5, 1.0))
+    assert job.rows(2) == earlier[:cut]
+    assert set(job.rows(2, "superseded")) == set(earlier[cut:])
+    for rank in range(2):
+        assert job.rows(rank) == job.expected(rank, [1, 2])
+    assert verify(out).is_whole
+
+
+def test_a_past_step_that_is_named_is_that_of_the_worker(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = UnevenJob(out, UNEVEN, monkeypatch)
+    job.run(2, 1)
+    for rank in range(2):
+        hook = job.hook(rank, resume=True)
+        hook.save_scalar("note", rank, step=6, mode="TRAIN")
+        hook.close()
+    query = "select worker, global_step, mode_step from tensors where name = 'note' order by worker"
+    assert create_trial(out).sql(query).fetchall() == [("worker_0", 6, 6), ("worker_1", 9, 6)]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_workers_go_back_to_steps_of_evaluation(
+    out: str, monkeypatch: pytest.MonkeyPatch, order: tuple[int, int]
+) -> None:
+    job = UnevenJob(out, MORE_EVALUATION, monkeypatch)
+    job.run(3, 1)
+    for rank in order:
+        hook = job.hook(rank, resume=True)
+        hook.resume_at(job.lengths[rank]["EVAL"] + 1, "EVAL")
+        hook.set_mode(tt.modes.EVAL)
+        with hook.step():
+            hook.save_scalar("attempt", 2)
+        hook.close()
+    for rank in range(2):
+        kept = job.expected(rank, [1, 1])
+        first = kept.index(next(row for row in kept if row[1:3] == ("EVAL", job.lengths[rank]["EVAL"] + 1)))
+        assert job.rows(rank) == [*kept[:first], (*kept[first][:3], 2.0)]
+        assert job.rows(rank, "superseded") == job.expected(rank, [1, 1, 1])[first:]
 
 
 def test_a_model_that_is_made_again_has_the_name_of_the_one_before(make_hook: Any, out: str) -> None:

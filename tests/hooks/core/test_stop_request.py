@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import tensortrial
 from support import warm
-from tensortrial import modes
+from tensortrial import Run, modes
+from tensortrial.errors import TrainingStopped
 from tensortrial.format.schema import STOP_FILE
 from tensortrial.hooks.core.process import stop_request
 from tensortrial.rules import Rule, invoke_rule
@@ -68,6 +71,48 @@ def test_a_rule_stops_training_and_the_run_is_closed(tmp_path: Path) -> None:
     warm.run([*command, "resume"], check=True, preload=warm.TORCH)
     trial.refresh()
     assert len(trial.steps(modes.TRAIN)) == len(steps) + 3
+
+
+NAMED_STEPS: dict[str, Callable[[Run, int], Any]] = {
+    "log": lambda run, step: run.log({"x": step}),
+    "log at a step": lambda run, step: run.log({"x": step}, step=step),
+    "log at a step of another mode": lambda run, step: run.log({"x": step}, step=step, mode="TRAIN"),
+    "save_scalar": lambda run, step: run.save_scalar("x", step, step=step),
+    "save_tensor": lambda run, step: run.save_tensor("x", [step], step=step),
+}
+
+
+@pytest.mark.parametrize("case", NAMED_STEPS)
+def test_a_rule_stops_a_loop_that_names_its_steps(tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stop_request, "_LOCAL_SECONDS", 0.0)
+    run = Run(tmp_path / "run", flush_seconds=0)
+    for step in range(8):
+        NAMED_STEPS[case](run, step)
+    run.flush()
+    trial = tensortrial.create_trial(tmp_path / "run")
+    invoke_rule(AtStepFive(trial, action_str="StopTraining"), end_step=6)
+
+    def train() -> None:
+        for step in range(8, 10_000):
+            NAMED_STEPS[case](run, step)
+
+    with pytest.raises(TrainingStopped, match="five is enough"):
+        train()
+    trial.refresh()
+    assert trial.loaded_all_steps
+    assert trial.steps()[:8] == list(range(8))
+
+
+def test_a_hook_that_has_turned_itself_off_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stop_request, "_LOCAL_SECONDS", 0.0)
+    monkeypatch.delenv("TENSORTRIAL_STRICT", raising=False)
+    run = Run(tmp_path / "run")
+    run.log({"x": 1}, step=0)
+    run.recorder.fail(OSError("the disk is full"))
+    (tmp_path / "run" / STOP_FILE).write_text('{"reason": "enough"}')
+    for step in range(1, 10):
+        run.log({"x": 1}, step=step)
+    assert tensortrial.create_trial(tmp_path / "run").steps() == [0]
 
 
 @pytest.mark.parametrize(

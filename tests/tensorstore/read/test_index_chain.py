@@ -43,6 +43,10 @@ def index_file(run: Path, flush: int, worker: str = "worker_0") -> Path:
     return found
 
 
+def values_in(path: Path) -> list[float]:
+    return [float(value) for value in pq.read_table(path)["scalar"].to_pylist()]
+
+
 def named(path: Path) -> str:
     return pq.read_metadata(path).metadata[FOOTER_PREVIOUS].decode()
 
@@ -76,6 +80,22 @@ class TestOneWorker:
                 trial.wait_for_steps([flush], mode)
             with pytest.raises((StepUnavailable, NoMoreData), match=error.path):
                 trial.tensor("w").value(flush, mode=mode)
+
+    @pytest.mark.parametrize("is_last", [False, True])
+    def test_a_missing_file_that_had_saved_a_step_again_is_named(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture, is_last: bool
+    ) -> None:
+        with tensortrial.Run(tmp_path, flush_seconds=0) as run:
+            for step, value in ((0, 0), (1, 1), (2, 2), (1, 100), *(() if is_last else ((3, 3), (4, 4)))):
+                run.log({"x": value}, step=step)
+                run.flush()
+        (lost,) = (path for path in tmp_path.glob("index/*/*/*.parquet") if values_in(path) == [100.0])
+        lost.unlink()
+        trial = tensortrial.create_trial(tmp_path)
+        assert trial.tensor("x").value(1) == 1
+        assert list(trial.damaged) == [str(lost.relative_to(tmp_path))]
+        assert f"{lost.relative_to(tmp_path)}: it is missing, with its steps and what it had saved again" in caplog.text
+        assert not trial.verify().is_whole
 
     def test_a_step_that_was_skipped_names_no_file(self, tmp_path: Path) -> None:
         with Job(tmp_path, flush_seconds=3600) as job:
