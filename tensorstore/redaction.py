@@ -25,7 +25,7 @@ _VALUE_OF_QUERY = re.compile(r"(?<=[?&;])([^=&?;]+)=[^&]*")
 # Of command lines.
 _SECRET_NAME = re.compile(
     r"token(?!i[sz])|secret|passw|passphrase|passcode|pwd|(?:api|access|private)[-_]?key|credential|auth(?!or(?!iz))|cookie"
-    r"|signature|(?:^|[-_.])(?:key|sas|sig|pass|dsn)$",
+    r"|signature|bearer|(?:^|[-_.])(?:key|sas|sig|pass|pw|dsn)$",
     re.IGNORECASE,
 )
 _SECRET_KEY = re.compile(r"[a-z]Key$")
@@ -33,6 +33,8 @@ _SECRET_KEY = re.compile(r"[a-z]Key$")
 _COUNTED = re.compile(r"token|key", re.IGNORECASE)
 """Names of which a number is no secret: max_tokens=512."""
 _OPTIONS_OF_USERS = frozenset({"-u", "-U", "--user", "--userpwd", "--proxy-user"})
+_USER_INSIDE = re.compile(r"((?<![\w-])-[uU] ?|--(?:proxy-)?user(?:pwd)?[ =])[\w.@%+-]+:[^\s'\"]+")
+"""The same in one text: `-ume:password`, or the command of a shell."""
 _NAME = re.compile(r"""(?P<name>[\w.-]{1,100})['"]?\s*(?P<sign>[=:])\s*""")
 _QUOTED = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
 _VALUES = {
@@ -123,7 +125,7 @@ def _text_without_secrets(text: str) -> str:
 def _forms_without_secrets(text: str) -> str:
     for pattern in (_PRIVATE_KEY, _TOKEN, _SECRET_PATH):
         text = pattern.sub(HIDDEN, text)
-    return _BEARER.sub(rf"\1 {HIDDEN}", text)
+    return _USER_INSIDE.sub(rf"\1{HIDDEN}", _BEARER.sub(rf"\1 {HIDDEN}", text))
 
 
 def _pairs_without_secrets(text: str) -> str:

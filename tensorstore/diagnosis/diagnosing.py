@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -23,6 +24,9 @@ from .causes import Places, problems
 from .checks import NON_FINITE, SPIKES, RunFacts, checks_for, parameters_of
 from .origin import origin
 from .result import Diagnosis, Problem, Unchecked
+
+_VANISHED = ("VanishingGradient", "AllZero")
+_BIAS = re.compile(r"(?<=\.)bias$")
 
 _PLACES = """
 select global_step, name, worker, "order"
@@ -68,7 +72,7 @@ def _diagnosed(trial: Trial) -> Diagnosis:
         rules = [make_rule(check.rule, trial, **parameters_of(check, facts)) for check in checks]
         damaged: dict[str, FileError] = {}
         evaluated = evaluate_saved(trial, rules, damaged)
-        found = [finding for finding in evaluated if not finding.failed]
+        found = _without_offsets([finding for finding in evaluated if not finding.failed], trial.tensor_names())
         failed = {finding.rule: finding.sentence.removeprefix(CANNOT_RUN) for finding in evaluated if finding.failed}
         places = _places(trial, found, damaged)
         sizes: dict[int, int] = {}
@@ -82,6 +86,20 @@ def _diagnosed(trial: Trial) -> Diagnosis:
     reasons = {path: str(error).removeprefix(f"{path}: ") for path, error in sorted(damaged.items())}
     begun = max(_steps_begun(trial), steps[-1] + 1 if steps else 0)
     return Diagnosis(trial.path, len(steps), joined, checked, unchecked, reasons, begun)
+
+
+def _without_offsets(found: Sequence[Finding], names: Iterable[str]) -> list[Finding]:
+    """Return the findings but those of biases that have no gradient although their layer's weight has one.
+
+    A normalization after the layer subtracts them, so that the loss does not depend on them.
+    """
+    vanished = {finding.tensor for finding in found if finding.rule in _VANISHED}
+    learning = set(names) - vanished
+    return [
+        finding
+        for finding in found
+        if finding.rule not in _VANISHED or _BIAS.sub("weight", finding.tensor or "") not in learning
+    ]
 
 
 def _located(trial: Trial, problem: Problem, damaged: dict[str, FileError]) -> Problem:

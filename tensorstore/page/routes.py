@@ -189,7 +189,8 @@ def _texts(given: Parameters, name: str) -> list[str]:
 
 
 def _json(given: Parameters, name: str) -> Any:
+    text = _text(given, name)
     try:
-        return json.loads(_text(given, name))
+        return json.loads(text)
     except ValueError:
-        raise ConfigurationError(f"{name} must be JSON, got {given[name]!r}") from None
+        raise ConfigurationError(f"{name} must be JSON, got {text!r}") from None

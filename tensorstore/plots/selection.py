@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from ..config.collection import Collection
 from ..errors import ConfigurationError
 from ..mode import ModeKeys
 from ..read.plots import Names
@@ -124,7 +125,8 @@ def _matching(trial: Trial, names: Names) -> list[str]:
     if names is None:
         return trial.tensor_names()
     patterns = [names] if isinstance(names, str) else list(names)
-    members = {each for pattern in patterns for each in trial.tensor_names(collection=pattern)}
+    # By an object: a name would be warned of that is no collection, and a pattern need not be one.
+    members = {each for pattern in patterns for each in trial.tensor_names(collection=Collection(pattern))}
     return [
         name
         for name in trial.tensor_names()

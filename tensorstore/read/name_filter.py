@@ -22,9 +22,9 @@ def name_patterns(regex: str | Iterable[str]) -> list[re.Pattern[str]]:
 
 def belongs_to(name: str, collections: Sequence[str], wanted: Collection | str) -> bool:
     """Return whether a tensor belongs to a collection: by those it was saved in, or by the patterns of an object."""
-    if wanted == CollectionKeys.ALL:
+    collection = wanted if isinstance(wanted, str) else wanted.name
+    if collection == CollectionKeys.ALL:
         return True
-    if isinstance(wanted, str):
-        # As hooks read names: without blanks at their ends, and none is the default collection.
-        return wanted in collections or (wanted.strip() or CollectionKeys.DEFAULT) in collections
-    return wanted.name in collections or wanted.matches(name)
+    # As hooks read names: without blanks at their ends, and none is the default collection.
+    found = collection in collections or (collection.strip() or CollectionKeys.DEFAULT) in collections
+    return found or (not isinstance(wanted, str) and wanted.matches(name))

@@ -43,6 +43,18 @@ def test_a_healthy_run_has_no_problems(tmp_path: Path, caplog: pytest.LogCapture
     assert str(found).startswith(f"{tmp_path}: no problem in 40 steps")
 
 
+@pytest.mark.parametrize("weight_learns", [True, False])
+def test_a_bias_that_a_normalization_subtracts_is_no_problem(tmp_path: Path, weight_learns: bool) -> None:
+    with Job(tmp_path) as job:
+        for _ in range(20):
+            weight = np.full((8, 8), 1.0 if weight_learns else 0.0)
+            values = {"gradient/net.0.weight": weight, "gradient/net.0.bias": np.full(8, 1e-9)}
+            job.step(values, TRAIN, raw=False, statistics=(*COUNTS, "zero_count"), collections=("gradients",))
+    found = tensortrial.diagnose(tmp_path)
+    assert found.is_healthy == weight_learns
+    assert ("gradient/net.0.bias" in str(found)) != weight_learns
+
+
 def test_a_nan_explains_every_nan_after_it_and_what_follows(tmp_path: Path) -> None:
     found = saved(tmp_path, layer1=(20, with_nan), layer2=(21, with_nan), layer0=(25, with_nan))
     (problem,) = found.problems

@@ -253,6 +253,7 @@ def test_what_rules_have_written_into_the_run_is_found_once(tmp_path: Path) -> N
         ("histograms", {"run": "left", "name": "loss", "to": str(-(2**63))}),
         ("tensor", {"run": "left", "name": "no such"}),
         ("scalars", {"runs": "left", "names": "[]"}),
+        ("scalars", {"names": "[]"}),
         ("value", {"run": "left", "name": "net.w"}),
     ],
 )

@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import tensortrial
 from support.runs import EPOCH, EVAL, TRAIN, Job
 from tensortrial.cli.commands import main
 from tensortrial.diagnosis import diagnose
 from tensortrial.format.record import Plan, Record
+from tensortrial.rules import invoke_rule, make_rule
 
 HOSTILE = "</script><script>alert(1)</script><!--~ *"
 
@@ -87,6 +89,24 @@ def test_rules_decide_the_exit_status(runs: Path, tmp_path: Path) -> None:
     assert result.exit_code == 1, result.output
     assert any(found["rule"] == "ExplodingTensor" for found in embedded(path.read_text())["api/findings?run=right"])
     assert CliRunner().invoke(main, ["report", str(tmp_path / "nothing"), "--output", str(path)]).exit_code == 2
+
+
+def test_a_report_of_many_runs_lists_all_and_opens_those_with_findings_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tensortrial.page.report._MOST_OPENED", 2)
+    for name in "abcd":
+        with Job(tmp_path / "runs" / name) as job:
+            job.step({"net.w": np.full(4, np.nan if name == "d" else 1.0)})
+    trial = tensortrial.create_trial(tmp_path / "runs" / "d")
+    invoke_rule(make_rule("ExplodingTensor", trial))
+    path = tmp_path / "report.html"
+    result = CliRunner().invoke(main, ["report", str(tmp_path / "runs"), "--output", str(path)])
+    assert (result.exit_code, result.output) == (1, f"{path}: 4 runs, 1 finding\n")
+    answers = embedded(path.read_text())
+    assert [run["name"] for run in answers["api/info"]["runs"]] == list("abcd")
+    assert [run["findings"] for run in answers["api/info"]["runs"]] == [0, 0, 0, 1]
+    assert [name for name in "abcd" if f"api/names?run={name}" in answers] == ["a", "d"]
 
 
 def test_a_diagnosis_is_in_the_report_if_asked_for(runs: Path, tmp_path: Path) -> None:

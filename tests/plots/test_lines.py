@@ -37,6 +37,15 @@ def test_each_mode_of_a_scalar_is_a_line_over_the_global_step(run: Path) -> None
     assert ax.get_yscale() == "log"
 
 
+def test_names_and_patterns_are_not_warned_of_as_unknown_collections(
+    run: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trial = tensortrial.create_trial(run)
+    lines = [len(trial.plot.scalars(names).lines) for names in ("loss", "lo*", ["loss", "losses"], "all")]
+    assert all(lines)
+    assert not caplog.messages
+
+
 def test_a_line_is_broken_where_a_step_is_missing(run: Path) -> None:
     ax = tensortrial.create_trial(run).plot.scalars("loss", mode=TRAIN)
     values = dict(zip(*line(ax, "", "loss", "TRAIN").get_data(), strict=True))

@@ -38,13 +38,12 @@ def report(
     try:
         with opened_runs(runs, storage_options) as opened:
             served = ServedRuns(opened)
-            shown = [served.run(name) for name in served.names]
-            for run in shown if with_rules else ():
+            for run in served.of_each(served.names, lambda run: run) if with_rules else ():
                 run_rules(run, [each["name"] for each in list_rules() if each["name"] != "StalledTraining"])
             found = write_report(served, path, with_diagnosis)
     except (TensorTrialError, OSError) as exc:
         # Status 1 says that a rule found something.
         print_line(f"Error: {exc}", err=True)
         sys.exit(_FAILED)
-    print_line(f"{path}: {count_of(len(shown), 'run')}, {count_of(found, 'finding')}")
+    print_line(f"{path}: {count_of(len(served.names), 'run')}, {count_of(found, 'finding')}")
     sys.exit(_FOUND if found else 0)

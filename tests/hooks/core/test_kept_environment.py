@@ -143,6 +143,11 @@ def test_git_runs_no_program_of_the_repository(tmp_path: Path) -> None:
         (["--header", "Authorization: Bearer abc"], ["--header", "Authorization: ***"]),
         (["curl -H 'X-Api-Key: abc' -u"], ["curl -H 'X-Api-Key: ***' -u"]),
         (["-u", "me:abc", "--user", "me"], ["-u", "***", "--user", "me"]),
+        (["-ume:abc", "curl --user me:abc https://host"], ["-u***", "curl --user *** https://host"]),
+        (
+            ["--bearer", "abc", "--pw=abc", "-u", "train.py", "--pwm=3"],
+            ["--bearer", "***", "--pw=***", "-u", "train.py", "--pwm=3"],
+        ),
         (["https://host/a?X-Amz-Signature=abc&v=1"], ["https://host/a?X-Amz-Signature=***&v=***"]),
         (["ftp://me:a/b@host/x"], ["ftp://***@host/x"]),
         (["AccountName=me;AccountKey=abc==;Suffix=x"], ["AccountName=me;AccountKey=***;Suffix=x"]),
