@@ -88,7 +88,8 @@ class Answers:
         return findings.findings(self._run(given))
 
     def diagnosis(self, given: Parameters) -> dict[str, Any]:
-        return findings.diagnosis(self._run(given))
+        run = self._run(given)
+        return run.kept("diagnosis", lambda: findings.diagnosis(run))
 
     def rules(self, _: Parameters) -> list[dict[str, str]]:
         return findings.list_rules()
@@ -96,8 +97,8 @@ class Answers:
     def run_rules(self, given: Parameters) -> str:
         return findings.run_rules(self._run(given), _texts(given, "rules"))
 
-    def scalar_names(self, given: Parameters) -> list[str]:
-        return many_runs.scalar_names(self.runs, _texts(given, "runs"))
+    def scalar_table(self, given: Parameters) -> list[dict[str, Any]]:
+        return many_runs.scalar_table(self.runs, _texts(given, "runs"))
 
     def scalars(self, given: Parameters) -> list[dict[str, Any]]:
         names, points = _texts(given, "names"), _integer(given, "points", 500)
@@ -117,7 +118,10 @@ class Answers:
         return many_runs.run_named(self.runs, self._run(given), _text(given, "query"), parameters)
 
     def sql(self, given: Parameters) -> dict[str, Any]:
-        return many_runs.run_sql(self.runs, None if given.get("of") == "all" else self._run(given), _text(given, "sql"))
+        return many_runs.run_sql(self.runs, _texts(given, "runs"), _text(given, "sql"))
+
+    def views(self, given: Parameters) -> list[dict[str, Any]]:
+        return many_runs.list_views(self.runs, self._run(given))
 
     # Parameters.
 
@@ -141,12 +145,13 @@ _ANSWERS: dict[str, Callable[[Answers, Parameters], Any]] = {
     "findings": Answers.findings,
     "diagnosis": Answers.diagnosis,
     "rules": Answers.rules,
-    "scalar_names": Answers.scalar_names,
+    "scalar_table": Answers.scalar_table,
     "scalars": Answers.scalars,
     "difference": Answers.difference,
     "queries": Answers.queries,
     "query": Answers.query,
     "sql": Answers.sql,
+    "views": Answers.views,
 }
 
 

@@ -61,10 +61,7 @@ async function problemOf(response) {
 /** Numbers as JSON has them: NaN and infinities are strings. */
 const SPECIAL = /** @type {Record<string, number>} */ ({ NaN: NaN, Infinity, "-Infinity": -Infinity, inf: Infinity, "-inf": -Infinity, nan: NaN });
 
-/**
- * @param {any} value
- * @returns {number | null}
- */
+/** @param {any} value @returns {number | null} */
 export function numberOf(value) {
   if (typeof value === "string") return SPECIAL[value] ?? NaN;
   return value ?? null;
@@ -85,10 +82,7 @@ export async function loadInfo(run) {
   return { ...info, frozen: embedded !== null };
 }
 
-/**
- * @param {{run: string, statistic: string, mode: string, worker: string, from: number | null, to: number | null, columns: number}} query
- * @returns {Promise<Tiles>}
- */
+/** @param {{run: string, statistic: string, mode: string, worker: string, from: number | null, to: number | null, columns: number}} query @returns {Promise<Tiles>} */
 export async function loadTiles(query) {
   const tiles = await fetchJson("tiles", query);
   return { ...tiles, ...(await unpack(tiles.packed, tiles.names.length * tiles.starts.length, tiles.wide)) };
@@ -145,54 +139,32 @@ export function loadTensorNames(run) {
   return names;
 }
 
-/**
- * @param {{run: string, name: string, mode: string, worker: string}} query
- * @returns {Promise<TensorAbout>}
- */
-export function loadTensor(query) {
-  return fetchJson("tensor", query);
-}
+/** @type {Load<OfTensor, TensorAbout>} */
+export const loadTensor = (query) => fetchJson("tensor", query);
 
-/**
- * @param {{run: string, name: string, mode: string, worker: string, statistics: string[], points: number, from: number | null, to: number | null}} query
- * @returns {Promise<Series>}
- */
+/** @param {OfTensor & {statistics: string[], points: number, from: number | null, to: number | null}} query @returns {Promise<Series>} */
 export async function loadSeries(query) {
   const series = await fetchJson("series", query);
   return { steps: series.steps, statistics: series.statistics.map((/** @type {any} */ each) =>
     ({ ...each, ...numbersOf(each), last: numberOf(each.last) })) };
 }
 
-/**
- * @param {{run: string, name: string, mode: string, worker: string, count: number}} query
- * @returns {Promise<import("./ridgeline.js").Histogram[]>}
- */
-export function loadHistograms(query) {
-  return fetchJson("histograms", query);
-}
+/** @type {Load<OfTensor & {count: number}, Histogram[]>} */
+export const loadHistograms = (query) => fetchJson("histograms", query);
 
-/**
- * @param {{run: string, name: string, mode: string, worker: string, step: number, axes: string, index: string}} query
- * @returns {Promise<Value | null>} null if the raw value was not saved
- */
+/** @param {OfTensor & {step: number, axes: string, index: string}} query @returns {Promise<Value | null>} null if the raw value was not saved */
 export async function loadValue(query) {
   const value = await fetchJson("value", query);
   return value && { ...value, values: value.values.map((/** @type {any} */ each) => numberOf(each) ?? NaN) };
 }
 
-/**
- * @param {string} run
- * @returns {Promise<Finding[]>}
- */
+/** @param {string} run @returns {Promise<Finding[]>} */
 export async function loadFindings(run) {
   return (await fetchJson("findings", { run })).map((/** @type {any} */ each) =>
     ({ ...each, observed: numberOf(each.observed), threshold: numberOf(each.threshold) }));
 }
 
-/**
- * @param {string} run
- * @returns {Promise<Diagnosis>}
- */
+/** @param {string} run @returns {Promise<Diagnosis>} */
 export function loadDiagnosis(run) {
   return fetchJson("diagnosis", { run });
 }
@@ -202,39 +174,37 @@ export function loadRules() {
   return fetchJson("rules");
 }
 
-/**
- * @param {string} run
- * @param {string[]} rules
- * @returns {Promise<string>}
- */
+/** @param {string} run @param {string[]} rules @returns {Promise<string>} */
 export function runRules(run, rules) {
   return fetchJson("rules/run", { run, rules: JSON.stringify(rules) }, { method: "POST" });
 }
 
 /**
- * @param {string[]} runs
- * @returns {Promise<string[]>}
+ * Return what a report holds of one request whose parameters name several runs: of all of them together.
+ * @param {string} path
+ * @returns {any[]}
  */
-export function loadScalarNames(runs) {
-  return fetchJson("scalar_names", { runs: JSON.stringify(runs) });
+function heldOf(path) {
+  return Object.entries(embedded ?? {}).filter(([address]) => address.startsWith(`api/${path}?`)).flatMap(([, answer]) => answer);
 }
 
-/**
- * @param {{runs: string[], names: string[], points: number}} query
- * @returns {Promise<Curve[]>}
- */
+/** @param {string[]} runs @returns {Promise<ScalarRow[]>} */
+export async function loadScalarTable(runs) {
+  if (!runs.length) return [];
+  const rows = embedded ? heldOf("scalar_table").filter((each) => runs.includes(each.run)) : await fetchJson("scalar_table", { runs: JSON.stringify(runs) });
+  return rows.map((/** @type {any} */ each) => ({ ...each, min: numberOf(each.min), max: numberOf(each.max), last: { step: each.last.step, value: numberOf(each.last.value) } }));
+}
+
+/** @param {{runs: string[], names: string[], points: number}} query @returns {Promise<Curve[]>} */
 export async function loadScalars({ runs, names, points }) {
-  const curves = await fetchJson("scalars", { runs: JSON.stringify(runs), names: JSON.stringify(names), points });
+  if (!runs.length || !names.length) return [];
+  const curves = embedded ? heldOf("scalars").filter((each) => runs.includes(each.run) && names.includes(each.name))
+    : await fetchJson("scalars", { runs: JSON.stringify(runs), names: JSON.stringify(names), points });
   return curves.map((/** @type {any} */ each) => ({ ...each, ...numbersOf(each), last: { step: each.last.step, value: numberOf(each.last.value) } }));
 }
 
-/**
- * @param {{run: string, mode: string, columns: number}} query
- * @returns {Promise<Availability>}
- */
-export function loadAvailability(query) {
-  return fetchJson("availability", query);
-}
+/** @type {Load<{run: string, mode: string, columns: number}, Availability>} */
+export const loadAvailability = (query) => fetchJson("availability", query);
 
 /**
  * @param {{a: string, b: string, rtol?: string, atol?: string}} query without tolerances, bits are compared
@@ -250,30 +220,26 @@ export function loadQueries() {
   return fetchJson("queries");
 }
 
-/**
- * @param {string} run
- * @param {string} query
- * @param {Record<string, string>} parameters
- * @returns {Promise<Answer>}
- */
+/** @param {string} run @param {string} query @param {Record<string, string>} parameters @returns {Promise<Answer>} */
 export function runNamed(run, query, parameters) {
   return fetchJson("query", { run, query, parameters: JSON.stringify(parameters) });
 }
 
-/**
- * @param {string} run
- * @param {string} sql
- * @param {string | undefined} of "all" for all runs
- * @returns {Promise<Answer>}
- */
-export function runSql(run, sql, of) {
-  return fetchJson("sql", { run, sql, of });
+/** @param {string[]} runs the views of several have the column `run` @param {string} sql @returns {Promise<Answer>} */
+export function runSql(runs, sql) {
+  return fetchJson("sql", { runs: JSON.stringify(runs), sql });
 }
 
 /**
- * Follow the runs.
- * @param {{grown: () => void, connected: (now: boolean) => void}} on
+ * Return the views of SQL and their columns.
+ * @param {string} run
+ * @returns {Promise<{name: string, columns: string[]}[]>}
  */
+export function loadViews(run) {
+  return fetchJson("views", { run });
+}
+
+/** Follow the runs. @param {{grown: () => void, connected: (now: boolean) => void}} on */
 export function listen(on) {
   if (embedded) return;
   let lost = false;

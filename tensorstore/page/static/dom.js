@@ -1,6 +1,8 @@
-/** Elements made by code. A string is always text, so no name of a run can become markup. */
+/** Elements made by code. A string is always text, so no name of a run can become markup, nor turn what is around it. */
 
-/** @typedef {string | number | Node | null | undefined | false} Child */
+import { printable } from "./format.js";
+
+/** @typedef {string | number | Node | null | undefined | false | (string | Node)[]} Child a list counts as its members */
 
 /**
  * Return a new element with attributes, listeners (`onclick`) and children; strings become text.
@@ -15,7 +17,7 @@ export function h(tag, attributes = {}, ...children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === undefined || value === null || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else element.setAttribute(name, value === true ? "" : String(value));
+    else element.setAttribute(name, value === true ? "" : name === "title" ? printable(value) : String(value));
   }
   append(element, children);
   return element;
@@ -29,8 +31,32 @@ export function h(tag, attributes = {}, ...children) {
 function append(element, children) {
   for (const child of children) {
     if (child === null || child === undefined || child === false) continue;
-    element.append(child instanceof Node ? child : String(child));
+    if (Array.isArray(child)) {
+      append(element, child);
+      continue;
+    }
+    element.append(child instanceof Node ? child : printable(String(child)));
   }
+}
+
+/** @param {...Child} children said quietly */
+export const quiet = (...children) => h("span", { class: "quiet" }, ...children);
+/** @param {...Child} children of a quiet paragraph */
+export const note = (...children) => h("p", { class: "quiet" }, ...children);
+/** @param {...Child} children of a row of tools */
+export const toolbar = (...children) => h("div", { class: "tools" }, ...children);
+/** @param {...Child} children of a name */
+export const named = (...children) => h("span", { class: "name" }, ...children);
+/** @param {...Child} children said instead of something else */
+export const message = (...children) => h("p", { class: "message" }, ...children);
+
+/**
+ * Return a name that lines break between its parts.
+ * @param {string} name
+ * @returns {(string | Node)[]}
+ */
+export function breakable(name) {
+  return name.split(/(?<=[/._-])/).flatMap((part) => [part, document.createElement("wbr")]);
 }
 
 /**
@@ -127,8 +153,9 @@ export function textbox(label, value, onchange, attributes = {}) {
  * @param {(sort: string) => void} [table.onsort]
  * @param {(row: T) => Record<string, any>} [table.attributes] of a row
  * @param {string} [table.empty] what to say when there are no rows
+ * @param {Child[]} [table.summary] a last row
  */
-export function table({ columns, rows, sort = "", onsort, attributes, empty = "No rows." }) {
+export function table({ columns, rows, sort = "", onsort, attributes, empty = "No rows.", summary }) {
   const descending = sort.startsWith("-");
   const sorting = columns.find((column) => column.key && column.title === sort.replace(/^-/, ""));
   const ordered = sorting ? sortRows(rows, /** @type {any} */ (sorting.key), descending) : rows;
@@ -148,6 +175,7 @@ export function table({ columns, rows, sort = "", onsort, attributes, empty = "N
     for (const column of columns) line.append(h("td", { class: column.number && "number" }, column.cell(row)));
     body.append(line);
   }
+  if (summary) body.append(h("tr", { class: "summary" }, ...summary.map((each, i) => h("td", { class: columns[i].number && "number" }, each))));
   if (!ordered.length) body.append(h("tr", {}, h("td", { colspan: columns.length, class: "quiet" }, empty)));
   return h("div", { class: "scroll" }, h("table", {}, h("thead", {}, head), body));
 }

@@ -26,11 +26,7 @@ export function robustZ(values) {
   return result;
 }
 
-/**
- * @param {number[]} past ascending
- * @param {number} value
- * @param {boolean} logarithm whether both are logarithms
- */
+/** @param {number[]} past ascending @param {number} value @param {boolean} logarithm whether both are logarithms */
 function distance(past, value, logarithm) {
   const at = (/** @type {number} */ q) => past[Math.round(q * (past.length - 1))];
   const median = at(0.5);

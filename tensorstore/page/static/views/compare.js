@@ -1,13 +1,13 @@
-/** Difference: two runs layer by layer, the first difference marked. */
+/** Compare: two runs layer by layer, the first difference marked. */
 
 import { loadDifference } from "../api.js";
-import { fill, h, select, table } from "../dom.js";
-import { count, counted, number, printable } from "../format.js";
-import { go, link } from "../state.js";
+import { fill, h, message, note, quiet, select, table, toolbar } from "../dom.js";
+import { count, counted, number } from "../format.js";
+import { REPLACE, go, link } from "../state.js";
 
 /** @type {ViewMaker} */
-export function difference(root, page) {
-  const tools = h("div", { class: "tools" });
+export function compare(root, page) {
+  const tools = toolbar();
   const body = h("div", {});
   root.append(tools, body);
 
@@ -15,44 +15,41 @@ export function difference(root, page) {
   async function show(now) {
     const { runs } = page.info;
     if (runs.length < 2) {
-      fill(body, h("p", { class: "message" }, "Only one run is open. Open two to compare them: tensortrial page RUN_A RUN_B"));
+      fill(body, message("Only one run is open. Open two to compare them: tensortrial page RUN_A RUN_B"));
       return;
     }
-    const names = runs.map(({ name }) => ({ value: name, text: printable(name) }));
+    const names = runs.map(({ name }) => ({ value: name, text: name }));
     const a = runs.find((run) => run.name === now.a)?.name ?? runs[0].name;
     const b = runs.find((run) => run.name === now.b && run.name !== a)?.name ?? runs.find((run) => run.name !== a)?.name ?? "";
     fill(tools, select("first run", names, a, (name) => go({ a: name, b })), select("second run", names, b, (name) => go({ a, b: name })),
       h("button", { onclick: () => go({ a: b, b: a }) }, "Swap"),
       tolerance("rtol", now.rtol), tolerance("atol", now.atol),
-      h("span", { class: "quiet" }, now.rtol || now.atol ? "equal if |a − b| ≤ atol + rtol · |b|" : "equal bit by bit"));
-    fill(body, h("p", { class: "message" }, "Comparing …"));
+      quiet(now.rtol || now.atol ? "equal if |a − b| ≤ atol + rtol · |b|" : "equal bit by bit"));
+    fill(body, message("Comparing …"));
     const found = await loadDifference({ a, b, rtol: now.rtol, atol: now.atol });
     const [first] = found.rows;
     fill(body,
-      h("p", { class: "summary" }, printable(found.sentence)),
-      first?.first && found.lastAgreeing && h("p", {}, "The last tensor that agrees before it: ", h("a", { class: "name", href: place(a, { ...first, name: found.lastAgreeing }) }, printable(found.lastAgreeing))),
-      ...found.lines.map((line) => h("p", { class: "quiet" }, printable(line))),
+      h("p", { class: "summary" }, found.sentence),
+      first?.first && found.lastAgreeing && h("p", {}, "The last tensor that agrees before it: ", h("a", { class: "name", href: place(a, { ...first, name: found.lastAgreeing }) }, found.lastAgreeing)),
+      ...found.lines.map((line) => note(line)),
       table({
-        rows: found.rows, sort: now.sort ?? "", onsort: (sort) => go({ sort }, { replace: true }), empty: "No tensor that both have differs.",
+        rows: found.rows, sort: now.sort ?? "", onsort: (sort) => go({ sort }, REPLACE), empty: "No tensor that both have differs.",
         attributes: (row) => ({ class: row.first && "first" }),
         columns: [
           { title: "", cell: (row) => row.first ? h("span", { class: "bad", title: "The first difference" }, "first ▸") : "" },
-          { title: "tensor", key: (row) => row.name, cell: (row) => h("a", { class: "name", href: place(row.kind === "only b" ? b : a, row) }, printable(row.name)) },
+          { title: "tensor", key: (row) => row.name, cell: (row) => h("a", { class: "name", href: place(row.kind === "only b" ? b : a, row) }, row.name) },
           { title: "mode", key: (row) => row.mode, cell: (row) => row.mode },
-          { title: "worker", key: (row) => row.worker, cell: (row) => printable(row.worker) },
+          { title: "worker", key: (row) => row.worker, cell: (row) => row.worker },
           { title: "first differs at step", number: true, key: (row) => row.step, cell: (row) => count(row.step) },
-          { title: "what differs", key: (row) => row.what, cell: (row) => printable(named(row.what, a, b)) },
+          { title: "what differs", key: (row) => row.what, cell: (row) => row.what.replace(/^only ([ab]) /, (_, of) => `only ${of === "a" ? a : b} `) },
           { title: "largest |a − b|", number: true, key: (row) => row.maxAbs, cell: (row) => number(row.maxAbs) },
           { title: "elements that differ", number: true, key: (row) => row.elements, cell: (row) => row.elements === null ? "" : count(row.elements) },
         ],
       }),
-      found.more > 0 && h("p", { class: "quiet" }, `and ${counted(found.more, "tensor")} more that differ`));
+      found.more > 0 && note(`and ${counted(found.more, "tensor")} more that differ`));
   }
 
-  /**
-   * @param {string} name
-   * @param {string | undefined} value
-   */
+  /** @param {string} name @param {string | undefined} value */
   function tolerance(name, value) {
     const box = h("input", { type: "text", inputmode: "decimal", value: value ?? "", placeholder: "0", "aria-label": name, onchange: () => go({ [name]: box.value.trim() }) });
     box.style.width = "5em";
@@ -69,14 +66,4 @@ export function difference(root, page) {
  */
 function place(run, { name, mode, step }) {
   return link({ view: "tensor", run, name, mode, step });
-}
-
-/**
- * Say the names of the runs instead of a and b.
- * @param {string} what
- * @param {string} a
- * @param {string} b
- */
-function named(what, a, b) {
-  return what === "only a has it at this step" ? `only ${a} has it at this step` : what === "only b has it at this step" ? `only ${b} has it at this step` : what;
 }
