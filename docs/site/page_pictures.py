@@ -20,7 +20,7 @@ from playwright.sync_api import sync_playwright  # noqa: E402
 
 from support.browser import CHROMIUM, serving  # noqa: E402
 
-WINDOW = {"width": 1280, "height": 760}
+WINDOW = {"width": 1280, "height": 800}
 LAYER = "MLP_blocks.2.linear.weight"
 
 

@@ -267,6 +267,18 @@ def test_a_chart_is_pinned_shown_in_full_size_and_saved(url: str, tab: Any, tmp_
     assert [float(row[1]) for row in table[1:]] == pytest.approx([step / 20 for step in range(20)])
 
 
+# Two of them.
+
+
+def test_two_runs_are_compared_with_the_metadata_that_differs_and_by_their_curves(url: str, tab: Any) -> None:
+    show(tab, url, 'view=compare&runs=["run-03","run-04"]')
+    metadata = tab.locator("table").first
+    assert metadata.locator("th").all_inner_texts() == ["metadata", "run-03", "run-04"]
+    assert metadata.locator("td").all_inner_texts() == ["lr", "1e-4", "0.1", "model.width", "64", "32"]
+    ready(tab, lambda: tab.get_by_text("Scalars of both").click())
+    assert len(tab.locator("#runs input[type=checkbox]:checked").all()) == 2
+
+
 # SQL.
 
 

@@ -11,12 +11,7 @@ const RESOLUTION = new Set(["columns", "points", "count", "from", "to", "statist
 /** A report has no such answer. */
 export class NotInReport extends Error {}
 
-/**
- * Return what is loaded, or the error of a report that does not have it.
- * @template T
- * @param {Promise<T>} loading
- * @returns {Promise<T | NotInReport>}
- */
+/** Return what is loaded, or the error of a report that does not have it. @template T @param {Promise<T>} loading @returns {Promise<T | NotInReport>} */
 export async function unlessMissing(loading) {
   try {
     return await loading;
@@ -26,13 +21,7 @@ export async function unlessMissing(loading) {
   }
 }
 
-/**
- * Fetch JSON.
- * @param {string} path
- * @param {Record<string, any>} [parameters] null and "" leave one out
- * @param {RequestInit} [how]
- * @returns {Promise<any>}
- */
+/** Fetch JSON. @param {string} path @param {Record<string, any>} [parameters] null and "" leave one out @param {RequestInit} [how] @returns {Promise<any>} */
 async function fetchJson(path, parameters = {}, how = {}) {
   const query = new URLSearchParams();
   for (const [key, value] of Object.entries(parameters)) {
@@ -72,11 +61,7 @@ const numbers = (list) => list.map(numberOf);
 /** @param {any} curve */
 const numbersOf = (curve) => ({ min: numbers(curve.min), max: numbers(curve.max), mean: numbers(curve.mean) });
 
-/**
- * Return what the runs are, and all of one of them.
- * @param {string} [run]
- * @returns {Promise<Info>}
- */
+/** Return what the runs are, and all of one of them. @param {string} [run] @returns {Promise<Info>} */
 export async function loadInfo(run) {
   const info = await fetchJson("info", embedded ? {} : { run });
   return { ...info, frozen: embedded !== null };
@@ -117,22 +102,13 @@ async function unpack(packed, cells, wide) {
   return { max, min, mean, count, nonfinite };
 }
 
-/**
- * Return how many bytes the files of each run have.
- * @returns {Promise<Record<string, number>>}
- */
-export function loadSizes() {
-  return fetchJson("sizes");
-}
+/** @type {Load<void, Record<string, number>>} */
+export const loadSizes = () => fetchJson("sizes");
 
 /** @type {Map<string, Promise<string[]>>} */
 const namesOfRuns = new Map();
 
-/**
- * Return the names of a run's tensors in execution order.
- * @param {string} run
- * @returns {Promise<string[]>}
- */
+/** Return the names of a run's tensors in execution order. @param {string} run @returns {Promise<string[]>} */
 export function loadTensorNames(run) {
   let names = namesOfRuns.get(run);
   if (!names) namesOfRuns.set(run, (names = fetchJson("names", { run })));
@@ -164,26 +140,18 @@ export async function loadFindings(run) {
     ({ ...each, observed: numberOf(each.observed), threshold: numberOf(each.threshold) }));
 }
 
-/** @param {string} run @returns {Promise<Diagnosis>} */
-export function loadDiagnosis(run) {
-  return fetchJson("diagnosis", { run });
-}
+/** @type {Load<string, Diagnosis>} */
+export const loadDiagnosis = (run) => fetchJson("diagnosis", { run });
 
-/** @returns {Promise<{name: string, about: string}[]>} */
-export function loadRules() {
-  return fetchJson("rules");
-}
+/** @type {Load<void, {name: string, about: string}[]>} */
+export const loadRules = () => fetchJson("rules");
 
 /** @param {string} run @param {string[]} rules @returns {Promise<string>} */
 export function runRules(run, rules) {
   return fetchJson("rules/run", { run, rules: JSON.stringify(rules) }, { method: "POST" });
 }
 
-/**
- * Return what a report holds of one request whose parameters name several runs: of all of them together.
- * @param {string} path
- * @returns {any[]}
- */
+/** Return what a report holds of one request whose parameters name several runs: of all of them together. @param {string} path @returns {any[]} */
 function heldOf(path) {
   return Object.entries(embedded ?? {}).filter(([address]) => address.startsWith(`api/${path}?`)).flatMap(([, answer]) => answer);
 }
@@ -215,10 +183,8 @@ export async function loadDifference(query) {
   return { ...found, rows: found.rows.map((/** @type {any} */ row) => ({ ...row, maxAbs: numberOf(row.maxAbs) })) };
 }
 
-/** @returns {Promise<NamedQuery[]>} */
-export function loadQueries() {
-  return fetchJson("queries");
-}
+/** @type {Load<void, NamedQuery[]>} */
+export const loadQueries = () => fetchJson("queries");
 
 /** @param {string} run @param {string} query @param {Record<string, string>} parameters @returns {Promise<Answer>} */
 export function runNamed(run, query, parameters) {
@@ -230,14 +196,8 @@ export function runSql(runs, sql) {
   return fetchJson("sql", { runs: JSON.stringify(runs), sql });
 }
 
-/**
- * Return the views of SQL and their columns.
- * @param {string} run
- * @returns {Promise<{name: string, columns: string[]}[]>}
- */
-export function loadViews(run) {
-  return fetchJson("views", { run });
-}
+/** @type {Load<string, {name: string, columns: string[]}[]>} */
+export const loadViews = (run) => fetchJson("views", { run });
 
 /** Follow the runs. @param {{grown: () => void, connected: (now: boolean) => void}} on */
 export function listen(on) {

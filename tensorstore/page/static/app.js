@@ -123,10 +123,7 @@ async function grown() {
 let waiting = null;
 let busy = false;
 
-/**
- * Let the view show something after what it shows now; of several that wait, only the last counts.
- * @param {() => Promise<void> | void | undefined} action
- */
+/** Let the view show something after what it shows now; of several that wait, only the last counts. @param {() => Promise<void> | void | undefined} action */
 async function attempt(action) {
   waiting = action;
   if (busy) return;
@@ -162,7 +159,7 @@ function drawBar() {
   const status = page.info.frozen ? h("span", { class: "status" }, "report")
     : !connected ? h("span", { class: "status warn" }, "not connected")
     : live ? h("span", { class: "status live", title: "The job may be running: new steps appear by themselves." }, "live")
-    : h("span", { class: "status", title: "Nothing more will come of what has begun; new runs appear by themselves." }, "ended");
+    : h("span", { class: "status", title: "New runs appear by themselves." }, "ended");
   const views = VIEWS.filter(({ key }) => key !== "availability" || run.workers.length > 1 || current === key);
   const strange = [...(isStrange(page.info, now) ? [now.run] : []), ...listOf(now.runs).filter((name) => !page.info.runs.some((each) => each.name === name))];
   fill(bar,

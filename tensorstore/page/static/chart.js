@@ -16,11 +16,7 @@ const WHOLE = Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((factor) =>
 /** What a reader can choose for the y axis. */
 export const AXES = [{ value: "", text: "automatic" }, { value: "0", text: "linear" }, { value: "1", text: "logarithmic" }];
 
-/**
- * Return the y axis that the state names.
- * @param {State} now
- * @returns {Axis}
- */
+/** Return the y axis that the state names. @param {State} now @returns {Axis} */
 export function axisOf(now) {
   return now.logy === "1" ? "log" : now.logy === "0" ? "linear" : "auto";
 }
@@ -60,11 +56,7 @@ function farMarks(distr) {
   return { incrs, splits, filter: (/** @type {any} */ _, /** @type {number[]} */ marks) => marks };
 }
 
-/**
- * Put a chart into an element, and return it.
- * @param {HTMLElement} parent
- * @param {Chart} chart
- */
+/** Put a chart into an element, and return it. @param {HTMLElement} parent @param {Chart} chart */
 export function draw(parent, chart) {
   const { uPlot } = /** @type {{uPlot: new (options: PlotOptions, data: any[], parent: HTMLElement) => Plot}} */ (/** @type {any} */ (window));
   const style = getComputedStyle(parent);
@@ -146,22 +138,14 @@ export function draw(parent, chart) {
   return plot;
 }
 
-/**
- * Return an x as text.
- * @param {Chart} chart
- * @param {number} value
- */
+/** Return an x as text. @param {Chart} chart @param {number} value */
 function textOfX(chart, value) {
   if (chart.unit === "time") return date(value * 1000);
   if (chart.unit === "duration") return duration(value);
   return chart.unit === "step" ? count(value) : number(value);
 }
 
-/**
- * Return which points of a line uPlot draws: all where there are few, else those without a neighbour.
- * @param {ChartLine} line
- * @param {number} few
- */
+/** Return which points of a line uPlot draws: all where there are few, else those without a neighbour. @param {ChartLine} line @param {number} few */
 function pointsOf(line, few) {
   const values = line.values;
   const places = Array.from(values, (_, i) => i).filter((i) => values[i] !== undefined);
@@ -171,11 +155,7 @@ function pointsOf(line, few) {
   return { show: drawn.length > 0, size: 5, width: 0, fill: LINES[(line.color ?? 0) % LINES.length], filter: () => drawn };
 }
 
-/**
- * Show the values of the lines at the pointer, the largest first; of many, those nearest to it.
- * @param {Plot} plot
- * @param {Chart} chart
- */
+/** Show the values of the lines at the pointer, the largest first; of many, those nearest to it. @param {Plot} plot @param {Chart} chart */
 function explain(plot, chart) {
   const { left, top } = plot.cursor;
   if (!plot.over.matches(":hover")) return; // another chart has the pointer
@@ -208,12 +188,7 @@ function explain(plot, chart) {
   tooltip({ title, rows: content, note: rows.length > near.length ? `and ${count(rows.length - near.length)} further away` : "" }, box.left + left, box.top + top);
 }
 
-/**
- * Return the place of a line's value that is nearest to a pixel, -1 if none is near.
- * @param {Plot} plot
- * @param {number} series
- * @param {number} left
- */
+/** Return the place of a line's value that is nearest to a pixel, -1 if none is near. @param {Plot} plot @param {number} series @param {number} left */
 function nearestPlace(plot, series, left) {
   const [xs, values] = [plot.data[0], plot.data[series]];
   const isHeld = (/** @type {number} */ i) => values[i] !== undefined;
@@ -229,11 +204,7 @@ function nearestPlace(plot, series, left) {
 /** The difference of larger ones is infinite, with which no axis can be drawn. */
 const LARGEST = 1e300;
 
-/**
- * Return values with null for what no axis can show.
- * @param {ArrayLike<number | null | undefined>} values
- * @param {boolean} log
- */
+/** Return values with null for what no axis can show. @param {ArrayLike<number | null | undefined>} values @param {boolean} log */
 function drawable(values, log) {
   return Array.from(values, (value) => {
     if (value === null || value === undefined) return value;

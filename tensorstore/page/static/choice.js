@@ -8,11 +8,7 @@ export const STATISTICS = /** @type {Record<string, string>} */ ({
   zero_fraction: "share of zeros", update_ratio: "update / parameter", gradient_ratio: "gradient / parameter", digest_changed: "changed since the step before", value: "value of scalars",
 });
 
-/**
- * Return whether the state names a run that is not served.
- * @param {Info} info
- * @param {State} now
- */
+/** Return whether the state names a run that is not served. @param {Info} info @param {State} now */
 export function isStrange(info, now) {
   return Boolean(now.run) && !info.runs.some((run) => run.name === now.run);
 }
@@ -35,11 +31,7 @@ export function chosenRun(info, now) {
 /** How many runs views of several runs show unless others are ticked. */
 const MOST_RUNS = 30;
 
-/**
- * Return the runs that views of several runs show, the newest first.
- * @param {Info} info
- * @param {State} now
- */
+/** Return the runs that views of several runs show, the newest first. @param {Info} info @param {State} now */
 export function tickedRuns(info, now) {
   const runs = newestFirst(info);
   if (now.runs === undefined) return runs.slice(0, MOST_RUNS);
@@ -47,11 +39,7 @@ export function tickedRuns(info, now) {
   return runs.filter(({ name }) => wanted.has(name));
 }
 
-/**
- * Return the list of texts that the state holds as JSON.
- * @param {string | undefined} text
- * @returns {string[]}
- */
+/** Return the list of texts that the state holds as JSON. @param {string | undefined} text @returns {string[]} */
 export function listOf(text) {
   try {
     const list = JSON.parse(text ?? "[]");
@@ -75,11 +63,7 @@ export function toggled(text, member) {
 /** @type {WeakMap<Run, Record<string, any>>} */
 const flattened = new WeakMap();
 
-/**
- * Return the metadata of a run with the keys of nested objects joined: "model.layers".
- * @param {Run} run
- * @returns {Record<string, any>}
- */
+/** Return the metadata of a run with the keys of nested objects joined: "model.layers". @param {Run} run @returns {Record<string, any>} */
 export function metadataOf(run) {
   let found = flattened.get(run);
   if (!found) {
@@ -99,11 +83,7 @@ function flatten(value, prefix, into, depth) {
   }
 }
 
-/**
- * Return the keys of metadata, those that differ between runs first.
- * @param {Run[]} runs
- * @returns {{key: string, differs: boolean}[]}
- */
+/** Return the keys of metadata, those that differ between runs first. @param {Run[]} runs @returns {{key: string, differs: boolean}[]} */
 export function metadataKeys(runs) {
   /** @type {Map<string, Set<string>>} */
   const values = new Map();
@@ -132,11 +112,7 @@ export function colorsOf(info, now) {
   return (name) => places.get(name) ?? 0;
 }
 
-/**
- * Return the statistic, mode and worker that the state names, or the defaults.
- * @param {Run} run
- * @param {State} now
- */
+/** Return the statistic, mode and worker that the state names, or the defaults. @param {Run} run @param {State} now */
 export function choose(run, now) {
   const statistic = now.stat && run.statistics.includes(now.stat) ? now.stat
     : ["l2", "abs_mean", "std", "mean"].find((each) => run.statistics.includes(each)) ?? run.statistics[0] ?? "";

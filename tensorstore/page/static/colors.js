@@ -18,9 +18,7 @@ export function dashOf(color) {
 /** What is not a finite number, in every scale. */
 export const NOT_FINITE = "#e6007e";
 
-/**
- * Return whether the page is dark.
- */
+/** Return whether the page is dark. */
 export function isDark() {
   const chosen = document.documentElement.dataset.theme;
   return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
@@ -70,11 +68,7 @@ export function css(value) {
   return `rgb(${value & 255} ${(value >> 8) & 255} ${(value >> 16) & 255})`;
 }
 
-/**
- * Return where in a lookup table, 0 to 255, a finite value lies.
- * @param {Scale} scale
- * @param {number} value
- */
+/** Return where in a lookup table, 0 to 255, a finite value lies. @param {Scale} scale @param {number} value */
 export function indexOf(scale, value) {
   if (scale.neutral && Math.abs(value) < scale.neutral) return 128;
   const map = scale.log ? (/** @type {number} */ x) => Math.log(Math.max(x, scale.low)) : (/** @type {number} */ x) => x;
@@ -83,11 +77,7 @@ export function indexOf(scale, value) {
   return Math.max(0, Math.min(255, Math.round(((map(value) / 2 - low / 2) / (high / 2 - low / 2)) * 255))); // half: the whole may be infinite
 }
 
-/**
- * Return the scale of values: logarithmic if they are positive and spread over more than two decades.
- * @param {ArrayLike<number>} values
- * @returns {Scale}
- */
+/** Return the scale of values: logarithmic if they are positive and spread over more than two decades. @param {ArrayLike<number>} values @returns {Scale} */
 export function scaleOf(values) {
   const finite = Float64Array.from(/** @type {any} */ (values)).filter(Number.isFinite).sort();
   if (!finite.length) return { kind: "sequential", low: 0, high: 1, log: false };

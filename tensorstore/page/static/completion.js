@@ -5,12 +5,7 @@ import { fill, h } from "./dom.js";
 const KEYWORDS = ["select", "from", "where", "group by", "order by", "limit", "having", "join", "using", "left join", "distinct", "count(*)", "min(", "max(", "avg(", "sum(", "filter (where", "case when", "between", "like", "is not null", "partition by", "with"];
 const MOST = 8;
 
-/**
- * Offer completions below a field.
- * @param {HTMLElement} parent
- * @param {HTMLTextAreaElement} box
- * @param {() => {name: string, columns: string[]}[]} views
- */
+/** Offer completions below a field. @param {HTMLElement} parent @param {HTMLTextAreaElement} box @param {() => {name: string, columns: string[]}[]} views */
 export function completing(parent, box, views) {
   const list = h("ul", { class: "completions", role: "listbox", hidden: true });
   parent.append(list);

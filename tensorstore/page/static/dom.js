@@ -23,11 +23,7 @@ export function h(tag, attributes = {}, ...children) {
   return element;
 }
 
-/**
- * Append children, leaving out what is null, undefined or false.
- * @param {Element} element
- * @param {Child[]} children
- */
+/** Append children, leaving out what is null, undefined or false. @param {Element} element @param {Child[]} children */
 function append(element, children) {
   for (const child of children) {
     if (child === null || child === undefined || child === false) continue;
@@ -50,11 +46,7 @@ export const named = (...children) => h("span", { class: "name" }, ...children);
 /** @param {...Child} children said instead of something else */
 export const message = (...children) => h("p", { class: "message" }, ...children);
 
-/**
- * Return a name that lines break between its parts.
- * @param {string} name
- * @returns {(string | Node)[]}
- */
+/** Return a name that lines break between its parts. @param {string} name @returns {(string | Node)[]} */
 export function breakable(name) {
   return name.split(/(?<=[/._-])/).flatMap((part) => [part, document.createElement("wbr")]);
 }
@@ -79,11 +71,7 @@ export function fill(element, ...children) {
   }
 }
 
-/**
- * Replace the content of an element step by step without moving what is seen.
- * @param {HTMLElement} element
- * @param {() => Promise<void> | void} action
- */
+/** Replace the content of an element step by step without moving what is seen. @param {HTMLElement} element @param {() => Promise<void> | void} action */
 export async function steadily(element, action) {
   element.style.minHeight = `${element.offsetHeight}px`;
   try {
@@ -109,13 +97,7 @@ export function select(label, options, value, onchange, hint) {
   return h("label", { class: "field", title: hint }, h("span", {}, label), list);
 }
 
-/**
- * Return a labelled check box.
- * @param {string} label
- * @param {boolean} checked
- * @param {(checked: boolean) => void} onchange
- * @param {string} [hint]
- */
+/** Return a labelled check box. @param {string} label @param {boolean} checked @param {(checked: boolean) => void} onchange @param {string} [hint] */
 export function checkbox(label, checked, onchange, hint) {
   const box = h("input", { type: "checkbox", checked, onchange: () => onchange(box.checked) });
   return h("label", { class: "field check", title: hint }, box, h("span", {}, label));
@@ -180,13 +162,7 @@ export function table({ columns, rows, sort = "", onsort, attributes, empty = "N
   return h("div", { class: "scroll" }, h("table", {}, h("thead", {}, head), body));
 }
 
-/**
- * Return rows sorted by a key; rows without one come last either way.
- * @template T
- * @param {T[]} rows
- * @param {(row: T) => any} key
- * @param {boolean} descending
- */
+/** Return rows sorted by a key; rows without one come last either way. @template T @param {T[]} rows @param {(row: T) => any} key @param {boolean} descending */
 function sortRows(rows, key, descending) {
   const sign = descending ? -1 : 1;
   const absent = (/** @type {any} */ value) => value === null || value === undefined || Number.isNaN(value);

@@ -5,11 +5,7 @@ import { h } from "./dom.js";
 
 const TITLE = 24; // pixels above a chart for its title
 
-/**
- * Let the browser save a file.
- * @param {string} name
- * @param {Blob} blob
- */
+/** Let the browser save a file. @param {string} name @param {Blob} blob */
 function save(name, blob) {
   const address = URL.createObjectURL(blob);
   const anchor = h("a", { href: address, download: name.replace(/[^\w.-]+/g, "_") });
@@ -19,21 +15,12 @@ function save(name, blob) {
   setTimeout(() => URL.revokeObjectURL(address), 10_000);
 }
 
-/**
- * Save rows as CSV.
- * @param {string} name without its ending
- * @param {string[]} columns
- * @param {any[][]} rows
- */
+/** Save rows as CSV. @param {string} name without its ending @param {string[]} columns @param {any[][]} rows */
 export function saveCsv(name, columns, rows) {
   save(`${name}.csv`, new Blob([csvOf(columns, rows)], { type: "text/csv" }));
 }
 
-/**
- * Return rows as CSV; what is missing is empty.
- * @param {string[]} columns
- * @param {any[][]} rows
- */
+/** Return rows as CSV; what is missing is empty. @param {string[]} columns @param {any[][]} rows */
 export function csvOf(columns, rows) {
   const cell = (/** @type {any} */ value) => {
     const text = value === null || value === undefined ? "" : typeof value === "object" ? JSON.stringify(value) : String(value);
@@ -42,12 +29,7 @@ export function csvOf(columns, rows) {
   return [columns, ...rows].map((row) => `${row.map(cell).join(",")}\r\n`).join("");
 }
 
-/**
- * Return a menu that saves a chart.
- * @param {Plot} plot
- * @param {Chart} chart
- * @param {string} title
- */
+/** Return a menu that saves a chart. @param {Plot} plot @param {Chart} chart @param {string} title */
 export function chartMenu(plot, chart, title) {
   const button = (/** @type {string} */ text, /** @type {() => void} */ work) =>
     h("button", { onclick: () => { work(); menu.open = false; } }, text);
@@ -58,11 +40,7 @@ export function chartMenu(plot, chart, title) {
   return menu;
 }
 
-/**
- * Return a chart's numbers as a table: x and a column for each line.
- * @param {Chart} chart
- * @returns {[string[], any[][]]}
- */
+/** Return a chart's numbers as a table: x and a column for each line. @param {Chart} chart @returns {[string[], any[][]]} */
 export function tableOf(chart) {
   const unit = chart.unit === "number" || !chart.unit ? "x" : chart.unit === "step" ? "step" : "seconds";
   return [[unit, ...chart.lines.map(({ label }) => label)],
@@ -88,12 +66,7 @@ function savePng(plot, title) {
 /** @param {string} text */
 const escaped = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;").replaceAll('"', "&quot;");
 
-/**
- * Return a chart as SVG, of the size that it has on the screen.
- * @param {Plot} plot
- * @param {Chart} chart
- * @param {string} title
- */
+/** Return a chart as SVG, of the size that it has on the screen. @param {Plot} plot @param {Chart} chart @param {string} title */
 export function svgOf(plot, chart, title) {
   const style = getComputedStyle(document.body);
   const [text, quiet, line] = ["--text", "--quiet", "--line"].map((name) => style.getPropertyValue(name).trim());

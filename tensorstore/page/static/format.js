@@ -26,11 +26,7 @@ export function count(value) {
   return Math.round(value).toLocaleString("en-US");
 }
 
-/**
- * Return a count and its noun: "1 step", "2 steps".
- * @param {number} value
- * @param {string} noun
- */
+/** Return a count and its noun: "1 step", "2 steps". @param {number} value @param {string} noun */
 export function counted(value, noun) {
   return `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
 }
@@ -84,11 +80,7 @@ export function commonPrefix(names) {
   return first.slice(0, at).replace(/[^._]*$/, "");
 }
 
-/**
- * Return a name without the prefix that all have.
- * @param {string} name
- * @param {string} prefix of `commonPrefix`
- */
+/** Return a name without the prefix that all have. @param {string} name @param {string} prefix of `commonPrefix` */
 export function withoutPrefix(name, prefix) {
   const at = name.lastIndexOf("/") + 1;
   return prefix && name.startsWith(prefix, at) && name.length > at + prefix.length ? name.slice(0, at) + name.slice(at + prefix.length) : name;

@@ -18,11 +18,7 @@ const TOP = 14; // pixels above for the marks of findings
 const LABELLED = 11; // pixels that a row needs to have a label
 
 export class Heatmap {
-  /**
-   * Put a heat map into an element.
-   * @param {HTMLElement} parent has a height
-   * @param {OnHeatmap} on
-   */
+  /** Put a heat map into an element. @param {HTMLElement} parent has a height @param {OnHeatmap} on */
   constructor(parent, on) {
     this.on = on;
     this.canvas = h("canvas", { class: "heatmap", tabindex: "0", role: "application",
@@ -45,11 +41,7 @@ export class Heatmap {
     this.listen();
   }
 
-  /**
-   * Show a model, at the same place if there was one with as many rows.
-   * @param {Model} model
-   * @param {Partial<Seen>} [window]
-   */
+  /** Show a model, at the same place if there was one with as many rows. @param {Model} model @param {Partial<Seen>} [window] */
   show(model, window = {}) {
     const rows = model.rows.length;
     const keep = this.model && this.model.rows.length === rows;
@@ -104,11 +96,7 @@ export class Heatmap {
     this.drawCursor(pen);
   }
 
-  /**
-   * Draw the cells; they are painted again only when something but the cursor changed.
-   * @param {Pen} pen
-   * @param {number} ratio device pixels a pixel
-   */
+  /** Draw the cells; they are painted again only when something but the cursor changed. @param {Pen} pen @param {number} ratio device pixels a pixel */
   drawCells(pen, ratio) {
     const { context, plot, ink } = pen;
     const model = /** @type {Model} */ (this.model);
@@ -125,12 +113,7 @@ export class Heatmap {
     this.drawSeparators(pen);
   }
 
-  /**
-   * Paint the cells into an image and return it.
-   * @param {ImageData} image
-   * @param {number} ratio
-   * @param {Record<string, string>} ink
-   */
+  /** Paint the cells into an image and return it. @param {ImageData} image @param {number} ratio @param {Record<string, string>} ink */
   paint(image, ratio, ink) {
     const { flags } = /** @type {Model} */ (this.model);
     const { width, height } = image;
@@ -272,11 +255,7 @@ export class Heatmap {
     context.fillText("step", plot.left - 16, bottom + 7);
   }
 
-  /**
-   * Return the pixel at which a step lies.
-   * @param {number} step
-   * @param {Box} plot
-   */
+  /** Return the pixel at which a step lies. @param {number} step @param {Box} plot */
   xOf(step, plot) {
     const { step0, step1 } = this.window;
     return plot.left + ((step - step0) / (step1 - step0)) * plot.width;
@@ -325,12 +304,7 @@ export class Heatmap {
     context.strokeRect(from - 0.5, y - 0.5, Math.max(3, to - from), Math.max(3, tall));
   }
 
-  /**
-   * Return the cell at a pixel of the canvas.
-   * @param {number} x
-   * @param {number} y
-   * @returns {Cell | null}
-   */
+  /** Return the cell at a pixel of the canvas. @param {number} x @param {number} y @returns {Cell | null} */
   cellAt(x, y) {
     const { model } = this;
     const plot = this.plot();
@@ -343,11 +317,7 @@ export class Heatmap {
     return column < 0 ? null : { row, column };
   }
 
-  /**
-   * Return the mark at a pixel of the canvas.
-   * @param {number} x
-   * @param {number} y
-   */
+  /** Return the mark at a pixel of the canvas. @param {number} x @param {number} y */
   markAt(x, y) {
     const plot = this.plot();
     const { row0, row1 } = this.window;

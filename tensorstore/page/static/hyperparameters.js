@@ -10,12 +10,7 @@ import { tooltip } from "./tooltip.js";
 const WIDTH = 900;
 const HEIGHT = 320;
 
-/**
- * Return an element of SVG.
- * @param {string} tag
- * @param {Record<string, string | number>} attributes
- * @param {...(Node | string)} children
- */
+/** Return an element of SVG. @param {string} tag @param {Record<string, string | number>} attributes @param {...(Node | string)} children */
 function s(tag, attributes, ...children) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
@@ -50,11 +45,7 @@ function axisOf(column, runs) {
     marks: kinds.filter((_, i) => i % every === 0).map((kind) => ({ at: place(kind), text: kind.length > 14 ? `…${kind.slice(-13)}` : kind })) };
 }
 
-/**
- * Return a picture that is as wide as its place.
- * @param {string} label
- * @param {Element[]} parts
- */
+/** Return a picture that is as wide as its place. @param {string} label @param {Element[]} parts */
 function picture(label, parts) {
   return h("figure", { class: "figure" }, s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label }, ...parts));
 }
@@ -96,10 +87,7 @@ export function scatter({ runs, x, y, color, open }) {
     ...points]);
 }
 
-/**
- * Return runs as lines across an axis for each column, coloured by the last one.
- * @param {{runs: Run[], columns: Column[], open: (run: Run) => void}} plot
- */
+/** Return runs as lines across an axis for each column, coloured by the last one. @param {{runs: Run[], columns: Column[], open: (run: Run) => void}} plot */
 export function parallel({ runs, columns, open }) {
   const [left, right, top, bottom] = [60, WIDTH - 90, 40, HEIGHT - 16];
   const axes = columns.map((column) => axisOf(column, runs));

@@ -36,11 +36,7 @@ function distance(past, value, logarithm) {
   return Math.max(-LARGEST, Math.min(LARGEST, z));
 }
 
-/**
- * Return where a value belongs in an ascending list.
- * @param {number[]} sorted
- * @param {number} value
- */
+/** Return where a value belongs in an ascending list. @param {number[]} sorted @param {number} value */
 function place(sorted, value) {
   let [low, high] = [0, sorted.length];
   while (low < high) {

@@ -4,10 +4,7 @@ import { LINES } from "./colors.js";
 import { h } from "./dom.js";
 import { count, number, ticks } from "./format.js";
 
-/**
- * Return the histograms that one axis can show: one that is twenty times as wide as most would hide all others.
- * @param {Histogram[]} histograms
- */
+/** Return the histograms that one axis can show: one that is twenty times as wide as most would hide all others. @param {Histogram[]} histograms */
 export function comparable(histograms) {
   const known = histograms.filter(({ edges }) => edges.length > 1);
   const width = (/** @type {Histogram} */ { edges }) => edges[edges.length - 1] - edges[0];

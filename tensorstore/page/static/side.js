@@ -66,21 +66,12 @@ export function drawSide(side, info, now, ofOne) {
   }
 }
 
-/**
- * Return whether a run's name or metadata holds a text.
- * @param {Run} run
- * @param {string} wanted in lower case
- */
+/** Return whether a run's name or metadata holds a text. @param {Run} run @param {string} wanted in lower case */
 export function matches(run, wanted) {
   return !wanted || `${run.name} ${JSON.stringify(run.metadata)}`.toLowerCase().includes(wanted);
 }
 
-/**
- * Return runs by their value of the metadata that the state groups by.
- * @param {Run[]} runs
- * @param {State} now
- * @returns {[string, Run[]][]}
- */
+/** Return runs by their value of the metadata that the state groups by. @param {Run[]} runs @param {State} now @returns {[string, Run[]][]} */
 export function groupsOf(runs, now) {
   if (!now.group) return [["", runs]];
   /** @type {Map<string, Run[]>} */

@@ -3,10 +3,7 @@
 /** @type {Set<(state: State) => void>} */
 const listeners = new Set();
 
-/**
- * Return the state that the URL holds.
- * @returns {State}
- */
+/** Return the state that the URL holds. @returns {State} */
 export function state() {
   /** @type {State} */
   const found = {};

@@ -7,11 +7,7 @@ export function parts(name) {
   return name.split(/[./]/).filter((part) => part);
 }
 
-/**
- * Return one row for each tensor.
- * @param {string[]} names
- * @returns {Line[]}
- */
+/** Return one row for each tensor. @param {string[]} names @returns {Line[]} */
 export function flat(names) {
   return names.map((name, i) => ({ row: { text: name, key: name, level: 0, kind: "tensor" }, members: [i] }));
 }

@@ -11,12 +11,7 @@ import { tooltip } from "./tooltip.js";
 
 /** @typedef {{run: string, name: string, mode: string, worker: string, step: number}} At */
 
-/**
- * Add the value at a step, its gradient and its update to a view, as far as they were saved.
- * @param {HTMLElement} body
- * @param {At} at
- * @param {State} now
- */
+/** Add the value at a step, its gradient and its update to a view, as far as they were saved. @param {HTMLElement} body @param {At} at @param {State} now */
 export async function valuePanels(body, at, now) {
   const axes = now.axes ?? "";
   const index = now.index ?? "";

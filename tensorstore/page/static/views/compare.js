@@ -1,8 +1,9 @@
 /** Compare: two runs layer by layer, the first difference marked. */
 
 import { loadDifference } from "../api.js";
+import { metadataKeys, metadataOf, tickedRuns } from "../choice.js";
 import { fill, h, message, note, quiet, select, table, toolbar } from "../dom.js";
-import { count, counted, number } from "../format.js";
+import { count, counted, number, textOf } from "../format.js";
 import { REPLACE, go, link } from "../state.js";
 
 /** @type {ViewMaker} */
@@ -19,8 +20,9 @@ export function compare(root, page) {
       return;
     }
     const names = runs.map(({ name }) => ({ value: name, text: name }));
-    const a = runs.find((run) => run.name === now.a)?.name ?? runs[0].name;
-    const b = runs.find((run) => run.name === now.b && run.name !== a)?.name ?? runs.find((run) => run.name !== a)?.name ?? "";
+    const [newest, older] = tickedRuns(page.info, now).concat(runs);
+    const a = runs.find((run) => run.name === now.a)?.name ?? older.name;
+    const b = [now.b, newest.name, ...runs.map(({ name }) => name)].find((name) => name !== a && runs.some((run) => run.name === name)) ?? "";
     fill(tools, select("first run", names, a, (name) => go({ a: name, b })), select("second run", names, b, (name) => go({ a, b: name })),
       h("button", { onclick: () => go({ a: b, b: a }) }, "Swap"),
       tolerance("rtol", now.rtol), tolerance("atol", now.atol),
@@ -28,8 +30,12 @@ export function compare(root, page) {
     fill(body, message("Comparing …"));
     const found = await loadDifference({ a, b, rtol: now.rtol, atol: now.atol });
     const [first] = found.rows;
+    const pair = [a, b].map((name) => /** @type {Run} */ (runs.find((run) => run.name === name)));
+    const differing = metadataKeys(pair).filter(({ differs }) => differs);
     fill(body,
-      h("p", { class: "summary" }, found.sentence),
+      h("p", { class: "summary" }, found.sentence, " ", h("a", { href: link({ view: "scalars", runs: JSON.stringify([a, b]) }) }, "Scalars of both")),
+      differing.length > 0 && table({ rows: differing, columns: [{ title: "metadata", cell: ({ key }) => key },
+        ...pair.map((run) => ({ title: run.name, cell: (/** @type {{key: string}} */ { key }) => textOf(metadataOf(run)[key]) }))] }),
       first?.first && found.lastAgreeing && h("p", {}, "The last tensor that agrees before it: ", h("a", { class: "name", href: place(a, { ...first, name: found.lastAgreeing }) }, found.lastAgreeing)),
       ...found.lines.map((line) => note(line)),
       table({
@@ -59,11 +65,7 @@ export function compare(root, page) {
   return { show, grow: () => {} };
 }
 
-/**
- * Return the link to a tensor of a run at a step.
- * @param {string} run
- * @param {DifferenceRow} row
- */
+/** Return the link to a tensor of a run at a step. @param {string} run @param {DifferenceRow} row */
 function place(run, { name, mode, step }) {
   return link({ view: "tensor", run, name, mode, step });
 }

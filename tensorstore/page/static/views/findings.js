@@ -96,11 +96,7 @@ function runButton(text, busy, answer, work) {
   return button;
 }
 
-/**
- * Return a diagnosis as paragraphs.
- * @param {Run} run
- * @param {Diagnosis} found
- */
+/** Return a diagnosis as paragraphs. @param {Run} run @param {Diagnosis} found */
 function diagnosed(run, found) {
   return [h("h3", {}, found.summary),
     ...found.problems.map((each) => h("p", { class: each.note && "quiet" }, each.text, " ",
@@ -112,11 +108,7 @@ function diagnosed(run, found) {
       h("ul", {}, ...found.unchecked.map((each) => h("li", {}, h("b", {}, each.rule), ": ", each.reason))))];
 }
 
-/**
- * Return the link to a finding in the overview, with as many steps before as after.
- * @param {Run} run
- * @param {{mode: string | null, step: number}} finding
- */
+/** Return the link to a finding in the overview, with as many steps before as after. @param {Run} run @param {{mode: string | null, step: number}} finding */
 export function around(run, finding) {
   const mode = run.modes.find((each) => each.mode === finding.mode) ?? run.modes[0];
   const half = mode ? Math.max(10, Math.round((mode.last - mode.first) / 12)) : 10;

@@ -1,6 +1,6 @@
 /** Overview: all tensors by all steps, coloured by one statistic. */
 
-import { loadDiagnosis, loadFindings, loadTiles } from "../api.js";
+import { loadDiagnosis, loadFindings, loadTensorNames, loadTiles } from "../api.js";
 import { STATISTICS, choose, chosenRun } from "../choice.js";
 import { scaleOf } from "../colors.js";
 import { breakable, fill, h, message, named, note, quiet, select, textbox, toolbar } from "../dom.js";
@@ -16,6 +16,7 @@ import { flat, folded } from "../tree.js";
 const Z_REACH = 8;
 const Z_USUAL = 3;
 const WORST = 10;
+const TALLEST = 60; // pixels of a row
 /** How many values, tensors × steps, are diagnosed without being asked for. */
 const MOST_DIAGNOSED = 400_000;
 
@@ -25,14 +26,17 @@ export function overview(root, page) {
   const key = toolbar();
   const stage = h("div", { class: "stage" });
   const worst = h("aside", { class: "worst", "aria-label": "the most unusual" });
+  const area = h("div", { class: "overview" }, stage, worst);
   const diagnosis = h("div", {});
   const about = h("div", { class: "quiet" });
-  root.append(diagnosis, tools, key, h("div", { class: "overview" }, stage, worst), about);
+  root.append(diagnosis, tools, key, area, about);
   const map = new Heatmap(stage, { hover, open, move });
   /** @type {Line[]} */
   let lines = [];
   /** @type {Tiles | null} */
   let tiles = null;
+  /** @type {string[]} */
+  let saved = [];
   /** @type {Float64Array} */
   let z = new Float64Array();
   /** @type {Int32Array} */
@@ -52,12 +56,14 @@ export function overview(root, page) {
     }
     const shownAt = location.hash;
     const columns = Math.max(60, Math.min(600, Math.round((stage.clientWidth * 0.8) / 2)));
-    const [loaded, found] = await Promise.all([
+    const [loaded, found, all] = await Promise.all([
       loadTiles({ run: run.name, ...choice, ...withPast(run, choice.mode, now), columns: now.from ? 2 * columns : columns }),
       loadFindings(run.name),
+      loadTensorNames(run.name),
     ]);
     if (location.hash !== shownAt) return; // another choice was made meanwhile
     tiles = loaded;
+    saved = all;
     held = heldBy(loaded);
     shownStatistic = choice.statistic;
     z = new Float64Array();
@@ -65,11 +71,7 @@ export function overview(root, page) {
     drawDiagnosis(run, loaded.names.length);
   }
 
-  /**
-   * Show what went wrong first.
-   * @param {Run} run
-   * @param {number} tensors
-   */
+  /** Show what went wrong first. @param {Run} run @param {number} tensors */
   function drawDiagnosis(run, tensors) {
     const version = `${run.name} ${run.ended}`;
     if (diagnosis.dataset.version === version) return;
@@ -80,7 +82,7 @@ export function overview(root, page) {
       return loadDiagnosis(run.name).then((found) => say(diagnosed(run, found)), (error) => say(!page.info.frozen && note(`Not diagnosed: ${error.message}`)));
     };
     if (page.info.frozen || (run.ended && tensors * run.steps <= MOST_DIAGNOSED)) void ask();
-    else fill(diagnosis, note(h("button", { onclick: ask }, "What went wrong?"), run.ended ? " It takes a while for this run." : " Rules are evaluated on what was saved until now."));
+    else fill(diagnosis, note(h("button", { onclick: ask }, "What went wrong?"), run.ended && " It takes a while for this run."));
   }
 
   /** @param {State} now @param {{statistic: string, mode: string, worker: string}} choice @param {Finding[]} found */
@@ -113,16 +115,12 @@ export function overview(root, page) {
     map.show({ rows: lines.map(({ row }) => row), starts: tiles.starts, end: tiles.end, values, flags, scale, marks },
       { step0: from, step1: to, ...(now.rows ? rowsOf(now.rows) : {}) });
     drawLegend(scale, past, choice, flags, marks);
-    drawNote(order.length, all.filter((row) => !order.includes(row)), prefix);
+    drawNote(order.length, hiddenOf(names, now), prefix);
+    area.style.maxHeight = `${Math.max(440, lines.length * TALLEST + 44)}px`;
     drawWorst(order, prefix, now);
   }
 
-  /**
-   * List the tensors that are furthest from their past, those with NaN first.
-   * @param {number[]} order
-   * @param {string} prefix
-   * @param {State} now
-   */
+  /** List the tensors that are furthest from their past, those with NaN first. @param {number[]} order @param {string} prefix @param {State} now */
   function drawWorst(order, prefix, now) {
     const { starts, names, nonfinite } = /** @type {Tiles} */ (tiles);
     const zs = zOf(/** @type {Tiles} */ (tiles));
@@ -205,7 +203,7 @@ export function overview(root, page) {
     fill(tools,
       select("statistic", options(run.statistics), choice.statistic, (stat) => go({ stat })),
       select("colour by", [{ value: "past", text: "change against its own past" }, { value: "value", text: "value" }], now.color ?? "past",
-        (color) => go({ color: color === "past" ? null : color }), "Own past: how far from the median of the tensor's earlier steps, in units of their spread (a robust z). Value: the statistic itself."),
+        (color) => go({ color: color === "past" ? null : color })),
       run.modes.length > 1 && select("mode", options(run.modes.map(({ mode }) => mode)), choice.mode, (mode) => go({ mode, from: null, to: null })),
       run.workers.length > 1 && select("worker", [{ value: "", text: "all (the most extreme)" }, ...options(run.workers)], choice.worker, (worker) => go({ worker })),
       run.collections.length > 1 && select("collection", [{ value: "", text: "all" }, ...options(run.collections)], now.collection ?? "", (collection) => go({ collection, rows: null })),
@@ -230,15 +228,16 @@ export function overview(root, page) {
     fill(key, legend(scale, past ? `${name}: deviations from its own past` : name, format, [...(past ? [{ kind: /** @type {const} */ ("usual"), label: `within ${Z_USUAL}: usual` }] : []), ...others]));
   }
 
-  /**
-   * Say what is seen, and what is not.
-   * @param {number} rows
-   * @param {number[]} without rows that have no value of this statistic
-   * @param {string} prefix
-   */
+  /** Return the tensors that the state chooses and the map lacks. @param {string[]} shown @param {State} now */
+  function hiddenOf(shown, now) {
+    const [seen, known] = [new Set(shown), new Set(tiles?.names)];
+    return saved.filter((name) => !seen.has(name) && name.toLowerCase().includes((now.q ?? "").toLowerCase()) && (!now.collection || known.has(name)));
+  }
+
+  /** Say what is seen, and what is not. @param {number} rows @param {string[]} without rows that have no value of this statistic @param {string} prefix */
   function drawNote(rows, without, prefix) {
     if (!tiles) return;
-    const { names, starts, end } = tiles;
+    const { starts, end } = tiles;
     const steps = end - starts[0];
     const wide = steps / starts.length;
     if (!rows) {
@@ -250,7 +249,7 @@ export function overview(root, page) {
       prefix && ["The names begin with ", named(prefix), ". "],
       "Click a cell for the tensor at that step. ",
       without.length > 0 && h("details", { class: "hidden" }, h("summary", {}, `${counted(without.length, "tensor")} without this statistic ${without.length === 1 ? "is" : "are"} not here`),
-        h("ul", {}, ...without.slice(0, 200).map((row) => h("li", {}, h("a", { class: "name", href: link({ view: "tensor", name: names[row], step: null }) }, names[row]))))));
+        h("ul", {}, ...without.slice(0, 200).map((name) => h("li", {}, h("a", { class: "name", href: link({ view: "tensor", name, step: null }) }, name))))));
   }
 
   /** @param {Cell | null} cell @param {number} x @param {number} y */
@@ -329,11 +328,7 @@ export function overview(root, page) {
   return { show };
 }
 
-/**
- * Return the places of the tensors to show, in the order to show them.
- * @param {Tiles} tiles
- * @param {State} now
- */
+/** Return the places of the tensors to show, in the order to show them. @param {Tiles} tiles @param {State} now */
 function chosenRows(tiles, now) {
   const wanted = (now.q ?? "").toLowerCase();
   const rows = tiles.names.map((_, i) => i).filter((i) =>
@@ -342,12 +337,7 @@ function chosenRows(tiles, now) {
   return rows;
 }
 
-/**
- * Return the steps to load: those that are seen, and as many before them as their past.
- * @param {Run} run
- * @param {string} mode
- * @param {State} now
- */
+/** Return the steps to load: those that are seen, and as many before them as their past. @param {Run} run @param {string} mode @param {State} now */
 function withPast(run, mode, now) {
   if (!now.from || !now.to) return { from: null, to: null };
   const first = run.modes.find((each) => each.mode === mode)?.first ?? 0;
@@ -394,18 +384,14 @@ function openFinding(finding) {
   location.hash = link({ view: "findings", finding: `${finding.rule} ${finding.step}` });
 }
 
-/**
- * Return a diagnosis as one sentence with what to do about it.
- * @param {Run} run
- * @param {Diagnosis} found
- */
+/** Return a diagnosis as one sentence with what to do about it. @param {Run} run @param {Diagnosis} found */
 function diagnosed(run, found) {
   const first = found.problems.find((each) => !each.note);
   const more = found.problems.length - (first ? 1 : 0);
   return h("div", { class: first ? "diagnosed" : "diagnosed well", role: "status" },
     first ? h("span", {}, h("b", {}, sentenceOf(first.text))) : h("b", {}, found.summary.slice(found.summary.indexOf(": ") + 2)), " ",
-    first?.tensor && h("a", { class: "name", href: link({ view: "tensor", name: first.tensor, step: first.step, mode: first.mode, from: null, to: null }) }, "the tensor"), " ",
-    first && first.step !== null && h("a", { href: around(run, { mode: first.mode, step: first.step }) }, "this place"), " ",
+    first?.tensor && h("a", { class: "name", href: link({ view: "tensor", name: first.tensor, step: first.step, mode: first.mode, from: null, to: null }) }, first.tensor), " · ",
+    first && first.step !== null && h("a", { href: around(run, { mode: first.mode, step: first.step }) }, "this place"), " · ",
     h("a", { href: link({ view: "findings" }) }, more > 0 ? `all of it, ${counted(more, "more remark")}` : "all of it"));
 }
 

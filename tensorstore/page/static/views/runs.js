@@ -72,7 +72,7 @@ export function runs(root, page) {
     fill(tools,
       page.info.runs.length > 1 && select("plot", [{ value: "", text: "none" }, { value: "scatter", text: "scatter" }, { value: "parallel", text: "parallel coordinates" }], now.plot ?? "", (to) => go({ plot: to })),
       h("details", { class: "chooser", open }, h("summary", {}, "columns"), h("div", {}, ...all.map(box))),
-      now.runs !== undefined && ticked.length > 0 && ticked.length < page.info.runs.length && h("button", { title: "Leave the ticked runs out of this table and of the list", onclick: () => go({ hidden: JSON.stringify([...listOf(now.hidden), ...ticked.map(({ name }) => name)]), runs: null }) }, `Hide the ${count(ticked.length)} ticked`),
+      now.runs !== undefined && ticked.length > 0 && ticked.length < page.info.runs.length && h("button", { title: "Leave them out of the table and the list", onclick: () => go({ hidden: JSON.stringify([...listOf(now.hidden), ...ticked.map(({ name }) => name)]), runs: null }) }, `Hide the ${count(ticked.length)} ticked`),
       ticked.length === 2 && now.runs !== undefined && h("a", { href: link({ view: "compare", a: ticked[1].name, b: ticked[0].name }) }, "Compare the two →"),
       h("button", { onclick: () => saveCsv("runs", ["run", ...columns.map(({ title }) => title)], rows.map((run) => [run.name, ...columns.map((column) => column.value(run))])) }, "CSV"));
   }

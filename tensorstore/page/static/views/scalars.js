@@ -78,7 +78,7 @@ export function scalars(root, page) {
       select("x axis", AXIS, now.x ?? "step", (x) => go({ x: x === "step" ? null : x, full: null })),
       checkbox("log x", now.logx === "1", (on) => go({ logx: on ? "1" : null })),
       select("y axis", AXES, now.logy ?? "", (logy) => go({ logy })),
-      h("label", { class: "field", title: "Exponential moving average. What was saved stays behind it, and the tooltip has both." }, h("span", {}, "smoothing"), slider, amount),
+      h("label", { class: "field", title: "Exponential moving average; the tooltip has both numbers." }, h("span", {}, "smoothing"), slider, amount),
       now.full && h("button", { onclick: () => go({ full: null }) }, "Show all charts"));
   }
 

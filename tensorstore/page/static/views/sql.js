@@ -54,7 +54,7 @@ export function sql(root, page) {
     }
     if (!views.length) void loadViews(chosenRun(page.info, now).name).then((found) => { views = found; drawSchema(); }, () => {});
     if (now.query || now.sql) await run(now);
-    else fill(body, message("Choose a named query, or write a SELECT and run it. It can read the runs and change nothing."));
+    else fill(body, message("Choose a named query, or write a SELECT and run it."));
   }
 
   /** @param {NamedQuery | undefined} named @param {State} now */
@@ -137,10 +137,7 @@ export function sql(root, page) {
   return { show, grow: () => {} };
 }
 
-/**
- * Return the queries that this browser ran on this page, the newest first.
- * @returns {string[]}
- */
+/** Return the queries that this browser ran on this page, the newest first. @returns {string[]} */
 function history() {
   try {
     return JSON.parse(localStorage.getItem(HISTORY) ?? "[]");

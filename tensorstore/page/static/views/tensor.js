@@ -48,7 +48,7 @@ export function tensor(root, page) {
     }
     await steadily(body, () => {
       fill(body);
-      return drawAll(series, histograms, choice, step, now, query);
+      return drawAll(series, about.shape?.length === 0 ? [] : histograms, choice, step, now, query);
     });
   }
 
@@ -170,11 +170,7 @@ export function tensor(root, page) {
   return { show };
 }
 
-/**
- * Return the step nearest to another, null if there is none.
- * @param {number[]} steps
- * @param {number} wanted
- */
+/** Return the step nearest to another, null if there is none. @param {number[]} steps @param {number} wanted */
 export function nearest(steps, wanted) {
   /** @type {number | null} */
   let best = null;
