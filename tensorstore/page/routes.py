@@ -98,7 +98,7 @@ class Answers:
         return findings.run_rules(self._run(given), _texts(given, "rules"))
 
     def scalar_table(self, given: Parameters) -> list[dict[str, Any]]:
-        return many_runs.scalar_table(self.runs, _texts(given, "runs"))
+        return many_runs.scalar_table(self.runs, self._names(given))
 
     def scalars(self, given: Parameters) -> list[dict[str, Any]]:
         names, points = _texts(given, "names"), _integer(given, "points", 500)
@@ -118,7 +118,7 @@ class Answers:
         return many_runs.run_named(self.runs, self._run(given), _text(given, "query"), parameters)
 
     def sql(self, given: Parameters) -> dict[str, Any]:
-        return many_runs.run_sql(self.runs, _texts(given, "runs"), _text(given, "sql"))
+        return many_runs.run_sql(self.runs, self._names(given), _text(given, "sql"))
 
     def views(self, given: Parameters) -> list[dict[str, Any]]:
         return many_runs.list_views(self.runs, self._run(given))
@@ -127,6 +127,10 @@ class Answers:
 
     def _run(self, given: Parameters) -> OpenRun:
         return self.runs.run(_text(given, "run"))
+
+    def _names(self, given: Parameters) -> list[str]:
+        """Return the chosen runs. The names of thousands do not fit into an address, so all are chosen by none."""
+        return _texts(given, "runs") if "runs" in given else self.runs.names
 
     def _run_and_mode(self, given: Parameters) -> tuple[OpenRun, str]:
         return self._run(given), ModeKeys.parse(given.get("mode") or "GLOBAL").name

@@ -186,6 +186,7 @@ def test_sql_answers_of_one_run_or_of_several_and_lists_its_views(served: Page) 
     assert fetch(served, "sql", runs='["right"]', sql=query)["rows"] == [[12]]
     query = "select run, count(*) from scalars where name = 'loss' group by run order by run"
     assert fetch(served, "sql", runs='["left","right"]', sql=query)["rows"] == [["left", 24], ["right", 12]]
+    assert len(fetch(served, "sql", sql=query)["rows"]) == len(fetch(served, "info")["runs"])
     views = {view["name"]: view["columns"] for view in fetch(served, "views", run="left")}
     assert {"run", "name", "value", "mode_step"} <= set(views["scalars"])
 

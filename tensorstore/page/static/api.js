@@ -156,10 +156,10 @@ function heldOf(path) {
   return Object.entries(embedded ?? {}).filter(([address]) => address.startsWith(`api/${path}?`)).flatMap(([, answer]) => answer);
 }
 
-/** @param {string[]} runs @returns {Promise<ScalarRow[]>} */
+/** @param {string[]} [runs] by default all @returns {Promise<ScalarRow[]>} */
 export async function loadScalarTable(runs) {
-  if (!runs.length) return [];
-  const rows = embedded ? heldOf("scalar_table").filter((each) => runs.includes(each.run)) : await fetchJson("scalar_table", { runs: JSON.stringify(runs) });
+  if (runs?.length === 0) return [];
+  const rows = embedded ? heldOf("scalar_table").filter((each) => runs?.includes(each.run) ?? true) : await fetchJson("scalar_table", { runs: runs && JSON.stringify(runs) });
   return rows.map((/** @type {any} */ each) => ({ ...each, min: numberOf(each.min), max: numberOf(each.max), last: { step: each.last.step, value: numberOf(each.last.value) } }));
 }
 
@@ -191,10 +191,8 @@ export function runNamed(run, query, parameters) {
   return fetchJson("query", { run, query, parameters: JSON.stringify(parameters) });
 }
 
-/** @param {string[]} runs the views of several have the column `run` @param {string} sql @returns {Promise<Answer>} */
-export function runSql(runs, sql) {
-  return fetchJson("sql", { runs: JSON.stringify(runs), sql });
-}
+/** The views of several runs have the column `run`; null is all runs. @type {(runs: string[] | null, sql: string) => Promise<Answer>} */
+export const runSql = (runs, sql) => fetchJson("sql", { runs: runs && JSON.stringify(runs), sql });
 
 /** @type {Load<string, {name: string, columns: string[]}[]>} */
 export const loadViews = (run) => fetchJson("views", { run });

@@ -15,7 +15,7 @@ export const MISSING = 3;
 
 const AXIS = 26; // pixels below for the steps
 const TOP = 14; // pixels above for the marks of findings
-const LABELLED = 11; // pixels that a row needs to have a label
+const LABELLED = 10; // pixels that a row needs to have a label
 
 export class Heatmap {
   /** Put a heat map into an element. @param {HTMLElement} parent has a height @param {OnHeatmap} on */

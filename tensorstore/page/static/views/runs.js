@@ -27,7 +27,7 @@ export function runs(root, page) {
   async function show(now) {
     const wanted = now.cols === undefined ? [] : listOf(now.cols);
     if (!body.childElementCount) draw(now);
-    scalars = await loadScalarTable(page.info.runs.map(({ name }) => name));
+    scalars = await loadScalarTable();
     if (wanted.includes("size")) {
       const found = await unlessMissing(loadSizes());
       if (!(found instanceof Error)) sizes = found;

@@ -94,8 +94,8 @@ export function sql(root, page) {
   async function run(now) {
     fill(body, note("Running …"));
     const name = chosenRun(page.info, now).name;
-    const of = (page.info.runs.length === 1 || now.of === "one" ? [name] : now.of === "all" ? page.info.runs.map((each) => each.name) : tickedRuns(page.info, now).map((each) => each.name));
-    if (!of.length) {
+    const of = now.of === "all" ? null : page.info.runs.length === 1 || now.of === "one" ? [name] : tickedRuns(page.info, now).map((each) => each.name);
+    if (of?.length === 0) {
       fill(body, message("No run is ticked in the list of runs."));
       return;
     }
