@@ -511,9 +511,10 @@ docs: env-docs  ## Build the documentation into build/site
 	@echo "The documentation is in build/site/index.html"
 
 .PHONY: pictures
-pictures: env  ## Draw the pictures of the documentation again, from real runs
+pictures: env-page chromium  ## Draw the pictures of the documentation again, from real runs and in a real browser
 	$(INSTALL) $(PY) 'matplotlib>=3.9'
 	$(PY) docs/site/pictures.py
+	$(PY) docs/site/page_pictures.py
 
 # --------------------------------------------------------------------------------------------------------- release
 

@@ -27,8 +27,10 @@ interface ChartLine {
   width?: number;
   /** 0 to 1 */
   alpha?: number;
-  /** without a place in the legend's values */
+  /** not in the tooltip */
   quiet?: boolean;
+  /** what was saved, where `values` are smoothed */
+  raw?: ArrayLike<number | null | undefined>;
   /** with a point at each value */
   points?: boolean;
   dash?: boolean;
@@ -43,7 +45,9 @@ interface Chart {
   logX?: boolean;
   logY?: Axis;
   /** of x */
-  unit?: "step" | "time" | "number";
+  unit?: "step" | "time" | "duration" | "number";
+  /** charts with the same key share the line of the pointer */
+  sync?: string;
   height?: number;
   /** an x with a line across */
   mark?: number | null;
@@ -79,6 +83,8 @@ interface Run {
   findings: number;
   /** milliseconds since 1970 */
   started: number | null;
+  /** when its newest step was saved, likewise */
+  saved: number | null;
   framework: string;
   metadata: Record<string, any>;
 }
@@ -203,6 +209,20 @@ interface Curve {
   last: { step: number; value: number | null };
 }
 
+/** The values of one scalar in one run and mode. */
+interface ScalarRow {
+  run: string;
+  name: string;
+  mode: string;
+  /** in the collection losses */
+  loss: boolean;
+  steps: number;
+  /** of the finite values */
+  min: number | null;
+  max: number | null;
+  last: { step: number; value: number | null };
+}
+
 interface WorkerSteps {
   name: string;
   last: number;
@@ -245,4 +265,168 @@ interface Answer {
   columns: string[];
   rows: any[][];
   more: boolean;
+}
+
+/** A row of a heat map. */
+interface Row {
+  /** the label */
+  text: string;
+  /** the name of a tensor or the path of a folded module */
+  key: string;
+  /** how deep in the tree of modules */
+  level: number;
+  kind: "tensor" | "open" | "folded";
+}
+
+/** A finding at a place of a heat map. */
+interface Mark {
+  row: number;
+  step: number;
+  text: string;
+  onopen: () => void;
+}
+
+/** What a heat map shows. Arrays go row after row. */
+interface Model {
+  /** from top to bottom */
+  rows: Row[];
+  /** the first step of each column, ascending */
+  starts: ArrayLike<number>;
+  /** the step after the last column */
+  end: number;
+  /** what is coloured */
+  values: Float64Array;
+  /** VALUE, NOTHING, NONFINITE or MISSING */
+  flags: Uint8Array;
+  scale: Scale;
+  marks: Mark[];
+}
+
+/** A cell of a heat map; column -1 is the label. */
+interface Cell {
+  row: number;
+  column: number;
+}
+
+/** What is seen of a heat map, upper bounds excluded. */
+interface Seen {
+  step0: number;
+  step1: number;
+  row0: number;
+  row1: number;
+}
+
+/** A rectangle in pixels. */
+interface Box {
+  left: number;
+  top: number;
+  width: number;
+  height: number;
+}
+
+/** What a heat map calls. */
+interface OnHeatmap {
+  /** the pointer is at pixel x, y of the page */
+  hover: (cell: Cell | null, x: number, y: number) => void;
+  /** a cell, or a label, was clicked */
+  open: (cell: Cell) => void;
+  /** another part is seen */
+  move: (seen: Seen) => void;
+}
+
+/** With what and where a heat map is drawn. */
+interface Pen {
+  context: CanvasRenderingContext2D;
+  plot: Box;
+  ink: Record<string, string>;
+}
+
+/** Tensors as a row. */
+interface Line {
+  row: Row;
+  /** places of the tensors that it stands for */
+  members: number[];
+}
+
+type ScaleKind = "sequential" | "diverging";
+
+/** Values outside take the colour of the end; those nearer to 0 than `neutral` that of the middle. */
+interface Scale {
+  kind: ScaleKind;
+  low: number;
+  high: number;
+  log: boolean;
+  neutral?: number;
+}
+
+interface TooltipRow {
+  mark?: string | Node;
+  term: string;
+  value: string;
+  /** the pointer is at this one */
+  near?: boolean;
+}
+
+/** A column of the table of runs. */
+interface Column {
+  key: string;
+  title: string;
+  hint?: string;
+  number?: boolean;
+  value: (run: Run) => any;
+  cell?: (run: Run) => string | number | Node;
+}
+
+/** A chart of Scalars; mode null is all modes. */
+interface Spec {
+  key: string;
+  name: string;
+  mode: string | null;
+}
+
+/** A request to the server. */
+type Load<Query, Answer> = (query: Query) => Promise<Answer>;
+
+/** What a request about one tensor names. */
+interface OfTensor {
+  run: string;
+  name: string;
+  mode: string;
+  worker: string;
+}
+
+/** It has one edge more than counts. */
+interface Histogram {
+  step: number;
+  edges: ArrayLike<number>;
+  counts: ArrayLike<number>;
+}
+
+/** What the page uses of uPlot's plots. */
+interface Plot {
+  data: any[];
+  axes: any[];
+  width: number;
+  height: number;
+  over: HTMLElement;
+  ctx: CanvasRenderingContext2D;
+  bbox: Box;
+  select: Box;
+  cursor: { left: number; top: number; idx: number | null | undefined };
+  valToPos: (value: number, scale: string, onCanvas?: boolean) => number;
+  posToVal: (position: number, scale: string) => number;
+  setSize: (size: { width: number; height: number }) => void;
+}
+
+interface PlotAxis {
+  values?: (plot: Plot, marks: (number | null)[]) => string[];
+  [key: string]: any;
+}
+
+/** What the page says to uPlot. */
+interface PlotOptions {
+  axes: PlotAxis[];
+  hooks: { draw: ((plot: Plot) => void)[]; setCursor: ((plot: Plot) => void)[]; setSelect: ((plot: Plot) => void)[] };
+  cursor: { sync?: false | { filters: { pub: (type: string) => boolean }; [key: string]: any } | "" ; [key: string]: any };
+  [key: string]: any;
 }

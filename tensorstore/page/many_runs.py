@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from ..engines.base import Rows
 from ..plots.thinning import finite_mean, thinned
+from ..read.catalogue.views import OF_MANY_RUNS
 from ..read.named_queries import list_queries, named_query
 from ..read.trial import run_reader_of
 from .open_run import OpenRun
@@ -16,51 +16,82 @@ from .query_process import Job
 from .served_runs import ServedRuns
 
 _MOST_POINTS = 2_000
-_SCALARS = "select *, mode_step as step from scalars where list_contains($names, name)"
+_SCALARS = "select *, mode_step as step from {scalars} where list_contains($names, name)"
 
 
-def scalar_names(served: ServedRuns, runs: Sequence[str]) -> list[str]:
-    """Return the names of the scalars of runs, losses first."""
-    found: dict[str, bool] = {}
-    query = "select name, bool_or(list_contains(collections, 'losses')) from scalars group by name"
-    for rows in served.of_each(runs, lambda run: run.kept("scalar names", partial(_fetched, run, query))):
-        for name, is_loss in rows:
-            found[name] = found.get(name, False) or is_loss
-    return sorted(found, key=lambda name: (not found[name], name))
+def scalar_table(served: ServedRuns, runs: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the last, the least and the largest value of each scalar of runs, losses first."""
+    rows = _rows(
+        served,
+        runs,
+        """
+        select
+            run, name, mode, max(mode_step) as step, min(value) filter (where isfinite(value)) as least,
+            max(value) filter (where isfinite(value)) as most, bool_or(list_contains(collections, 'losses')) as is_loss,
+            avg(value) filter (where mode_step = last_step) as last, count(distinct mode_step) as steps
+        from (select *, max(mode_step) over (partition by run, name, mode) as last_step from {scalars})
+        group by run, name, mode
+        order by bool_or(is_loss) over (partition by name) desc, name, run, mode
+        """,
+        {},
+    )
+    return [
+        {
+            "run": run,
+            "name": name,
+            "mode": mode,
+            "loss": is_loss,
+            "steps": steps,
+            "min": number(least),
+            "max": number(most),
+            "last": {"step": step, "value": number(last)},
+        }
+        for run, name, mode, step, least, most, is_loss, last, steps in rows
+    ]
 
 
-def _fetched(run: OpenRun, query: str) -> Rows:
-    return run.trial.sql(query).fetchall()
+def _rows(served: ServedRuns, runs: Sequence[str], query: str, values: Mapping[str, Any]) -> Rows:
+    """Return the rows of a SELECT whose first column is the run. Runs that were deleted are left out.
+
+    Args:
+        served: The runs.
+        runs: The names of some of them.
+        query: The SELECT, in which `{scalars}` is a view of their scalars.
+        values: The values of `$name` in it.
+    """
+    if len(runs) == 1:
+        one = query.format(scalars="(select $run as run, * from scalars)")
+        of_each = served.of_each(runs, lambda run: run.trial.sql(one, {**values, "run": run.name}).fetchall())
+        return [row for rows in of_each for row in rows]
+    return served.rows_of(runs, query.format(scalars="scalars"), values)
 
 
 def scalars(served: ServedRuns, runs: Sequence[str], names: Sequence[str], points: int) -> list[dict[str, Any]]:
     """Return curves of scalars, one for each run, name and mode."""
     most = max(1, min(points, _MOST_POINTS))
-    return [curve for curves in served.of_each(runs, lambda run: _curves(run, list(names), most)) for curve in curves]
-
-
-def _curves(run: OpenRun, names: list[str], points: int) -> list[dict[str, Any]]:
-    mean = finite_mean("value")
-    rows = run.trial.sql(
+    key = "run, name, mode"
+    rows = _rows(
+        served,
+        runs,
         f"""
         select
-            name, mode, min(step) as step, min(global_step) as global, epoch_ms(min(saved_at)) as time,
+            {key}, min(step) as step, min(global_step) as global, epoch_ms(min(saved_at)) as time,
             coalesce(min(value) filter (where isfinite(value)), 'nan'::double) as least,
             coalesce(max(value) filter (where isfinite(value)), 'nan'::double) as most,
-            coalesce({mean}, 'nan'::double) as mean,
+            coalesce({finite_mean("value")}, 'nan'::double) as mean,
             count(*) filter (where not isfinite(value)) as nonfinite,
             any_value(last_step), avg(value) filter (where step = last_step) as last
-        from ({thinned(_SCALARS, "name, mode")})
-        group by name, mode, bucket
-        order by name, mode, step
+        from ({thinned(_SCALARS, key)})
+        group by {key}, bucket
+        order by {key}, step
         """,
-        {"names": names, "points": points},
-    ).fetchall()
-    curves: dict[tuple[str, str], dict[str, Any]] = {}
-    for name, mode, *values, nonfinite, last_step, last in rows:
-        empty = {"run": run.name, "name": name, "mode": mode}
+        {"names": list(names), "points": most},
+    )
+    curves: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for run, name, mode, *values, nonfinite, last_step, last in rows:
+        empty = {"run": run, "name": name, "mode": mode}
         keys = ("steps", "globals", "times", "min", "max", "mean")
-        curve = curves.setdefault((name, mode), empty | {key: [] for key in keys} | {"nonfinite": 0})
+        curve = curves.setdefault((run, name, mode), empty | {key: [] for key in keys} | {"nonfinite": 0})
         for key, each in zip(keys, values, strict=True):
             curve[key].append(number(each) if isinstance(each, float) else each)
         curve["nonfinite"] += nonfinite
@@ -103,8 +134,18 @@ def run_named(served: ServedRuns, run: OpenRun, name: str, parameters: Mapping[s
     return served.queries.answer(Job(chosen, "", name, values))
 
 
-def run_sql(served: ServedRuns, run: OpenRun | None, query: str) -> dict[str, Any]:
-    """Return the rows of one SELECT on the views of a run, or of all runs if it is None."""
-    if run is None:
-        return served.queries.answer(Job(served.storages, "", query))
-    return served.queries.answer(Job([run_reader_of(run.trial).storage], run.name, query))
+def run_sql(served: ServedRuns, runs: Sequence[str], query: str) -> dict[str, Any]:
+    """Return the rows of one SELECT on the views of a run, or of some runs if `runs` has several names."""
+    chosen = (
+        [run_reader_of(run.trial).storage for run in map(served.run, runs)] if len(runs) == 1 else served.named(runs)
+    )
+    return served.queries.answer(Job(chosen, runs[0] if len(runs) == 1 else "", query))
+
+
+def list_views(served: ServedRuns, run: OpenRun) -> list[dict[str, Any]]:
+    """Return the views of SQL with their columns, as a query over several runs has them."""
+    storage = run_reader_of(run.trial).storage
+    return [
+        {"name": view, "columns": served.queries.answer(Job([storage], "", f"select * from {view} limit 0"))["columns"]}
+        for view in OF_MANY_RUNS
+    ]

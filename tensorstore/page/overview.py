@@ -24,13 +24,14 @@ _FEWEST_COLUMNS = 60
 
 def describe_run(run: OpenRun) -> dict[str, Any]:
     """Return what a run is."""
-    workers = run.trial.workers()
+    workers, steps = run.trial.workers(), run.steps("GLOBAL")
     return {
         "name": run.name,
         "path": run.trial.path,
         "opened": True,
         "ended": run.trial.loaded_all_steps,
-        "steps": len(np.unique(run.steps("GLOBAL").steps)),
+        "steps": len(np.unique(steps.steps)),
+        "saved": int(steps.saved_at_ms.max()) if len(steps.steps) else None,
         "workers": workers,
         "modes": [_describe_mode(run, mode) for mode in run.modes],
         "statistics": run.statistics if workers else [],
@@ -48,6 +49,7 @@ def _about(info: RunInfo) -> dict[str, Any]:
 def outline(runs: Runs) -> list[dict[str, Any]]:
     """Return of many runs what a list of them shows."""
     steps = _by_run(runs, "count(distinct global_step) from steps")
+    saved = _by_run(runs, "epoch_ms(max(saved_at)) from steps")
     found = _by_run(runs, "count(*) from findings")
     savers = _by_run(runs, "list(distinct worker) from steps")
     return [
@@ -57,6 +59,7 @@ def outline(runs: Runs) -> list[dict[str, Any]]:
             "opened": False,
             "ended": run.workers.job_ended,
             "steps": steps.get(run.name, 0),
+            "saved": saved.get(run.name),
             "workers": sorted(savers.get(run.name, []), key=natural),
             "modes": [],
             "statistics": [],

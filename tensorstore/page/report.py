@@ -27,8 +27,8 @@ _MOST_TENSORS, _FEWEST_TENSORS, _ROWS = 48, 8, 20_000_000
 # Steps of a tensor that can be chosen.
 _MOST_STEPS = 1_000
 _COLUMNS, _POINTS, _HISTOGRAMS = 200, 200, 24
-# As the view of scalars requests them: static/views/scalars.js.
-_MOST_RUNS, _MOST_PANELS = 16, 24
+# static/api.js finds the chosen runs and scalars in these.
+_MOST_RUNS, _MOST_PANELS = 48, 48
 # The statistics of the heat map, the most telling ones first.
 _STATISTICS = ("l2", "abs_mean", "std", "mean", "nan_count", "zero_fraction", "max", "min", "value", "abs_max")
 _POLICY = (
@@ -121,8 +121,8 @@ def _requests(answers: Answers, runs: list[OpenRun], diagnose: bool) -> Iterator
 def _few(runs: list[OpenRun], answers: Answers) -> Iterator[Addressed]:
     names = [run.name for run in runs[:_MOST_RUNS]]
     listed = _json(names)
-    yield "scalar_names", {"runs": listed}
-    known = answers.scalar_names({"runs": listed})
+    yield "scalar_table", {"runs": listed}
+    known = list(dict.fromkeys(each["name"] for each in answers.scalar_table({"runs": listed})))
     if known:
         yield "scalars", {"runs": listed, "names": _json(known[:_MOST_PANELS])}
     for run in runs:

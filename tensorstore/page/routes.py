@@ -88,7 +88,8 @@ class Answers:
         return findings.findings(self._run(given))
 
     def diagnosis(self, given: Parameters) -> dict[str, Any]:
-        return findings.diagnosis(self._run(given))
+        run = self._run(given)
+        return run.kept("diagnosis", lambda: findings.diagnosis(run))
 
     def rules(self, _: Parameters) -> list[dict[str, str]]:
         return findings.list_rules()
@@ -96,8 +97,8 @@ class Answers:
     def run_rules(self, given: Parameters) -> str:
         return findings.run_rules(self._run(given), _texts(given, "rules"))
 
-    def scalar_names(self, given: Parameters) -> list[str]:
-        return many_runs.scalar_names(self.runs, _texts(given, "runs"))
+    def scalar_table(self, given: Parameters) -> list[dict[str, Any]]:
+        return many_runs.scalar_table(self.runs, self._names(given))
 
     def scalars(self, given: Parameters) -> list[dict[str, Any]]:
         names, points = _texts(given, "names"), _integer(given, "points", 500)
@@ -117,12 +118,19 @@ class Answers:
         return many_runs.run_named(self.runs, self._run(given), _text(given, "query"), parameters)
 
     def sql(self, given: Parameters) -> dict[str, Any]:
-        return many_runs.run_sql(self.runs, None if given.get("of") == "all" else self._run(given), _text(given, "sql"))
+        return many_runs.run_sql(self.runs, self._names(given), _text(given, "sql"))
+
+    def views(self, given: Parameters) -> list[dict[str, Any]]:
+        return many_runs.list_views(self.runs, self._run(given))
 
     # Parameters.
 
     def _run(self, given: Parameters) -> OpenRun:
         return self.runs.run(_text(given, "run"))
+
+    def _names(self, given: Parameters) -> list[str]:
+        """Return the chosen runs. The names of thousands do not fit into an address, so all are chosen by none."""
+        return _texts(given, "runs") if "runs" in given else self.runs.names
 
     def _run_and_mode(self, given: Parameters) -> tuple[OpenRun, str]:
         return self._run(given), ModeKeys.parse(given.get("mode") or "GLOBAL").name
@@ -141,12 +149,13 @@ _ANSWERS: dict[str, Callable[[Answers, Parameters], Any]] = {
     "findings": Answers.findings,
     "diagnosis": Answers.diagnosis,
     "rules": Answers.rules,
-    "scalar_names": Answers.scalar_names,
+    "scalar_table": Answers.scalar_table,
     "scalars": Answers.scalars,
     "difference": Answers.difference,
     "queries": Answers.queries,
     "query": Answers.query,
     "sql": Answers.sql,
+    "views": Answers.views,
 }
 
 

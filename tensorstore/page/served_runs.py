@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from ..engines.base import Rows
 from ..errors import ConfigurationError, RunNotFound, TensorTrialError
 from ..format.schema import END, FINDINGS, INDEX, RUN_FILE
 from ..parallel import in_threads
@@ -57,6 +58,8 @@ class ServedRuns:
         self._outlines: dict[str, tuple[object, dict[str, Any]]] = {}
         self._deleted: dict[str, str] = {}
         self._search_at = 0.0
+        self._together: tuple[list[str], list[object], Runs] | None = None
+        self._together_lock = threading.Lock()
         self.damaged: dict[str, TensorTrialError] = {}
         self.queries = QueryProcesses()
         self.search()
@@ -87,8 +90,7 @@ class ServedRuns:
         """
         storage = self._storages.get(name)
         if storage is None:
-            why = "was deleted" if name in self._deleted.values() else "is unknown"
-            raise ConfigurationError(f"the run {name!r} {why}; the runs are: {', '.join(self.names[:20])}")
+            raise self._unknown(name)
         try:
             with self._opening:
                 if storage.url not in self._opened:
@@ -99,6 +101,10 @@ class ServedRuns:
             if name in self._storages:
                 raise
         return self.run(name)  # which says that it was deleted
+
+    def _unknown(self, name: str) -> ConfigurationError:
+        why = "was deleted" if name in self._deleted.values() else "is unknown"
+        return ConfigurationError(f"the run {name!r} {why}; the runs are: {', '.join(self.names[:20])}")
 
     def of_each(self, names: Sequence[str], work: Callable[[OpenRun], _T]) -> list[_T]:
         """Return what `work` returns of some of the runs; those that were deleted are left out."""
@@ -111,6 +117,48 @@ class ServedRuns:
                 if name not in self._deleted.values():
                     raise
         return found
+
+    def named(self, names: Sequence[str]) -> list[Storage]:
+        """Return some of the runs, without those that were deleted.
+
+        Raises:
+            ConfigurationError: No run has, or had, one of the names.
+        """
+        for name in names:
+            if name not in self._storages and name not in self._deleted.values():
+                raise self._unknown(name)
+        return [self._storages[name] for name in names if name in self._storages]
+
+    def rows_of(self, names: Sequence[str], query: str, values: Mapping[str, Any]) -> Rows:
+        """Return the rows of a SELECT on the views of several runs, whose first column is the run.
+
+        They are read together, by one database: to open each by itself takes 30 times as long.
+        """
+        storages = self.named(names)
+        if any(not found for found, _ in in_threads(self._find, storages, _PARALLEL)):
+            self.search()  # one was deleted
+            storages = self.named(names)
+        with self._together_lock:
+            locations = [storage.url for storage in storages]
+            listed = in_threads(_listing, storages, _PARALLEL)
+            if self._together is None or self._together[0] != locations:
+                self._forget_together()
+                if not storages:
+                    return []
+                self._together = locations, listed, Runs(storages)
+            elif self._together[1] != listed:
+                self._together[2].refresh()
+                self._together = locations, listed, self._together[2]
+            runs = self._together[2]
+            rows = runs.sql(query, dict(values)).fetchall()
+            urls = {run.name: run.storage.url for run in runs.all}
+        called = {storage.url: name for name, storage in self._storages.items()}
+        return [(called.get(urls[run], run), *rest) for run, *rest in rows]
+
+    def _forget_together(self) -> None:
+        if self._together is not None:
+            self._together[2].close()
+        self._together = None
 
     def search(self) -> None:
         """Find runs that have begun, and those that were deleted."""
@@ -189,14 +237,15 @@ class ServedRuns:
         """Return what the runs are: all of the chosen one and of those that were opened, the outline of the others.
 
         Args:
-            chosen: The name of the run that is opened; the first one if there is no such run.
+            chosen: The name of the run that is opened; if there is no such run, the only one.
 
         Raises:
             RunNotFound: There is no run any more.
         """
         self._search_if_due()
-        with suppress(TensorTrialError, IndexError):
-            self.run(chosen if chosen in self._storages else self.names[0])
+        with suppress(TensorTrialError):
+            if chosen in self._storages or len(self._storages) == 1:
+                self.run(chosen if chosen in self._storages else self.names[0])
         if not self._storages:
             raise self._nothing()
         described = [each for each in in_threads(self._describe, self.opened, _PARALLEL) if each is not None]
@@ -236,6 +285,8 @@ class ServedRuns:
     def close(self) -> None:
         """Close the runs, and end the processes of queries."""
         self.queries.close()
+        with self._together_lock:
+            self._forget_together()
         for run in self._opened.values():
             run.trial.close()
 

@@ -31,7 +31,8 @@ pytestmark = [
 
 BROKEN = "MLP_blocks.2.linear.weight"  # of the layer whose learning rate explodes
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">\u202e<script>document.title='owned'</script>"
-VIEWS = ["overview", "tensor", "scalars", "runs", "difference", "availability", "findings", "sql"]
+VIEWS = ["runs", "overview", "scalars", "tensor", "compare", "findings", "sql"]
+OVERVIEW = "view=overview&run=faulty"
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,7 @@ def rows_of_heat_map(tab: Any) -> list[str]:
 @pytest.mark.parametrize("view", VIEWS)
 def test_each_view_shows_a_faulty_run_without_an_error(both: str, tab: Any, view: str, scheme: str) -> None:
     tab.emulate_media(color_scheme=scheme)
-    show(tab, both, f"view={view}")
+    show(tab, both, f"view={view}&run=faulty")
     assert tab.locator(".error").count() == 0
     assert len(text(tab)) > 20
     picture(tab, f"{view}-{scheme}")
@@ -91,7 +92,7 @@ def test_nothing_is_wider_than_the_window(both: str, tab: Any, width: int) -> No
 
 
 def test_the_overview_names_its_colours_and_marks_the_first_nan(both: str, tab: Any) -> None:
-    show(tab, both)
+    show(tab, both, OVERVIEW)
     legend = text(tab, ".legend")
     assert "own past" in legend
     assert "NaN or infinity" in legend
@@ -100,7 +101,7 @@ def test_the_overview_names_its_colours_and_marks_the_first_nan(both: str, tab: 
 
 
 def test_rows_are_in_execution_order_or_by_name_and_fold_by_module(both: str, tab: Any) -> None:
-    show(tab, both, "collection=gradients")
+    show(tab, both, f"{OVERVIEW}&collection=gradients")
     executed = rows_of_heat_map(tab)
     assert executed[0].startswith("gradient/MLP_head")
     ready(tab, lambda: tab.get_by_label("rows").select_option("name"))
@@ -110,7 +111,7 @@ def test_rows_are_in_execution_order_or_by_name_and_fold_by_module(both: str, ta
 
 
 def test_a_cell_opens_the_tensor_at_its_step_and_shows_the_raw_value(both: str, tab: Any) -> None:
-    show(tab, both, f"q={BROKEN}&collection=weights")
+    show(tab, both, f"{OVERVIEW}&q={BROKEN}&collection=weights")
     box = tab.locator("canvas.heatmap").bounding_box()
     middle = box["y"] + box["height"] / 2
     ready(tab, lambda: tab.mouse.click(box["x"] + box["width"] * 0.6, middle))
@@ -130,7 +131,7 @@ def test_a_cell_opens_the_tensor_at_its_step_and_shows_the_raw_value(both: str, 
 def test_the_image_of_a_value_has_the_values_of_the_run(both: str, tab: Any, faulty: Path) -> None:
     import tensortrial
 
-    show(tab, both, f"view=tensor&name={BROKEN}&step=100")
+    show(tab, both, f"view=tensor&run=faulty&name={BROKEN}&step=100")
     image = tab.locator("canvas.image").first
     image.scroll_into_view_if_needed()
     box = image.bounding_box()
@@ -141,14 +142,14 @@ def test_the_image_of_a_value_has_the_values_of_the_run(both: str, tab: Any, fau
 
 
 def test_the_keyboard_walks_from_the_heat_map_to_a_tensor(both: str, tab: Any) -> None:
-    show(tab, both)
+    show(tab, both, OVERVIEW)
     tab.keyboard.press("g")
     for key in ["ArrowDown", "ArrowDown", "ArrowRight", "ArrowRight"]:
         tab.keyboard.press(key)
     name = text(tab, "#tooltip .name")
     ready(tab, lambda: tab.keyboard.press("Enter"))
     assert tab.get_by_label("tensor", exact=True).input_value() == name
-    for number, view in enumerate(VIEWS[2:], 3):
+    for number, view in enumerate(VIEWS, 1):
         ready(tab, lambda number=number: tab.keyboard.press(str(number)))
         assert f"view={view}" in tab.url
     tab.keyboard.press("?")
@@ -156,7 +157,7 @@ def test_the_keyboard_walks_from_the_heat_map_to_a_tensor(both: str, tab: Any) -
 
 
 def test_the_address_of_the_page_shows_the_same_again(both: str, tab: Any) -> None:
-    show(tab, both)
+    show(tab, both, OVERVIEW)
     ready(tab, lambda: tab.get_by_label("statistic").select_option("std"))
     ready(tab, lambda: tab.get_by_label("colour by").select_option("value"))
     tab.focus("canvas.heatmap")
@@ -169,7 +170,7 @@ def test_the_address_of_the_page_shows_the_same_again(both: str, tab: Any) -> No
 
 
 def test_a_finding_leads_to_its_tensor_and_to_its_place_in_the_overview(both: str, tab: Any) -> None:
-    show(tab, both, "view=findings")
+    show(tab, both, "view=findings&run=faulty")
     row = tab.locator("tbody tr", has_text="ExplodingTensor").first
     step = int(row.locator("td").first.inner_text().replace(",", ""))
     ready(tab, lambda: row.get_by_text("in the overview").click())
@@ -183,7 +184,7 @@ def test_a_finding_leads_to_its_tensor_and_to_its_place_in_the_overview(both: st
 
 
 def test_a_diagnosis_says_what_went_wrong_first_and_leads_there(faulty: Path, both: str, tab: Any) -> None:
-    show(tab, both, "view=findings")
+    show(tab, both, "view=findings&run=faulty")
     tab.get_by_role("button", name="Diagnose this run").click()
     tab.wait_for_selector(".diagnosis h3")
     said = text(tab, ".diagnosis")
@@ -214,27 +215,27 @@ def test_a_diagnosis_names_the_files_that_cannot_be_read(healthy: Path, tmp_path
 
 
 def test_two_runs_are_picked_and_their_first_difference_is_marked(both: str, tab: Any) -> None:
-    show(tab, both, "view=runs")
-    boxes = tab.locator("tbody input[type=checkbox]")
-    ready(tab, lambda: boxes.nth(0).click())
-    ready(tab, lambda: boxes.nth(1).click())
-    ready(tab, lambda: tab.get_by_text("Compare").click())
-    assert "view=difference" in tab.url
+    show(tab, both, "view=runs&runs=[]")
+    for name in ["healthy", "faulty"]:
+        ready(tab, lambda name=name: tab.get_by_label(f"show {name}").click())
+    ready(tab, lambda: tab.get_by_text("Compare the two").click())
+    assert "view=compare" in tab.url
     assert tab.locator("tr.first").count() == 1
-    picture(tab, "difference-of-two")
+    picture(tab, "compare-of-two")
 
 
-def test_scalars_of_two_runs_have_a_smooth_line_and_a_table(both: str, tab: Any) -> None:
+def test_scalars_of_two_runs_share_a_chart(both: str, tab: Any) -> None:
     show(tab, both, "view=scalars")
     assert "CrossEntropyLoss_output_0" in text(tab)
-    assert tab.locator("tbody tr").count() >= 4
-    ready(tab, lambda: tab.get_by_label("x axis").select_option("time"))
+    for axis in ["time", "relative", "global"]:
+        ready(tab, lambda axis=axis: tab.get_by_label("x axis").select_option(axis))
+        assert tab.locator(".uplot canvas").count() >= 2
     ready(tab, lambda: tab.get_by_label("log x").click())
     assert tab.locator(".uplot canvas").count() >= 2
 
 
 def test_sql_answers_and_refuses_to_write(both: str, tab: Any) -> None:
-    show(tab, both, "view=sql")
+    show(tab, both, "view=sql&run=faulty")
     tab.fill("textarea", "select mode_step, max(value) as largest from scalars group by 1 order by 1 limit 7")
     ready(tab, lambda: tab.get_by_text("Run", exact=True).click())
     tab.wait_for_selector("tbody tr")
@@ -251,16 +252,19 @@ def test_a_link_to_a_run_that_is_not_served_says_so_and_offers_the_others(both: 
     tab.wait_for_selector(".error")
     assert "The run gone is not here" in text(tab, ".error")
     picture(tab, "run-that-is-not-served")
-    tab.get_by_label("run", exact=True).select_option("healthy")
+    tab.locator("#runs").get_by_role("link", name="healthy").click()
     tab.wait_for_selector("canvas.heatmap")
     show(tab, both, 'view=scalars&runs=["gone","healthy"]')
-    assert "Not here: gone" in text(tab)
-    assert tab.locator("tbody tr td:nth-child(1)", has_text="faulty").count() == 0
+    assert "Not here: gone" in text(tab, "#bar")
+    assert [box.get_attribute("aria-label") for box in tab.locator("#runs input:checked").all()] == ["show healthy"]
 
 
-def test_sql_reads_the_chosen_run_or_all(both: str, tab: Any) -> None:
-    show(tab, both, "view=sql&run=healthy&sql=select count(distinct run) as runs from scalars")
-    assert "run" in text(tab, ".error")  # the views of one run have no such column
+def test_sql_reads_the_ticked_runs_one_of_them_or_all(both: str, tab: Any) -> None:
+    count = "view=sql&run=healthy&sql=select count(distinct run) as runs from scalars"
+    show(tab, both, count)
+    assert text(tab, "tbody tr") == "2"
+    ready(tab, lambda: tab.get_by_label("show faulty").click())
+    tab.wait_for_selector(".error")  # the views of one run have no such column
     ready(tab, lambda: tab.get_by_label("of", exact=True).select_option("all"))
     tab.wait_for_selector("tbody tr")
     assert text(tab, "tbody tr") == "2"
@@ -274,7 +278,7 @@ def test_a_report_shows_its_views_from_a_file(faulty: Path, tmp_path: Path, tab:
         env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 1, done.stderr  # it has findings
-    for view in ["overview", "tensor", "scalars", "runs", "availability", "findings"]:
+    for view in ["runs", "overview", "scalars", "tensor", "availability", "findings"]:
         show(tab, path.as_uri(), f"view={view}")
         assert tab.locator(".error").count() == 0, view
         picture(tab, f"report-{view}")
@@ -304,13 +308,13 @@ def test_hostile_names_are_text(tmp_path: Path, tab: Any) -> None:
     save_steps(hook, 12, HOSTILE)
     hook.close()
     with serving(out) as url:
-        for view in VIEWS:
+        for view in [*VIEWS, "availability"]:
             show(tab, url, f"view={view}")
             assert tab.locator("main img, main script, main i:not([class]), #bar b, #bar i").count() == 0, view
             assert "owned" not in tab.title()
         show(tab, url, "view=tensor")
         assert "\u202e" not in text(tab)
-        show(tab, url)
+        show(tab, url, "view=overview")
         tab.focus("canvas.heatmap")
         tab.keyboard.press("ArrowDown")
         assert "\\u202e" in text(tab, "#tooltip")
@@ -327,7 +331,7 @@ def save_steps(hook: Any, steps: int, name: str = "weight") -> None:
 
 
 def test_a_spike_is_far_from_its_past_and_hides_no_other(both: str, tab: Any) -> None:
-    show(tab, both)
+    show(tab, both, OVERVIEW)
     values = [1.0, 1.1, 0.9, 1.0, 1.05, 0.95, 1.02, 1e6, 1.0, 1e6]
     z = tab.evaluate("values => import('./static/past.js').then(past => [...past.robustZ(values)])", values)
     assert z[:5] == [0, 0, 0, 0, 0]

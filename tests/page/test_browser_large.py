@@ -27,7 +27,7 @@ ROW = 7
 # The pixels of a row that have the last colour of the legend, as shares of the width of the cells.
 MOST = """row => {
   const canvas = document.querySelector('canvas.heatmap');
-  const [ratio, left, top] = [devicePixelRatio, Math.round(Math.min(340, Math.max(150, canvas.clientWidth * 0.2))), 14];
+  const [ratio, left, top] = [devicePixelRatio, Number(canvas.dataset.left), 14];
   const [width, height] = [canvas.clientWidth - left - 8, canvas.clientHeight - top - 26];
   const y = Math.round((top + (row + 0.5) * height / ROWS) * ratio);
   const line = canvas.getContext('2d').getImageData(left * ratio, y, width * ratio, 1).data;

@@ -99,7 +99,7 @@ def test_a_run_of_few_steps_has_a_line_next_to_one_of_many(folder: Path, tmp_pat
         tab.wait_for_function(f"({PIXELS})('#0072b2') > 300")
     with serving(folder) as url:
         show(tab, url, 'view=scalars&smooth=0&runs=["large"]')
-        tab.wait_for_function(f"({PIXELS})('#0072b2') > 300")
+        tab.wait_for_function(f"({PIXELS})('#009e73') > 300")  # the third of the folder's runs, in the third color
 
 
 PIXELS = """color => {

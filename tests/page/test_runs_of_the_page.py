@@ -39,7 +39,7 @@ NAMES = [
     "$name",
     "%s",
 ]
-REQUESTS = ["info", "sizes", "names", "tiles", "availability", "findings", "scalar_names", "rules", "queries"]
+REQUESTS = ["info", "sizes", "names", "tiles", "availability", "findings", "scalar_table", "rules", "queries"]
 
 
 def write(out: Any, steps: int = 3, *, close: bool = True, names: tuple[str, ...] = ("w",), **options: Any) -> Job:
@@ -96,7 +96,8 @@ def test_runs_in_an_object_store_are_shown(moto_s3: ObjectStore) -> None:
         assert set(answered(served).values()) == {200}
         assert fetch(served, "tiles", **TILES)["starts"] == [0, 1, 2]
         assert fetch(served, "value", run="run", name="w", mode="TRAIN", step=1)["values"] == [2.0] * 4
-        assert fetch(served, "sql", run="run", sql="select count(*) from tensors where name = 'w'")["rows"] == [[3]]
+        query = "select count(*) from tensors where name = 'w'"
+        assert fetch(served, "sql", runs='["run"]', sql=query)["rows"] == [[3]]
 
 
 @pytest.mark.slow
@@ -253,7 +254,7 @@ def test_a_run_that_begins_below_a_served_folder_is_shown(tmp_path: Path, monkey
 def test_a_run_is_opened_once_a_view_shows_it(tmp_path: Path) -> None:
     for number in range(4):
         write(tmp_path / f"run-{number}", number)
-    said = ["name", "path", "ended", "steps", "workers", "findings", "started", "framework", "metadata"]
+    said = ["name", "path", "ended", "steps", "saved", "workers", "findings", "started", "framework", "metadata"]
     with page(tmp_path) as served:
         before = fetch(served, "info", run="run-2")["runs"]
         assert [run["opened"] for run in before[1:]] == [False, True, False]

@@ -11,12 +11,7 @@ const RESOLUTION = new Set(["columns", "points", "count", "from", "to", "statist
 /** A report has no such answer. */
 export class NotInReport extends Error {}
 
-/**
- * Return what is loaded, or the error of a report that does not have it.
- * @template T
- * @param {Promise<T>} loading
- * @returns {Promise<T | NotInReport>}
- */
+/** Return what is loaded, or the error of a report that does not have it. @template T @param {Promise<T>} loading @returns {Promise<T | NotInReport>} */
 export async function unlessMissing(loading) {
   try {
     return await loading;
@@ -26,13 +21,7 @@ export async function unlessMissing(loading) {
   }
 }
 
-/**
- * Fetch JSON.
- * @param {string} path
- * @param {Record<string, any>} [parameters] null and "" leave one out
- * @param {RequestInit} [how]
- * @returns {Promise<any>}
- */
+/** Fetch JSON. @param {string} path @param {Record<string, any>} [parameters] null and "" leave one out @param {RequestInit} [how] @returns {Promise<any>} */
 async function fetchJson(path, parameters = {}, how = {}) {
   const query = new URLSearchParams();
   for (const [key, value] of Object.entries(parameters)) {
@@ -61,10 +50,7 @@ async function problemOf(response) {
 /** Numbers as JSON has them: NaN and infinities are strings. */
 const SPECIAL = /** @type {Record<string, number>} */ ({ NaN: NaN, Infinity, "-Infinity": -Infinity, inf: Infinity, "-inf": -Infinity, nan: NaN });
 
-/**
- * @param {any} value
- * @returns {number | null}
- */
+/** @param {any} value @returns {number | null} */
 export function numberOf(value) {
   if (typeof value === "string") return SPECIAL[value] ?? NaN;
   return value ?? null;
@@ -75,20 +61,13 @@ const numbers = (list) => list.map(numberOf);
 /** @param {any} curve */
 const numbersOf = (curve) => ({ min: numbers(curve.min), max: numbers(curve.max), mean: numbers(curve.mean) });
 
-/**
- * Return what the runs are, and all of one of them.
- * @param {string} [run]
- * @returns {Promise<Info>}
- */
+/** Return what the runs are, and all of one of them. @param {string} [run] @returns {Promise<Info>} */
 export async function loadInfo(run) {
   const info = await fetchJson("info", embedded ? {} : { run });
   return { ...info, frozen: embedded !== null };
 }
 
-/**
- * @param {{run: string, statistic: string, mode: string, worker: string, from: number | null, to: number | null, columns: number}} query
- * @returns {Promise<Tiles>}
- */
+/** @param {{run: string, statistic: string, mode: string, worker: string, from: number | null, to: number | null, columns: number}} query @returns {Promise<Tiles>} */
 export async function loadTiles(query) {
   const tiles = await fetchJson("tiles", query);
   return { ...tiles, ...(await unpack(tiles.packed, tiles.names.length * tiles.starts.length, tiles.wide)) };
@@ -123,118 +102,77 @@ async function unpack(packed, cells, wide) {
   return { max, min, mean, count, nonfinite };
 }
 
-/**
- * Return how many bytes the files of each run have.
- * @returns {Promise<Record<string, number>>}
- */
-export function loadSizes() {
-  return fetchJson("sizes");
-}
+/** @type {Load<void, Record<string, number>>} */
+export const loadSizes = () => fetchJson("sizes");
 
 /** @type {Map<string, Promise<string[]>>} */
 const namesOfRuns = new Map();
 
-/**
- * Return the names of a run's tensors in execution order.
- * @param {string} run
- * @returns {Promise<string[]>}
- */
+/** Return the names of a run's tensors in execution order. @param {string} run @returns {Promise<string[]>} */
 export function loadTensorNames(run) {
   let names = namesOfRuns.get(run);
   if (!names) namesOfRuns.set(run, (names = fetchJson("names", { run })));
   return names;
 }
 
-/**
- * @param {{run: string, name: string, mode: string, worker: string}} query
- * @returns {Promise<TensorAbout>}
- */
-export function loadTensor(query) {
-  return fetchJson("tensor", query);
-}
+/** @type {Load<OfTensor, TensorAbout>} */
+export const loadTensor = (query) => fetchJson("tensor", query);
 
-/**
- * @param {{run: string, name: string, mode: string, worker: string, statistics: string[], points: number, from: number | null, to: number | null}} query
- * @returns {Promise<Series>}
- */
+/** @param {OfTensor & {statistics: string[], points: number, from: number | null, to: number | null}} query @returns {Promise<Series>} */
 export async function loadSeries(query) {
   const series = await fetchJson("series", query);
   return { steps: series.steps, statistics: series.statistics.map((/** @type {any} */ each) =>
     ({ ...each, ...numbersOf(each), last: numberOf(each.last) })) };
 }
 
-/**
- * @param {{run: string, name: string, mode: string, worker: string, count: number}} query
- * @returns {Promise<import("./ridgeline.js").Histogram[]>}
- */
-export function loadHistograms(query) {
-  return fetchJson("histograms", query);
-}
+/** @type {Load<OfTensor & {count: number}, Histogram[]>} */
+export const loadHistograms = (query) => fetchJson("histograms", query);
 
-/**
- * @param {{run: string, name: string, mode: string, worker: string, step: number, axes: string, index: string}} query
- * @returns {Promise<Value | null>} null if the raw value was not saved
- */
+/** @param {OfTensor & {step: number, axes: string, index: string}} query @returns {Promise<Value | null>} null if the raw value was not saved */
 export async function loadValue(query) {
   const value = await fetchJson("value", query);
   return value && { ...value, values: value.values.map((/** @type {any} */ each) => numberOf(each) ?? NaN) };
 }
 
-/**
- * @param {string} run
- * @returns {Promise<Finding[]>}
- */
+/** @param {string} run @returns {Promise<Finding[]>} */
 export async function loadFindings(run) {
   return (await fetchJson("findings", { run })).map((/** @type {any} */ each) =>
     ({ ...each, observed: numberOf(each.observed), threshold: numberOf(each.threshold) }));
 }
 
-/**
- * @param {string} run
- * @returns {Promise<Diagnosis>}
- */
-export function loadDiagnosis(run) {
-  return fetchJson("diagnosis", { run });
-}
+/** @type {Load<string, Diagnosis>} */
+export const loadDiagnosis = (run) => fetchJson("diagnosis", { run });
 
-/** @returns {Promise<{name: string, about: string}[]>} */
-export function loadRules() {
-  return fetchJson("rules");
-}
+/** @type {Load<void, {name: string, about: string}[]>} */
+export const loadRules = () => fetchJson("rules");
 
-/**
- * @param {string} run
- * @param {string[]} rules
- * @returns {Promise<string>}
- */
+/** @param {string} run @param {string[]} rules @returns {Promise<string>} */
 export function runRules(run, rules) {
   return fetchJson("rules/run", { run, rules: JSON.stringify(rules) }, { method: "POST" });
 }
 
-/**
- * @param {string[]} runs
- * @returns {Promise<string[]>}
- */
-export function loadScalarNames(runs) {
-  return fetchJson("scalar_names", { runs: JSON.stringify(runs) });
+/** Return what a report holds of one request whose parameters name several runs: of all of them together. @param {string} path @returns {any[]} */
+function heldOf(path) {
+  return Object.entries(embedded ?? {}).filter(([address]) => address.startsWith(`api/${path}?`)).flatMap(([, answer]) => answer);
 }
 
-/**
- * @param {{runs: string[], names: string[], points: number}} query
- * @returns {Promise<Curve[]>}
- */
+/** @param {string[]} [runs] by default all @returns {Promise<ScalarRow[]>} */
+export async function loadScalarTable(runs) {
+  if (runs?.length === 0) return [];
+  const rows = embedded ? heldOf("scalar_table").filter((each) => runs?.includes(each.run) ?? true) : await fetchJson("scalar_table", { runs: runs && JSON.stringify(runs) });
+  return rows.map((/** @type {any} */ each) => ({ ...each, min: numberOf(each.min), max: numberOf(each.max), last: { step: each.last.step, value: numberOf(each.last.value) } }));
+}
+
+/** @param {{runs: string[], names: string[], points: number}} query @returns {Promise<Curve[]>} */
 export async function loadScalars({ runs, names, points }) {
-  const curves = await fetchJson("scalars", { runs: JSON.stringify(runs), names: JSON.stringify(names), points });
+  if (!runs.length || !names.length) return [];
+  const curves = embedded ? heldOf("scalars").filter((each) => runs.includes(each.run) && names.includes(each.name))
+    : await fetchJson("scalars", { runs: JSON.stringify(runs), names: JSON.stringify(names), points });
   return curves.map((/** @type {any} */ each) => ({ ...each, ...numbersOf(each), last: { step: each.last.step, value: numberOf(each.last.value) } }));
 }
 
-/**
- * @param {{run: string, mode: string, columns: number}} query
- * @returns {Promise<Availability>}
- */
-export function loadAvailability(query) {
-  return fetchJson("availability", query);
-}
+/** @type {Load<{run: string, mode: string, columns: number}, Availability>} */
+export const loadAvailability = (query) => fetchJson("availability", query);
 
 /**
  * @param {{a: string, b: string, rtol?: string, atol?: string}} query without tolerances, bits are compared
@@ -245,35 +183,21 @@ export async function loadDifference(query) {
   return { ...found, rows: found.rows.map((/** @type {any} */ row) => ({ ...row, maxAbs: numberOf(row.maxAbs) })) };
 }
 
-/** @returns {Promise<NamedQuery[]>} */
-export function loadQueries() {
-  return fetchJson("queries");
-}
+/** @type {Load<void, NamedQuery[]>} */
+export const loadQueries = () => fetchJson("queries");
 
-/**
- * @param {string} run
- * @param {string} query
- * @param {Record<string, string>} parameters
- * @returns {Promise<Answer>}
- */
+/** @param {string} run @param {string} query @param {Record<string, string>} parameters @returns {Promise<Answer>} */
 export function runNamed(run, query, parameters) {
   return fetchJson("query", { run, query, parameters: JSON.stringify(parameters) });
 }
 
-/**
- * @param {string} run
- * @param {string} sql
- * @param {string | undefined} of "all" for all runs
- * @returns {Promise<Answer>}
- */
-export function runSql(run, sql, of) {
-  return fetchJson("sql", { run, sql, of });
-}
+/** The views of several runs have the column `run`; null is all runs. @type {(runs: string[] | null, sql: string) => Promise<Answer>} */
+export const runSql = (runs, sql) => fetchJson("sql", { runs: runs && JSON.stringify(runs), sql });
 
-/**
- * Follow the runs.
- * @param {{grown: () => void, connected: (now: boolean) => void}} on
- */
+/** @type {Load<string, {name: string, columns: string[]}[]>} */
+export const loadViews = (run) => fetchJson("views", { run });
+
+/** Follow the runs. @param {{grown: () => void, connected: (now: boolean) => void}} on */
 export function listen(on) {
   if (embedded) return;
   let lost = false;

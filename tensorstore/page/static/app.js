@@ -1,13 +1,14 @@
 /** The shell around the views: which run, which view, whether the run grows, and the keyboard. */
 
 import { listen, loadInfo } from "./api.js";
-import { chosenRun, isStrange } from "./choice.js";
-import { fill, h, select } from "./dom.js";
-import { count, counted, printable } from "./format.js";
+import { choose, chosenRun, isStrange, listOf } from "./choice.js";
+import { fill, h } from "./dom.js";
+import { count, counted, printable, date } from "./format.js";
+import { drawSide } from "./side.js";
 import { tooltip } from "./tooltip.js";
 import { announce, go, link, onState, state } from "./state.js";
 import { availability } from "./views/availability.js";
-import { difference } from "./views/difference.js";
+import { compare } from "./views/compare.js";
 import { findings } from "./views/findings.js";
 import { overview } from "./views/overview.js";
 import { runs } from "./views/runs.js";
@@ -17,20 +18,21 @@ import { tensor } from "./views/tensor.js";
 
 /** @type {{key: string, title: string, make: ViewMaker}[]} */
 const VIEWS = [
-  { key: "overview", title: "Overview", make: overview },
-  { key: "tensor", title: "Tensor", make: tensor },
-  { key: "scalars", title: "Scalars", make: scalars },
   { key: "runs", title: "Runs", make: runs },
-  { key: "difference", title: "Difference", make: difference },
-  { key: "availability", title: "Availability", make: availability },
+  { key: "overview", title: "Overview", make: overview },
+  { key: "scalars", title: "Scalars", make: scalars },
+  { key: "tensor", title: "Tensor", make: tensor },
+  { key: "compare", title: "Compare", make: compare },
   { key: "findings", title: "Findings", make: findings },
   { key: "sql", title: "SQL", make: sql },
+  { key: "availability", title: "Workers", make: availability },
 ];
 
-const OF_ONE_RUN = new Set(["overview", "tensor", "availability", "findings", "sql"]);
+const OF_ONE_RUN = new Set(["overview", "tensor", "availability", "findings"]);
 
 const bar = /** @type {HTMLElement} */ (document.getElementById("bar"));
 const main = /** @type {HTMLElement} */ (document.getElementById("view"));
+const side = /** @type {HTMLElement} */ (document.getElementById("runs"));
 const help = /** @type {HTMLDialogElement} */ (document.getElementById("help"));
 
 /** @type {Page} */
@@ -55,20 +57,32 @@ async function start() {
   announce();
 }
 
+/**
+ * Return the view that the state names, or what one wants to see first: of several runs their table, of a run with
+ * statistics of tensors the heat map, of numbers only their curves.
+ * @param {State} now
+ */
+function viewOf(now) {
+  const named = VIEWS.find(({ key }) => key === now.view);
+  if (named) return named;
+  if (page.info.runs.length > 1 && !now.run) return VIEWS[0];
+  return VIEWS[choose(chosenRun(page.info, now), {}).statistic === "value" ? 2 : 1];
+}
+
 /** Show what the URL says. */
 async function showState() {
   applyTheme();
   const now = state();
-  const { key, make } = VIEWS.find((view) => view.key === now.view) ?? VIEWS[0];
-  drawBar();
-  if (OF_ONE_RUN.has(key) && (isStrange(page.info, now) || !chosenRun(page.info, now).opened)) {
+  if (isStrange(page.info, now) || (isOfOne(now) && !chosenRun(page.info, now).opened)) {
     const { hash } = location;
     await refresh();
     if (location.hash !== hash) return; // another state shows itself
-    if (isStrange(page.info, now)) {
-      fail(`The run ${now.run} is not here: it was deleted, or the link is of another page. Choose one of the runs above.`);
-      return;
-    }
+  }
+  drawBar();
+  const { key, title, make } = viewOf(now);
+  if (isStrange(page.info, now) && OF_ONE_RUN.has(key)) {
+    fail(`The run ${now.run} is not here: it was deleted, or the link is of another page. Choose another one.`);
+    return;
   }
   if (shown?.key !== key) {
     tooltip(null);
@@ -76,14 +90,21 @@ async function showState() {
     main.scrollTop = 0;
     shown = { key, view: make(main, page) };
   }
-  document.title = `${VIEWS.find((view) => view.key === key)?.title} · ${printable(chosenRun(page.info, now).name)} · tensortrial`;
+  const shownRuns = OF_ONE_RUN.has(key) || page.info.runs.length === 1 ? printable(chosenRun(page.info, now).name) : counted(page.info.runs.length, "run");
+  document.title = `${title} · ${shownRuns} · tensortrial`;
   await attempt(() => shown?.view.show(now));
+}
+
+/** Return whether the state shows one run, which the server must have opened. @param {State} now */
+function isOfOne(now) {
+  return Boolean(now.run) || OF_ONE_RUN.has(viewOf(now).key);
 }
 
 /** Load what the runs are now. */
 async function refresh() {
   try {
-    page.info = await loadInfo(state().run);
+    const now = state();
+    page.info = await loadInfo(isOfOne(now) ? now.run ?? chosenRun(page.info, now).name : "");
   } catch {
     return; // the server has gone; the bar says so
   }
@@ -102,10 +123,7 @@ async function grown() {
 let waiting = null;
 let busy = false;
 
-/**
- * Let the view show something after what it shows now; of several that wait, only the last counts.
- * @param {() => Promise<void> | void | undefined} action
- */
+/** Let the view show something after what it shows now; of several that wait, only the last counts. @param {() => Promise<void> | void | undefined} action */
 async function attempt(action) {
   waiting = action;
   if (busy) return;
@@ -123,39 +141,40 @@ async function attempt(action) {
   busy = false;
 }
 
-/**
- * Show an error in place of the view.
- * @param {unknown} error
- */
+/** Show an error in place of the view. @param {unknown} error */
 function fail(error) {
   shown = null;
   const text = error instanceof Error ? error.message : String(error);
-  fill(main, h("div", { class: "error", role: "alert" }, printable(text).replaceAll("\\u000a", "\n")),
+  fill(main, h("div", { class: "error", role: "alert" }, text),
     h("p", { class: "tools" }, h("button", { onclick: () => location.reload() }, "Try again"), h("a", { href: "#" }, "Start over")));
 }
 
 function drawBar() {
   if (!page) return;
   const now = state();
+  const { key: current } = viewOf(now);
+  const ofOne = OF_ONE_RUN.has(current) || page.info.runs.length === 1;
   const run = chosenRun(page.info, now);
-  const view = VIEWS.find((each) => each.key === now.view) ?? VIEWS[0];
+  const live = ofOne ? !run.ended : page.info.runs.some(({ ended }) => !ended);
   const status = page.info.frozen ? h("span", { class: "status" }, "report")
     : !connected ? h("span", { class: "status warn" }, "not connected")
-    : run.ended ? h("span", { class: "status", title: "The job has ended; nothing more will come." }, "ended")
-    : h("span", { class: "status live", title: "The job may be running: new steps appear by themselves." }, "live");
-  const chooser = page.info.runs.length > 1
-    ? select("run", [...(isStrange(page.info, now) ? [{ name: now.run }] : []), ...page.info.runs].map(({ name }) => ({ value: name, text: printable(name) })), now.run ?? run.name,
-        (name) => go({ run: name, name: null, step: null, from: null, to: null, worker: null, mode: null }))
-    : h("span", { class: "name run", title: printable(run.path) }, printable(run.name));
+    : live ? h("span", { class: "status live", title: "The job may be running: new steps appear by themselves." }, "live")
+    : h("span", { class: "status", title: "New runs appear by themselves." }, "ended");
+  const views = VIEWS.filter(({ key }) => key !== "availability" || run.workers.length > 1 || current === key);
+  const strange = [...(isStrange(page.info, now) ? [now.run] : []), ...listOf(now.runs).filter((name) => !page.info.runs.some((each) => each.name === name))];
   fill(bar,
-    h("span", { class: "brand" }, "tensortrial"), chooser, status,
-    h("span", { class: "quiet" }, counted(run.steps, "step"), run.workers.length > 1 && `, ${counted(run.workers.length, "worker")}`),
+    h("span", { class: "brand" }, "tensortrial"),
+    ofOne ? h("span", { class: "name run", title: run.path }, run.name) : h("span", {}, counted(page.info.runs.length, "run")),
+    status,
+    ofOne && h("span", { class: "quiet" }, counted(run.steps, "step"), run.workers.length > 1 && `, ${counted(run.workers.length, "worker")}`, run.saved !== null && `, ${run.ended ? "until" : "last saved"} ${date(run.saved)}`),
+    strange.length > 0 && h("span", { class: "warn", role: "alert" }, `Not here: ${[...new Set(strange)].join(", ")}`),
     h("span", { class: "spring" }),
     h("button", { title: "Light or dark", "aria-label": "Light or dark", onclick: switchTheme }, "◐"),
-    h("button", { title: "Keyboard (?)", onclick: showHelp }, "?"),
-    h("nav", { "aria-label": "Views" }, ...VIEWS.map(({ key, title }, i) =>
-      h("a", { href: link({ view: key === "overview" ? null : key }), "aria-current": key === view.key && "page", title: `${title} (${i + 1})` },
-        title, key === "findings" && run.findings > 0 && h("span", {}, " ", h("span", { class: "badge" }, count(run.findings)))))));
+    h("button", { title: "Keyboard (?)", onclick: () => help.showModal() }, "?"),
+    h("nav", { "aria-label": "Views" }, ...views.map(({ key, title }, i) =>
+      h("a", { href: link({ view: key }), "aria-current": key === current && "page", title: `${title} (${i + 1})` },
+        title, key === "findings" && run.findings > 0 && ofOne && h("span", {}, " ", h("span", { class: "badge" }, count(run.findings)))))));
+  drawSide(side, page.info, now, OF_ONE_RUN.has(current));
 }
 
 function applyTheme() {
@@ -176,8 +195,8 @@ function keyDown(event) {
   if (event.key === "Escape") target.blur();
   if (["INPUT", "SELECT", "TEXTAREA"].includes(target.tagName)) return;
   const view = VIEWS[Number(event.key) - 1];
-  if (view) go({ view: view.key === "overview" ? null : view.key });
-  else if (event.key === "?") showHelp();
+  if (view) go({ view: view.key });
+  else if (event.key === "?") help.showModal();
   else if (event.key === "d") switchTheme();
   else if (event.key === "/") {
     const box = main.querySelector('input[type="search"]');
@@ -190,25 +209,6 @@ function keyDown(event) {
 function focusMap() {
   const map = main.querySelector("canvas.heatmap");
   if (map instanceof HTMLElement) map.focus();
-}
-
-function showHelp() {
-  const keys = [
-    ["1 … 8", "the views, from left to right"],
-    ["g", "go to the heat map; then:"],
-    ["← → ↑ ↓ Home End", "move from cell to cell, to the first and the last row"],
-    ["Enter", "open the tensor at that step; fold or unfold a module"],
-    ["+ − 0", "zoom in, zoom out, show all"],
-    ["/", "search"],
-    ["d", "light or dark"],
-    ["?", "this list"],
-  ];
-  fill(help, h("h2", {}, "Keyboard and pointer"),
-    h("dl", { class: "keys" }, ...keys.flatMap(([key, what]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)])),
-    h("p", { class: "quiet" }, "On the heat map: wheel zooms steps, Shift and wheel zooms rows, dragging moves, double-click shows all, a click opens."),
-    h("p", { class: "quiet" }, "The address of the page holds all that you have chosen: copy it to show the same to somebody with access to this server."),
-    h("form", { method: "dialog" }, h("button", {}, "Close")));
-  help.showModal();
 }
 
 void start();

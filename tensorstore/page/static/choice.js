@@ -8,29 +8,111 @@ export const STATISTICS = /** @type {Record<string, string>} */ ({
   zero_fraction: "share of zeros", update_ratio: "update / parameter", gradient_ratio: "gradient / parameter", digest_changed: "changed since the step before", value: "value of scalars",
 });
 
-/**
- * Return whether the state names a run that is not served.
- * @param {Info} info
- * @param {State} now
- */
+/** Return whether the state names a run that is not served. @param {Info} info @param {State} now */
 export function isStrange(info, now) {
   return Boolean(now.run) && !info.runs.some((run) => run.name === now.run);
 }
 
+/** Return the runs, the newest first. @param {Info} info */
+export function newestFirst(info) {
+  return [...info.runs].sort((a, b) => (b.started ?? 0) - (a.started ?? 0) || a.name.localeCompare(b.name, undefined, { numeric: true }));
+}
+
 /**
- * Return the run that the state names, by default the first.
+ * Return the run that views of one run show: the one that the state names, by default the newest of those that are ticked.
  * @param {Info} info
  * @param {State} now
  */
 export function chosenRun(info, now) {
-  return info.runs.find((run) => run.name === now.run) ?? info.runs[0];
+  const ticked = tickedRuns(info, now);
+  return info.runs.find((run) => run.name === now.run) ?? ticked[0] ?? newestFirst(info)[0];
+}
+
+/** How many runs views of several runs show unless others are ticked. */
+const MOST_RUNS = 30;
+
+/** Return the runs that views of several runs show, the newest first. @param {Info} info @param {State} now */
+export function tickedRuns(info, now) {
+  const runs = newestFirst(info);
+  if (now.runs === undefined) return runs.slice(0, MOST_RUNS);
+  const wanted = new Set(listOf(now.runs));
+  return runs.filter(({ name }) => wanted.has(name));
+}
+
+/** Return the list of texts that the state holds as JSON. @param {string | undefined} text @returns {string[]} */
+export function listOf(text) {
+  try {
+    const list = JSON.parse(text ?? "[]");
+    return Array.isArray(list) ? list.map(String) : [];
+  } catch {
+    return [];
+  }
 }
 
 /**
- * Return the statistic, mode and worker that the state names, or the defaults.
- * @param {Run} run
- * @param {State} now
+ * Return the text for the state of a list with a member added, or removed if it is there; null for an empty list.
+ * @param {string | undefined} text
+ * @param {string} member
  */
+export function toggled(text, member) {
+  const list = listOf(text);
+  const next = list.includes(member) ? list.filter((each) => each !== member) : [...list, member];
+  return next.length ? JSON.stringify(next) : null;
+}
+
+/** @type {WeakMap<Run, Record<string, any>>} */
+const flattened = new WeakMap();
+
+/** Return the metadata of a run with the keys of nested objects joined: "model.layers". @param {Run} run @returns {Record<string, any>} */
+export function metadataOf(run) {
+  let found = flattened.get(run);
+  if (!found) {
+    found = {};
+    flatten(run.metadata, "", found, 0);
+    flattened.set(run, found);
+  }
+  return found;
+}
+
+/** @param {Record<string, any>} value @param {string} prefix @param {Record<string, any>} into @param {number} depth */
+function flatten(value, prefix, into, depth) {
+  for (const [key, each] of Object.entries(value)) {
+    const path = prefix ? `${prefix}.${key}` : key;
+    if (each !== null && typeof each === "object" && !Array.isArray(each) && depth < 4) flatten(each, path, into, depth + 1);
+    else into[path] = each;
+  }
+}
+
+/** Return the keys of metadata, those that differ between runs first. @param {Run[]} runs @returns {{key: string, differs: boolean}[]} */
+export function metadataKeys(runs) {
+  /** @type {Map<string, Set<string>>} */
+  const values = new Map();
+  for (const run of runs) {
+    for (const [key, value] of Object.entries(metadataOf(run))) {
+      const known = values.get(key) ?? new Set();
+      values.set(key, known.add(JSON.stringify(value)));
+    }
+  }
+  const keys = [...values].map(([key, found]) => ({ key, differs: found.size > 1 || runs.some((run) => !(key in metadataOf(run))) }));
+  return [...keys.filter((each) => each.differs), ...keys.filter((each) => !each.differs)];
+}
+
+/**
+ * Return the number of a run's colour, which is the same in all views: its place in the order of their beginnings, or
+ * that of its group.
+ * @param {Info} info
+ * @param {State} now
+ * @returns {(run: string) => number}
+ */
+export function colorsOf(info, now) {
+  const oldest = newestFirst(info).reverse();
+  const group = (/** @type {Run} */ run) => JSON.stringify(metadataOf(run)[now.group] ?? null);
+  const groups = now.group ? [...new Set(oldest.map(group))] : [];
+  const places = new Map(oldest.map((run, i) => [run.name, now.group ? groups.indexOf(group(run)) : i]));
+  return (name) => places.get(name) ?? 0;
+}
+
+/** Return the statistic, mode and worker that the state names, or the defaults. @param {Run} run @param {State} now */
 export function choose(run, now) {
   const statistic = now.stat && run.statistics.includes(now.stat) ? now.stat
     : ["l2", "abs_mean", "std", "mean"].find((each) => run.statistics.includes(each)) ?? run.statistics[0] ?? "";

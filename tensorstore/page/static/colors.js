@@ -8,15 +8,17 @@ const DIVERGING_DARK = ["c6e2ff", "6baed6", "2f7fc1", "1f4468", "26282c", "6b3a1
 
 /** Colours of lines in a chart (Okabe and Ito), told apart by colour-blind people. */
 export const LINES = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8f7f00", "#7b6fd0"];
+const DASHES = [[], [10, 4], [3, 3], [10, 3, 3, 3]];
+
+/** Return the dashes of a line: after eight colours, they come again dashed. @param {number} color */
+export function dashOf(color) {
+  return DASHES[Math.floor(color / LINES.length) % DASHES.length];
+}
+
 /** What is not a finite number, in every scale. */
 export const NOT_FINITE = "#e6007e";
 
-/** @typedef {"sequential" | "diverging"} ScaleKind */
-/** @typedef {{kind: ScaleKind, low: number, high: number, log: boolean}} Scale values outside take the colour of the end */
-
-/**
- * Return whether the page is dark.
- */
+/** Return whether the page is dark. */
 export function isDark() {
   const chosen = document.documentElement.dataset.theme;
   return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
@@ -25,10 +27,7 @@ export function isDark() {
 /** @type {Map<string, Uint32Array>} */
 const tables = new Map();
 
-/**
- * Return a lookup table of 256 pixels, as a little-endian Uint32 of ImageData holds them.
- * @param {ScaleKind} kind
- */
+/** Return a lookup table of 256 pixels, as a little-endian Uint32 of ImageData holds them. @param {ScaleKind} kind */
 export function lookup(kind) {
   const dark = isDark();
   const key = `${kind} ${dark}`;
@@ -53,49 +52,32 @@ function interpolate(anchors) {
   return table;
 }
 
-/**
- * @param {number} r
- * @param {number} g
- * @param {number} b
- */
+/** @param {number} r @param {number} g @param {number} b */
 function pixel(r, g, b) {
   return ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
 }
 
-/**
- * Return the pixel of a colour "#rrggbb".
- * @param {string} hex
- */
+/** Return the pixel of a colour "#rrggbb". @param {string} hex */
 export function pixelOf(hex) {
   const value = parseInt(hex.slice(1), 16);
   return pixel(value >> 16, (value >> 8) & 255, value & 255);
 }
 
-/**
- * Return the colour "rgb(…)" of a pixel.
- * @param {number} value
- */
+/** Return the colour "rgb(…)" of a pixel. @param {number} value */
 export function css(value) {
   return `rgb(${value & 255} ${(value >> 8) & 255} ${(value >> 16) & 255})`;
 }
 
-/**
- * Return where in a lookup table, 0 to 255, a finite value lies.
- * @param {Scale} scale
- * @param {number} value
- */
+/** Return where in a lookup table, 0 to 255, a finite value lies. @param {Scale} scale @param {number} value */
 export function indexOf(scale, value) {
+  if (scale.neutral && Math.abs(value) < scale.neutral) return 128;
   const map = scale.log ? (/** @type {number} */ x) => Math.log(Math.max(x, scale.low)) : (/** @type {number} */ x) => x;
   const [low, high] = [map(scale.low), map(scale.high)];
   if (!(high > low)) return 128;
   return Math.max(0, Math.min(255, Math.round(((map(value) / 2 - low / 2) / (high / 2 - low / 2)) * 255))); // half: the whole may be infinite
 }
 
-/**
- * Return the scale of values: logarithmic if they are positive and spread over more than two decades.
- * @param {ArrayLike<number>} values
- * @returns {Scale}
- */
+/** Return the scale of values: logarithmic if they are positive and spread over more than two decades. @param {ArrayLike<number>} values @returns {Scale} */
 export function scaleOf(values) {
   const finite = Float64Array.from(/** @type {any} */ (values)).filter(Number.isFinite).sort();
   if (!finite.length) return { kind: "sequential", low: 0, high: 1, log: false };

@@ -1,6 +1,8 @@
-/** Elements made by code. A string is always text, so no name of a run can become markup. */
+/** Elements made by code. A string is always text, so no name of a run can become markup, nor turn what is around it. */
 
-/** @typedef {string | number | Node | null | undefined | false} Child */
+import { printable } from "./format.js";
+
+/** @typedef {string | number | Node | null | undefined | false | (string | Node)[]} Child a list counts as its members */
 
 /**
  * Return a new element with attributes, listeners (`onclick`) and children; strings become text.
@@ -15,22 +17,38 @@ export function h(tag, attributes = {}, ...children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === undefined || value === null || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else element.setAttribute(name, value === true ? "" : String(value));
+    else element.setAttribute(name, value === true ? "" : name === "title" ? printable(value) : String(value));
   }
   append(element, children);
   return element;
 }
 
-/**
- * Append children, leaving out what is null, undefined or false.
- * @param {Element} element
- * @param {Child[]} children
- */
+/** Append children, leaving out what is null, undefined or false. @param {Element} element @param {Child[]} children */
 function append(element, children) {
   for (const child of children) {
     if (child === null || child === undefined || child === false) continue;
-    element.append(child instanceof Node ? child : String(child));
+    if (Array.isArray(child)) {
+      append(element, child);
+      continue;
+    }
+    element.append(child instanceof Node ? child : printable(String(child)));
   }
+}
+
+/** @param {...Child} children said quietly */
+export const quiet = (...children) => h("span", { class: "quiet" }, ...children);
+/** @param {...Child} children of a quiet paragraph */
+export const note = (...children) => h("p", { class: "quiet" }, ...children);
+/** @param {...Child} children of a row of tools */
+export const toolbar = (...children) => h("div", { class: "tools" }, ...children);
+/** @param {...Child} children of a name */
+export const named = (...children) => h("span", { class: "name" }, ...children);
+/** @param {...Child} children said instead of something else */
+export const message = (...children) => h("p", { class: "message" }, ...children);
+
+/** Return a name that lines break between its parts. @param {string} name @returns {(string | Node)[]} */
+export function breakable(name) {
+  return name.split(/(?<=[/._-])/).flatMap((part) => [part, document.createElement("wbr")]);
 }
 
 /**
@@ -53,11 +71,7 @@ export function fill(element, ...children) {
   }
 }
 
-/**
- * Replace the content of an element step by step without moving what is seen.
- * @param {HTMLElement} element
- * @param {() => Promise<void> | void} action
- */
+/** Replace the content of an element step by step without moving what is seen. @param {HTMLElement} element @param {() => Promise<void> | void} action */
 export async function steadily(element, action) {
   element.style.minHeight = `${element.offsetHeight}px`;
   try {
@@ -83,13 +97,7 @@ export function select(label, options, value, onchange, hint) {
   return h("label", { class: "field", title: hint }, h("span", {}, label), list);
 }
 
-/**
- * Return a labelled check box.
- * @param {string} label
- * @param {boolean} checked
- * @param {(checked: boolean) => void} onchange
- * @param {string} [hint]
- */
+/** Return a labelled check box. @param {string} label @param {boolean} checked @param {(checked: boolean) => void} onchange @param {string} [hint] */
 export function checkbox(label, checked, onchange, hint) {
   const box = h("input", { type: "checkbox", checked, onchange: () => onchange(box.checked) });
   return h("label", { class: "field check", title: hint }, box, h("span", {}, label));
@@ -127,8 +135,9 @@ export function textbox(label, value, onchange, attributes = {}) {
  * @param {(sort: string) => void} [table.onsort]
  * @param {(row: T) => Record<string, any>} [table.attributes] of a row
  * @param {string} [table.empty] what to say when there are no rows
+ * @param {Child[]} [table.summary] a last row
  */
-export function table({ columns, rows, sort = "", onsort, attributes, empty = "No rows." }) {
+export function table({ columns, rows, sort = "", onsort, attributes, empty = "No rows.", summary }) {
   const descending = sort.startsWith("-");
   const sorting = columns.find((column) => column.key && column.title === sort.replace(/^-/, ""));
   const ordered = sorting ? sortRows(rows, /** @type {any} */ (sorting.key), descending) : rows;
@@ -148,17 +157,12 @@ export function table({ columns, rows, sort = "", onsort, attributes, empty = "N
     for (const column of columns) line.append(h("td", { class: column.number && "number" }, column.cell(row)));
     body.append(line);
   }
+  if (summary) body.append(h("tr", { class: "summary" }, ...summary.map((each, i) => h("td", { class: columns[i].number && "number" }, each))));
   if (!ordered.length) body.append(h("tr", {}, h("td", { colspan: columns.length, class: "quiet" }, empty)));
   return h("div", { class: "scroll" }, h("table", {}, h("thead", {}, head), body));
 }
 
-/**
- * Return rows sorted by a key; rows without one come last either way.
- * @template T
- * @param {T[]} rows
- * @param {(row: T) => any} key
- * @param {boolean} descending
- */
+/** Return rows sorted by a key; rows without one come last either way. @template T @param {T[]} rows @param {(row: T) => any} key @param {boolean} descending */
 function sortRows(rows, key, descending) {
   const sign = descending ? -1 : 1;
   const absent = (/** @type {any} */ value) => value === null || value === undefined || Number.isNaN(value);

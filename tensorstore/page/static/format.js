@@ -1,20 +1,14 @@
 /** Numbers, times and names as people read them. */
 
-/** Control characters, and marks that change the direction or the place of text. */
-const UNPRINTABLE = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+/** Control characters but line feeds, and marks that change the direction or the place of text. */
+const UNPRINTABLE = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
 
-/**
- * Return a name of a run with unprintable characters as escapes, such as `\u202e`.
- * @param {string} text
- */
+/** Return a name of a run with unprintable characters as escapes, such as `\u202e`. @param {string} text */
 export function printable(text) {
   return String(text).replace(UNPRINTABLE, (mark) => `\\u${mark.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
-/**
- * Return a number with four significant digits; null becomes "–".
- * @param {number | null | undefined} value
- */
+/** Return a number with four significant digits; null becomes "–". @param {number | null | undefined} value */
 export function number(value) {
   if (value === null || value === undefined) return "–";
   if (Number.isNaN(value)) return "NaN";
@@ -27,27 +21,17 @@ export function number(value) {
   return String(Number(value.toPrecision(4)));
 }
 
-/**
- * Return a count with thousands separated: 12,345.
- * @param {number} value
- */
+/** Return a count with thousands separated: 12,345. @param {number} value */
 export function count(value) {
   return Math.round(value).toLocaleString("en-US");
 }
 
-/**
- * Return a count and its noun: "1 step", "2 steps".
- * @param {number} value
- * @param {string} noun
- */
+/** Return a count and its noun: "1 step", "2 steps". @param {number} value @param {string} noun */
 export function counted(value, noun) {
   return `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
 }
 
-/**
- * Return a size as kB, MB, GB.
- * @param {number | null | undefined} nbytes
- */
+/** Return a size as kB, MB, GB. @param {number | null | undefined} nbytes */
 export function size(nbytes) {
   if (nbytes === null || nbytes === undefined) return "–";
   let value = nbytes;
@@ -58,21 +42,22 @@ export function size(nbytes) {
   return "";
 }
 
-/**
- * Return a time of day, with the date if it is not today's.
- * @param {number | null | undefined} ms milliseconds since 1970
- */
-export function time(ms) {
-  if (ms === null || ms === undefined) return "–";
-  const date = new Date(ms);
-  const today = date.toDateString() === new Date().toDateString();
-  return today ? date.toLocaleTimeString() : `${date.toISOString().slice(0, 10)} ${date.toLocaleTimeString()}`;
+/** Return a value of metadata or of a query as text. @param {any} value */
+export function textOf(value) {
+  if (value === undefined || value === null) return "";
+  if (typeof value === "number") return number(value);
+  return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-/**
- * Return a duration: "3 s", "2 min 5 s", "4 h 3 min".
- * @param {number} seconds
- */
+/** Return a date and a time to the minute: "2026-11-27 14:05". @param {number | null | undefined} ms milliseconds since 1970 */
+export function date(ms) {
+  if (ms === null || ms === undefined) return "–";
+  const at = new Date(ms);
+  const two = (/** @type {number} */ value) => String(value).padStart(2, "0");
+  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}`;
+}
+
+/** Return a duration: "3 s", "2 min 5 s", "4 h 3 min". @param {number} seconds */
 export function duration(seconds) {
   if (seconds < 10) return `${Number(seconds.toPrecision(2))} s`;
   const whole = Math.round(seconds);
@@ -82,15 +67,23 @@ export function duration(seconds) {
 }
 
 /**
- * Return a name that fits, with its middle left out: its end tells layers apart, its beginning tells kinds.
- * @param {string} name
- * @param {number} characters
+ * Return what all names begin with, up to the end of a part: "Net_", "model.layers.". What is before a
+ * slash, such as "gradient/", says what a tensor is of another one, and does not count.
+ * @param {string[]} names
  */
-export function shorten(name, characters) {
-  const shown = printable(name);
-  if (shown.length <= characters) return shown;
-  const front = Math.max(1, Math.floor(characters / 3));
-  return `${shown.slice(0, front)}…${shown.slice(shown.length - (characters - front - 1))}`;
+export function commonPrefix(names) {
+  const rest = names.map((name) => name.slice(name.lastIndexOf("/") + 1));
+  if (rest.length < 2) return "";
+  const [first, last] = [rest.reduce((a, b) => (a < b ? a : b)), rest.reduce((a, b) => (a > b ? a : b))];
+  let at = 0;
+  while (at < first.length && first[at] === last[at]) at++;
+  return first.slice(0, at).replace(/[^._]*$/, "");
+}
+
+/** Return a name without the prefix that all have. @param {string} name @param {string} prefix of `commonPrefix` */
+export function withoutPrefix(name, prefix) {
+  const at = name.lastIndexOf("/") + 1;
+  return prefix && name.startsWith(prefix, at) && name.length > at + prefix.length ? name.slice(0, at) + name.slice(at + prefix.length) : name;
 }
 
 /**

@@ -2,7 +2,7 @@
 
 import { NOT_FINITE, css, indexOf, lookup, pixelOf } from "./colors.js";
 import { h } from "./dom.js";
-import { count, shorten, ticks } from "./format.js";
+import { count, printable, ticks } from "./format.js";
 
 /** What a cell holds. */
 export const VALUE = 0;
@@ -13,40 +13,12 @@ export const NONFINITE = 2;
 /** The step is missing: it was lost, or is not complete yet. */
 export const MISSING = 3;
 
-/**
- * @typedef {object} Row
- * @property {string} text the label
- * @property {string} key the name of a tensor or the path of a folded module
- * @property {number} level how deep in the tree of modules
- * @property {"tensor" | "open" | "folded"} kind
- */
-/** @typedef {{row: number, step: number, text: string, onopen: () => void}} Mark a finding at a place */
-/**
- * @typedef {object} Model
- * @property {Row[]} rows from top to bottom
- * @property {ArrayLike<number>} starts the first step of each column, ascending
- * @property {number} end the step after the last column
- * @property {Float64Array} values what is coloured, row after row
- * @property {Uint8Array} flags VALUE, NOTHING, NONFINITE or MISSING, row after row
- * @property {import("./colors.js").Scale} scale
- * @property {Mark[]} marks
- */
-/** @typedef {{row: number, column: number}} Cell column -1 is the label */
-/** @typedef {{step0: number, step1: number, row0: number, row1: number}} Window what is seen, upper bounds excluded */
-
 const AXIS = 26; // pixels below for the steps
 const TOP = 14; // pixels above for the marks of findings
-const LABELLED = 11; // pixels that a row needs to have a label
+const LABELLED = 10; // pixels that a row needs to have a label
 
 export class Heatmap {
-  /**
-   * Put a heat map into an element.
-   * @param {HTMLElement} parent has a height
-   * @param {object} on
-   * @param {(cell: Cell | null, x: number, y: number) => void} on.hover the pointer is at pixel x, y of the page
-   * @param {(cell: Cell) => void} on.open a cell, or a label, was clicked
-   * @param {(window: Window) => void} on.move another part is seen
-   */
+  /** Put a heat map into an element. @param {HTMLElement} parent has a height @param {OnHeatmap} on */
   constructor(parent, on) {
     this.on = on;
     this.canvas = h("canvas", { class: "heatmap", tabindex: "0", role: "application",
@@ -55,24 +27,21 @@ export class Heatmap {
     parent.append(this.canvas);
     /** @type {Model | null} */
     this.model = null;
-    /** @type {Window} */
+    /** @type {Seen} */
     this.window = { step0: 0, step1: 1, row0: 0, row1: 1 };
     /** @type {Cell | null} */
     this.cursor = null;
     /** @type {{key: string, model: Model, canvas: OffscreenCanvas} | null} */
     this.painted = null;
     this.frame = 0;
-    /** @type {{x: number, y: number, window: Window, moved: boolean} | null} */
+    this.labelled = 140; // pixels of the longest label
+    /** @type {{x: number, y: number, window: Seen, moved: boolean} | null} */
     this.drag = null;
     new ResizeObserver(() => this.redraw()).observe(parent);
     this.listen();
   }
 
-  /**
-   * Show a model, at the same place if there was one with as many rows.
-   * @param {Model} model
-   * @param {Partial<Window>} [window]
-   */
+  /** Show a model, at the same place if there was one with as many rows. @param {Model} model @param {Partial<Seen>} [window] */
   show(model, window = {}) {
     const rows = model.rows.length;
     const keep = this.model && this.model.rows.length === rows;
@@ -93,10 +62,10 @@ export class Heatmap {
     this.frame = requestAnimationFrame(() => this.draw());
   }
 
-  /** Return the place of the cells inside the canvas, in pixels. */
+  /** Return the place of the cells inside the canvas, in pixels: labels have the room that the longest needs. */
   plot() {
     const { clientWidth: width, clientHeight: height } = this.parent;
-    const left = Math.round(Math.min(340, Math.max(150, width * 0.2)));
+    const left = Math.round(Math.max(60, Math.min(this.labelled + 10, width * 0.4)));
     return { left, top: TOP, width: Math.max(1, width - left - 8), height: Math.max(1, height - TOP - AXIS) };
   }
 
@@ -115,23 +84,21 @@ export class Heatmap {
     const style = getComputedStyle(canvas);
     const ink = { text: style.color, quiet: style.getPropertyValue("--quiet").trim(), line: style.getPropertyValue("--line").trim(),
       hole: style.getPropertyValue("--hole").trim(), ground: style.getPropertyValue("--ground").trim(), mark: style.getPropertyValue("--mark").trim(), accent: style.getPropertyValue("--accent").trim() };
-    const plot = this.plot();
     context.font = `${innerWidth >= 2200 ? 13 : 11}px system-ui, sans-serif`;
-    this.drawCells(context, plot, ratio, ink);
-    this.drawLabels(context, plot, ink);
-    this.drawSteps(context, plot, ink);
-    this.drawMarks(context, plot, ink);
-    this.drawCursor(context, plot, ink);
+    this.labelled = Math.max(...model.rows.map((row) => indentOf(row) + context.measureText(symbolOf(row) + printable(row.text)).width), 0);
+    const plot = this.plot();
+    canvas.dataset.left = String(plot.left);
+    const pen = { context, plot, ink };
+    this.drawCells(pen, ratio);
+    this.drawLabels(pen);
+    this.drawSteps(pen);
+    this.drawMarks(pen);
+    this.drawCursor(pen);
   }
 
-  /**
-   * Draw the cells; they are painted again only when something but the cursor changed.
-   * @param {CanvasRenderingContext2D} context
-   * @param {{left: number, top: number, width: number, height: number}} plot
-   * @param {number} ratio device pixels a pixel
-   * @param {Record<string, string>} ink
-   */
-  drawCells(context, plot, ratio, ink) {
+  /** Draw the cells; they are painted again only when something but the cursor changed. @param {Pen} pen @param {number} ratio device pixels a pixel */
+  drawCells(pen, ratio) {
+    const { context, plot, ink } = pen;
     const model = /** @type {Model} */ (this.model);
     const [width, height] = [Math.round(plot.width * ratio), Math.round(plot.height * ratio)];
     if (!model.rows.length || !model.starts.length || width < 1 || height < 1) return;
@@ -143,15 +110,10 @@ export class Heatmap {
       this.painted = { key, model, canvas };
     }
     context.drawImage(this.painted.canvas, plot.left, plot.top, plot.width, plot.height);
-    this.drawSeparators(context, plot, ink);
+    this.drawSeparators(pen);
   }
 
-  /**
-   * Paint the cells into an image and return it.
-   * @param {ImageData} image
-   * @param {number} ratio
-   * @param {Record<string, string>} ink
-   */
+  /** Paint the cells into an image and return it. @param {ImageData} image @param {number} ratio @param {Record<string, string>} ink */
   paint(image, ratio, ink) {
     const { flags } = /** @type {Model} */ (this.model);
     const { width, height } = image;
@@ -175,10 +137,7 @@ export class Heatmap {
     return image;
   }
 
-  /**
-   * Return the pixel of each cell.
-   * @param {number} ground pixel of a cell without a value
-   */
+  /** Return the pixel of each cell. @param {number} ground pixel of a cell without a value */
   colorsOfCells(ground) {
     const { values, flags, scale } = /** @type {Model} */ (this.model);
     const palette = lookup(scale.kind);
@@ -191,10 +150,7 @@ export class Heatmap {
     return colors;
   }
 
-  /**
-   * Return the first and the last column of each pixel, -1 where there is none.
-   * @param {number} width
-   */
+  /** Return the first and the last column of each pixel, -1 where there is none. @param {number} width */
   columnsOfPixels(width) {
     const model = /** @type {Model} */ (this.model);
     const { step0, step1 } = this.window;
@@ -207,10 +163,7 @@ export class Heatmap {
     return place;
   }
 
-  /**
-   * Return the column that holds a step, -1 if none does.
-   * @param {number} step
-   */
+  /** Return the column that holds a step, -1 if none does. @param {number} step */
   columnAt(step) {
     const { starts, end } = /** @type {Model} */ (this.model);
     if (!starts.length || step < starts[0] || step >= end) return -1;
@@ -249,12 +202,8 @@ export class Heatmap {
     return found;
   }
 
-  /**
-   * @param {CanvasRenderingContext2D} context
-   * @param {{left: number, top: number, width: number, height: number}} plot
-   * @param {Record<string, string>} ink
-   */
-  drawSeparators(context, plot, ink) {
+  /** @param {Pen} pen */
+  drawSeparators({ context, plot, ink }) {
     const { row0, row1 } = this.window;
     const tall = plot.height / (row1 - row0);
     if (tall < 6) return;
@@ -264,12 +213,8 @@ export class Heatmap {
     }
   }
 
-  /**
-   * @param {CanvasRenderingContext2D} context
-   * @param {{left: number, top: number, width: number, height: number}} plot
-   * @param {Record<string, string>} ink
-   */
-  drawLabels(context, plot, ink) {
+  /** @param {Pen} pen */
+  drawLabels({ context, plot, ink }) {
     const model = /** @type {Model} */ (this.model);
     const { row0, row1 } = this.window;
     const tall = plot.height / (row1 - row0);
@@ -282,25 +227,19 @@ export class Heatmap {
     for (const row of visible) {
       const y = plot.top + (row + 0.5 - row0) * tall;
       if (y < plot.top || y > plot.top + plot.height || (row % every && this.cursor?.row !== row)) continue;
-      const { text, level, kind } = model.rows[row];
-      const indent = Math.min(level, 6) * 10;
-      const symbol = kind === "open" ? "▾ " : kind === "folded" ? "▸ " : "";
+      const { text, kind } = model.rows[row];
+      const indent = indentOf(model.rows[row]);
       if (every > 1 && this.cursor?.row === row) {
         context.fillStyle = ink.ground; // over the labels of its neighbours
         context.fillRect(0, y - 10, plot.left - 2, 20);
       }
       context.fillStyle = this.cursor?.row === row ? ink.accent : kind === "tensor" ? ink.text : ink.quiet;
-      const room = Math.floor((plot.left - indent - 10) / (innerWidth >= 2200 ? 7 : 5.9));
-      context.fillText(symbol + shorten(text, room - symbol.length), indent + 2, y, plot.left - indent - 6);
+      context.fillText(symbolOf(model.rows[row]) + fitting(context, printable(text), plot.left - indent - 8), indent + 2, y);
     }
   }
 
-  /**
-   * @param {CanvasRenderingContext2D} context
-   * @param {{left: number, top: number, width: number, height: number}} plot
-   * @param {Record<string, string>} ink
-   */
-  drawSteps(context, plot, ink) {
+  /** @param {Pen} pen */
+  drawSteps({ context, plot, ink }) {
     const { step0, step1 } = this.window;
     context.fillStyle = ink.quiet;
     context.textBaseline = "top";
@@ -309,28 +248,21 @@ export class Heatmap {
     for (const step of ticks(step0, step1 - 1, Math.floor(plot.width / 90), 1)) {
       const x = this.xOf(step + 0.5, plot);
       context.fillRect(x, bottom, 1, 4);
-      context.fillText(count(step), x, bottom + 7);
+      const half = context.measureText(count(step)).width / 2;
+      context.fillText(count(step), Math.min(x, plot.left + plot.width + 8 - half), bottom + 7); // whole, also at the end
     }
     context.textAlign = "right";
     context.fillText("step", plot.left - 16, bottom + 7);
   }
 
-  /**
-   * Return the pixel at which a step lies.
-   * @param {number} step
-   * @param {{left: number, width: number}} plot
-   */
+  /** Return the pixel at which a step lies. @param {number} step @param {Box} plot */
   xOf(step, plot) {
     const { step0, step1 } = this.window;
     return plot.left + ((step - step0) / (step1 - step0)) * plot.width;
   }
 
-  /**
-   * @param {CanvasRenderingContext2D} context
-   * @param {{left: number, top: number, width: number, height: number}} plot
-   * @param {Record<string, string>} ink
-   */
-  drawMarks(context, plot, ink) {
+  /** @param {Pen} pen */
+  drawMarks({ context, plot, ink }) {
     const model = /** @type {Model} */ (this.model);
     const { step0, step1, row0, row1 } = this.window;
     for (const { row, step } of model.marks) {
@@ -356,12 +288,8 @@ export class Heatmap {
     }
   }
 
-  /**
-   * @param {CanvasRenderingContext2D} context
-   * @param {{left: number, top: number, width: number, height: number}} plot
-   * @param {Record<string, string>} ink
-   */
-  drawCursor(context, plot, ink) {
+  /** @param {Pen} pen */
+  drawCursor({ context, plot, ink }) {
     const model = /** @type {Model} */ (this.model);
     if (!this.cursor) return;
     const { row, column } = this.cursor;
@@ -376,12 +304,7 @@ export class Heatmap {
     context.strokeRect(from - 0.5, y - 0.5, Math.max(3, to - from), Math.max(3, tall));
   }
 
-  /**
-   * Return the cell at a pixel of the canvas.
-   * @param {number} x
-   * @param {number} y
-   * @returns {Cell | null}
-   */
+  /** Return the cell at a pixel of the canvas. @param {number} x @param {number} y @returns {Cell | null} */
   cellAt(x, y) {
     const { model } = this;
     const plot = this.plot();
@@ -394,11 +317,7 @@ export class Heatmap {
     return column < 0 ? null : { row, column };
   }
 
-  /**
-   * Return the mark at a pixel of the canvas.
-   * @param {number} x
-   * @param {number} y
-   */
+  /** Return the mark at a pixel of the canvas. @param {number} x @param {number} y */
   markAt(x, y) {
     const plot = this.plot();
     const { row0, row1 } = this.window;
@@ -457,11 +376,13 @@ export class Heatmap {
     else if (cell) this.on.open(cell);
   }
 
-  /**
-   * @param {Cell | null} cell
-   * @param {number} x
-   * @param {number} y
-   */
+  /** Frame a cell, or none. @param {Cell | null} cell */
+  point(cell) {
+    this.cursor = cell && cell.row >= 0 ? cell : null;
+    this.redraw();
+  }
+
+  /** @param {Cell | null} cell @param {number} x @param {number} y */
   hover(cell, x, y) {
     this.cursor = cell;
     this.on.hover(cell, x, y);
@@ -495,10 +416,7 @@ export class Heatmap {
     event.stopPropagation();
   }
 
-  /**
-   * @param {number} factor less than 1 shows more detail
-   * @param {number} at 0 to 1, the place that stays
-   */
+  /** @param {number} factor less than 1 shows more detail @param {number} at 0 to 1, the place that stays */
   zoomSteps(factor, at) {
     const { step0, step1 } = this.window;
     const span = Math.max(4, (step1 - step0) * factor);
@@ -506,10 +424,7 @@ export class Heatmap {
     this.move({ ...this.window, step0: fixed - at * span, step1: fixed + (1 - at) * span });
   }
 
-  /**
-   * @param {number} factor
-   * @param {number} at
-   */
+  /** @param {number} factor @param {number} at */
   zoomRows(factor, at) {
     const { row0, row1 } = this.window;
     const span = Math.max(3, (row1 - row0) * factor);
@@ -523,7 +438,7 @@ export class Heatmap {
     this.move({ step0: 0, step1: Infinity, row0: 0, row1: rows });
   }
 
-  /** @param {Window} window */
+  /** @param {Seen} window */
   move(window) {
     const rows = this.model?.rows.length ?? 1;
     const span = Math.min(rows, window.row1 - window.row0);
@@ -534,19 +449,47 @@ export class Heatmap {
   }
 }
 
+/** @param {Row} row */
+function indentOf({ level }) {
+  return Math.min(level, 6) * 10;
+}
+
+/** @param {Row} row */
+function symbolOf({ kind }) {
+  return kind === "open" ? "▾ " : kind === "folded" ? "▸ " : "";
+}
+
+/**
+ * Return a name that fits, with its beginning left out: its end tells tensors apart.
+ * @param {CanvasRenderingContext2D} context
+ * @param {string} text
+ * @param {number} room pixels
+ */
+function fitting(context, text, room) {
+  if (context.measureText(text).width <= room) return text;
+  let [low, high] = [1, text.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (context.measureText(`…${text.slice(middle)}`).width <= room) high = middle;
+    else low = middle + 1;
+  }
+  return `…${text.slice(low)}`;
+}
+
 /**
  * Return a legend: a strip of colours with numbers, and what the other marks mean.
- * @param {import("./colors.js").Scale} scale
+ * @param {Scale} scale
  * @param {string} title
  * @param {(value: number) => string} format
- * @param {{label: string, kind: "nonfinite" | "missing" | "nothing" | "mark"}[]} others
+ * @param {{label: string, kind: "nonfinite" | "missing" | "nothing" | "mark" | "usual"}[]} others
  */
 export function legend(scale, title, format, others) {
   const strip = h("canvas", { class: "strip", width: 128, height: 10 });
   const context = /** @type {CanvasRenderingContext2D} */ (strip.getContext("2d"));
   const palette = lookup(scale.kind);
   for (let x = 0; x < 128; x++) {
-    context.fillStyle = css(palette[2 * x]);
+    const value = scale.low + (x / 127) * (scale.high - scale.low);
+    context.fillStyle = css(palette[scale.neutral && Math.abs(value) < scale.neutral ? 128 : 2 * x]);
     context.fillRect(x, 0, 1, 10);
   }
   return h("div", { class: "legend" },

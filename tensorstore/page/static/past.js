@@ -26,11 +26,7 @@ export function robustZ(values) {
   return result;
 }
 
-/**
- * @param {number[]} past ascending
- * @param {number} value
- * @param {boolean} logarithm whether both are logarithms
- */
+/** @param {number[]} past ascending @param {number} value @param {boolean} logarithm whether both are logarithms */
 function distance(past, value, logarithm) {
   const at = (/** @type {number} */ q) => past[Math.round(q * (past.length - 1))];
   const median = at(0.5);
@@ -40,11 +36,7 @@ function distance(past, value, logarithm) {
   return Math.max(-LARGEST, Math.min(LARGEST, z));
 }
 
-/**
- * Return where a value belongs in an ascending list.
- * @param {number[]} sorted
- * @param {number} value
- */
+/** Return where a value belongs in an ascending list. @param {number[]} sorted @param {number} value */
 function place(sorted, value) {
   let [low, high] = [0, sorted.length];
   while (low < high) {

@@ -4,12 +4,7 @@ import { LINES } from "./colors.js";
 import { h } from "./dom.js";
 import { count, number, ticks } from "./format.js";
 
-/** @typedef {{step: number, edges: ArrayLike<number>, counts: ArrayLike<number>}} Histogram one edge more than counts */
-
-/**
- * Return the histograms that one axis can show: one that is twenty times as wide as most would hide all others.
- * @param {Histogram[]} histograms
- */
+/** Return the histograms that one axis can show: one that is twenty times as wide as most would hide all others. @param {Histogram[]} histograms */
 export function comparable(histograms) {
   const known = histograms.filter(({ edges }) => edges.length > 1);
   const width = (/** @type {Histogram} */ { edges }) => edges[edges.length - 1] - edges[0];
@@ -69,13 +64,7 @@ export function ridgelines(histograms, width, height, style, chosen) {
   return canvas;
 }
 
-/**
- * @param {CanvasRenderingContext2D} context
- * @param {Histogram} histogram
- * @param {(value: number) => number} x
- * @param {number} base
- * @param {number} scale
- */
+/** @param {CanvasRenderingContext2D} context @param {Histogram} histogram @param {(value: number) => number} x @param {number} base @param {number} scale */
 function trace(context, { edges, counts }, x, base, scale) {
   const densities = density(counts);
   context.beginPath();
@@ -89,10 +78,7 @@ function trace(context, { edges, counts }, x, base, scale) {
   context.closePath();
 }
 
-/**
- * Return the share of values in each bin: ridges of one tensor are then comparable.
- * @param {ArrayLike<number>} counts
- */
+/** Return the share of values in each bin: ridges of one tensor are then comparable. @param {ArrayLike<number>} counts */
 function density(counts) {
   let total = 0;
   for (let i = 0; i < counts.length; i++) total += counts[i];
@@ -111,11 +97,7 @@ function bounds(histograms) {
   return low < high ? [low, high] : [low - 0.5, low + 0.5];
 }
 
-/**
- * @param {string} hex
- * @param {string} ground
- * @param {number} share of the first
- */
+/** @param {string} hex @param {string} ground @param {number} share of the first */
 function mix(hex, ground, share) {
   const channel = (/** @type {string} */ color, /** @type {number} */ at) => parseInt(color.slice(at, at + 2), 16);
   return `rgb(${[1, 3, 5].map((at) => Math.round(share * channel(hex, at) + (1 - share) * channel(ground, at))).join(" ")})`;

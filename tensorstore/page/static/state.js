@@ -3,10 +3,7 @@
 /** @type {Set<(state: State) => void>} */
 const listeners = new Set();
 
-/**
- * Return the state that the URL holds.
- * @returns {State}
- */
+/** Return the state that the URL holds. @returns {State} */
 export function state() {
   /** @type {State} */
   const found = {};
@@ -28,6 +25,9 @@ export function link(change, base = state()) {
   return `#${next.toString()}`;
 }
 
+/** How `go` changes the state without an entry in the history. */
+export const REPLACE = { replace: true };
+
 /**
  * Change the state, and show it.
  * @param {Record<string, string | number | null | undefined>} change
@@ -46,10 +46,7 @@ export function announce() {
   for (const listener of listeners) listener(now);
 }
 
-/**
- * Call a function whenever the state changes.
- * @param {(state: State) => void} listener
- */
+/** Call a function whenever the state changes. @param {(state: State) => void} listener */
 export function onState(listener) {
   listeners.add(listener);
 }

@@ -1,25 +1,13 @@
 /** Tensors as rows: in order, or folded by the path of their module. */
 
-/**
- * @typedef {object} Line
- * @property {import("./heatmap.js").Row} row
- * @property {number[]} members places of the tensors that it stands for
- */
-/** @typedef {{name: string, path: string, children: Map<string, Node>, members: number[], tensor: number}} Node */
+/** @typedef {{name: string, path: string, children: Map<string, Node>, members: number[], tensor: number}} Node name is that of the tensors up to here */
 
-/**
- * Return the parts of a tensor's name: "gradient/Net_conv1.weight" has gradient, Net_conv1 and weight.
- * @param {string} name
- */
+/** Return the parts of a tensor's name: "gradient/Net_conv1.weight" has gradient, Net_conv1 and weight. @param {string} name */
 export function parts(name) {
   return name.split(/[./]/).filter((part) => part);
 }
 
-/**
- * Return one row for each tensor.
- * @param {string[]} names
- * @returns {Line[]}
- */
+/** Return one row for each tensor. @param {string[]} names @returns {Line[]} */
 export function flat(names) {
   return names.map((name, i) => ({ row: { text: name, key: name, level: 0, kind: "tensor" }, members: [i] }));
 }
@@ -35,10 +23,12 @@ export function folded(names, depth, toggled) {
   const root = node("", "");
   names.forEach((name, i) => {
     let at = root;
+    let end = 0;
     for (const part of parts(name)) {
       const path = at.path ? `${at.path}/${part}` : part;
+      end = name.indexOf(part, end) + part.length;
       let next = at.children.get(part);
-      if (!next) at.children.set(part, (next = node(part, path)));
+      if (!next) at.children.set(part, (next = node(name.slice(0, end), path)));
       next.members.push(i);
       at = next;
     }
@@ -49,21 +39,16 @@ export function folded(names, depth, toggled) {
   for (const child of root.children.values()) walk(child, 0, 1);
   return lines;
 
-  /**
-   * @param {Node} at
-   * @param {number} level
-   * @param {number} deep
-   * @param {string} [before] the modules above that have this one only
-   */
-  function walk(at, level, deep, before = "") {
-    const text = before ? `${before}.${at.name}` : at.name;
+  /** @param {Node} at @param {number} level @param {number} deep */
+  function walk(at, level, deep) {
+    const text = at.name;
     if (!at.children.size) {
       lines.push({ row: { text, key: names[at.tensor], level, kind: "tensor" }, members: [at.tensor] });
       return;
     }
     if (at.children.size === 1 && at.tensor < 0) {
       const [only] = at.children.values();
-      walk(only, level, deep, text);
+      walk(only, level, deep);
       return;
     }
     const fold = deep >= depth !== toggled.has(at.path);
@@ -77,11 +62,7 @@ export function folded(names, depth, toggled) {
   }
 }
 
-/**
- * @param {string} name
- * @param {string} path
- * @returns {Node}
- */
+/** @param {string} name @param {string} path @returns {Node} */
 function node(name, path) {
   return { name, path, children: new Map(), members: [], tensor: -1 };
 }

@@ -4,19 +4,14 @@ import { NotInReport, loadTensor, loadTensorNames, loadValue, unlessMissing } fr
 import { panel, draw } from "./chart.js";
 import { NOT_FINITE, indexOf, lookup, pixelOf, scaleOf } from "./colors.js";
 import { fill, h, select } from "./dom.js";
-import { count, counted, number, printable } from "./format.js";
+import { count, counted, number } from "./format.js";
 import { legend } from "./heatmap.js";
-import { go } from "./state.js";
+import { REPLACE, go } from "./state.js";
 import { tooltip } from "./tooltip.js";
 
 /** @typedef {{run: string, name: string, mode: string, worker: string, step: number}} At */
 
-/**
- * Add the value at a step, its gradient and its update to a view, as far as they were saved.
- * @param {HTMLElement} body
- * @param {At} at
- * @param {State} now
- */
+/** Add the value at a step, its gradient and its update to a view, as far as they were saved. @param {HTMLElement} body @param {At} at @param {State} now */
 export async function valuePanels(body, at, now) {
   const axes = now.axes ?? "";
   const index = now.index ?? "";
@@ -50,10 +45,7 @@ export async function valuePanels(body, at, now) {
   }
 }
 
-/**
- * @param {string} title
- * @param {Value} value
- */
+/** @param {string} title @param {Value} value */
 function imagePanel(title, value) {
   const { rows, columns, values } = value;
   const thinned = value.rowStride > 1 || value.columnStride > 1;
@@ -87,7 +79,7 @@ function imagePanel(title, value) {
  * @param {number} rows
  * @param {number} columns
  * @param {number[]} values row after row
- * @param {import("./colors.js").Scale} scale
+ * @param {Scale} scale
  * @param {Value} about
  */
 function picture(rows, columns, values, scale, about) {
@@ -111,10 +103,7 @@ function picture(rows, columns, values, scale, about) {
   return canvas;
 }
 
-/**
- * Return what chooses the two dimensions that are seen and the place in the others.
- * @param {Value} value
- */
+/** Return what chooses the two dimensions that are seen and the place in the others. @param {Value} value */
 function slicer(value) {
   const dimensions = value.shape.map((length, axis) => ({ value: String(axis), text: `${axis} (${length})` }));
   const [down, across] = value.axes;
@@ -124,8 +113,8 @@ function slicer(value) {
   value.shape.forEach((length, axis) => {
     if (axis === down || axis === across) return;
     const field = h("input", { type: "number", min: 0, max: length - 1, value: value.index[axis] ?? 0, "aria-label": `place in dimension ${axis}`,
-      onchange: () => go({ index: value.shape.map((_, each) => (each === axis ? Number(field.value) : value.index[each] ?? 0)).join(",") }, { replace: true }) });
-    box.append(h("label", { class: "field" }, h("span", {}, printable(`dimension ${axis}, of ${length}`)), field));
+      onchange: () => go({ index: value.shape.map((_, each) => (each === axis ? Number(field.value) : value.index[each] ?? 0)).join(",") }, REPLACE) });
+    box.append(h("label", { class: "field" }, h("span", {}, `dimension ${axis}, of ${length}`), field));
   });
   return box;
 }

@@ -1,31 +1,42 @@
 /** Overview: all tensors by all steps, coloured by one statistic. */
 
-import { loadFindings, loadTiles } from "../api.js";
+import { loadDiagnosis, loadFindings, loadTensorNames, loadTiles } from "../api.js";
 import { STATISTICS, choose, chosenRun } from "../choice.js";
 import { scaleOf } from "../colors.js";
-import { fill, h, select, textbox } from "../dom.js";
-import { count, counted, number, printable } from "../format.js";
+import { breakable, fill, h, message, named, note, quiet, select, textbox, toolbar } from "../dom.js";
+import { around } from "./findings.js";
+import { commonPrefix, count, counted, number, withoutPrefix } from "../format.js";
 import { Heatmap, MISSING, NONFINITE, NOTHING, VALUE, legend } from "../heatmap.js";
 import { robustZ } from "../past.js";
-import { go, link, state } from "../state.js";
+import { REPLACE, go, link, state } from "../state.js";
 import { tooltip } from "../tooltip.js";
 import { firstFindings } from "../findings.js";
 import { flat, folded } from "../tree.js";
 
 const Z_REACH = 8;
+const Z_USUAL = 3;
+const WORST = 10;
+const TALLEST = 60; // pixels of a row
+/** How many values, tensors × steps, are diagnosed without being asked for. */
+const MOST_DIAGNOSED = 400_000;
 
 /** @type {ViewMaker} */
 export function overview(root, page) {
-  const tools = h("div", { class: "tools" });
-  const key = h("div", { class: "tools" });
+  const tools = toolbar();
+  const key = toolbar();
   const stage = h("div", { class: "stage" });
-  const note = h("div", { class: "quiet" });
-  root.append(tools, key, stage, note);
+  const worst = h("aside", { class: "worst", "aria-label": "the most unusual" });
+  const area = h("div", { class: "overview" }, stage, worst);
+  const diagnosis = h("div", {});
+  const about = h("div", { class: "quiet" });
+  root.append(diagnosis, tools, key, area, about);
   const map = new Heatmap(stage, { hover, open, move });
-  /** @type {import("../tree.js").Line[]} */
+  /** @type {Line[]} */
   let lines = [];
   /** @type {Tiles | null} */
   let tiles = null;
+  /** @type {string[]} */
+  let saved = [];
   /** @type {Float64Array} */
   let z = new Float64Array();
   /** @type {Int32Array} */
@@ -40,36 +51,50 @@ export function overview(root, page) {
     drawTools(run, choice, now);
     if (!choice.mode || !choice.statistic) {
       tiles = null;
-      fill(note, h("p", { class: "message" }, run.steps ? "This run has saved no statistics of tensors." : "This run has no complete step yet. The page follows it: the first step appears here by itself."));
+      fill(about, message(run.steps ? "This run has saved no statistics of tensors." : "This run has no complete step yet. The first one appears here by itself."));
       return;
     }
     const shownAt = location.hash;
     const columns = Math.max(60, Math.min(600, Math.round((stage.clientWidth * 0.8) / 2)));
-    const [loaded, found] = await Promise.all([
+    const [loaded, found, all] = await Promise.all([
       loadTiles({ run: run.name, ...choice, ...withPast(run, choice.mode, now), columns: now.from ? 2 * columns : columns }),
       loadFindings(run.name),
+      loadTensorNames(run.name),
     ]);
     if (location.hash !== shownAt) return; // another choice was made meanwhile
     tiles = loaded;
+    saved = all;
     held = heldBy(loaded);
     shownStatistic = choice.statistic;
     z = new Float64Array();
     draw(now, choice, found);
+    drawDiagnosis(run, loaded.names.length);
   }
 
-  /**
-   * @param {State} now
-   * @param {{statistic: string, mode: string, worker: string}} choice
-   * @param {Finding[]} found
-   */
+  /** Show what went wrong first. @param {Run} run @param {number} tensors */
+  function drawDiagnosis(run, tensors) {
+    const version = `${run.name} ${run.ended}`;
+    if (diagnosis.dataset.version === version) return;
+    diagnosis.dataset.version = version;
+    const say = (/** @type {import("../dom.js").Child} */ answer) => { if (diagnosis.dataset.version === version) fill(diagnosis, answer); };
+    const ask = () => {
+      say(h("div", { class: "diagnosed well quiet", role: "status" }, "Looking for what went wrong …"));
+      return loadDiagnosis(run.name).then((found) => say(diagnosed(run, found)), (error) => say(!page.info.frozen && note(`Not diagnosed: ${error.message}`)));
+    };
+    if (page.info.frozen || (run.ended && tensors * run.steps <= MOST_DIAGNOSED)) void ask();
+    else fill(diagnosis, note(h("button", { onclick: ask }, "What went wrong?"), run.ended && " It takes a while for this run."));
+  }
+
+  /** @param {State} now @param {{statistic: string, mode: string, worker: string}} choice @param {Finding[]} found */
   function draw(now, choice, found) {
     if (!tiles) return;
     const all = chosenRows(tiles, now);
     const order = all.filter((row) => hasValues(/** @type {Tiles} */ (tiles), row));
     const names = order.map((row) => /** @type {Tiles} */ (tiles).names[row]);
     const toggled = new Set(/** @type {string[]} */ (JSON.parse(now.toggled ?? "[]")));
+    const prefix = commonPrefix(names);
     const tree = now.fold ? folded(names, Number(now.fold), toggled) : flat(names);
-    lines = tree.map((line) => ({ row: line.row, members: line.members.map((at) => order[at]) }));
+    lines = tree.map((line) => ({ row: { ...line.row, text: withoutPrefix(line.row.text, prefix) }, members: line.members.map((at) => order[at]) }));
     const columns = tiles.starts.length;
     const past = now.color !== "value";
     const shown = past ? zOf(tiles) : tiles.mean;
@@ -82,7 +107,7 @@ export function overview(root, page) {
         values[row * columns + column] = value;
       }
     });
-    const scale = past ? /** @type {import("../colors.js").Scale} */ ({ kind: "diverging", low: -Z_REACH, high: Z_REACH, log: false })
+    const scale = past ? /** @type {Scale} */ ({ kind: "diverging", low: -Z_REACH, high: Z_REACH, log: false, neutral: Z_USUAL })
       : scaleOf(values.filter((_, i) => flags[i] === VALUE));
     const from = now.from ? Number(now.from) : undefined;
     const to = now.to ? Number(now.to) : undefined;
@@ -90,7 +115,35 @@ export function overview(root, page) {
     map.show({ rows: lines.map(({ row }) => row), starts: tiles.starts, end: tiles.end, values, flags, scale, marks },
       { step0: from, step1: to, ...(now.rows ? rowsOf(now.rows) : {}) });
     drawLegend(scale, past, choice, flags, marks);
-    drawNote(order.length, all.length - order.length);
+    drawNote(order.length, hiddenOf(names, now), prefix);
+    area.style.maxHeight = `${Math.max(440, lines.length * TALLEST + 44)}px`;
+    drawWorst(order, prefix, now);
+  }
+
+  /** List the tensors that are furthest from their past, those with NaN first. @param {number[]} order @param {string} prefix @param {State} now */
+  function drawWorst(order, prefix, now) {
+    const { starts, names, nonfinite } = /** @type {Tiles} */ (tiles);
+    const zs = zOf(/** @type {Tiles} */ (tiles));
+    const columns = starts.length;
+    const [from, to] = [now.from ? Number(now.from) : -Infinity, now.to ? Number(now.to) : Infinity];
+    const found = order.flatMap((row) => {
+      let [at, first] = [-1, -1];
+      for (let column = 0; column < columns; column++) {
+        if (starts[column] < from || starts[column] >= to) continue;
+        const place = row * columns + column;
+        if (nonfinite[place] && first < 0) first = column;
+        if (Number.isFinite(zs[place]) && (at < 0 || Math.abs(zs[place]) > Math.abs(zs[row * columns + at]))) at = column;
+      }
+      const z = at < 0 ? 0 : zs[row * columns + at];
+      return first >= 0 ? [{ row, column: first, text: "NaN or infinity", weight: Infinity }] : Math.abs(z) >= Z_USUAL ? [{ row, column: at, text: `${z > 0 ? "+" : "−"}${Math.abs(z) >= 99 ? "99 or more" : Math.abs(z).toFixed(1)}`, weight: Math.abs(z) }] : [];
+    }).sort((a, b) => (a.weight === b.weight ? a.column - b.column : b.weight - a.weight));
+    fill(worst, h("h3", {}, found.length ? "Furthest from their past" : "Nothing unusual"),
+      found.length ? h("ol", {}, ...found.slice(0, WORST).map(({ row, column, text }) => h("li", {
+        onpointerenter: () => map.point({ row: lines.findIndex(({ members }) => members.includes(row)), column }), onpointerleave: () => map.point(null) },
+        h("a", { class: "name", href: link({ view: "tensor", name: names[row], step: starts[column], rows: null }) }, breakable(withoutPrefix(names[row], prefix))),
+        quiet(`${text} at step ${count(starts[column])}`))))
+        : note(`No value is ${Z_USUAL} deviations from its tensor's past.`),
+      found.length > WORST && note(`and ${counted(found.length - WORST, "tensor")} more`));
   }
 
   /**
@@ -131,12 +184,9 @@ export function overview(root, page) {
     return z;
   }
 
-  /**
-   * @param {Finding[]} found
-   * @param {{mode: string}} choice
-   */
+  /** @param {Finding[]} found @param {{mode: string}} choice */
   function marksOf(found, choice) {
-    /** @type {import("../heatmap.js").Mark[]} */
+    /** @type {Mark[]} */
     const marks = [];
     for (const { finding } of firstFindings(found)) {
       if (finding.mode && finding.mode !== choice.mode) continue;
@@ -147,34 +197,24 @@ export function overview(root, page) {
     return marks;
   }
 
-  /**
-   * @param {Run} run
-   * @param {ReturnType<typeof choose>} choice
-   * @param {State} now
-   */
+  /** @param {Run} run @param {ReturnType<typeof choose>} choice @param {State} now */
   function drawTools(run, choice, now) {
-    const options = (/** @type {string[]} */ values) => values.map((value) => ({ value, text: printable(STATISTICS[value] ?? value) }));
+    const options = (/** @type {string[]} */ values) => values.map((value) => ({ value, text: STATISTICS[value] ?? value }));
     fill(tools,
       select("statistic", options(run.statistics), choice.statistic, (stat) => go({ stat })),
       select("colour by", [{ value: "past", text: "change against its own past" }, { value: "value", text: "value" }], now.color ?? "past",
-        (color) => go({ color: color === "past" ? null : color }), "Own past: how far from the median of the tensor's earlier steps, in units of their spread (robust z). Value: the statistic itself."),
+        (color) => go({ color: color === "past" ? null : color })),
       run.modes.length > 1 && select("mode", options(run.modes.map(({ mode }) => mode)), choice.mode, (mode) => go({ mode, from: null, to: null })),
       run.workers.length > 1 && select("worker", [{ value: "", text: "all (the most extreme)" }, ...options(run.workers)], choice.worker, (worker) => go({ worker })),
       run.collections.length > 1 && select("collection", [{ value: "", text: "all" }, ...options(run.collections)], now.collection ?? "", (collection) => go({ collection, rows: null })),
       select("rows", [{ value: "", text: "in execution order" }, { value: "name", text: "by name" }], now.order ?? "", (order) => go({ order })),
       select("fold", [{ value: "", text: "nothing" }, ...[1, 2, 3, 4].map((depth) => ({ value: String(depth), text: `modules, level ${depth}` }))], now.fold ?? "",
         (fold) => go({ fold, toggled: null, rows: null }), "Fold the tensors of a module into one row, which shows the one that stands out."),
-      textbox("find", now.q ?? "", (q) => go({ q, rows: null }, { replace: true }), { placeholder: "part of a name" }),
+      textbox("find", now.q ?? "", (q) => go({ q, rows: null }, REPLACE), { placeholder: "part of a name" }),
       (now.from || now.to || now.rows) && h("button", { onclick: () => map.reset() }, "Show all steps"));
   }
 
-  /**
-   * @param {import("../colors.js").Scale} scale
-   * @param {boolean} past
-   * @param {{statistic: string}} choice
-   * @param {Uint8Array} flags
-   * @param {import("../heatmap.js").Mark[]} marks
-   */
+  /** @param {Scale} scale @param {boolean} past @param {{statistic: string}} choice @param {Uint8Array} flags @param {Mark[]} marks */
   function drawLegend(scale, past, choice, flags, marks) {
     const name = STATISTICS[choice.statistic] ?? choice.statistic;
     const has = (/** @type {number} */ flag) => flags.includes(flag);
@@ -184,28 +224,35 @@ export function overview(root, page) {
     if (has(MISSING)) others.push({ kind: "missing", label: "step missing" });
     if (has(NOTHING)) others.push({ kind: "nothing", label: "not saved" });
     if (marks.length) others.push({ kind: "mark", label: "first finding of a rule in a tensor" });
-    const format = past ? (/** @type {number} */ value) => (value < 0 ? `${value} lower` : `+${value} higher`) : number;
-    fill(key, legend(scale, past ? `${name} against the tensor's own past (robust z)` : name, format, others));
+    const format = past ? (/** @type {number} */ value) => (value < 0 ? `${-value} or more lower` : `${value} or more higher`) : number;
+    fill(key, legend(scale, past ? `${name}: deviations from its own past` : name, format, [...(past ? [{ kind: /** @type {const} */ ("usual"), label: `within ${Z_USUAL}: usual` }] : []), ...others]));
   }
 
-  /**
-   * @param {number} rows
-   * @param {number} without rows that have no value of this statistic
-   */
-  function drawNote(rows, without) {
+  /** Return the tensors that the state chooses and the map lacks. @param {string[]} shown @param {State} now */
+  function hiddenOf(shown, now) {
+    const [seen, known] = [new Set(shown), new Set(tiles?.names)];
+    return saved.filter((name) => !seen.has(name) && name.toLowerCase().includes((now.q ?? "").toLowerCase()) && (!now.collection || known.has(name)));
+  }
+
+  /** Say what is seen, and what is not. @param {number} rows @param {string[]} without rows that have no value of this statistic @param {string} prefix */
+  function drawNote(rows, without, prefix) {
     if (!tiles) return;
-    const steps = tiles.end - tiles.starts[0];
-    const wide = steps / tiles.starts.length;
-    fill(note, rows + without === 0 ? "No tensor has such a name." : rows === 0 ? "Nothing was saved of this statistic here." : `${counted(rows, "tensor")} × ${counted(steps, "step")}. ` +
-      (wide > 1.5 ? `Each column spans about ${count(wide)} steps and shows the most extreme of them; zoom in (wheel) for single steps. ` : "") +
-      (without ? `${counted(without, "tensor")} without this statistic ${without === 1 ? "is" : "are"} left out. ` : "") + "Click a cell for the tensor at that step.");
+    const { starts, end } = tiles;
+    const steps = end - starts[0];
+    const wide = steps / starts.length;
+    if (!rows) {
+      fill(about, without.length ? "It was saved of no tensor here." : "No tensor has such a name.");
+      return;
+    }
+    fill(about, `${counted(rows, "tensor")} × ${counted(steps, "step")}. `,
+      wide > 1.5 && `Each column spans about ${count(wide)} steps and shows the most extreme of them; zoom in (wheel) for single steps. `,
+      prefix && ["The names begin with ", named(prefix), ". "],
+      "Click a cell for the tensor at that step. ",
+      without.length > 0 && h("details", { class: "hidden" }, h("summary", {}, `${counted(without.length, "tensor")} without this statistic ${without.length === 1 ? "is" : "are"} not here`),
+        h("ul", {}, ...without.slice(0, 200).map((name) => h("li", {}, h("a", { class: "name", href: link({ view: "tensor", name, step: null }) }, name))))));
   }
 
-  /**
-   * @param {import("../heatmap.js").Cell | null} cell
-   * @param {number} x
-   * @param {number} y
-   */
+  /** @param {Cell | null} cell @param {number} x @param {number} y */
   function hover(cell, x, y) {
     if (!cell || !tiles || !lines[cell.row]) {
       tooltip(null);
@@ -213,17 +260,13 @@ export function overview(root, page) {
     }
     const { row, members } = lines[cell.row];
     if (cell.column < 0) {
-      tooltip({ title: printable(row.key), pairs: [], note: row.kind === "tensor" ? "Click to open" : `${counted(members.length, "tensor")}; click to ${row.kind === "open" ? "fold" : "unfold"}` }, x, y);
+      tooltip({ title: row.key, pairs: [], note: row.kind === "tensor" ? "Click to open" : `${counted(members.length, "tensor")}; click to ${row.kind === "open" ? "fold" : "unfold"}` }, x, y);
       return;
     }
-    tooltip({ title: printable(row.key), pairs: describe(members, cell.column), note: row.kind === "tensor" ? "" : `the one of ${members.length} that stands out` }, x, y);
+    tooltip({ title: row.key, pairs: describe(members, cell.column), note: row.kind === "tensor" ? "" : `the one of ${members.length} that stands out` }, x, y);
   }
 
-  /**
-   * @param {number[]} members
-   * @param {number} column
-   * @returns {[string, string][]}
-   */
+  /** @param {number[]} members @param {number} column @returns {[string, string][]} */
   function describe(members, column) {
     const loaded = /** @type {Tiles} */ (tiles);
     const { starts, end } = loaded;
@@ -236,18 +279,15 @@ export function overview(root, page) {
     if (at < 0) return [...pairs, ["", loaded.missing[column] ? "the step is missing" : "not saved"]];
     const source = at % starts.length;
     if (source !== column) pairs.push(["saved at", count(starts[source])]);
-    if (members.length > 1) pairs.push(["tensor", printable(loaded.names[Math.floor(at / starts.length)])]);
+    if (members.length > 1) pairs.push(["tensor", loaded.names[Math.floor(at / starts.length)]]);
     if (loaded.count[at] > 1) pairs.push(["min … max", `${number(loaded.min[at])} … ${number(loaded.max[at])}`], ["mean", number(loaded.mean[at])]);
     else if (loaded.count[at]) pairs.push([STATISTICS[shownStatistic] ?? "value", number(loaded.mean[at])]);
     if (loaded.nonfinite[at]) pairs.push(["NaN or infinity at", counted(loaded.nonfinite[at], "step")]);
-    if (Number.isFinite(zs[at])) pairs.push(["against its past", `${zs[at] > 0 ? "+" : ""}${zs[at].toFixed(1)} z`]);
+    if (Number.isFinite(zs[at])) pairs.push(["against its past", `${Math.abs(zs[at]).toFixed(1)} deviations ${zs[at] > 0 ? "higher" : "lower"}`]);
     return pairs;
   }
 
-  /**
-   * Return the step whose value a cell of one tensor shows, null for a label.
-   * @param {import("../heatmap.js").Cell} cell
-   */
+  /** Return the step whose value a cell of one tensor shows, null for a label. @param {Cell} cell */
   function stepOf({ row, column }) {
     if (column < 0 || !tiles) return null;
     const columns = tiles.starts.length;
@@ -255,7 +295,7 @@ export function overview(root, page) {
     return tiles.starts[at < 0 ? column : at % columns];
   }
 
-  /** @param {import("../heatmap.js").Cell} cell */
+  /** @param {Cell} cell */
   function open(cell) {
     const { row } = lines[cell.row];
     if (row.kind !== "tensor") {
@@ -268,7 +308,7 @@ export function overview(root, page) {
     go({ view: "tensor", name: row.key, step: stepOf(cell), rows: null });
   }
 
-  /** @param {import("../heatmap.js").Window} window */
+  /** @param {Seen} window */
   function move(window) {
     clearTimeout(moving);
     tooltip(null);
@@ -282,17 +322,13 @@ export function overview(root, page) {
     if (!all) Object.assign(map.window, { step0: from, step1: from + span });
     const rows = window.row1 - window.row0 < lines.length ? `${window.row0.toFixed(1)}-${window.row1.toFixed(1)}` : null;
     const change = { from: all ? null : Math.round(from), to: all ? null : Math.round(from + span), rows };
-    moving = setTimeout(() => go(change, { replace: true }), all ? 0 : 150);
+    moving = setTimeout(() => go(change, REPLACE), all ? 0 : 150);
   }
 
   return { show };
 }
 
-/**
- * Return the places of the tensors to show, in the order to show them.
- * @param {Tiles} tiles
- * @param {State} now
- */
+/** Return the places of the tensors to show, in the order to show them. @param {Tiles} tiles @param {State} now */
 function chosenRows(tiles, now) {
   const wanted = (now.q ?? "").toLowerCase();
   const rows = tiles.names.map((_, i) => i).filter((i) =>
@@ -301,12 +337,7 @@ function chosenRows(tiles, now) {
   return rows;
 }
 
-/**
- * Return the steps to load: those that are seen, and as many before them as their past.
- * @param {Run} run
- * @param {string} mode
- * @param {State} now
- */
+/** Return the steps to load: those that are seen, and as many before them as their past. @param {Run} run @param {string} mode @param {State} now */
 function withPast(run, mode, now) {
   if (!now.from || !now.to) return { from: null, to: null };
   const first = run.modes.find((each) => each.mode === mode)?.first ?? 0;
@@ -314,10 +345,7 @@ function withPast(run, mode, now) {
   return { from: Math.max(first, from - (to - from)), to };
 }
 
-/**
- * @param {Tiles} tiles
- * @param {number} row
- */
+/** @param {Tiles} tiles @param {number} row */
 function hasValues({ starts, count, nonfinite }, row) {
   for (let at = row * starts.length; at < (row + 1) * starts.length; at++) if (count[at] || nonfinite[at]) return true;
   return false;
@@ -354,4 +382,20 @@ function rowsOf(text) {
 /** @param {Finding} finding */
 function openFinding(finding) {
   location.hash = link({ view: "findings", finding: `${finding.rule} ${finding.step}` });
+}
+
+/** Return a diagnosis as one sentence with what to do about it. @param {Run} run @param {Diagnosis} found */
+function diagnosed(run, found) {
+  const first = found.problems.find((each) => !each.note);
+  const more = found.problems.length - (first ? 1 : 0);
+  return h("div", { class: first ? "diagnosed" : "diagnosed well", role: "status" },
+    first ? h("span", {}, h("b", {}, sentenceOf(first.text))) : h("b", {}, found.summary.slice(found.summary.indexOf(": ") + 2)), " ",
+    first?.tensor && h("a", { class: "name", href: link({ view: "tensor", name: first.tensor, step: first.step, mode: first.mode, from: null, to: null }) }, first.tensor), " · ",
+    first && first.step !== null && h("a", { href: around(run, { mode: first.mode, step: first.step }) }, "this place"), " · ",
+    h("a", { href: link({ view: "findings" }) }, more > 0 ? `all of it, ${counted(more, "more remark")}` : "all of it"));
+}
+
+/** Return the first sentence of a text. @param {string} text */
+function sentenceOf(text) {
+  return text.match(/^.*?[.;](?=\s[A-Z]|$)/s)?.[0] ?? text;
 }

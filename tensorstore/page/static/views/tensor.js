@@ -3,8 +3,8 @@
 import { loadHistograms, loadSeries, loadTensor, loadTensorNames, unlessMissing } from "../api.js";
 import { AXES, axisOf, draw, panel } from "../chart.js";
 import { STATISTICS, choose, chosenRun } from "../choice.js";
-import { fill, h, select, steadily } from "../dom.js";
-import { count, counted, number, printable, size } from "../format.js";
+import { fill, h, message, quiet, select, steadily, toolbar } from "../dom.js";
+import { count, counted, number, size } from "../format.js";
 import { comparable, quantilesOf, ridgelines } from "../ridgeline.js";
 import { go, link } from "../state.js";
 import { valuePanels } from "../value.js";
@@ -16,7 +16,7 @@ const QUANTILES = [0.05, 0.25, 0.5, 0.75, 0.95];
 
 /** @type {ViewMaker} */
 export function tensor(root, page) {
-  const head = h("div", { class: "tools" });
+  const head = toolbar();
   const body = h("div", { class: "panels" });
   root.append(head, body);
 
@@ -26,7 +26,7 @@ export function tensor(root, page) {
     const names = await loadTensorNames(run.name);
     const name = now.name ?? names[0];
     if (name === undefined) {
-      fill(body, h("p", { class: "message" }, "This run has no tensors yet."));
+      fill(body, message("This run has no tensors yet."));
       return;
     }
     const choice = choose(run, now);
@@ -43,22 +43,22 @@ export function tensor(root, page) {
       loadHistograms({ ...query, count: RIDGES }),
     ]);
     if (!steps.length) {
-      fill(body, h("p", { class: "message" }, `This tensor has no step of mode ${choice.mode}.`));
+      fill(body, message(`This tensor has no step of mode ${choice.mode}.`));
       return;
     }
     await steadily(body, () => {
       fill(body);
-      return drawAll(series, histograms, choice, step, now, query);
+      return drawAll(series, about.shape?.length === 0 ? [] : histograms, choice, step, now, query);
     });
   }
 
   /**
    * @param {Series} series
-   * @param {import("../ridgeline.js").Histogram[]} histograms
+   * @param {Histogram[]} histograms
    * @param {{statistic: string}} choice
    * @param {number | null} step
    * @param {State} now
-   * @param {{run: string, name: string, mode: string, worker: string}} query
+   * @param {OfTensor} query
    */
   async function drawAll(series, histograms, choice, step, now, query) {
     // A report has all statistics, also those that were not saved of this tensor.
@@ -74,7 +74,7 @@ export function tensor(root, page) {
 
   /**
    * Draw the same statistic of the tensor's gradient and of its update, as far as they were saved.
-   * @param {{run: string, name: string, mode: string, worker: string}} query
+   * @param {OfTensor} query
    * @param {string} statistic
    * @param {number | null} step
    * @param {State} now
@@ -116,11 +116,7 @@ export function tensor(root, page) {
     });
   }
 
-  /**
-   * @param {import("../ridgeline.js").Histogram[]} histograms
-   * @param {number | null} step
-   * @param {State} now
-   */
+  /** @param {Histogram[]} histograms @param {number | null} step @param {State} now */
   function drawHistograms(histograms, step, now) {
     if (!histograms.length) return;
     const chosen = step === null ? null : nearest(histograms.map((each) => each.step), step);
@@ -162,23 +158,19 @@ export function tensor(root, page) {
     fill(head,
       h("label", { class: "field" }, h("span", {}, "tensor"), box), list,
       h("span", { class: "field" }, h("span", {}, "step"), move(-1, "◀", "The saved step before"), jump, move(1, "▶", "The next saved step")),
-      run.modes.length > 1 && select("mode", run.modes.map(({ mode }) => ({ value: mode, text: printable(mode) })), choice.mode, (mode) => go({ mode, step: null })),
-      run.workers.length > 1 && select("worker", [{ value: "", text: "all" }, ...run.workers.map((each) => ({ value: each, text: printable(each) }))], choice.worker, (worker) => go({ worker })),
+      run.modes.length > 1 && select("mode", run.modes.map(({ mode }) => ({ value: mode, text: mode })), choice.mode, (mode) => go({ mode, step: null })),
+      run.workers.length > 1 && select("worker", [{ value: "", text: "all" }, ...run.workers.map((each) => ({ value: each, text: each }))], choice.worker, (worker) => go({ worker })),
       select("y axis", AXES, now.logy ?? "", (logy) => go({ logy })),
       (now.from || now.to) && h("button", { onclick: () => go({ from: null, to: null }) }, "Show all steps"),
-      h("span", { class: "quiet" }, `${about.dtype} ${about.shape ? `[${about.shape.join(", ")}]` : ""}${about.nbytes ? `, ${size(about.nbytes)}` : ""}${about.collections.length ? `, in ${about.collections.map(printable).join(", ")}` : ""}`),
+      quiet(`${about.dtype} ${about.shape ? `[${about.shape.join(", ")}]` : ""}${about.nbytes ? `, ${size(about.nbytes)}` : ""}${about.collections.length ? `, in ${about.collections.join(", ")}` : ""}`),
       names.includes(twin) && h("a", { href: link({ name: twin }) }, name.startsWith("gradient/") ? "→ its parameter" : "→ its gradient"),
-      h("a", { href: link({ view: null }) }, "→ in the overview"));
+      h("a", { href: link({ view: "overview" }) }, "→ in the overview"));
   }
 
   return { show };
 }
 
-/**
- * Return the step nearest to another, null if there is none.
- * @param {number[]} steps
- * @param {number} wanted
- */
+/** Return the step nearest to another, null if there is none. @param {number[]} steps @param {number} wanted */
 export function nearest(steps, wanted) {
   /** @type {number | null} */
   let best = null;

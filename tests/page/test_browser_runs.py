@@ -1,0 +1,359 @@
+"""The page of several runs in a real browser: the list at the side, the table, curves, and files of them."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tensortrial
+from support.browser import CHROMIUM, picture, ready, serving, show, text
+
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make env-page")
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed: make chromium"),
+]
+
+RUNS = [f"run-{number:02d}" for number in range(10)]
+VIEWS = ["runs", "scalars", "compare", "sql"]
+
+
+def write(out: Path, number: int) -> None:
+    """Write a run of numbers, whose learning rate and loss follow from a number."""
+    metadata = {"lr": 10.0 ** -(1 + number % 4), "model": {"width": 32 * (1 + number % 2)}, "data": "digits"}
+    with tensortrial.Run(out, metadata=metadata) as run:
+        for step in range(20):
+            with run.step(mode="TRAIN"):
+                noise = 1 if step % 2 else -1
+                run.log(
+                    {"train/loss": number + 10 / (1 + step) + noise, "train/accuracy": step / 20, "setup/seed": 7.0}
+                )
+            if step % 5 == 4:
+                with run.step(mode="EVAL"):
+                    run.log({"train/loss": number + 1.0})
+        run.log({"rare": math.pi}, step=100)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sweep")
+    for number, name in enumerate(RUNS):
+        write(folder / name, number)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def url(folder: Path) -> Iterator[str]:
+    with serving(folder) as url:
+        yield url
+
+
+def listed(tab: Any) -> list[str]:
+    """Return the runs of the list at the side, from top to bottom."""
+    return [str(name) for name in tab.locator("#runs li a.name").all_inner_texts()]
+
+
+def rows(tab: Any) -> list[str]:
+    """Return the runs of the table, from top to bottom."""
+    return [str(name) for name in tab.locator("tbody .runname a").all_inner_texts()]
+
+
+# What is seen first.
+
+
+def test_several_runs_open_on_their_table_and_numbers_on_their_curves(url: str, folder: Path, tab: Any) -> None:
+    show(tab, url)
+    assert text(tab, "nav a[aria-current]") == "Runs"
+    assert [title.split(" (")[0] for title in tab.locator("nav a").all_inner_texts()] == [
+        "Runs", "Overview", "Scalars", "Tensor", "Compare", "Findings", "SQL",
+    ]  # fmt: skip
+    ready(tab, lambda: tab.locator("tbody").get_by_role("link", name="run-03").click())
+    assert text(tab, "nav a[aria-current]") == "Scalars"
+    with serving(folder / "run-03") as alone:
+        show(tab, alone)
+        assert text(tab, "nav a[aria-current]") == "Scalars"
+        assert tab.locator("#runs").is_hidden()
+
+
+def test_a_run_of_tensors_opens_on_the_heat_map_under_its_diagnosis(tmp_path: Path, tab: Any) -> None:
+    import numpy as np
+
+    from support.plain_hook import Hook
+    from tensortrial.config.reduction_config import ReductionConfig
+    from tensortrial.config.save_config import SaveConfig
+
+    hook = Hook(str(tmp_path / "nan"), save_config=SaveConfig(save_interval=1))
+    hook.get_collection("all").reduction_config = ReductionConfig(["mean"], norms=["l2"])
+    for step in range(30):
+        with hook.step():
+            for name in ("net.block.weight", "net.block.bias", "net.head.weight"):
+                broken = step >= 20 and name == "net.head.weight"
+                value = np.full(8, np.nan if broken else 1 + step % 3 / 10)
+                hook.save_tensor(name, value, "all")
+    hook.close()
+    with serving(tmp_path / "nan") as url:
+        show(tab, url)
+        assert text(tab, "nav a[aria-current]") == "Overview"
+        tab.wait_for_selector(".diagnosed b")
+        assert "step 20" in text(tab, ".diagnosed")
+        assert "net.head.weight" in text(tab, ".diagnosed")
+        assert text(tab, ".worst li a") == "head.weight"  # all names begin with net.
+        assert "NaN or infinity at step 20" in text(tab, ".worst li")
+        assert "deviations from its own past" in text(tab, ".legend")
+        assert "The names begin with net." in text(tab)
+        ready(tab, lambda: tab.get_by_label("fold").select_option("2"))
+        tab.focus("canvas.heatmap")
+        tab.keyboard.press("Home")
+        assert text(tab, "#tooltip .name") == "net"
+
+
+# The list at the side.
+
+
+def test_the_list_of_runs_chooses_for_every_view(url: str, tab: Any) -> None:
+    show(tab, url, "view=scalars")
+    assert listed(tab) == RUNS[::-1]  # the newest first
+    assert "10 of 10 are shown" in text(tab, "#runs summary")
+    tab.locator("#runs").get_by_role("button", name="none").click()
+    tab.wait_for_function("() => document.querySelector('main').innerText.includes('No run is ticked')")
+    for name in ("run-02", "run-05"):
+        ready(tab, lambda name=name: tab.get_by_label(f"show {name}").click())
+    for view in VIEWS:
+        ready(tab, lambda view=view: tab.locator(f"nav a[href*='view={view}']").click())
+        ticked = tab.locator("#runs input[type=checkbox]:checked")
+        assert [box.get_attribute("aria-label") for box in ticked.all()] == ["show run-05", "show run-02"], view
+    tab.fill("textarea", "select distinct run from scalars order by run")
+    ready(tab, lambda: tab.get_by_role("button", name="Run", exact=True).click())
+    tab.wait_for_selector("tbody tr")
+    assert tab.locator("tbody td").all_inner_texts() == ["run-02", "run-05"]
+
+
+def test_the_list_searches_pins_and_groups(url: str, tab: Any) -> None:
+    show(tab, url, "view=runs")
+    ready(tab, lambda: tab.get_by_label("search runs").fill('"lr":0.1'))
+    assert listed(tab) == ["run-08", "run-04", "run-00"]
+    assert rows(tab) == ["run-08", "run-04", "run-00"]
+    ready(tab, lambda: tab.get_by_label("search runs").fill(""))
+    row = tab.locator("#runs li", has_text="run-01")
+    row.hover()
+    ready(tab, lambda: row.get_by_title("Keep at the top").click())
+    assert listed(tab)[0] == "run-01"
+    ready(tab, lambda: tab.get_by_label("group by").select_option("model.width"))
+    assert tab.locator("#runs li.group").all_inner_texts() == ["model.width = 32 (5)", "model.width = 64 (5)"]
+    assert tab.locator("tr.summary").count() == 2
+    picture(tab, "runs-grouped")
+
+
+def test_a_run_that_begins_below_a_served_folder_appears_by_itself(tmp_path: Path, tab: Any) -> None:
+    for number in range(2):
+        write(tmp_path / f"run-{number}", number)
+    with serving(tmp_path) as url:
+        show(tab, url)
+        write(tmp_path / "late", 2)
+        tab.wait_for_function("() => document.querySelector('#runs').innerText.includes('late')")
+        tab.wait_for_function("() => document.querySelector('tbody').innerText.includes('late')")
+
+
+# The table.
+
+
+def test_the_table_of_runs_has_the_last_and_the_best_loss_and_metadata_that_differs(url: str, tab: Any) -> None:
+    show(tab, url, "view=runs")
+    titles = tab.locator("thead th").all_inner_texts()
+    assert {"train/loss last", "train/loss best", "train/accuracy best", "lr", "model.width"} <= set(titles)
+    assert "data" not in titles  # the same in all runs
+    ready(tab, lambda: tab.get_by_role("button", name="train/loss best").click())
+    assert rows(tab) == RUNS
+    best = tab.locator("tbody tr").first.locator("td").nth(titles.index("train/loss best")).inner_text()
+    assert float(best) == pytest.approx(10 / 19 - 1, rel=1e-3)
+    tab.get_by_text("columns", exact=True).click()
+    ready(tab, lambda: tab.get_by_label("column data", exact=True).check())
+    assert "data" in tab.locator("thead th").all_inner_texts()
+
+
+def test_ticked_runs_can_be_hidden_and_shown_again(url: str, tab: Any) -> None:
+    show(tab, url, 'view=runs&runs=["run-01","run-02"]')
+    ready(tab, lambda: tab.get_by_role("button", name="Hide the 2 ticked").click())
+    assert len(rows(tab)) == 8
+    assert len(listed(tab)) == 8
+    ready(tab, lambda: tab.locator("#runs").get_by_role("button", name="show").click())
+    assert len(rows(tab)) == 10
+
+
+@pytest.mark.parametrize(("plot", "mark"), [("scatter", "circle"), ("parallel", "path")])
+def test_hyperparameters_are_drawn_against_a_metric(url: str, tab: Any, plot: str, mark: str) -> None:
+    show(tab, url, f"view=runs&plot={plot}")
+    marks = tab.locator(f"figure {mark}.run")
+    assert marks.count() == 10
+    marks.first.dispatch_event("pointermove", {"clientX": 400, "clientY": 300})
+    assert "lr" in text(tab, "#tooltip dl").split()
+    picture(tab, f"runs-{plot}")
+    ready(tab, lambda: marks.first.dispatch_event("click"))
+    assert "run=run-" in tab.url
+
+
+# The curves.
+
+
+def test_curves_are_in_sections_and_constant_ones_are_folded(url: str, tab: Any) -> None:
+    show(tab, url, "view=scalars")
+    sections = tab.locator("details.section")
+    assert [each.get_attribute("data-title") for each in sections.all()] == ["train", "Scalars", "Constant"]
+    charts = tab.locator("details[data-title=train] h3").all_inner_texts()
+    assert charts == ["train/loss · TRAIN", "train/loss · EVAL", "train/accuracy"]
+    assert sections.nth(2).get_attribute("open") is None
+    sections.nth(2).locator("summary").click()
+    assert "setup/seed" in sections.nth(2).inner_text()
+    assert "7" in sections.nth(2).locator("td.number").inner_text()
+    ready(tab, lambda: tab.get_by_label("x axis").select_option("relative"))
+    assert tab.locator("details[data-title=train] h3").all_inner_texts() == ["train/loss", "train/accuracy"]
+
+
+def test_the_tooltip_lists_the_curves_by_value_and_has_both_numbers_of_a_smooth_one(url: str, tab: Any) -> None:
+    show(tab, url, 'view=scalars&runs=["run-00","run-04","run-09"]')
+    chart = tab.locator(".uplot .u-over").first
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + 20)
+    terms = [term.strip() for term in tab.locator("#tooltip dt").all_inner_texts()]
+    assert terms == ["run-09", "run-04", "run-00"]
+    assert "saved" not in text(tab, "#tooltip")
+    ready(tab, lambda: tab.evaluate("location.hash += '&smooth=0.9'"))
+    tab.mouse.move(box["x"] + box["width"] / 2 + 3, box["y"] + 20)
+    tab.wait_for_function("() => document.querySelector('#tooltip').innerText.includes('saved:')")
+    lines = tab.locator("details[data-title=train] .u-cursor-x").all()
+    places = [line.evaluate("line => line.getBoundingClientRect().left") for line in lines[:3:2]]
+    boxes = [over.bounding_box() for over in tab.locator("details[data-title=train] .u-over").all()[:3:2]]
+    first, third = (at - box["x"] for at, box in zip(places, boxes, strict=True))
+    assert first == pytest.approx(third, abs=2)  # the other chart follows
+
+
+def test_a_curve_of_one_point_is_drawn(url: str, tab: Any) -> None:
+    show(tab, url, 'view=scalars&q=rare&runs=["run-00"]')
+    drawn = """() => {
+        const canvas = document.querySelector(".uplot canvas");
+        const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+        let found = 0;
+        for (let i = 0; i < data.length; i += 4) if (data[i + 2] - data[i] > 120 && data[i + 3] > 200) found++;
+        return found > 8;
+    }"""
+    tab.wait_for_function(drawn)
+
+
+def test_a_chart_is_pinned_shown_in_full_size_and_saved(url: str, tab: Any, tmp_path: Path) -> None:
+    show(tab, url, "view=scalars")
+    ready(tab, lambda: tab.get_by_label("pin train/accuracy").click())
+    assert tab.locator("details.section").first.get_attribute("data-title") == "Pinned"
+    ready(tab, lambda: tab.get_by_label("full size train/accuracy").click())
+    assert tab.locator(".uplot").count() == 1
+    assert tab.locator(".uplot canvas").bounding_box()["height"] > 400
+    for kind in ("PNG", "SVG", "CSV"):
+        tab.get_by_label("save train/accuracy").click()
+        with tab.expect_download() as download:
+            tab.get_by_role("button", name=kind, exact=True).click()
+        download.value.save_as(tmp_path / f"chart.{kind}")
+        assert download.value.suggested_filename == f"train_accuracy.{kind.lower()}"
+    assert (tmp_path / "chart.PNG").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "chart.SVG").read_text(encoding="utf-8").count("<path") > 10
+    table = list(csv.reader((tmp_path / "chart.CSV").read_text(encoding="utf-8").splitlines()))
+    assert table[0] == ["step", *RUNS[::-1]]
+    assert [float(row[1]) for row in table[1:]] == pytest.approx([step / 20 for step in range(20)])
+
+
+# Two of them.
+
+
+def test_two_runs_are_compared_with_the_metadata_that_differs_and_by_their_curves(url: str, tab: Any) -> None:
+    show(tab, url, 'view=compare&runs=["run-03","run-04"]')
+    metadata = tab.locator("table").first
+    assert metadata.locator("th").all_inner_texts() == ["metadata", "run-03", "run-04"]
+    assert metadata.locator("td").all_inner_texts() == ["lr", "1e-4", "0.1", "model.width", "64", "32"]
+    ready(tab, lambda: tab.get_by_text("Scalars of both").click())
+    assert len(tab.locator("#runs input[type=checkbox]:checked").all()) == 2
+
+
+# SQL.
+
+
+def test_sql_lists_columns_completes_them_and_saves_the_answer(url: str, tab: Any, tmp_path: Path) -> None:
+    show(tab, url, "view=sql")
+    tab.get_by_text("Views and their columns").click()
+    assert "mode_step" in text(tab, ".schema")
+    tab.fill("textarea", "")
+    tab.type("textarea", "select run, max(value) as highest from scal")
+    tab.wait_for_selector(".completions li")
+    tab.keyboard.press("Tab")
+    tab.keyboard.type(" where mode_st")
+    tab.wait_for_selector(".completions li")
+    tab.keyboard.press("Tab")
+    tab.keyboard.type(" >= 0 and name = 'train/accuracy' group by run order by run")
+    ready(tab, lambda: tab.keyboard.press("Control+Enter"))
+    assert tab.locator(".completions").is_hidden()
+    tab.wait_for_selector("tbody tr")
+    with tab.expect_download() as download:
+        tab.get_by_role("button", name="CSV").click()
+    download.value.save_as(tmp_path / "answer.csv")
+    saved = (tmp_path / "answer.csv").read_text(encoding="utf-8").splitlines()
+    assert saved[:2] == ["run,highest", "run-00,0.95"]
+    assert len(saved) == 11
+    typeface = tab.locator("tbody td").first.evaluate("each => getComputedStyle(each).fontFamily")
+    assert "monospace" in typeface
+    show(tab, url, "view=sql")
+    assert "max(value) as highest" in text(tab, "select[aria-label=history]")
+
+
+# Screens.
+
+
+def test_a_narrow_screen_shows_every_view(url: str, tab: Any) -> None:
+    tab.set_viewport_size({"width": 390, "height": 844})
+    for view in ["runs", "overview", "scalars", "tensor", "compare", "findings", "sql"]:
+        show(tab, url, f"view={view}")
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 390, view
+        picture(tab, f"{view}-narrow")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_a_contrast_of_at_least_4_5(url: str, tab: Any, scheme: str) -> None:
+    tab.emulate_media(color_scheme=scheme)
+    for view in VIEWS:
+        show(tab, url, f"view={view}")
+        assert tab.evaluate(LOW_CONTRAST) == [], view
+
+
+LOW_CONTRAST = """() => {
+    const canvas = document.createElement("canvas");
+    const context = canvas.getContext("2d", { willReadFrequently: true });
+    const rgb = color => {
+        context.clearRect(0, 0, 1, 1);
+        context.fillStyle = color;
+        context.fillRect(0, 0, 1, 1);
+        return [...context.getImageData(0, 0, 1, 1).data];
+    };
+    const light = ([r, g, b]) => [r, g, b].map(each => each / 255)
+        .map(each => each <= 0.03928 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, each, i) => sum + each * [0.2126, 0.7152, 0.0722][i], 0);
+    const ground = element => {
+        for (let at = element; at; at = at.parentElement) {
+            const color = rgb(getComputedStyle(at).backgroundColor);
+            if (color[3] === 255) return color;
+        }
+        return [255, 255, 255, 255];
+    };
+    const low = [];
+    for (const element of document.querySelectorAll("body *")) {
+        const own = [...element.childNodes].some(node => node.nodeType === 3 && node.textContent.trim());
+        if (!own || !element.checkVisibility({ opacityProperty: true })) continue;
+        if (element.closest(":disabled, svg, option")) continue;
+        const [a, b] = [light(rgb(getComputedStyle(element).color)), light(ground(element))].sort((x, y) => y - x);
+        if ((a + 0.05) / (b + 0.05) < 4.5) low.push(`${element.tagName}.${element.className} ${element.textContent}`);
+    }
+    return low;
+}"""
