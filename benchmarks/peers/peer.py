@@ -32,7 +32,7 @@ class Peer:
     packages: tuple[str, ...]
     usage: str
     keeps: tuple[str, ...] = ("tensors",)
-    keeps_statistics = False  # beside the values, if they are asked for when these are saved
+    keeps_statistics = False  # with the values, if they are asked for when these are saved
     by_series = False  # reads one tensor at all steps faster than all tensors at one
     # No more than these, of a peer so slow that more only take longer: its figures are for each tensor and scalar.
     scalar_limit: int | None = None

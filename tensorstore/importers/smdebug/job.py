@@ -98,8 +98,9 @@ def import_runs(
         ConfigurationError: Source and target are the same.
     """
     old = open_storage(source, storage_options, follow_links=True)
-    folders = [] if is_smdebug_run(old) else runs_below(old)
-    pairs = [(f"{old.url}/{each}", f"{os.fspath(target).rstrip('/')}/{each}") for each in folders] or [(source, target)]
+    pairs: list[tuple[str | os.PathLike[str], str | os.PathLike[str]]] = [(source, target)]
+    if not is_smdebug_run(old) and (folders := runs_below(old)):
+        pairs = [(f"{old.url}/{each}", f"{os.fspath(target).rstrip('/')}/{each}") for each in folders]
     return [
         import_run(one, new, storage_options=storage_options, progress=progress, on_damage=on_damage)
         for one, new in pairs
