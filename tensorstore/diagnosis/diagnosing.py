@@ -21,8 +21,9 @@ from ..rules.registry import make_rule
 from ..rules.running import CANNOT_RUN, evaluate_saved
 from ..visible import in_a_line
 from .causes import Places, problems
-from .checks import NON_FINITE, SPIKES, RunFacts, checks_for, parameters_of
-from .origin import origin
+from .checks import ANOMALY, SPIKES, RunFacts, checks_for, parameters_of
+from .headline import headline
+from .origin import Origin, origin
 from .result import Diagnosis, Problem, Unchecked
 
 _VANISHED = ("VanishingGradient", "AllZero")
@@ -103,24 +104,29 @@ def _without_offsets(found: Sequence[Finding], names: Iterable[str]) -> list[Fin
 
 
 def _located(trial: Trial, problem: Problem, damaged: dict[str, FileError]) -> Problem:
-    """Return a problem with the step after which it began, and the weight in which it began, if they are known."""
-    step = problem.step
-    if problem.rule not in SPIKES or step is None:
-        return problem
-    if problem.rule == NON_FINITE and problem.tensor is not None:
-        steps = trial.tensor(problem.tensor).steps()
-        before = steps[: bisect_left(steps, step)][-1:]
-        if before and before[0] < step - 1:
-            problem = replace(problem, after_step=before[0])
+    """Return a problem with its headline, the step after which it began, and the weight in which it began."""
+    found: Origin | None = None
+    problem = replace(problem, after_step=_step_before(trial, problem))
     try:
-        found = origin(trial, step, problem.worker)
+        if problem.step is not None and problem.rule in (ANOMALY, *SPIKES):
+            found = origin(trial, problem.step, problem.worker)
+        problem = replace(problem, headline=headline(trial, problem, found))
     except FileError as exc:
         damaged.setdefault(exc.path, exc)
-        return problem
     if found is None:
         return problem
-    advice = f"lower the learning rate of {in_a_line(found.tensor)}; else {problem.advice}"
-    return replace(problem, sentence=f"{problem.sentence}; {found}", advice=advice, origin=found.tensor)
+    advice = f"lower the learning rate of {in_a_line(found.tensor)}"
+    advice += ", or clip its gradient" if problem.rule == ANOMALY else f"; else {problem.advice}"
+    return replace(problem, sentence=f"{problem.sentence}; before it, {found}", advice=advice, origin=found.tensor)
+
+
+def _step_before(trial: Trial, problem: Problem) -> int | None:
+    """Return the newest step before a problem at which its tensor was saved, if steps between were not."""
+    if problem.tensor is None or problem.step is None:
+        return None
+    steps = trial.tensor(problem.tensor).steps()
+    before = steps[: bisect_left(steps, problem.step)][-1:]
+    return before[0] if before and before[0] < problem.step - 1 else None
 
 
 def _steps_begun(trial: Trial) -> int:
