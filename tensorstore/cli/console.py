@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TextIO
 
 import click
@@ -12,6 +14,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
+from ..progress import DELAY_SECONDS
 from ..visible import visible
 
 COLUMN_GAP = 3
@@ -36,6 +39,23 @@ def console_for(file: TextIO | None = None) -> Console:
     # A pipe or a file has no width, and lines must not be cut.
     width = None if (file or sys.stdout).isatty() else 10_000
     return Console(file=file, width=width, highlight=False, markup=False, emoji=False)
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Show on a terminal that a command is at work, once it takes longer than two seconds."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    status = Console(stderr=True).status(visible(f"{what} …"))
+    timer = threading.Timer(DELAY_SECONDS, status.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        status.stop()
 
 
 def print_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

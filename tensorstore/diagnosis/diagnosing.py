@@ -36,7 +36,12 @@ where "order" is not null and list_contains($steps, global_step)
 """
 
 
-def diagnose(run: str | os.PathLike[str] | Trial, *, storage_options: Mapping[str, Any] | None = None) -> Diagnosis:
+def diagnose(
+    run: str | os.PathLike[str] | Trial,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    progress: bool = False,
+) -> Diagnosis:
     """Find out what went wrong in a run, where it began, and what to try.
 
     All built-in rules that need no parameters are evaluated on the steps that are saved, also of a run that is still
@@ -47,23 +52,24 @@ def diagnose(run: str | os.PathLike[str] | Trial, *, storage_options: Mapping[st
     Args:
         run: Path or URL of a run, or a trial of it.
         storage_options: Options of the storage, if `run` is a path or URL.
+        progress: Whether to show a progress bar, if tqdm is installed.
 
     Returns:
-        The diagnosis. Its text is a paragraph for each problem.
+        The diagnosis. Its text is the first cause, what to try, and at most five lines of what else was found.
 
     Raises:
         RunNotFound: There is no run.
     """
     if isinstance(run, Trial):
-        return _diagnosed(run)
+        return _diagnosed(run, progress)
     trial = create_trial(run, storage_options=dict(storage_options) if storage_options else None)
     try:
-        return _diagnosed(trial)
+        return _diagnosed(trial, progress)
     finally:
         trial.close()
 
 
-def _diagnosed(trial: Trial) -> Diagnosis:
+def _diagnosed(trial: Trial, progress: bool) -> Diagnosis:
     trial.refresh()
     with no_refresh(trial):
         steps = trial.steps()
@@ -72,7 +78,7 @@ def _diagnosed(trial: Trial) -> Diagnosis:
         checks = checks_for(facts)
         rules = [make_rule(check.rule, trial, **parameters_of(check, facts)) for check in checks]
         damaged: dict[str, FileError] = {}
-        evaluated = evaluate_saved(trial, rules, damaged)
+        evaluated = evaluate_saved(trial, rules, damaged, progress)
         found = _without_offsets([finding for finding in evaluated if not finding.failed], trial.tensor_names())
         failed = {finding.rule: finding.sentence.removeprefix(CANNOT_RUN) for finding in evaluated if finding.failed}
         places = _places(trial, found, damaged)

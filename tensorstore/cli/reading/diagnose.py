@@ -21,9 +21,10 @@ _HEALTHY, _SICK, _ERROR = 0, 1, 2
 @run_argument
 @click.option("--all", "whole", is_flag=True, help="Print all that was found, and what to save for other rules.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole answer as one JSON object.")
+@click.option("--progress/--no-progress", default=True, help="Show a progress bar. [default: if tqdm is installed]")
 @storage_option
-def diagnose(run: str, whole: bool, as_json: bool, storage_options: tuple[str, ...]) -> None:
-    """Find out what went wrong in RUN, where it began, and what to try.
+def diagnose(run: str, whole: bool, as_json: bool, progress: bool, storage_options: tuple[str, ...]) -> None:
+    """Find out what went wrong, where it began, and what to try.
 
     Evaluates all rules that the saved data allows, in the order of steps and of the execution within a step, and joins
     findings that have one cause. Prints the first cause, what to try, and at most five lines of what else was found.
@@ -32,7 +33,7 @@ def diagnose(run: str, whole: bool, as_json: bool, storage_options: tuple[str, .
     it, cannot be read.
     """
     try:
-        found = diagnose_run(open_trial(run, storage_options))
+        found = diagnose_run(open_trial(run, storage_options), progress=progress)
     except TensorTrialError as exc:
         print_line(f"Error: {exc}", err=True)
         raise SystemExit(_ERROR) from exc
