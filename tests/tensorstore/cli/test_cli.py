@@ -112,7 +112,10 @@ def test_sql_that_reaches_elsewhere_is_refused_in_a_sentence(run: Path, query: s
 
 
 def test_a_table_too_wide_for_the_terminal_has_a_line_for_each_column() -> None:
-    columns, rows = [f"column_{number}" for number in range(20)], [[str(number) for number in range(20)]] * 2
+    columns, rows = (
+        [f"column_{number}" for number in range(20)],
+        [[f"{row}{number}" for number in range(20)] for row in "ab"],
+    )
     for width, lines in ((40, 42), (400, 6)):
         file = io.StringIO()
         print_table(Console(file=file, width=width), columns, rows)
@@ -122,6 +125,15 @@ def test_a_table_too_wide_for_the_terminal_has_a_line_for_each_column() -> None:
     folded = io.StringIO()
     print_table(Console(file=folded, width=60), ["run", "loss"], [["x" * 100, "1"]])
     assert folded.getvalue().count("x") == 100
+
+
+def test_columns_of_one_value_are_a_line_above_a_table_too_wide_for_the_terminal() -> None:
+    file = io.StringIO()
+    rows = [["digits", "worker_0", name, "TRAIN", "", "1234567.8"] for name in ("first.weight", "second.weight")]
+    print_table(Console(file=file, width=50), ["run", "worker", "name", "mode", "note", "value of it"], rows)
+    first, *table = file.getvalue().splitlines()
+    assert first == "in all rows: run digits, worker worker_0, mode "  # folded at words
+    assert not [line for line in table if line.startswith("row 1")]
 
 
 def test_a_folder_of_runs_names_them(run: Path) -> None:

@@ -15,7 +15,7 @@ from tensortrial.errors import RunError, TensorTrialError
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """An ended run with a checkpoint of its job beside its files."""
+    """An ended run with a checkpoint of its job in its folder."""
     write(tmp_path / "runs" / "a")
     (tmp_path / "runs" / "a" / "model.pt").write_bytes(b"weights")
     return tmp_path / "runs" / "a"
