@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from html import escape
 from typing import Any
 
+from ..html_table import html_list
 from ..visible import in_a_line, visible
 
 _SHOWN = 5
@@ -158,6 +160,12 @@ class Diagnosis:
         if self.unchecked:
             parts.append(f"Not checked: {_count(len(self.unchecked), 'rule')} ({_WHOLE}).")
         return "\n\n".join(parts)
+
+    def _repr_html_(self) -> str:
+        first = [f"What to try: {self.problems[0].advice}."] if self.headline else []
+        whole = f"<details><summary>All of it</summary><pre>{escape(self.details)}</pre></details>"
+        cause = f"<p><b>{escape(self.headline)}</b></p>" if self.headline else ""
+        return f"<p>{escape(self.summary)}</p>{cause}{html_list(' '.join(first), self._lines())}{whole}"
 
     @property
     def details(self) -> str:

@@ -45,9 +45,11 @@ class TrialPlots(plots.TrialPlots):
         mode: ModeKeys | str = GLOBAL,
         worker: str | None = None,
         steps: StepRange | None = None,
+        own_past: bool = True,
         ax: Axes | None = None,
     ) -> Axes:
-        drawn: Axes = draw_heatmap(self._trial, select([self._trial], names, statistic, mode, worker, steps), ax)
+        chosen = select([self._trial], names, statistic, mode, worker, steps)
+        drawn: Axes = draw_heatmap(self._trial, chosen, ax, own_past)
         return drawn
 
     def scalars(

@@ -10,10 +10,10 @@ from collections import defaultdict
 from ...errors import InvalidRuleParameter
 from ...format.index_types import SavedTensor
 from ...statistics.definitions import STATISTICS
+from ...statistics.past import past_score
 from ..parameter import integer, number, text
 from ..reader import Selector, StepView
 from .base import SelectingRule, training_mode
-from .robust import past_score
 
 _DEFAULT = Selector(("weights", "biases"))
 _FEWEST_PEERS = 3
