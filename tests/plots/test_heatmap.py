@@ -116,7 +116,6 @@ def test_a_selection_without_values_says_what_is_missing(run: Path) -> None:
     for arguments, options, sentence in [
         (("gradint/*",), {}, "no tensor or collection matches 'gradint/\\*'"),
         (("gradients/",), {}, "did you mean 'gradient/"),
-        (("gradients", "prod"), {}, "none of 3 matching tensors has a saved prod"),
         (("gradients", "l2"), {"mode": EVAL}, "none of 3 matching tensors has a saved l2 in mode EVAL"),
         (("gradients", "l2"), {"steps": (50, None)}, "at steps 50 <= step < …"),
         (("gradients", "l2"), {"steps": (5, 5)}, "is empty"),
@@ -183,3 +182,20 @@ def test_the_colours_are_the_distance_from_the_own_past(tmp_path: Path) -> None:
     assert np.flatnonzero(leaves).tolist() == [30]
     assert leaves[30] > 12
     assert ax.figure.axes[1].get_ylabel() == "deviations from its own past"
+
+
+def test_what_was_saved_raw_is_drawn_with_computed_statistics(tmp_path: Path) -> None:
+    with Job(tmp_path / "run") as job:
+        for step in range(6):
+            plan = {"raw": False, "statistics": ("l2",)}
+            values = {f"raw{n}": np.full(4, float(step + n)) for n in range(14)} | {"text": np.array(["a", "b"])}
+            job.step({**values, "saved": (plan, np.full(4, 2.0))})
+    trial = tensortrial.create_trial(tmp_path / "run")
+    for _ in range(2):  # the second time from what was computed
+        ax = trial.plot.heatmap(own_past=False)
+        assert len(row_labels(ax)) == 15
+        cells = dict(zip(row_labels(ax), image(ax).tolist(), strict=True))
+        assert cells["raw3"] == [2.0 * (step + 3) for step in range(6)]
+        assert cells["saved"] == [4.0] * 6
+    (line,) = trial.plot.scalars("raw3", "l2").lines
+    assert line.get_ydata().tolist() == [2.0 * (step + 3) for step in range(6)]
