@@ -69,9 +69,8 @@ class TrialPlots(RunsPlots, Protocol):
     ) -> Axes:
         """Draw a statistic of many tensors: a row a tensor, in the order of execution, and a column a step.
 
-        The colour is the distance from the tensor's own past, as on the page, neutral below 3 deviations; or the value,
-        on a logarithmic scale where values span more than a factor of 30, which extreme 2 % do not stretch. Where there
-        are more steps than pixels, a column is several steps and shows the value of the largest magnitude.
+        The colour is the distance from the tensor's own past, as on the page, neutral below 3 deviations; or the value.
+        Where there are more steps than pixels, a column is several steps and shows the largest magnitude.
 
         Args:
             names: A collection such as `gradients`, a pattern such as `gradient/*`, or several; None for all tensors.
