@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
+from itertools import islice
+from typing import TypeVar
 
 _MOST_ROWS = 50
 _LONGEST = 200
+_Value = TypeVar("_Value")
 
 
 def html_table(title: str, rows: Iterable[tuple[str, object]]) -> str:
@@ -26,6 +29,42 @@ def html_table(title: str, rows: Iterable[tuple[str, object]]) -> str:
     if len(found) > _MOST_ROWS:
         lines.append(f"<tr><td colspan=2>and {len(found) - _MOST_ROWS:,} more</td></tr>")
     return f"<div><b>{_text(title)}</b><table>{''.join(lines)}</table></div>"
+
+
+def html_rows(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table with a row of names above its columns.
+
+    Args:
+        title: The first line.
+        columns: The names of the columns.
+        rows: The rows, of which the first 50 are shown.
+
+    Returns:
+        HTML without scripts and styles of its own, in which every text is escaped. Long values are cut.
+    """
+    found = list(islice(rows, _MOST_ROWS + 1))
+    lines = [f"<tr>{''.join(f'<th>{_text(name)}</th>' for name in columns)}</tr>"]
+    lines += [f"<tr>{''.join(f'<td>{_text(value)}</td>' for value in row)}</tr>" for row in found[:_MOST_ROWS]]
+    if len(found) > _MOST_ROWS:
+        lines.append(f"<tr><td colspan={len(columns)}>and more</td></tr>")
+    return f"<div><b>{_text(title)}</b><table>{''.join(lines)}</table></div>"
+
+
+def html_list(title: str, lines: Iterable[str]) -> str:
+    """Return a list under a title, in which every text is escaped and none is cut."""
+    return f"<div>{escape(title)}<ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul></div>"
+
+
+class TableOfValues(dict[str, _Value]):
+    """A dictionary that a notebook shows as a table."""
+
+    title = "Values"
+
+    def _repr_html_(self) -> str:
+        return html_table(self.title, ((name, self._shown(value)) for name, value in self.items()))
+
+    def _shown(self, value: _Value) -> object:
+        return value
 
 
 def _text(value: object) -> str:

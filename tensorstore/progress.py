@@ -8,18 +8,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+DELAY_SECONDS = 2.0
+
 
 @contextmanager
 def progress_bar(total: float, wanted: bool, what: str, unit: str) -> Iterator[Callable[[float], object]]:
     """Show a bar if tqdm is installed, and yield the function that advances it by a number of units.
 
-    A pipe or a file gets none: a bar overwrites its line at each step, which would fill the log of a job.
+    On a terminal, what takes less than `DELAY_SECONDS` has none. A pipe or a file gets none: a bar overwrites its line
+    at each step, which would fill the log of a job.
     """
     bar = _bar() if wanted else None
     if bar is None:
         yield lambda _: None
         return
-    with bar(total=total, unit=unit, desc=what, dynamic_ncols=True) as shown:
+    delay = 0 if in_notebook() else DELAY_SECONDS
+    with bar(total=total, unit=unit, desc=what, dynamic_ncols=True, delay=delay) as shown:
         yield shown.update
 
 

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import click
 
 from ..errors import TensorTrialError
+from ..suggestions import near_names
 from ..version import __version__
 from ..visible import visible
 from .writing.run import DESCRIPTION, run
@@ -18,6 +19,7 @@ from .writing.run import DESCRIPTION, run
 _MODULES = {
     "compact": "writing.compact",
     "compare": "reading.compare",
+    "demo": "writing.demo",
     "diagnose": "reading.diagnose",
     "export": "writing.export",
     "follow": "reading.follow",
@@ -25,17 +27,45 @@ _MODULES = {
     "info": "reading.info",
     "ls": "reading.ls",
     "mark-ended": "writing.mark_ended",
+    "mv": "writing.mv",
     "names": "reading.names",
     "page": "reading.page",
     "query": "reading.query",
     "repair": "writing.repair",
     "report": "reading.report",
+    "rm": "writing.rm",
+    "rules": "reading.rules",
     "show": "reading.show",
     "sql": "reading.sql",
     "steps": "reading.steps",
+    "tensor": "reading.tensor",
     "verify": "reading.verify",
     "watch": "reading.watch",
 }
+_GROUPS = {
+    "Look": ("ls", "info", "show", "names", "steps", "tensor", "follow", "page", "report"),
+    "Ask": ("diagnose", "compare", "sql", "query", "rules", "watch"),
+    "Move": ("import", "export", "mv", "rm"),
+    "Mend": ("verify", "repair", "compact", "mark-ended"),
+    "Run": ("run", "demo"),
+}
+_MEANT = {
+    "cat": "tensor",
+    "delete": "rm",
+    "diff": "compare",
+    "doctor": "diagnose",
+    "list": "ls",
+    "move": "mv",
+    "open": "page",
+    "remove": "rm",
+    "rename": "mv",
+    "runs": "ls",
+    "serve": "page",
+    "tail": "follow",
+    "ui": "page",
+    "view": "page",
+}
+"""The names by which other programs call these commands."""
 # The exit status by which shells and schedulers recognise Ctrl-C: 128 and the number of SIGINT.
 _INTERRUPTED = 130
 
@@ -52,6 +82,26 @@ class _Commands(click.Group):
         module = _MODULES[cmd_name]
         command: click.Command = getattr(import_module(f".{module}", __package__), module.rpartition(".")[2])
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            near = [_MEANT[name]] if name in _MEANT else near_names(name, self.list_commands(ctx), 1)
+            meant = f"; did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"no such command: {visible(name)!r}{meant}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        longest = max(map(len, self.list_commands(ctx)))
+        for title, names in _GROUPS.items():
+            found = {name: command for name in names if (command := self.get_command(ctx, name)) is not None}
+            width = formatter.width - longest - 6
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(f"{name:{longest}}", each.get_short_help_str(width)) for name, each in found.items()]
+                )
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
         try:
@@ -72,12 +122,10 @@ class _Commands(click.Group):
 
 
 def _explained(exc: click.ClickException) -> str:
-    """Return the message of an error. That of -o, which is short for --output where it exists, says what to write."""
+    """Return the message of an error. That of -o, where nothing is written, names the option of the storage."""
     if not isinstance(exc, click.NoSuchOption) or exc.option_name != "-o":
         return exc.message
-    has_output = exc.ctx is not None and any("--output" in each.opts for each in exc.ctx.command.params)
-    output = ", or --output FILE for the file to write" if has_output else ""
-    return f"No such option: -o; for the storage write --storage-option KEY=VALUE{output}"
+    return "No such option: -o; for the storage write --storage-option KEY=VALUE"
 
 
 def _end_interrupted() -> NoReturn:

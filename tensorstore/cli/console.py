@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TextIO
 
 import click
@@ -12,6 +14,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
+from ..progress import DELAY_SECONDS
 from ..visible import visible
 
 COLUMN_GAP = 3
@@ -38,9 +41,31 @@ def console_for(file: TextIO | None = None) -> Console:
     return Console(file=file, width=width, highlight=False, markup=False, emoji=False)
 
 
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Show on a terminal that a command is at work, once it takes longer than two seconds."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    status = Console(stderr=True).status(visible(f"{what} …"))
+    timer = threading.Timer(DELAY_SECONDS, status.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        status.stop()
+
+
 def print_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table, or, if the terminal is too narrow for it, each row as one line for each column."""
+    """Print a table. If the terminal is too narrow for it, columns of one value are one line above it.
+
+    If that is not enough, each row is printed as one line for each column.
+    """
     columns, rows = [visible(column) for column in columns], [[visible(cell) for cell in row] for row in rows]
+    if len(rows) > 1 and least_width(columns, rows) > console.width:
+        columns, rows = _without_constants(console, columns, rows)
     if rows and least_width(columns, rows) > console.width:
         _print_records(console, columns, rows)
         return
@@ -50,6 +75,20 @@ def print_table(console: Console, columns: Sequence[str], rows: Sequence[Sequenc
     for row in rows:
         table.add_row(*row)
     console.print(table)
+
+
+def _without_constants(
+    console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]
+) -> tuple[list[str], list[list[str]]]:
+    """Print the columns that have the same value in all rows as a line. Return the others."""
+    varying = [index for index in range(len(columns)) if len({row[index] for row in rows}) > 1]
+    constant = [
+        f"{columns[index]} {rows[0][index] or 'empty'}" for index in range(len(columns)) if index not in varying
+    ]
+    if not constant or not varying:
+        return list(columns), [list(row) for row in rows]
+    console.print(f"in all rows: {', '.join(constant)}")
+    return [columns[index] for index in varying], [[row[index] for index in varying] for row in rows]
 
 
 def least_width(columns: Sequence[str], rows: Sequence[Sequence[str]], fold: bool = True) -> int:

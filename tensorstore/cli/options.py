@@ -18,7 +18,7 @@ from ..read.trial import Trial
 from ..storage.open import Storage, open_storage
 from ..suggestions import near_names
 from .completion import complete_run
-from .console import print_line
+from .console import print_line, working
 
 _MOST_FOLDERS = 100
 
@@ -45,7 +45,7 @@ mode_option = click.option(
 
 def open_trial(run: str, storage_options: Sequence[str], timeout: float | None = None) -> Trial:
     """Open the run of a command. Wait up to `timeout` seconds for it to begin."""
-    with runs_below_hint(run, storage_options):
+    with runs_below_hint(run, storage_options), working(f"opening {run}"):
         return create_trial(run, timeout=timeout, storage_options=parse_options(storage_options))
 
 
@@ -110,7 +110,8 @@ def _runs_below(storage: Storage) -> list[str]:
 @contextmanager
 def opened_runs(runs: Sequence[str], storage_options: Sequence[str]) -> Iterator[Runs]:
     """Open the runs of a command. Print afterwards which of them were skipped, and why."""
-    opened = open_runs(runs, storage_options=parse_options(storage_options))
+    with working(f"opening {', '.join(runs)}"):
+        opened = open_runs(runs, storage_options=parse_options(storage_options))
     yield opened
     report_skipped(opened.damaged)
 

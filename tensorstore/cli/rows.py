@@ -18,7 +18,7 @@ import click
 
 from ..errors import StorageError
 from ..format.arrow_arrays import bounded
-from .console import console_for, print_table
+from .console import console_for, print_table, working
 
 FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
 """The characters with which a formula begins in a spreadsheet."""
@@ -32,7 +32,9 @@ _OPTIONS = (
         show_default=True,
         help="The format of the rows; json is one object per line, arrow an IPC stream.",
     ),
-    click.option("--output", type=click.Path(dir_okay=False), help="Write to this file. [default: standard output]"),
+    click.option(
+        "-o", "--output", type=click.Path(dir_okay=False), help="Write to this file. [default: standard output]"
+    ),
     click.option(
         "--guard-formulas",
         is_flag=True,
@@ -65,7 +67,8 @@ class RowOutput:
             StorageError: The file cannot be written.
         """
         is_binary = self.form in ("parquet", "arrow")
-        rows = relation.to_arrow_table() if is_binary else relation.fetchall()
+        with working("querying"):
+            rows = relation.to_arrow_table() if is_binary else relation.fetchall()
         if self.form == "table" and self.path is None:
             _print(relation.columns, rows)
             return

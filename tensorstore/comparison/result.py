@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import MissingExtra
+from ..html_table import html_list, html_rows
 from ..visible import in_a_line
 
 _SHOWN = 20
@@ -234,6 +235,14 @@ class Comparison:
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
+
+    def _repr_html_(self) -> str:
+        columns = ("step", "mode", "tensor", "worker", "difference")
+        rows = (
+            (each.step, each.mode, each.label, each.worker or each.worker_b, str(each)) for each in self.differences
+        )
+        title, *lines = self._lines()
+        return html_list(title, lines) + (html_rows("", columns, rows) if self.differences else "")
 
     def _lines(self) -> Iterator[str]:
         yield self.sentence

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..errors import InvalidCollectionConfiguration
-from ..html_table import html_table
+from ..html_table import TableOfValues, html_table
 from .reduction_config import ReductionConfig, boolean, check_reduction_config, names
 from .save_config import SaveConfig
 
@@ -274,6 +274,16 @@ class Collection:
     def __repr__(self) -> str:
         names = sorted(self._tensor_names)[:5]
         return f"Collection({self.name!r}, include_regex={self.include_regex}, tensor_names={names})"
+
+
+class Collections(TableOfValues[Collection]):
+    """Collections by their names, which a notebook shows with their numbers of tensors."""
+
+    title = "Collections"
+
+    def _shown(self, value: Collection) -> object:
+        count = len(value.tensor_names)
+        return f"{count:,} tensor{'s' * (count != 1)}"
 
 
 def check_collection_name(name: Any) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import ConfigurationError
+from ..html_table import TableOfValues
 
 MOST_ELEMENTS = 1000
 """Of an array with more elements, a sentence is kept."""
@@ -19,6 +20,12 @@ _MOST_TEXT = 100_000
 _SHORT_TEXT = 100
 _DEEPEST = 16
 _MOST_BITS = 1024
+
+
+class Environment(TableOfValues[Any]):
+    """What a program runs with and where, by name, which a notebook shows as a table."""
+
+    title = "Environment"
 
 
 def checked_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:

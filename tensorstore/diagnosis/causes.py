@@ -39,7 +39,7 @@ class _Group:
 def problems(
     findings: Sequence[Finding], checks: Sequence[Check], places: Places, sizes: Mapping[int, int], steps: Sequence[int]
 ) -> list[Problem]:
-    """Return the problems, in the order in which they began.
+    """Return the problems in the order in which they began, notes last.
 
     Args:
         findings: Findings of rules that ran, in the order of steps.
@@ -51,7 +51,7 @@ def problems(
     roots: list[_Group] = []
     for group in sorted(_groups(findings, checks, places), key=lambda each: each.key):
         _add(group, roots, steps)
-    return [_problem(root, sizes) for root in roots]
+    return sorted((_problem(root, sizes) for root in roots), key=lambda problem: problem.is_note)
 
 
 def _groups(findings: Sequence[Finding], checks: Sequence[Check], places: Places) -> list[_Group]:
@@ -105,12 +105,13 @@ def _problem(root: _Group, sizes: Mapping[int, int]) -> Problem:
         tensor=first.tensor,
         order=root.place,
         tensors_of_step=None if root.place is None else sizes.get(first.step or 0),
+        headline=first.sentence,
         sentence=first.sentence,
         last_step=root.last_step,
         tensors=tuple(name for name in others if name is not None),
         explains=_consequences(root.explained),
         advice=root.check.advice,
-        is_note=root.check.is_note,
+        is_note=root.check.is_note and all(each.check.is_note for each in root.explained),
     )
 
 

@@ -45,11 +45,24 @@ class Check:
 NON_FINITE = "ExplodingTensor"
 """NaN and infinities spread to everything that is computed from them, so they explain all that follows."""
 
+ANOMALY = "StatisticAnomaly"
+"""A weight that leaves its past is a problem if something else follows from it."""
+
 SPIKES = ("LossSpike", "GradientNormSpike", NON_FINITE)
 """Where these begin, a weight may have left its past before."""
 
 _AFTER_A_SPIKE = ("LossSpike", "GradientNormSpike", NON_FINITE, "LossNotDecreasing")
-_OF_A_SPIKE = (*_AFTER_A_SPIKE, "WeightUpdateRatio", "UpdateRatioOutOfRange", "ActivationOutliers", "DeadRelu")
+_OF_A_SPIKE = (
+    *_AFTER_A_SPIKE,
+    ANOMALY,
+    "WeightUpdateRatio",
+    "UpdateRatioOutOfRange",
+    "ActivationOutliers",
+    "DeadRelu",
+    "DeadFeatures",
+    "VanishingGradient",
+    "AllZero",
+)
 """A large gradient changes weights much at once, and units may die of it."""
 
 CHECKS = (
@@ -95,6 +108,12 @@ CHECKS = (
         "bfloat16, small updates are lost in rounding: keep weights in float32",
         allowed_by="pass include_collections=['health'] to the hook, and call hook.register_optimizer(optimizer)",
         explains=_AFTER_A_SPIKE,
+    ),
+    Check(
+        ANOMALY,
+        "lower the learning rate of this parameter, or clip its gradient",
+        is_note=True,
+        explains=_OF_A_SPIKE,
     ),
     Check(
         "ActivationOutliers",

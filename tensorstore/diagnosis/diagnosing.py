@@ -21,8 +21,9 @@ from ..rules.registry import make_rule
 from ..rules.running import CANNOT_RUN, evaluate_saved
 from ..visible import in_a_line
 from .causes import Places, problems
-from .checks import NON_FINITE, SPIKES, RunFacts, checks_for, parameters_of
-from .origin import origin
+from .checks import ANOMALY, SPIKES, RunFacts, checks_for, parameters_of
+from .headline import headline
+from .origin import Origin, origin
 from .result import Diagnosis, Problem, Unchecked
 
 _VANISHED = ("VanishingGradient", "AllZero")
@@ -35,7 +36,12 @@ where "order" is not null and list_contains($steps, global_step)
 """
 
 
-def diagnose(run: str | os.PathLike[str] | Trial, *, storage_options: Mapping[str, Any] | None = None) -> Diagnosis:
+def diagnose(
+    run: str | os.PathLike[str] | Trial,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    progress: bool = False,
+) -> Diagnosis:
     """Find out what went wrong in a run, where it began, and what to try.
 
     All built-in rules that need no parameters are evaluated on the steps that are saved, also of a run that is still
@@ -46,23 +52,24 @@ def diagnose(run: str | os.PathLike[str] | Trial, *, storage_options: Mapping[st
     Args:
         run: Path or URL of a run, or a trial of it.
         storage_options: Options of the storage, if `run` is a path or URL.
+        progress: Whether to show a progress bar, if tqdm is installed.
 
     Returns:
-        The diagnosis. Its text is a paragraph for each problem.
+        The diagnosis. Its text is the first cause, what to try, and at most five lines of what else was found.
 
     Raises:
         RunNotFound: There is no run.
     """
     if isinstance(run, Trial):
-        return _diagnosed(run)
+        return _diagnosed(run, progress)
     trial = create_trial(run, storage_options=dict(storage_options) if storage_options else None)
     try:
-        return _diagnosed(trial)
+        return _diagnosed(trial, progress)
     finally:
         trial.close()
 
 
-def _diagnosed(trial: Trial) -> Diagnosis:
+def _diagnosed(trial: Trial, progress: bool) -> Diagnosis:
     trial.refresh()
     with no_refresh(trial):
         steps = trial.steps()
@@ -71,7 +78,7 @@ def _diagnosed(trial: Trial) -> Diagnosis:
         checks = checks_for(facts)
         rules = [make_rule(check.rule, trial, **parameters_of(check, facts)) for check in checks]
         damaged: dict[str, FileError] = {}
-        evaluated = evaluate_saved(trial, rules, damaged)
+        evaluated = evaluate_saved(trial, rules, damaged, progress)
         found = _without_offsets([finding for finding in evaluated if not finding.failed], trial.tensor_names())
         failed = {finding.rule: finding.sentence.removeprefix(CANNOT_RUN) for finding in evaluated if finding.failed}
         places = _places(trial, found, damaged)
@@ -103,24 +110,29 @@ def _without_offsets(found: Sequence[Finding], names: Iterable[str]) -> list[Fin
 
 
 def _located(trial: Trial, problem: Problem, damaged: dict[str, FileError]) -> Problem:
-    """Return a problem with the step after which it began, and the weight in which it began, if they are known."""
-    step = problem.step
-    if problem.rule not in SPIKES or step is None:
-        return problem
-    if problem.rule == NON_FINITE and problem.tensor is not None:
-        steps = trial.tensor(problem.tensor).steps()
-        before = steps[: bisect_left(steps, step)][-1:]
-        if before and before[0] < step - 1:
-            problem = replace(problem, after_step=before[0])
+    """Return a problem with its headline, the step after which it began, and the weight in which it began."""
+    found: Origin | None = None
+    problem = replace(problem, after_step=_step_before(trial, problem))
     try:
-        found = origin(trial, step, problem.worker)
+        if problem.step is not None and problem.rule in (ANOMALY, *SPIKES):
+            found = origin(trial, problem.step, problem.worker)
+        problem = replace(problem, headline=headline(trial, problem, found))
     except FileError as exc:
         damaged.setdefault(exc.path, exc)
-        return problem
     if found is None:
         return problem
-    advice = f"lower the learning rate of {in_a_line(found.tensor)}; else {problem.advice}"
-    return replace(problem, sentence=f"{problem.sentence}; {found}", advice=advice, origin=found.tensor)
+    advice = f"lower the learning rate of {in_a_line(found.tensor)}"
+    advice += ", or clip its gradient" if problem.rule == ANOMALY else f"; else {problem.advice}"
+    return replace(problem, sentence=f"{problem.sentence}; before it, {found}", advice=advice, origin=found.tensor)
+
+
+def _step_before(trial: Trial, problem: Problem) -> int | None:
+    """Return the newest step before a problem at which its tensor was saved, if steps between were not."""
+    if problem.tensor is None or problem.step is None:
+        return None
+    steps = trial.tensor(problem.tensor).steps()
+    before = steps[: bisect_left(steps, problem.step)][-1:]
+    return before[0] if before and before[0] < problem.step - 1 else None
 
 
 def _steps_begun(trial: Trial) -> int:

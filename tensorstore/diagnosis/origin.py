@@ -62,8 +62,8 @@ class Origin:
 
     def __str__(self) -> str:
         return (
-            f"before it, from step {self.step} on, {in_a_line(self.tensor)} changed more than in its past and more "
-            f"than other weights: by a ratio of {self.change:.3g} from save to save, usual was {self.usual:.3g}"
+            f"from step {self.step} on, {in_a_line(self.tensor)} changes more than in its past and more than other "
+            f"weights: by a ratio of {self.change:.3g} from save to save, usual was {self.usual:.3g}"
         )
 
 

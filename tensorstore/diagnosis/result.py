@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from html import escape
 from typing import Any
 
+from ..html_table import html_list
 from ..visible import in_a_line, visible
 
 _SHOWN = 5
+_LINES = 5
+"""The most lines below the first cause and its advice."""
+_WHOLE = "`diagnose --all`, or `details` in Python"
 _FEW_STEPS = 20
 """The fewest saved steps that most rules need."""
 
@@ -24,6 +29,7 @@ class Problem:
         tensor: Tensor in which it began; None if it is not in one tensor.
         order: Place of the tensor in the execution of its step, from 0; None if it was not saved.
         tensors_of_step: Number of tensors of that step that have a place.
+        headline: What began, in which interval of steps, and where first, as a sentence without its full stop.
         sentence: What the rule said of it.
         last_step: Last global step at which the same rule found it in the same tensor.
         tensors: Other tensors in which the same rule found it, in the order in which they followed.
@@ -31,7 +37,7 @@ class Problem:
         advice: What to try.
         is_note: True if it may well be intended, such as a loss that no longer falls.
         after_step: The newest step before `step` at which the tensor was saved, if steps between were not saved; else
-            None. A NaN may have begun at any step after it.
+            None. It may have begun at any step after that one.
         origin: Weight whose changes left their own past before a spike; None if there is none, or it is not known.
     """
 
@@ -42,6 +48,7 @@ class Problem:
     tensor: str | None
     order: int | None
     tensors_of_step: int | None
+    headline: str
     sentence: str
     last_step: int | None
     tensors: tuple[str, ...]
@@ -50,6 +57,11 @@ class Problem:
     is_note: bool
     after_step: int | None = None
     origin: str | None = None
+
+    def lines(self) -> list[str]:
+        """Return what follows from it, a line for each rule."""
+        more = [f"the same in {_listed(self.tensors, 'more tensor')}"] if self.tensors else []
+        return [*more, *map(in_a_line, self.explains)]
 
     def __str__(self) -> str:
         # Long names are cut, the rest of the sentence is not.
@@ -85,12 +97,12 @@ class Unchecked:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What went wrong in a run. As text, it is a paragraph for each problem.
+    """What went wrong in a run. As text: the first cause, what to try, and at most five lines of what else was found.
 
     Attributes:
         run: Path or URL of the run.
         steps: Number of steps that were evaluated: those that were saved.
-        problems: Problems by the step and the place in its execution at which they began.
+        problems: Problems by the step and the place in its execution at which they began, notes last.
         checked: Names of the rules that were evaluated.
         unchecked: Rules that could not be evaluated.
         damaged: Files that cannot be read, and why: what they hold was not evaluated.
@@ -119,6 +131,11 @@ class Diagnosis:
         steps = f"{self.steps:,} of {self.steps_begun:,} steps" if missed else _count(self.steps, "step")
         return f"{in_a_line(self.run)}: {found} in {steps}, by {_count(len(self.checked), 'rule')}."
 
+    @property
+    def headline(self) -> str:
+        """The first cause, in a sentence; empty without a problem."""
+        return "" if self.is_healthy else f"{_capitalized(self.problems[0].headline)}."
+
     def paragraphs(self) -> list[tuple[Problem, str]]:
         """Return the problems as paragraphs.
 
@@ -131,7 +148,48 @@ class Diagnosis:
         return texts + [(problem, f"Note: {problem}") for problem in notes]
 
     def __str__(self) -> str:
-        parts = [self.summary, *(text for _, text in self.paragraphs())]
+        parts = [self.summary]
+        if self.headline:
+            parts.append(f"{self.headline}\nWhat to try: {self.problems[0].advice}.")
+        lines = self._lines()
+        if len(lines) > _LINES:
+            lines[_LINES - 1 :] = [f"and {len(lines) - _LINES + 1} more ({_WHOLE})"]
+        if lines:
+            parts.append("\n".join(f"- {line}" for line in lines))
+        parts += self._reservations()
+        if self.unchecked:
+            parts.append(f"Not checked: {_count(len(self.unchecked), 'rule')} ({_WHOLE}).")
+        return "\n\n".join(parts)
+
+    def _repr_html_(self) -> str:
+        first = [f"What to try: {self.problems[0].advice}."] if self.headline else []
+        whole = f"<details><summary>All of it</summary><pre>{escape(self.details)}</pre></details>"
+        cause = f"<p><b>{escape(self.headline)}</b></p>" if self.headline else ""
+        return f"<p>{escape(self.summary)}</p>{cause}{html_list(' '.join(first), self._lines())}{whole}"
+
+    @property
+    def details(self) -> str:
+        """The whole text: a paragraph for each problem, and why each rule could not be evaluated."""
+        parts = [self.summary, *([self.headline] if self.headline else []), *(text for _, text in self.paragraphs())]
+        parts += self._reservations()
+        if self.unchecked:
+            parts.append(
+                "Not checked:\n"
+                + "\n".join(f"- {each.rule}: {visible(each.reason, keep='')}" for each in self.unchecked)
+            )
+        return "\n\n".join(parts)
+
+    def _lines(self) -> list[str]:
+        """Return what else was found: consequences of the first cause, other problems, and notes."""
+        serious = [problem for problem in self.problems if not problem.is_note]
+        notes = [problem for problem in self.problems if problem.is_note]
+        first = serious[0].lines() if serious else []
+        others = [f"{problem.headline} ({problem.rule}); try: {problem.advice}" for problem in serious[1:]]
+        return [*first, *others, *(f"note: {problem.headline} ({problem.rule})" for problem in notes)]
+
+    def _reservations(self) -> list[str]:
+        """Return why problems may have been missed, as paragraphs."""
+        parts = []
         if self.steps < min(_FEW_STEPS, self.steps_begun):
             parts.append(
                 "Most steps were not saved, so that the answer may lack what happened at them: save or log more often, "
@@ -140,20 +198,21 @@ class Diagnosis:
         if self.damaged:
             files = (f"- {in_a_line(path)}: {in_a_line(reason)}" for path, reason in self.damaged.items())
             parts.append("Not read, so that the answer may lack what happened in them:\n" + "\n".join(files))
-        if self.unchecked:
-            parts.append(
-                "Not checked:\n"
-                + "\n".join(f"- {each.rule}: {visible(each.reason, keep='')}" for each in self.unchecked)
-            )
-        return "\n\n".join(parts)
+        return parts
 
     def to_json(self) -> dict[str, Any]:
         """Return the diagnosis as values of JSON.
 
         Returns:
-            The attributes by name, and `text`, which is what `str` returns.
+            The attributes by name, `headline`, and `text`, which is what `str` returns.
         """
-        return {**asdict(self), "is_healthy": self.is_healthy, "text": str(self)}
+        return {**asdict(self), "is_healthy": self.is_healthy, "headline": self.headline, "text": str(self)}
+
+
+def _capitalized(sentence: str) -> str:
+    # A name at the beginning stays as it is.
+    begins = ("at step ", "between steps ", "infinity ")
+    return sentence[:1].upper() + sentence[1:] if sentence.startswith(begins) else sentence
 
 
 def _when(step: int | None) -> str:

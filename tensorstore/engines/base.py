@@ -99,6 +99,8 @@ class Answer(Protocol):
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]: ...
 
+    def _repr_html_(self) -> str: ...
+
 
 class Database(ABC):
     """The tables and views that a catalogue keeps in an engine. Not to be used from two threads at once.

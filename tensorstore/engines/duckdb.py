@@ -414,7 +414,7 @@ def _views_read(connection: duckdb.DuckDBPyConnection, query: str, views: Collec
     try:
         statements = connection.extract_statements(query)
     except duckdb.Error as exc:
-        raise QueryError(f"this is not SQL that DuckDB understands: {exc}") from exc
+        raise QueryError(f"this is not SQL that DuckDB understands: {exc}") from None
     kinds = [statement.type for statement in statements]
     if kinds != [duckdb.StatementType.SELECT]:
         found = ", ".join(str(kind).rpartition(".")[2] for kind in kinds) or "nothing"

@@ -25,6 +25,7 @@ from ..errors import (
     TemporaryDiskExceeded,
     TensorTrialError,
 )
+from ..html_table import html_rows
 from .base import MissingFile, Rows, repeated
 from .executed_query import ExecutedQuery
 from .interrupting import DeadlinePassed, interruptible
@@ -154,6 +155,9 @@ class DuckDBAnswer:
     def __repr__(self) -> str:
         return self._take(repr)
 
+    def _repr_html_(self) -> str:
+        return html_rows("", self.columns, self)
+
     # Running.
 
     def _connection(self) -> duckdb.DuckDBPyConnection:
@@ -251,7 +255,8 @@ def query_errors(timeout: float | None = None) -> Iterator[None]:
             raise MissingFile(f"{missing['said']}: it was deleted before the query had read it") from exc
         # Those of pyarrow, pandas and Python come from values that they cannot hold.
         said, advice, _ = str(exc).partition("\n\nPlease try installing")
-        raise QueryRefused(f"a query can use no extension: {said}") if advice else QueryError(said) from exc
+        # The message has all that DuckDB said, and a notebook would print the tracebacks of both.
+        raise QueryRefused(f"a query can use no extension: {said}") if advice else QueryError(said) from None
 
 
 def _out_of_memory(exc: BaseException) -> QueryError:

@@ -14,6 +14,7 @@ from tensortrial.queries import load_view
 
 from ..errors import ConfigurationError, MissingExtra, QueryError, QueryTimeout, RunClosed
 from ..format.arrow_arrays import with_decimals
+from ..html_table import html_rows
 from ..storage.open import Storage
 from . import spark_sql
 from .base import LEFT_OUT, Database, FilesView, MissingFile, Rows, RunFile, UserQuery, repeated, rows_of
@@ -109,6 +110,9 @@ class SparkAnswer:
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         return iter(self.fetchall())
+
+    def _repr_html_(self) -> str:
+        return html_rows("", self.columns, self)
 
     def df(self) -> Any:
         """Return a pandas DataFrame."""

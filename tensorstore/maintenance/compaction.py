@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -368,7 +369,7 @@ class _Compactor:
 
     def _wait(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
-        with progress_bar(round(max(0.0, seconds)), self._progress and seconds >= 1, "wait", "s") as advance:
+        with progress_bar(math.ceil(max(0.0, seconds)), self._progress and seconds >= 1, "wait", "s") as advance:
             while (left := deadline - time.monotonic()) > 0:
                 nap = min(left, _TICK_SECONDS)
                 time.sleep(nap)

@@ -33,6 +33,7 @@ def diagnosis(run: OpenRun) -> dict[str, Any]:
         problems.append({**place, "text": text, "note": problem.is_note})
     return {
         "summary": found.summary,
+        "headline": found.headline,
         "problems": problems,
         "damaged": [{"path": path, "reason": reason} for path, reason in found.damaged.items()],
         "unchecked": [{"rule": each.rule, "reason": each.reason} for each in found.unchecked],

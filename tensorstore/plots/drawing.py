@@ -21,7 +21,7 @@ ZERO = "#000000"
 NOT_FINITE_LABEL = "NaN or infinite"
 NOT_SAVED_LABEL = "not saved"
 _LONGEST_NAME = 48
-_MOST_ENTRIES = 24
+_MOST_ENTRIES = 20
 
 
 _LARGEST = 1e300
@@ -73,7 +73,7 @@ def set_title(ax: Any, title: str) -> None:
 
 
 def add_legend(ax: Any, handles: Sequence[Any], labels: Sequence[str], **options: Any) -> None:
-    """Add a legend outside of the plot; entries after the first 24 are counted."""
+    """Add a legend outside of the plot; entries after the first 20 are counted."""
     if not handles:
         return
     kept, texts = list(handles[:_MOST_ENTRIES]), [shown(label) for label in labels[:_MOST_ENTRIES]]

@@ -13,6 +13,7 @@ from ..snapshot.step_range import StepRange
 from .drawing import require_matplotlib
 from .heatmap import draw_heatmap
 from .histograms import draw_histograms
+from .raw_statistics import with_raw
 from .raw_value import draw_raw_value
 from .scalars import draw_scalars
 from .selection import select
@@ -45,9 +46,11 @@ class TrialPlots(plots.TrialPlots):
         mode: ModeKeys | str = GLOBAL,
         worker: str | None = None,
         steps: StepRange | None = None,
+        own_past: bool = True,
         ax: Axes | None = None,
     ) -> Axes:
-        drawn: Axes = draw_heatmap(self._trial, select([self._trial], names, statistic, mode, worker, steps), ax)
+        chosen = with_raw(self._trial, select([self._trial], names, statistic, mode, worker, steps))
+        drawn: Axes = draw_heatmap(self._trial, chosen, ax, own_past)
         return drawn
 
     def scalars(
@@ -61,7 +64,7 @@ class TrialPlots(plots.TrialPlots):
         smoothing: float = 0.0,
         ax: Axes | None = None,
     ) -> Axes:
-        chosen = select([self._trial], names, statistic, mode, worker, steps)
+        chosen = with_raw(self._trial, select([self._trial], names, statistic, mode, worker, steps))
         drawn: Axes = draw_scalars(self._trial, chosen, smoothing, ax)
         return drawn
 

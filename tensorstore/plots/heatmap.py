@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ..read.steps.workers import natural
 from ..read.trial import Trial
+from ..statistics.past import past_scores
 from .columns import with_gaps
 from .drawing import (
     NOT_FINITE,
@@ -35,6 +36,8 @@ _SCALE_WIDTH = 0.16
 # The smallest and the largest of this many percent do not stretch the scale.
 _ROBUST = 2.0
 _LOG_FROM = 30.0
+_USUAL, _LARGEST_SCORE = 3.0, 12.0
+"""A score below the first is neutral; one above the second has the last colour."""
 _CELLS = """
     select
         name, min(step) as start, max(step) as last, min("order") as place,
@@ -65,10 +68,14 @@ def figure_height(rows: int) -> float:
     return min(_MOST_HEIGHT, max(_LEAST_HEIGHT, 1.4 + _ROW * rows))
 
 
-def draw_heatmap(trial: Trial, chosen: Selection, ax: Any) -> Any:
+def draw_heatmap(trial: Trial, chosen: Selection, ax: Any, own_past: bool = True) -> Any:
     """Draw the heat map; see `TrialPlots.heatmap`."""
     most = int(_WIDTH * 70) if ax is None else pixels(ax)[0]
     cells = _read(trial, chosen, most)
+    if own_past:
+        scores = np.array([list(past_scores(row)) for row in cells.values.tolist()])
+        cells = replace(cells, values=np.where(np.abs(scores) < _USUAL, 0.0, scores))
+    label = "deviations from its own past" if own_past else chosen.value_label
     ax = new_axes(ax, _WIDTH, figure_height(len(cells.names)))
     edges, saved = with_gaps(cells.starts)
     values = np.full((len(cells.names), len(saved)), np.nan)
@@ -76,7 +83,7 @@ def draw_heatmap(trial: Trial, chosen: Selection, ax: Any) -> Any:
     values[:, saved], wrong[:, saved] = cells.values, cells.wrong
     rows = np.arange(len(cells.names) + 1)
 
-    norm, colours, is_log = _scale(cells.values)
+    norm, colours, is_log = _past_scale() if own_past else _scale(cells.values)
     image = ax.pcolorfast(edges, rows, np.ma.masked_invalid(values), cmap=colours, norm=norm)
     image.set_gid("values")
     ax.set_facecolor(NOT_SAVED)
@@ -101,7 +108,7 @@ def draw_heatmap(trial: Trial, chosen: Selection, ax: Any) -> Any:
         borderaxespad=0.7,  # in units of the font: above the marks of steps
         borderpad=0.1,
     )
-    _add_scale(ax, image, cells.values, chosen.value_label)
+    _add_scale(ax, image, cells.values, label)
     return ax
 
 
@@ -137,6 +144,12 @@ def _read(trial: Trial, chosen: Selection, most: int) -> _Cells:
         values[by_place],
         wrong[by_place],
     )
+
+
+def _past_scale() -> tuple[Any, Any, bool]:
+    """Return the norm and the colours of scores: neutral near 0, and two ends."""
+    norm = matplotlib("colors").Normalize(-_LARGEST_SCORE, _LARGEST_SCORE)
+    return norm, matplotlib("").colormaps["RdBu_r"], False
 
 
 def _scale(values: Floats) -> tuple[Any, Any, bool]:

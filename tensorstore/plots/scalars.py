@@ -22,6 +22,7 @@ from .drawing import (
     add_legend,
     drawable,
     mark_steps,
+    matplotlib,
     new_axes,
     patch,
     pixels,
@@ -36,6 +37,10 @@ _STYLES = ("-", "--", ":", "-.")
 _LOG_FROM = 100.0
 _FEW = 50
 """So many points of a line are drawn as points, too."""
+_MANY = 12
+"""More runs, or more tensors of one, than this have colours by the order of their last values."""
+_AT_THE_ENDS = 5
+"""So many of the highest and of the lowest of them are in the legend."""
 _MOST_GAPS = 200
 _LINES = """
     select
@@ -73,13 +78,22 @@ def draw_scalars(source: Trial | Runs, chosen: Selection, smoothing: float, ax: 
     ax = new_axes(ax, _WIDTH, _HEIGHT)
     keys = list(dict.fromkeys(_color_key(line) for line in lines))
     styles = sorted({_style_key(line, lines) for line in lines})
+    is_many = len(keys) > _MANY
+    if is_many:
+        lines.sort(key=_last_value, reverse=True)
+        keys = list(dict.fromkeys(_color_key(line) for line in lines))
     handles, labels = [], []
     for line in lines:
-        number = keys.index(_color_key(line))
-        # More lines than colours: the style tells them apart.
-        style = styles.index(_style_key(line, lines)) + number // len(LINES)
-        handles.append(_draw(ax, line, LINES[number % len(LINES)], _STYLES[style % len(_STYLES)], smoothing))
+        number, style = keys.index(_color_key(line)), styles.index(_style_key(line, lines))
+        if is_many:
+            color = matplotlib("").colormaps["viridis"](number / (len(keys) - 1))
+        else:
+            # More lines than colours: the style tells them apart.
+            color, style = LINES[number % len(LINES)], style + number // len(LINES)
+        handles.append(_draw(ax, line, color, _STYLES[style % len(_STYLES)], smoothing))
         labels.append(_label(line, lines))
+    if is_many:
+        handles, labels = _ends(handles, labels)
     _scale(ax, lines)
     wrong = np.unique(np.concatenate([line.steps[line.wrong] for line in lines]))
     if (marks := mark_steps(ax, wrong)) is not None:
@@ -92,6 +106,19 @@ def draw_scalars(source: Trial | Runs, chosen: Selection, smoothing: float, ax: 
     if len(handles) > 1:
         add_legend(ax, handles, labels, loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0)
     return ax
+
+
+def _last_value(line: _Line) -> float:
+    finite = line.mean[np.isfinite(line.mean)]
+    return float(finite[-1]) if len(finite) else -np.inf
+
+
+def _ends(handles: list[Any], labels: list[str]) -> tuple[list[Any], list[str]]:
+    """Return the entries of a legend for the highest and the lowest of many lines."""
+    first, last = slice(_AT_THE_ENDS), slice(-_AT_THE_ENDS, None)
+    between = f"{len(handles) - 2 * _AT_THE_ENDS:,} between"
+    blank = matplotlib("patches").Patch(visible=False)
+    return [*handles[first], blank, *handles[last]], [*labels[first], between, *labels[last]]
 
 
 def _read(source: Trial | Runs, chosen: Selection, most: int) -> list[_Line]:

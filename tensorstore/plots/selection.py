@@ -20,6 +20,12 @@ from ..suggestions import near_names
 VALUE = "value"
 ZERO_FRACTION = "zero_fraction"
 _LAST = 2**62
+_COLUMNS = ("raw_names", "raw_workers", "raw_steps", "raw_values")
+_COMPUTED = """
+    select
+        unnest(cast($raw_names as varchar[])) as name, unnest(cast($raw_workers as varchar[])) as worker,
+        unnest(cast($raw_steps as bigint[])) as global_step, unnest(cast($raw_values as double[])) as computed_value
+"""
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,8 @@ class Selection:
     worker: str | None
     first: int
     end: int
+    computed: tuple[tuple[str, str, int, float | None], ...] = ()
+    """Values that were not saved: name, worker, global step and value."""
 
     @property
     def step_column(self) -> str:
@@ -54,8 +62,13 @@ class Selection:
     def rows(self) -> str:
         """A SELECT of the chosen rows: all columns of the view `tensors`, and `step` and `value`."""
         value = {VALUE: "scalar", ZERO_FRACTION: "zero_count / nullif(list_product(shape), 0)"}.get(self.statistic)
+        value = value or expression(self.statistic)
+        source = "tensors"
+        if self.computed:
+            value = f"coalesce({value}, computed_value)"
+            source = f"tensors left join ({_COMPUTED}) using (name, worker, global_step)"
         return (
-            f"select *, {self.step_column} as step, {value or expression(self.statistic)} as value from tensors "
+            f"select *, {self.step_column} as step, {value} as value from {source} "
             "where list_contains($names, name) and ($mode = 'GLOBAL' or mode = $mode) "
             f"and ($worker is null or worker = $worker) and {self.step_column} >= $first and {self.step_column} < $end"
         )
@@ -69,6 +82,7 @@ class Selection:
             "worker": self.worker,
             "first": self.first,
             "end": self.end,
+            **dict(zip(_COLUMNS, map(list, zip(*self.computed, strict=True)), strict=False)),
         }
 
 

@@ -64,13 +64,13 @@ class TrialPlots(RunsPlots, Protocol):
         mode: ModeKeys | str = GLOBAL,
         worker: str | None = None,
         steps: StepRange | None = None,
+        own_past: bool = True,
         ax: Axes | None = None,
     ) -> Axes:
         """Draw a statistic of many tensors: a row a tensor, in the order of execution, and a column a step.
 
-        Colours are on a logarithmic scale where the values span more than a factor of 30, and the smallest and largest
-        2 % do not stretch the scale. Where there are more steps than pixels, a column is several steps and shows the
-        value of the largest magnitude, so that no spike is lost.
+        The colour is the distance from the tensor's own past, as on the page, neutral below 3 deviations; or the value.
+        Where there are more steps than pixels, a column is several steps and shows the largest magnitude.
 
         Args:
             names: A collection such as `gradients`, a pattern such as `gradient/*`, or several; None for all tensors.
@@ -78,6 +78,7 @@ class TrialPlots(RunsPlots, Protocol):
             mode: The mode that steps are counted in.
             worker: One worker; None for all, of which a cell shows the value of the largest magnitude.
             steps: Only steps first <= step < end, as a pair; None on a side for no limit.
+            own_past: Draw the distance from the median of earlier steps in units of their spread; False: the values.
             ax: The Axes to draw into; None for a new figure.
 
         Returns:

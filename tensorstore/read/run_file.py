@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 from ..errors import CorruptFile, MissingCollectionFiles, NotARun, RunNotFound, StorageError
 from ..format.schema import COLLECTIONS, LEASES, RUN_FILE, RunInfo
@@ -41,16 +42,13 @@ def run_info(storage: Storage) -> RunInfo:
 
 
 def _run_file(storage: Storage) -> bytes:
-    try:
-        return storage.read_document(RUN_FILE)
-    except FileNotFoundError as exc:
+    for _ in range(2):  # a run may begin between the two
+        with suppress(FileNotFoundError):
+            return storage.read_document(RUN_FILE)
         # A job that resumes a run which never began has a lease before anything else.
         if not storage.exists_any() or storage.list("") == [LEASES]:
-            raise RunNotFound(storage.url, "there is no run here; create_trial(..., timeout=60) waits for one") from exc
-    try:
-        return storage.read_document(RUN_FILE)  # a run may have begun between the two
-    except FileNotFoundError as exc:
-        raise NotARun(storage.url, _what_else(storage)) from exc
+            raise RunNotFound(storage.url, "there is no run here; create_trial(..., timeout=60) waits for one")
+    raise NotARun(storage.url, _what_else(storage))
 
 
 def _what_else(storage: Storage) -> str:

@@ -74,6 +74,8 @@ class Tensor:
             raise TensorUnavailableForStep(self.name, step_num, mode, has_reductions=True)
         return self._reader.read([row])[0]
 
+    __getitem__ = value
+
     def values(self, mode: ModeKeys = GLOBAL, worker: str | None = None) -> dict[int, Array]:
         """Return the raw value of every step that has one. Small arrays share memory; see `Trial.values`.
 

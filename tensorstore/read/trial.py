@@ -9,7 +9,8 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
-from ..config.collection import Collection, CollectionKeys
+from ..config.collection import Collection, CollectionKeys, Collections
+from ..config.metadata import Environment
 from ..dtypes import Array
 from ..engines.base import Answer, Engine
 from ..errors import ConfigurationError, FileError, InvalidWorker, QueryLimit, TensorTrialError
@@ -152,7 +153,7 @@ class Trial:
         """The number of workers of the job, whether or not they have saved anything yet."""
         return self._reader.num_workers()
 
-    def environment(self, worker: str | None = None) -> dict[str, Any]:
+    def environment(self, worker: str | None = None) -> Environment:
         """Return what a worker of the newest session runs with and where, as far as the run keeps it.
 
         Args:
@@ -167,11 +168,10 @@ class Trial:
         """
         self._reader.num_workers()  # refreshes
         by_worker = {info.worker: info for info in self._reader.workers.infos}
-        if worker is None:
-            return next((dict(info.environment) for info in by_worker.values()), {})
-        if worker not in by_worker:
+        if worker is not None and worker not in by_worker:
             raise InvalidWorker(worker, list(by_worker))
-        return dict(by_worker[worker].environment)
+        chosen = by_worker.values() if worker is None else [by_worker[worker]]
+        return Environment(next((info.environment for info in chosen), {}))
 
     def steps(self, mode: ModeKeys = GLOBAL, show_incomplete_steps: bool = False) -> list[int]:
         """Return the steps at which anything was saved.
@@ -242,13 +242,13 @@ class Trial:
         """
         return self._reader.step_info(global_step).mode
 
-    def collections(self) -> dict[str, Collection]:
+    def collections(self) -> Collections:
         """Return the collections that the hook was configured with, whether or not they were saved.
 
         Returns:
             The collections, by name. Their `tensor_names` are those of the configuration and those that were saved.
         """
-        found: dict[str, Collection] = {}
+        found = Collections()
         for collection in self._reader.collections():
             if collection.name in found:
                 found[collection.name].add_tensor_names(collection.tensor_names)

@@ -1,4 +1,4 @@
-"""Rules that watch a run: 31 built-in ones, and those that you write.
+"""Rules that watch a run: 33 built-in ones, and those that you write.
 
     from tensortrial.rules import VanishingGradient, invoke_rule
     findings = invoke_rule(VanishingGradient(trial, threshold=1e-6))
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from .builtin.inputs import CheckInputImages, NLPSequenceRatio
     from .builtin.losses import LossNotDecreasing, LossSpike, Overfit, Overtraining
+    from .builtin.past import StatisticAnomaly
     from .builtin.replicas import ReplicaDivergence, SilentCorruption
     from .builtin.runs import RankDivergence, SimilarAcrossRuns
     from .builtin.stalled import StalledTraining
@@ -68,6 +69,7 @@ _HOMES = {
     "SimilarAcrossRuns": "builtin.runs",
     "StalledTraining": "builtin.stalled",
     "StalledTrainingRule": "builtin.stalled",
+    "StatisticAnomaly": "builtin.past",
     "TensorVariance": "builtin.tensors",
     "TreeDepth": "builtin.trees",
     "UnchangedTensor": "builtin.tensors",
@@ -110,6 +112,7 @@ __all__ = [
     "SimilarAcrossRuns",
     "StalledTraining",
     "StalledTrainingRule",
+    "StatisticAnomaly",
     "TensorVariance",
     "TreeDepth",
     "UnchangedTensor",

@@ -21,6 +21,7 @@ from .builtin.health import (
 )
 from .builtin.inputs import CheckInputImages, NLPSequenceRatio
 from .builtin.losses import LossNotDecreasing, LossSpike, Overfit, Overtraining
+from .builtin.past import StatisticAnomaly
 from .builtin.replicas import ReplicaDivergence, SilentCorruption
 from .builtin.runs import RankDivergence, SimilarAcrossRuns
 from .builtin.stalled import StalledTraining
@@ -53,6 +54,7 @@ SAGEMAKER: tuple[type[BuiltinRule], ...] = (
 OURS: tuple[type[BuiltinRule], ...] = (
     LossSpike,
     GradientNormSpike,
+    StatisticAnomaly,
     RankDivergence,
     ReplicaDivergence,
     SilentCorruption,

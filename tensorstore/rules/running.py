@@ -18,6 +18,7 @@ from ..errors import (
     UnavailableError,
 )
 from ..mode import ModeKeys
+from ..progress import progress_bar
 from ..read.refreshing import no_refresh
 from ..read.trial import Trial, run_reader_of
 from ..read.waiting import Waiting
@@ -138,26 +139,37 @@ def watch(
     return _watch(evaluations, steps, _log(trial, record))
 
 
-def evaluate_saved(trial: Trial, rules: Iterable[Rule], damaged: dict[str, FileError]) -> list[Finding]:
+def evaluate_saved(
+    trial: Trial, rules: Iterable[Rule], damaged: dict[str, FileError], progress: bool = False
+) -> list[Finding]:
     """Evaluate rules on the steps that are saved now, and wait for no others. Nothing is recorded.
 
     Args:
         trial: Trial of the run.
         rules: Rules made for that trial, without actions.
         damaged: Receives the files that cannot be read, by their paths.
+        progress: Whether to show a progress bar, if tqdm is installed.
 
     Returns:
         The findings. Those of rules that could be evaluated at no step have `failed` set. Steps of which a file cannot
         be read are left out: `trial.damaged` and `damaged` name it.
     """
     evaluations = [_Evaluation(rule, damaged) for rule in rules]
-    findings = list(_watch(evaluations, iter(trial.steps()), None))
+    steps = trial.steps()
+    with progress_bar(len(steps), progress, "diagnose", "step") as advance:
+        findings = list(_watch(evaluations, _counted(steps, advance), None))
     failed = {finding.rule for finding in findings if finding.failed}
     return findings + [
         Finding(each.rule.rule_name, None, None, None, None, None, None, each.why_never, failed=True)
         for each in evaluations
         if each.why_never is not None and each.rule.rule_name not in failed
     ]
+
+
+def _counted(steps: Iterable[int], advance: Callable[[float], object]) -> Iterator[int]:
+    for step in steps:
+        yield step
+        advance(1)
 
 
 def _watch(evaluations: list[_Evaluation], steps: Iterator[int | None], log: FindingLog | None) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from tensortrial import dtypes
-from tensortrial.config.collection import Collection, CollectionKeys
+from tensortrial.config.collection import Collection, CollectionKeys, Collections
 from tensortrial.errors import UnavailableError
 from tensortrial.mode import ModeKeys
 from tensortrial.read import tensor, trial
@@ -129,13 +129,13 @@ class Trial(trial.Trial):
         more = [step for step in found if not all(_is_scalar(name) for name, _ in self._reader.tensors(mode, step))]
         return more or found
 
-    def collections(self) -> dict[str, Collection]:
+    def collections(self) -> Collections:
         """Return the collections of the job, and those that `collection` made.
 
         Returns:
             The collections, by name.
         """
-        return {**super().collections(), **self._own_collections()}
+        return Collections({**super().collections(), **self._own_collections()})
 
     def collection(self, coll_name: str) -> Collection:
         """Return a collection. One that is missing is made, to match names with.

@@ -29,7 +29,7 @@ def check_removable(observer: Observer, storage: Storage, own: LeaseInfo | None 
         RunInUse: One does.
     """
     for lease in observer.alive(each for each in read_leases(storage) if each != own):
-        remedy = "choose another out_dir: only a run that nobody writes to is replaced"
+        remedy = "choose another folder: only a run that nobody writes to is replaced, moved or deleted"
         raise RunInUse(storage.url, lease.worker, str(lease.process), lease.started_at, remedy)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from support.runs import TRAIN, Job
 from tensortrial.diagnosis import Diagnosis
 from tensortrial.errors import RunNotFound
 
+EXPLODING = Path(__file__).parents[2] / "examples" / "exploding.py"
 COUNTS = ("nan_count", "inf_count", "l2", "abs_mean")
 
 
@@ -63,8 +65,9 @@ def test_a_nan_explains_every_nan_after_it_and_what_follows(tmp_path: Path) -> N
     assert problem.last_step == 39
     assert "GradientNormSpike at step 20" in problem.explains[0]
     assert not found.is_healthy
-    assert "First, at step 20: gradient/layer1 holds 1 NaN" in str(found)
+    assert found.headline == "NaN begins at step 20, first in gradient/layer1."
     assert "What to try: look at the inputs" in str(found)
+    assert "First, at step 20: gradient/layer1 holds 1 NaN" in found.details
 
 
 def test_a_spike_explains_the_nan_that_soon_follows_it_and_no_other(tmp_path: Path) -> None:
@@ -83,8 +86,9 @@ def test_a_spike_explains_the_nan_that_soon_follows_it_and_no_other(tmp_path: Pa
 
     late = saved(tmp_path / "late", layer1=(15, once), layer2=(35, with_nan))
     assert [(each.rule, each.step) for each in late.problems] == [("GradientNormSpike", 15), ("ExplodingTensor", 35)]
-    assert "First, at step 15" in str(late)
-    assert "Then, at step 35" in str(late)
+    assert str(late).splitlines()[2].startswith("At step 15, the norm of all gradients")
+    assert "NaN begins at step 35, first in gradient/layer2" in str(late)
+    assert "Then, at step 35" in late.details
 
 
 def test_a_rule_without_data_is_said_to_be_unchecked_with_what_to_save(tmp_path: Path) -> None:
@@ -191,7 +195,10 @@ def test_the_command_prints_the_diagnosis_and_its_status(tmp_path: Path) -> None
     assert "\x1b" not in bad.output
     document = json.loads(CliRunner().invoke(main, ["diagnose", "--json", str(tmp_path / "bad\x1b[31m")]).output)
     assert document["problems"][0]["tensor"] == "gradient/layer1"
-    assert document["text"].endswith(document["unchecked"][-1]["reason"])
+    assert document["headline"] == "NaN begins at step 20, first in gradient/layer1."
+    assert document["headline"] in document["text"]
+    whole = CliRunner().invoke(main, ["diagnose", "--all", str(tmp_path / "bad\x1b[31m")]).output
+    assert all(f"- {each['rule']}: " in whole for each in document["unchecked"])
     missing = CliRunner().invoke(main, ["diagnose", str(tmp_path / "none")])
     assert missing.exit_code == 2
 
@@ -235,8 +242,10 @@ def test_a_hostile_name_stays_in_the_line_that_names_it(tmp_path: Path) -> None:
             job.step({name: np.array([1.0, np.nan]) for name in names}, statistics=COUNTS)
     found = tensortrial.diagnose(tmp_path)
     assert {found.problems[0].tensor, *found.problems[0].tensors} == set(names)
-    lines = str(found).splitlines()
+    lines = found.details.splitlines()
     assert sum(line.startswith("First, at step 0") for line in lines) == 1
+    assert not any(line.startswith("First, at step 0") for line in str(found).splitlines())
+    lines += str(found).splitlines()
     assert all(line.isprintable() and len(line) < 2000 for line in lines)
 
 
@@ -262,6 +271,7 @@ def test_a_nan_between_two_saved_steps_began_after_the_first_of_them(tmp_path: P
     (problem,) = tensortrial.diagnose(tmp_path).problems
     assert (problem.step, problem.after_step) == (8, 5)
     assert "It began after step 5" in str(problem)
+    assert problem.headline == "NaN begins between steps 5 and 8, first in w"
 
 
 def test_a_loss_that_was_logged_by_its_name_is_diagnosed(tmp_path: Path) -> None:
@@ -272,7 +282,7 @@ def test_a_loss_that_was_logged_by_its_name_is_diagnosed(tmp_path: Path) -> None
     assert (problem.rule, problem.step, problem.tensor) == ("LossSpike", 30, "train/Loss")
 
 
-def trained(run: Path, growth: dict[int, float], *, from_step: int = 30, **plan: Any) -> Diagnosis:
+def trained(run: Path, growth: dict[int, float], *, from_step: int = 30, spike: bool = True, **plan: Any) -> Diagnosis:
     """Save six weights that change by a hundredth a step, and by `growth` a step more; the loss jumps at step 40."""
     rng = np.random.default_rng(0)
     weights = rng.standard_normal((6, 8, 8))
@@ -284,20 +294,31 @@ def trained(run: Path, growth: dict[int, float], *, from_step: int = 30, **plan:
                 collections=("weights",),
                 **plan,
             )
-            loss = {"collections": ("losses",)}, 50.0 if step >= 40 else 2 - 0.01 * step
-            job.put(at, {"loss": loss}, closes=True)
+            loss = {"collections": ("losses",)}, 50.0 if spike and step >= 40 else 2 - 0.01 * step
             rates = [0.01 * growth.get(n, 1.0) ** max(0, step - from_step) for n in range(6)]
+            job.put(at, {"loss": loss, "lr of 3": rates[3]}, closes=True)
             weights = weights + rng.standard_normal(weights.shape) * np.reshape(rates, (6, 1, 1))
     return tensortrial.diagnose(run)
 
 
 @pytest.mark.parametrize("plan", [{}, {"raw": False, "statistics": ("l2",)}], ids=["values", "norms"])
-def test_a_spike_names_the_weight_that_left_its_past_before(tmp_path: Path, plan: dict[str, Any]) -> None:
+def test_a_weight_that_left_its_past_is_the_cause_of_the_spike_that_follows(
+    tmp_path: Path, plan: dict[str, Any]
+) -> None:
     found = trained(tmp_path, {3: 2.0}, **plan)
-    problem = found.problems[0]
-    assert (problem.rule, problem.step, problem.origin) == ("LossSpike", 40, "3.weight")
-    assert "3.weight changed more than in its past" in problem.sentence
-    assert problem.advice.startswith("lower the learning rate of 3.weight")
+    (problem,) = [each for each in found.problems if not each.is_note]
+    assert (problem.rule, problem.tensor) == ("StatisticAnomaly", "3.weight")
+    assert "3.weight left its own past" in found.headline
+    assert "after 'lr of 3' rose from 0.01 to " in found.headline
+    assert problem.advice.startswith("lower the learning rate of ")
+    assert problem.origin == ("3.weight" if plan == {} else None)  # norms show less than changes
+    assert any(line.startswith("LossSpike at step 40") for line in problem.explains)
+
+
+def test_a_weight_that_leaves_its_past_with_no_consequence_is_a_note(tmp_path: Path) -> None:
+    found = trained(tmp_path, {3: 2.0}, spike=False)
+    assert found.is_healthy
+    assert [each.tensor for each in found.problems if each.rule == "StatisticAnomaly"] == ["3.weight"]
 
 
 @pytest.mark.parametrize(
@@ -307,7 +328,7 @@ def test_a_spike_names_the_weight_that_left_its_past_before(tmp_path: Path, plan
 )
 def test_a_spike_names_no_weight_that_only_follows_it(tmp_path: Path, growth: dict[int, float], from_step: int) -> None:
     problem = trained(tmp_path, growth, from_step=from_step).problems[0]
-    assert (problem.rule, problem.origin) == ("LossSpike", None)
+    assert (problem.rule, problem.step, problem.origin) == ("LossSpike", 40, None)
 
 
 def test_weights_that_are_no_numbers_have_no_changes(tmp_path: Path) -> None:
@@ -319,3 +340,37 @@ def test_weights_that_are_no_numbers_have_no_changes(tmp_path: Path) -> None:
     found = tensortrial.diagnose(tmp_path)
     assert "WeightUpdateRatio" in found.checked
     assert [each.origin for each in found.problems if each.rule == "LossSpike"] == [None]
+
+
+def test_a_nan_is_told_with_its_interval_and_the_last_loss(tmp_path: Path) -> None:
+    with Job(tmp_path) as job:
+        for step in range(160):
+            if step % 50:
+                job.skip()
+                continue
+            values = {f"gradient/layer{n}": np.array([1.0, np.nan if step > 50 else n]) for n in range(8)}
+            loss = {"collections": ("losses",)}, np.nan if step > 50 else 0.5
+            job.put(at := job.begin(), values, statistics=COUNTS, collections=("gradients",))
+            job.put(at, {"loss": loss}, closes=True)
+    found = tensortrial.diagnose(tmp_path)
+    begun = "NaN begins between steps 50 and 100, first in gradient/layer0; the loss was 0.5 at step 50."
+    assert found.headline == begun
+    _, _, headline, advice, _, *lines = str(found).splitlines()
+    assert headline == begun
+    assert advice.startswith("What to try: ")
+    assert lines[0].startswith("- the same in 8 more tensors: gradient/layer1, ")
+    assert len([line for line in lines if line.startswith("- ")]) <= 5
+    assert lines[-1].startswith(f"Not checked: {len(found.unchecked)} rules")
+
+
+def test_the_demonstration_is_diagnosed_with_layer_step_and_learning_rate(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("sklearn")
+    runpy.run_path(str(EXPLODING))["train"](str(tmp_path), steps=230)
+    found = tensortrial.diagnose(tmp_path)
+    (problem,) = [each for each in found.problems if not each.is_note]
+    assert problem == found.problems[0]  # notes come last
+    assert found.headline.startswith("MLP_blocks.2.linear.weight left its own past at step 20")
+    assert "after 'lr of the third layer' rose from 0.1 to " in found.headline
+    assert found.headline.endswith("since step 200.")
+    assert problem.advice == "lower the learning rate of MLP_blocks.2.linear.weight, or clip its gradient"

@@ -119,9 +119,23 @@ def test_a_legend_of_many_lines_is_cut(tmp_path: Path) -> None:
     with Job(tmp_path / "run") as job:
         for _ in range(2):
             job.step({f"loss_{number}": float(number) for number in range(40)})
-    found = labels(tensortrial.create_trial(tmp_path / "run").plot.scalars("loss_*"))
-    assert found[:2] == ["loss_0", "loss_1"]
-    assert found[-1] == "and 16 more"
+    ax = tensortrial.create_trial(tmp_path / "run").plot.scalars("loss_*")
+    highest, lowest = [f"loss_{n}" for n in (39, 38, 37, 36, 35)], [f"loss_{n}" for n in (4, 3, 2, 1, 0)]
+    assert labels(ax) == [*highest, "30 between", *lowest]
+    assert len({each.get_color() for each in ax.lines}) == 40
+
+
+def test_thirty_runs_leave_room_for_their_lines(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for number in range(30):
+        with Job(tmp_path / f"a-run-with-a-long-name-{number:02}") as job:
+            for step in range(3):
+                job.step({"loss": float(number + step)})
+    with tensortrial.open_runs(tmp_path) as runs:
+        ax = runs.plot.scalars("loss")
+    ax.figure.canvas.draw()
+    assert ax.get_position().height > 0.7
+    assert len(labels(ax)) == 11
+    assert not caplog.records
 
 
 def test_without_matplotlib_a_plot_names_the_extra(run: Path) -> None:

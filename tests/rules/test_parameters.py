@@ -104,7 +104,7 @@ def test_an_unknown_rule_offers_the_nearest(trial: Any, name: str, near: str) ->
 
 
 def test_the_registry_holds_every_rule() -> None:
-    assert (len(SAGEMAKER), len(OURS), len(RULES)) == (20, 12, 32)
+    assert (len(SAGEMAKER), len(OURS), len(RULES)) == (20, 13, 33)
     assert rule_class("StalledTrainingRule") is rules.StalledTraining is rules.StalledTrainingRule
     for name, rule in RULES.items():
         assert getattr(rules, name) is rule

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import pytest
 from support.rule_runs import GRADIENTS, LOSSES, Write, fired, losses
 from support.runs import EVAL, TRAIN
 from tensortrial import rules
+from tensortrial.errors import InvalidRuleParameter
 from tensortrial.rules import invoke_rule
 
 RNG = np.random.default_rng(0)
@@ -86,3 +87,46 @@ def test_gradient_norm_spike(write: Write) -> None:
     trial = write(steps, raw=False, statistics=("l2",), **GRADIENTS)
     (finding,) = invoke_rule(rules.GradientNormSpike(trial))
     assert (finding.step, finding.tensor, finding.worker) == (20, "b", "worker_0")
+
+
+def walks(leaves: Mapping[int, float], steps: int = 30) -> list[dict[str, Any]]:
+    """Return the values of four weights that hardly move; some are multiplied at step 20."""
+    values = [RNG.normal(0, 1, 64) for _ in range(4)]
+    found = []
+    for step in range(steps):
+        values = [
+            value * (leaves.get(number, 1.0) if step == 20 else 1.0) + RNG.normal(0, 1e-3, 64)
+            for number, value in enumerate(values)
+        ]
+        found.append({f"w{number}": value for number, value in enumerate(values)})
+    return found
+
+
+@pytest.mark.parametrize("plan", [{}, {"raw": False, "statistics": ("l2",)}], ids=["values", "statistics"])
+@pytest.mark.parametrize("factor", [2.0, 0.5])
+def test_a_tensor_that_leaves_its_past_alone_is_an_anomaly(write: Write, plan: dict[str, Any], factor: float) -> None:
+    trial = write(walks({2: factor}), collections=("weights",), **plan)
+    found = invoke_rule(rules.StatisticAnomaly(trial))
+    assert {finding.tensor for finding in found} == {"w2"}
+    assert found[0].step == 20
+    assert abs(found[0].observed or 0) > 10
+    assert found[0].sentence.startswith("w2 left its own past: it has l2 ")
+    assert found[0].sentence.endswith("deviations above" if factor > 1 else "deviations below")
+
+
+def test_tensors_that_leave_their_past_together_are_no_anomaly(write: Write) -> None:
+    trial = write(walks(dict.fromkeys(range(4), 2.0)), collections=("weights",))
+    assert invoke_rule(rules.StatisticAnomaly(trial)) == []
+
+
+def test_an_anomaly_needs_a_past_and_a_known_statistic(write: Write) -> None:
+    trial = write(walks({2: 2.0}), collections=("weights",))
+    assert invoke_rule(rules.StatisticAnomaly(trial, minimum=30)) == []
+    assert invoke_rule(rules.StatisticAnomaly(trial, statistic="mean", tensor_regex="w0")) == []
+    with pytest.raises(InvalidRuleParameter, match=r"one of min, max, .* is accepted"):
+        rules.StatisticAnomaly(trial, statistic="l3")
+
+
+def test_a_weight_that_begins_with_zeros_is_no_anomaly(write: Write) -> None:
+    trial = write([{"w": np.full(4, 0.01 * step)} for step in range(60)], collections=("weights",))
+    assert invoke_rule(rules.StatisticAnomaly(trial)) == []

@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tensortrial.config.metadata import Environment
 from tensortrial.config.reduction_config import names
 from tensortrial.errors import ConfigurationError
 from tensortrial.redaction import without_secrets
@@ -32,7 +33,7 @@ _GIT_SECONDS = 5.0
 
 def environment(
     *, git: bool = True, command: bool = True, host: bool = True, packages: bool = True, seeds: bool = True
-) -> dict[str, Any]:
+) -> Environment:
     """Return what the program runs with and where, to be kept with a run.
 
         tt.Hook("runs/x", metadata={"lr": 0.1, **tensortrial.environment()})
@@ -52,7 +53,7 @@ def environment(
     Returns:
         Values that JSON can hold.
     """
-    found: dict[str, Any] = _git() if git else {}
+    found = Environment(_git() if git else {})
     if command:
         found |= {"command": without_secrets(getattr(sys, "orig_argv", sys.argv)), "working_directory": os.getcwd()}
     if host:

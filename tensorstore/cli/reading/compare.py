@@ -12,12 +12,13 @@ from ...comparison import compare as compare_runs
 from ...errors import TensorTrialError
 from ...visible import in_a_line
 from ..completion import complete_run
-from ..console import print_line
+from ..console import print_line, working
 from ..options import parse_options, runs_below_hint, storage_option
 from ..rows import RowOutput, output_options
 
 _SAME, _DIFFERENT, _ERROR = 0, 1, 2
 _COLUMNS = ["step", "order", "name", "worker", "difference"]
+_WITHOUT_WORKER = [column for column in _COLUMNS if column != "worker"]
 _SHOWN = 20
 
 
@@ -61,7 +62,7 @@ def compare(
     tensortrial compare runs/ddp --workers worker_0 worker_1
     """
     try:
-        with runs_below_hint(a, storage_options):
+        with runs_below_hint(a, storage_options), working("comparing"):
             found = compare_runs(
                 a,
                 b,
@@ -104,16 +105,17 @@ class _Rows:
 
 
 class _Table:
-    def __init__(self, rows: list[tuple[Any, ...]]) -> None:
-        self.columns = _COLUMNS
+    def __init__(self, columns: list[str], rows: list[tuple[Any, ...]]) -> None:
+        self.columns = columns
         self._rows = rows
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         return self._rows
 
 
-def _cells(found: Difference) -> tuple[Any, ...]:
-    return found.step, found.order, in_a_line(found.label), found.worker or found.worker_b, str(found)
+def _cells(found: Difference) -> dict[str, Any]:
+    worker = found.worker or found.worker_b
+    return dict(zip(_COLUMNS, (found.step, found.order, in_a_line(found.label), worker, str(found)), strict=True))
 
 
 def _print(found: Comparison, rows: RowOutput, most: int | None) -> None:
@@ -121,6 +123,8 @@ def _print(found: Comparison, rows: RowOutput, most: int | None) -> None:
         print_line(text)
     shown = found.differences[:most]
     if shown:
-        rows.write(_Table([_cells(each) for each in shown]))
+        # The table has to fit 80 columns.
+        columns = _COLUMNS if len({each.worker or each.worker_b for each in shown}) > 1 else _WITHOUT_WORKER
+        rows.write(_Table(columns, [tuple(_cells(each)[column] for column in columns) for each in shown]))
     if len(found.differences) > len(shown):
         print_line(f"and {len(found.differences) - len(shown):,} more tensors; --all prints them")

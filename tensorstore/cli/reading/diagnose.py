@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import textwrap
 
 import click
 
+from ...diagnosis import Diagnosis
 from ...diagnosis import diagnose as diagnose_run
 from ...errors import TensorTrialError
-from ..console import print_line
+from ...visible import visible
+from ..console import console_for, print_line
 from ..options import open_trial, run_argument, storage_option
 
 _HEALTHY, _SICK, _ERROR = 0, 1, 2
@@ -16,25 +19,35 @@ _HEALTHY, _SICK, _ERROR = 0, 1, 2
 
 @click.command()
 @run_argument
+@click.option("--all", "whole", is_flag=True, help="Print all that was found, and what to save for other rules.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole answer as one JSON object.")
+@click.option("--progress/--no-progress", default=True, help="Show a progress bar. [default: if tqdm is installed]")
 @storage_option
-def diagnose(run: str, as_json: bool, storage_options: tuple[str, ...]) -> None:
-    """Find out what went wrong in RUN, where it began, and what to try.
+def diagnose(run: str, whole: bool, as_json: bool, progress: bool, storage_options: tuple[str, ...]) -> None:
+    """Find out what went wrong, where it began, and what to try.
 
     Evaluates all rules that the saved data allows, in the order of steps and of the execution within a step, and joins
-    findings that have one cause. The last paragraph says what could not be checked, and what to save for it.
+    findings that have one cause. Prints the first cause, what to try, and at most five lines of what else was found.
 
     The exit status is 0 if there are no problems, 1 if there are any, and 2 if there are none but the run, or a file of
     it, cannot be read.
     """
     try:
-        found = diagnose_run(open_trial(run, storage_options))
+        found = diagnose_run(open_trial(run, storage_options), progress=progress)
     except TensorTrialError as exc:
         print_line(f"Error: {exc}", err=True)
         raise SystemExit(_ERROR) from exc
     if as_json:
         click.echo(json.dumps(found.to_json(), ensure_ascii=False))
     else:
-        for line in str(found).splitlines():
-            print_line(line)
+        _print(found, found.details if whole else str(found))
     raise SystemExit(_SICK if not found.is_healthy else _ERROR if found.damaged else _HEALTHY)
+
+
+def _print(found: Diagnosis, text: str) -> None:
+    """Print a diagnosis, on a terminal with its first cause in bold and long lines folded at words."""
+    console = console_for()
+    for line in text.splitlines():
+        indent = "  " if line.startswith("- ") else ""
+        folded = textwrap.wrap(visible(line), console.width - 1, subsequent_indent=indent, break_on_hyphens=False)
+        console.print("\n".join(folded), style="bold" if line == found.headline else None)

@@ -37,9 +37,10 @@ def follow(
     as_json: bool,
     storage_options: tuple[str, ...],
 ) -> None:
-    """Print each step with its scalars as it is saved, until the job ends.
+    """Print each step with its scalars as it is saved, like tail -f.
 
-    The exit status is 0 when the job has ended, 1 if no new step came for --timeout seconds, and 130 after Ctrl-C.
+    It ends with the job. The exit status is 0 when the job has ended, 1 if no new step came for --timeout seconds, and
+    130 after Ctrl-C.
 
     \b
     tensortrial follow runs/digits --regex loss

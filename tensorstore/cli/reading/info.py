@@ -23,7 +23,7 @@ from ..ranges import ranges
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each run, on a line.")
 @storage_option
 def info(runs: tuple[str, ...], as_json: bool, storage_options: tuple[str, ...]) -> None:
-    """Show the workers, modes, steps, tensors and collections of a run.
+    """Show the workers, steps, tensors and collections of a run.
 
     RUN may be a quoted pattern, and several are allowed. `tensortrial ls` has one line for each run.
 
@@ -56,7 +56,7 @@ def _facts(trial: Trial) -> Iterable[tuple[str, str]]:
     run = trial.info
     made_with = " ".join(f"{name} {version}" for name, version in run.versions.items())
     yield "run", trial.path
-    yield "begun", run.created_at
+    yield "started", run.created_at
     yield "state", _state(trial)
     yield "framework", f"{run.framework} ({made_with})"
     yield "workers", f"{trial.num_workers}: {', '.join(trial.workers())}"
@@ -87,7 +87,7 @@ def _document(trial: Trial) -> dict[str, Any]:
     return {
         "run": trial.name,
         "path": trial.path,
-        "begun": run.created_at,
+        "started": run.created_at,
         "state": _state(trial),
         "framework": run.framework,
         "versions": dict(run.versions),

@@ -13,7 +13,7 @@ from ..completion import complete_run
 from ..console import console_for, print_table
 from ..options import opened_runs, size_of, storage_option
 
-_COLUMNS = ("run", "state", "steps", "size", "begun")
+_COLUMNS = ("run", "state", "steps", "files", "started")
 _QUERY = """
     select run, path, started, framework, workers, steps, tensor_bytes, file_bytes, metadata
     from runs order by started, run
@@ -25,7 +25,7 @@ _QUERY = """
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each run, on a line.")
 @storage_option
 def ls(places: tuple[str, ...], as_json: bool, storage_options: tuple[str, ...]) -> None:
-    """List the runs in a folder: their state, steps and size.
+    """List the runs in a folder, with their state, steps and size.
 
     PLACE is a folder with runs below it, a run, or a quoted pattern; several are allowed, and the current folder is
     the default. The size is that of the files; --json also has `tensor_bytes`, the size of all saved tensors in memory,
@@ -56,7 +56,7 @@ def _rows(opened: Runs) -> Iterator[dict[str, Any]]:
             "steps": steps,
             "tensor_bytes": tensor_bytes,
             "file_bytes": file_bytes,
-            "begun": started.isoformat(sep=" ", timespec="seconds"),
+            "started": started.isoformat(sep=" ", timespec="seconds"),
             "framework": framework,
             "workers": workers,
             "metadata": json.loads(metadata),
@@ -65,4 +65,4 @@ def _rows(opened: Runs) -> Iterator[dict[str, Any]]:
 
 def _cells(row: dict[str, Any]) -> list[str]:
     # A line has to fit 80 columns: the framework is in the JSON, and the time is to the minute.
-    return [row["run"], row["state"], f"{row['steps']:,}", size_of(row["file_bytes"]), row["begun"][:16]]
+    return [row["run"], row["state"], f"{row['steps']:,}", size_of(row["file_bytes"]), row["started"][:16]]

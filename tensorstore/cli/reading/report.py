@@ -8,7 +8,7 @@ import click
 
 from ...errors import TensorTrialError
 from ..completion import complete_run
-from ..console import print_line
+from ..console import print_line, working
 from ..options import count_of, opened_runs, storage_option
 
 _FOUND, _FAILED = 1, 2
@@ -23,7 +23,7 @@ _FOUND, _FAILED = 1, 2
 def report(
     runs: tuple[str, ...], path: str, with_rules: bool, with_diagnosis: bool, storage_options: tuple[str, ...]
 ) -> None:
-    """Write runs as one HTML file, which needs neither a server nor a network.
+    """Write runs as one HTML file that needs no server or network.
 
     RUN is a run, a folder with runs below it, or a quoted pattern; several are allowed. The exit status is 0 if the
     runs have no findings of rules, 1 if they have any, and 2 if the report cannot be written.
@@ -40,7 +40,8 @@ def report(
             served = ServedRuns(opened)
             for run in served.of_each(served.names, lambda run: run) if with_rules else ():
                 run_rules(run, [each["name"] for each in list_rules() if each["name"] != "StalledTraining"])
-            found = write_report(served, path, with_diagnosis)
+            with working(f"writing {path}"):
+                found = write_report(served, path, with_diagnosis)
     except (TensorTrialError, OSError) as exc:
         # Status 1 says that a rule found something.
         print_line(f"Error: {exc}", err=True)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ...read.trial import Trial
-from ..console import COLUMN_GAP, console_for, least_width, print_line, print_table
+from ..console import COLUMN_GAP, console_for, least_width, print_line, print_table, working
 from ..options import count_of, open_trial, run_argument, storage_option
 from ..ranges import ranges
 from ..sparkline import sparkline
@@ -45,7 +45,7 @@ _WORST = """
 @click.option("--worst", type=click.IntRange(min=0), default=10, show_default=True, help="How many tensors to show.")
 @storage_option
 def show(run: str, worst: int, storage_options: tuple[str, ...]) -> None:
-    """Show how a run went: its scalars as lines, and the tensors that look worst.
+    """Show a run's scalars as lines, and its worst tensors.
 
     A line goes from the first step to the last. Each character is the highest value of its steps; `!` marks NaN or an
     infinity. The worst tensors are those with NaN or infinities, then those whose last L2 norm is furthest from the
@@ -75,7 +75,8 @@ def _print_scalars(trial: Trial) -> None:
 
 
 def _print_worst(trial: Trial, most: int) -> None:
-    found = [row for row in trial.sql(_WORST).fetchall() if row[3] or row[5] is not None]
+    with working(f"reading {trial.name}"):
+        found = [row for row in trial.sql(_WORST).fetchall() if row[3] or row[5] is not None]
     found.sort(key=lambda row: (-bool(row[3]), -_distance(row[5], row[6]), row[0], row[1]))
     chosen = found[:most]
     if not chosen:
@@ -100,7 +101,9 @@ def _series(
     """Return the values of a line, the first and the last value of each tensor in each mode."""
     query = _SERIES.format(value=value, view=view, condition=condition)
     bins: dict[tuple[str, str], list[Sequence[Any]]] = {}
-    for name, mode, *row in trial.sql(query, {"width": _WIDTH, **parameters}).fetchall():
+    with working(f"reading {trial.name}"):
+        rows = trial.sql(query, {"width": _WIDTH, **parameters}).fetchall()
+    for name, mode, *row in rows:
         bins.setdefault((name, mode), []).append(row)
     return {key: _line(rows) for key, rows in bins.items()}
 

@@ -28,7 +28,7 @@ _STILL_DAMAGED = 1
 def repair(
     run: str, dry_run: bool, force: bool, grace: float, progress: bool, storage_options: tuple[str, ...]
 ) -> None:
-    """Remove what belongs to no step of a run, and mark what is lost.
+    """Remove what belongs to no step, and mark what is lost.
 
     Raw values that no index file names, and temporary files, are removed. Index files and raw values that are damaged
     or missing are marked as lost: they stay as they are, and the run then counts as whole. After an interruption, run

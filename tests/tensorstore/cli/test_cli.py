@@ -112,7 +112,10 @@ def test_sql_that_reaches_elsewhere_is_refused_in_a_sentence(run: Path, query: s
 
 
 def test_a_table_too_wide_for_the_terminal_has_a_line_for_each_column() -> None:
-    columns, rows = [f"column_{number}" for number in range(20)], [[str(number) for number in range(20)]] * 2
+    columns, rows = (
+        [f"column_{number}" for number in range(20)],
+        [[f"{row}{number}" for number in range(20)] for row in "ab"],
+    )
     for width, lines in ((40, 42), (400, 6)):
         file = io.StringIO()
         print_table(Console(file=file, width=width), columns, rows)
@@ -122,6 +125,15 @@ def test_a_table_too_wide_for_the_terminal_has_a_line_for_each_column() -> None:
     folded = io.StringIO()
     print_table(Console(file=folded, width=60), ["run", "loss"], [["x" * 100, "1"]])
     assert folded.getvalue().count("x") == 100
+
+
+def test_columns_of_one_value_are_a_line_above_a_table_too_wide_for_the_terminal() -> None:
+    file = io.StringIO()
+    rows = [["digits", "worker_0", name, "TRAIN", "", "1234567.8"] for name in ("first.weight", "second.weight")]
+    print_table(Console(file=file, width=50), ["run", "worker", "name", "mode", "note", "value of it"], rows)
+    first, *table = file.getvalue().splitlines()
+    assert first == "in all rows: run digits, worker worker_0, mode "  # folded at words
+    assert not [line for line in table if line.startswith("row 1")]
 
 
 def test_a_folder_of_runs_names_them(run: Path) -> None:
@@ -166,7 +178,11 @@ def test_mark_ended_leaves_the_end_of_a_run_that_has_ended(run: Path) -> None:
             ["info", "RUN", "-o", "endpoint=x"],
             "No such option: -o; for the storage write --storage-option KEY=VALUE\n",
         ),
-        (2, ["sql", "RUN", "select 1", "-ox=y"], "KEY=VALUE, or --output FILE for the file to write"),
+        (2, ["lst", "RUN"], "no such command: 'lst'; did you mean 'ls'?"),
+        (2, ["nothing-like-it"], "no such command: 'nothing-like-it'\n"),
+        (1, ["rules", "VanishingGradints"], "VanishingGradient"),
+        (1, ["tensor", "RUN", "net.wait"], "did you mean 'net.weight'"),
+        (1, ["tensor", "RUN", "net.weight", "--step", "7"], "its nearest step is 4"),
     ],
 )
 def test_an_error_is_one_sentence_and_no_traceback(run: Path, status: int, arguments: list[str], sentence: str) -> None:
@@ -218,9 +234,79 @@ assert not others, others
 def test_each_command_has_the_name_by_which_it_is_called() -> None:
     context = click.Context(main)
     names = main.list_commands(context)
-    assert len(names) == 20
+    assert len(names) == 25
     for name in names:
         command = main.get_command(context, name)
         assert command
         assert command.name == name
     assert main.get_command(context, "nothing") is None
+
+
+def test_help_lists_every_command_in_one_of_five_groups() -> None:
+    printed = run_command("--help").stdout
+    titles = ["Look:", "Ask:", "Move:", "Mend:", "Run:"]
+    assert [line for line in printed.splitlines() if line in titles] == titles
+    listed = [line.split()[0] for line in printed.partition("Look:")[2].splitlines() if line.startswith("  ")]
+    assert sorted(listed) == main.list_commands(click.Context(main))
+    assert "..." not in printed.partition("Look:")[2]  # each description fits 80 columns
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [("list", "ls"), ("ui", "page"), ("tail", "follow"), ("diff", "compare"), ("delete", "rm"), ("shwo", "show")],
+)
+def test_the_names_of_other_programs_lead_to_the_command(wrong: str, right: str) -> None:
+    assert f"did you mean {right!r}?" in run_command(wrong, "RUN", status=2).stderr
+
+
+def test_o_is_the_file_that_a_command_writes(run: Path, tmp_path: Path) -> None:
+    run_command("sql", run, "select 1 as one", "-o", tmp_path / "one.csv", "--format", "csv")
+    assert (tmp_path / "one.csv").read_text() == "one\n1\n"
+    context = click.Context(main)
+    for name in main.list_commands(context):
+        short = [each for each in main.get_command(context, name).params if "-o" in each.opts]
+        assert all("--output" in each.opts for each in short)
+
+
+def test_rules_are_listed_and_described() -> None:
+    listed = [json.loads(line) for line in run_command("rules", "--json").stdout.splitlines()]
+    assert len(listed) == 33
+    by_name = {each["rule"]: each for each in listed}
+    assert by_name["VanishingGradient"]["parameters"]["threshold"]["default"] == 1e-7
+    printed = run_command("rules").stdout
+    assert all(name in printed for name in by_name)
+    described = run_command("rules", "WeightUpdateRatio").stdout
+    assert "The rule computes mean |update|" in described
+    assert "large_threshold" in described
+    assert "10.0" in described
+
+
+def test_tensor_shows_a_value_and_its_statistics(run: Path) -> None:
+    printed = run_command("tensor", run, "net.weight", "--mode", "train", "--step", "30").stdout
+    assert printed.startswith("net.weight: float32 [3]; saved at 5 steps of TRAIN: 0-40:10\n")
+    assert "[3. 3. 3.]" in printed
+    assert ["l2", "5.19615"] in [line.split() for line in printed.splitlines()]
+    found = json.loads(run_command("tensor", run, "net.weight", "--json").stdout)
+    assert (found["step"], found["shape"], found["value"]) == (4, [3], [4.0, 4.0, 4.0])
+    assert found["statistics"]["mean"] == 4.0
+
+
+def test_demo_writes_a_run_that_is_diagnosed(tmp_path: Path) -> None:
+    printed = run_command("demo", tmp_path / "demo").stdout
+    assert f"tensortrial diagnose {tmp_path / 'demo'}" in printed
+    found = run_command("diagnose", tmp_path / "demo", status=1).stdout
+    assert "layer1.weight left its own past at step 20" in found
+    assert "after 'lr of layer 1' rose from 0.2 to " in found
+    assert "since step 200" in found
+    assert "lower the learning rate of layer1.weight" in found
+    assert "holds a run already" in run_command("demo", tmp_path / "demo", status=1).stderr
+
+
+def test_demo_imports_no_framework(tmp_path: Path) -> None:
+    program = f"""
+import sys
+from tensortrial.cli import main
+main(["demo", {str(tmp_path / "demo")!r}], standalone_mode=False)
+assert not {{"torch", "tensorflow", "jax", "sklearn"}} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

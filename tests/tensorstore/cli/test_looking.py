@@ -143,6 +143,7 @@ def test_a_progress_bar_is_drawn_on_a_terminal_only(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("tqdm")
+    monkeypatch.setattr("tensortrial.progress.DELAY_SECONDS", 0.0)
     for is_terminal in (False, True):
         monkeypatch.setattr(sys.stderr, "isatty", lambda shown=is_terminal: shown, raising=False)
         with progress_bar(2, True, "count", "one") as advance:

@@ -163,9 +163,14 @@ def test_a_table_of_long_names_fits_80_columns_with_whole_numbers(
     assert set(numbers) <= cells
 
 
-def test_a_long_command_shows_a_bar_in_a_terminal(place: Path) -> None:
+def test_a_command_of_more_than_two_seconds_shows_a_bar_in_a_terminal(place: Path) -> None:
     pytest.importorskip("tqdm")
-    assert b"\r" in in_terminal(place, "verify", "good")
+    with Job(place / "waits") as job:
+        for _ in range(3):
+            job.step({"loss": 1.0})
+            job.flush()
+    assert b"\r" in in_terminal(place, "compact", "waits", "--grace", "6")
+    assert b"\r" not in in_terminal(place, "verify", "good")
 
 
 def test_show_says_that_the_last_value_is_not_finite(place: Path) -> None:

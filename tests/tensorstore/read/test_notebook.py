@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import pickle
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +14,7 @@ import pytest
 import tensortrial
 from support.leased_runs import wait_until
 from support.runs import EVAL, TRAIN, Job
-from tensortrial.errors import ConfigurationError, TensorUnavailable
+from tensortrial.errors import ConfigurationError, TensorTrialError, TensorUnavailable
 
 HOSTILE = "<script>alert(1)</script>&"
 
@@ -102,3 +106,74 @@ def test_a_frame_of_nothing_says_why(run: Path) -> None:
         trial.frame("gradient/*", "max")
     with pytest.raises(ConfigurationError, match="engine must be one of pandas, polars, got 'spark'"):
         trial.frame("loss", engine="spark")
+
+
+def test_an_answer_of_sql_is_a_table_of_its_first_rows(run: Path) -> None:
+    trial = tensortrial.create_trial(run)
+    table = trial.sql("select name, mode_step from tensors order by all")._repr_html_()
+    assert "<th>name</th><th>mode_step</th>" in table
+    assert "<td>loss</td><td>3</td>" in table
+    assert "&lt;script&gt;" in table
+    assert "<script" not in table
+    many = trial.sql("select range as number from range(1000000)")._repr_html_()
+    assert "<td>49</td></tr><tr><td colspan=1>and more</td>" in many
+    assert "<td>50</td>" not in many
+
+
+def test_collections_and_the_environment_are_dictionaries_and_tables(tmp_path: Path) -> None:
+    with tensortrial.Run(tmp_path, include_collections=["mine"]) as saving:
+        saving.get_collection("mine").include("x")
+        saving.log({"x": 1.0}, step=0)
+    trial = tensortrial.create_trial(tmp_path)
+    assert "<th>mine</th><td>1 tensor</td>" in trial.collections()._repr_html_()
+    assert isinstance(trial.collections(), dict)
+    assert trial.environment()._repr_html_().startswith("<div><b>Environment</b>")
+    assert pickle.loads(pickle.dumps(trial.environment())) == trial.environment()
+    here = tensortrial.environment()
+    assert "<th>host</th>" in here._repr_html_()
+    assert json.loads(json.dumps(here)) == here
+
+
+def test_a_diagnosis_and_a_comparison_are_shown_with_what_comes_first(tmp_path: Path) -> None:
+    for name, wrong in (("good", 1.0), (HOSTILE.replace("/", ""), np.nan)):
+        with Job(tmp_path / name) as job:
+            for step in range(12):
+                job.step({"gradient/<b>": np.array([1.0, wrong if step > 8 else 1.0])})
+    good, bad = sorted(tmp_path.iterdir(), key=lambda path: path.name != "good")
+    shown = tensortrial.diagnose(bad)._repr_html_()
+    assert "<b>NaN begins at step 9, first in gradient/&lt;b&gt;.</b>" in shown
+    assert "What to try: " in shown
+    compared = tensortrial.compare(good, bad)._repr_html_()
+    assert "first difference at step 9" in compared
+    assert "<td>9</td>" in compared
+    assert "<script" not in shown + compared
+    healthy = tensortrial.diagnose(good)._repr_html_()
+    assert "no problem in 12 steps" in healthy
+
+
+def test_a_tensor_at_a_step_is_its_value(run: Path) -> None:
+    tensor = tensortrial.create_trial(run)["gradient/a"]
+    assert tensor[2].tolist() == [2.0] * 4
+    with pytest.raises(KeyError, match="is not available at step 4"):
+        tensor[4]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda run: tensortrial.create_trial(run / "none"),
+        lambda run: tensortrial.create_trial(run).tensor("gradient/a").value(4),
+        lambda run: tensortrial.create_trial(run).sql("select nme from tensors"),
+        lambda run: tensortrial.create_trial(run).sql("selec 1"),
+        lambda run: tensortrial.create_trial(run).sql("select name::int from tensors").fetchall(),
+    ],
+    ids=["no run", "no step", "no column", "no SQL", "no number"],
+)
+def test_an_error_is_one_traceback(run: Path, wrong: Callable[[Path], object]) -> None:
+    with pytest.raises(TensorTrialError) as raised:
+        wrong(run)
+    assert "".join(traceback.format_exception(raised.value)).count("Traceback (most recent call last)") == 1
+
+
+def test_dir_has_the_public_names_only() -> None:
+    assert dir(tensortrial) == sorted(tensortrial.__all__)

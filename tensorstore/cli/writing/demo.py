@@ -1,0 +1,126 @@
+"""`tensortrial demo`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import click
+import numpy as np
+
+from ...config.collection import Collection
+from ...config.reduction_config import ReductionConfig
+from ...errors import RunExists
+from ...hooks.plain import Run
+from ..console import print_line
+
+_STEPS, _FAULT, _FAULT_STEPS = 300, 200, 20
+_INTERVAL = 2
+"""Tensors are saved at every step of this number."""
+_LAYERS = (2, 32, 32, 32, 3)
+_BROKEN = 1
+"""The layer whose learning rate grows from the step of the fault on."""
+_RATE, _GROWTH = 0.2, 1.35
+_BATCH = 64
+_STATISTICS = ReductionConfig(
+    reductions=["min", "max", "mean", "std", "nan_count", "inf_count", "zero_count"],
+    norms=["l2"],
+    save_raw_tensor=True,
+)
+
+_Array: TypeAlias = np.ndarray[Any, Any]
+
+
+@click.command()
+@click.argument("folder", default="runs/demo")
+def demo(folder: str) -> None:
+    """Write a small run to look at.
+
+    It goes into FOLDER, runs/demo by default. A network of numpy learns three spirals. From step 200 on the learning
+    rate of one layer grows, so that there is something to find. It takes a second, and no framework is needed.
+
+    \b
+    tensortrial demo
+    tensortrial diagnose runs/demo
+    tensortrial page runs/demo
+    """
+    try:
+        _train(folder)
+    except RunExists as exc:
+        raise click.ClickException(f"{folder} holds a run already; name another folder, or delete it: rm") from exc
+    print_line(f"The run is in {folder}. Look at it by:")
+    for command in ("diagnose", "show", "page"):
+        print_line(f"  tensortrial {command} {folder}")
+
+
+def _train(folder: str) -> None:
+    random = np.random.default_rng(0)
+    points, labels = _spirals(random)
+    weights = [random.normal(0, (2 / n) ** 0.5, (n, m)) for n, m in pairwise(_LAYERS)]
+    biases = [np.zeros(m) for m in _LAYERS[1:]]
+    rates = [_RATE] * len(weights)
+    with Run(
+        folder,
+        metadata={"learning_rate": _RATE, "fault": "the learning rate of layer 1 grows"},
+    ) as run:
+        for name in ("weights", "biases", "gradients", "relu"):
+            run.add_collection(Collection(name, reduction_config=_STATISTICS, save_histogram=True))
+        for step in range(_STEPS):
+            if _FAULT <= step < _FAULT + _FAULT_STEPS:
+                rates[_BROKEN] *= _GROWTH
+            batch = random.integers(len(points), size=_BATCH)
+            with np.errstate(all="ignore"), run.step(step):
+                _one_step(run, step, weights, biases, rates, points[batch], labels[batch])
+
+
+def _one_step(
+    run: Run,
+    step: int,
+    weights: list[_Array],
+    biases: list[_Array],
+    rates: list[float],
+    x: _Array,
+    labels: _Array,
+) -> None:
+    """Train for one batch, and save the values before the update, tensors at every second step."""
+    activations = [x]
+    for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
+        activations.append(np.maximum(activations[-1] @ weight + bias, 0))
+    logits = activations[-1] @ weights[-1] + biases[-1]
+    logits -= logits.max(axis=1, keepdims=True)
+    shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    rows = np.arange(len(labels))
+    run.log({"loss": -np.log(shares[rows, labels] + 1e-12).mean(), "lr of layer 1": rates[_BROKEN]})
+    run.log({"accuracy": (shares.argmax(axis=1) == labels).mean()})
+    shares[rows, labels] -= 1
+    for layer, gradient in _backward(weights, activations, shares / len(labels)):
+        of_weight = activations[layer].T @ gradient
+        if step % _INTERVAL == 0:
+            _save(run, f"layer{layer}.weight", weights[layer], "weights")
+            _save(run, f"layer{layer}.bias", biases[layer], "biases")
+            _save(run, f"gradient/layer{layer}.weight", of_weight, "gradients")
+            if layer:
+                _save(run, f"layer{layer - 1}.relu_output", activations[layer], "relu")
+        weights[layer] = weights[layer] - rates[layer] * of_weight
+        biases[layer] = biases[layer] - rates[layer] * gradient.sum(axis=0)
+
+
+def _save(run: Run, name: str, value: _Array, collection: str) -> None:
+    run.save_tensor(name, value.astype(np.float32), collections_to_write=collection)
+
+
+def _backward(weights: list[_Array], activations: list[_Array], gradient: _Array) -> Iterator[tuple[int, _Array]]:
+    """Yield each layer from the last with the gradient of its outputs, computed before its weight changes."""
+    for layer in reversed(range(len(weights))):
+        below = gradient @ weights[layer].T
+        yield layer, gradient
+        gradient = np.where(activations[layer] > 0, below, 0)
+
+
+def _spirals(random: np.random.Generator) -> tuple[_Array, _Array]:
+    """Return 900 points on three spirals, and the number of the spiral of each."""
+    labels = np.repeat(np.arange(3), 300)
+    radius = np.tile(np.linspace(0.1, 1, 300), 3)
+    angle = 4 * radius + labels * 2 * np.pi / 3 + random.normal(0, 0.1, 900)
+    return np.stack([radius * np.sin(angle), radius * np.cos(angle)], axis=1), labels

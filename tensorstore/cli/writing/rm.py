@@ -1,0 +1,37 @@
+"""`tensortrial rm RUN…`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from ...maintenance.relocation import remove
+from ..completion import complete_run
+from ..console import print_line
+from ..options import count_of, parse_options, runs_below_hint, storage_option
+
+
+@click.command("rm")
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=complete_run)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@storage_option
+def rm(runs: tuple[str, ...], yes: bool, storage_options: tuple[str, ...]) -> None:
+    """Delete runs.
+
+    A run that a living process writes to is refused. Files of other kinds in its folder, such as checkpoints, stay. A
+    terminal asks first; elsewhere --yes is needed.
+
+    \b
+    tensortrial rm runs/failed-1 runs/failed-2
+    """
+    if not yes:
+        if not sys.stdin.isatty():
+            raise click.UsageError("nobody can be asked here; pass --yes to delete without a question")
+        click.confirm(f"Delete {count_of(len(runs), 'run')}: {', '.join(runs)}?", abort=True, err=True)
+    for run in runs:
+        with runs_below_hint(run, storage_options):
+            kept = remove(run, storage_options=parse_options(storage_options))
+        stay = "stays" if len(kept) == 1 else "stay"
+        left = f"; {count_of(len(kept), 'other file')} {stay} in its folder" if kept else ""
+        print_line(f"deleted: {run}{left}")

@@ -1,0 +1,102 @@
+"""One sentence for a problem: what began, in which interval of steps, and where first."""
+
+from __future__ import annotations
+
+import math
+
+from ..read.trial import Trial
+from ..visible import in_a_line, visible
+from .checks import ANOMALY, NON_FINITE, SPIKES
+from .origin import Origin
+from .result import Problem
+
+_LAST_LOSS = """
+select name, global_step, value
+from scalars
+where global_step < $step and list_contains(collections, 'losses')
+order by global_step desc, name
+limit 1
+"""
+_RATES = """
+select name, global_step, value
+from scalars
+where global_step <= $step and regexp_matches(name, $pattern) and isfinite(value)
+order by name, global_step
+"""
+_RATE = r"(?i)(^|[^a-z])(lr|learning[_ ]rate)([^a-z]|$)"
+_FEWEST_RATES = 10
+"""The fewest rates that are a past."""
+_RISE = 1.5
+"""How many times its largest earlier value a learning rate is to have risen."""
+
+
+def headline(trial: Trial, problem: Problem, origin: Origin | None) -> str:
+    """Return what happened first as one sentence without its full stop.
+
+    Args:
+        trial: Trial of the run.
+        problem: The problem, with the step after which it began.
+        origin: The weight that left its past before it; None if none did.
+    """
+    if problem.step is None:
+        return _plain(problem)
+    if origin is not None:
+        what = f"{in_a_line(origin.tensor)} left its own past at step {origin.step}"
+        usual = f"it changed by a ratio of {origin.change:.3g} from save to save, usual was {origin.usual:.3g}"
+        then = "" if problem.rule == ANOMALY else f"; {_happened(problem)}"
+        return f"{what}: {usual}{_risen_rate(trial, problem.step)}{then}"
+    if problem.rule == NON_FINITE:
+        return f"{_happened(problem)}{_last_loss(trial, problem)}"
+    rate = _risen_rate(trial, problem.step) if problem.rule in (ANOMALY, *SPIKES) else ""
+    return f"{_happened(problem)}{rate}"
+
+
+def _happened(problem: Problem) -> str:
+    begun = f"at step {problem.step}"
+    if problem.after_step is not None:
+        begun = f"between steps {problem.after_step} and {problem.step}"
+    if problem.rule != NON_FINITE:
+        return f"{begun}, {_plain(problem)}"
+    what = "NaN begins" if problem.sentence.endswith("NaN") else "infinity begins"
+    return f"{what} {begun}, first in {in_a_line(problem.tensor or '')}"
+
+
+def _plain(problem: Problem) -> str:
+    """Return the sentence of the rule. Long names are cut, the rest of it is not."""
+    name = problem.tensor or ""
+    return visible(problem.sentence.replace(name, in_a_line(name)) if name else problem.sentence, keep="")
+
+
+def _last_loss(trial: Trial, problem: Problem) -> str:
+    rows = trial.sql(_LAST_LOSS, {"step": problem.step}).fetchall()
+    if not rows or not math.isfinite(rows[0][2]):
+        return ""
+    name, step, value = rows[0]
+    return f"; {'it' if name == problem.tensor else 'the loss'} was {value:.4g} at step {step}"
+
+
+def _risen_rate(trial: Trial, step: int) -> str:
+    """Return the learning rate that rose most above all its earlier values until a step, as a clause."""
+    of_name: dict[str, list[tuple[int, float]]] = {}
+    for name, at, value in trial.sql(_RATES, {"step": step, "pattern": _RATE}).fetchall():
+        of_name.setdefault(name, []).append((at, value))
+    risen = [(*rise, name) for name, rates in of_name.items() if (rise := _rise(rates)) is not None]
+    if not risen:
+        return ""
+    before, since, now, name = max(risen, key=lambda each: (each[2] / each[0], each[3]))
+    return f", after '{in_a_line(name)}' rose from {before:.4g} to {now:.4g} since step {since}"
+
+
+def _rise(rates: list[tuple[int, float]]) -> tuple[float, int, float] | None:
+    """Return the largest rate before the last rise, the step of the rise, and the newest rate.
+
+    None if it has not risen, or was rising all the time, as in a warmup.
+    """
+    now = rates[-1][1]
+    most = 0.0
+    for position, (step, rate) in enumerate(rates):
+        if position >= _FEWEST_RATES and rate > most and min(each for _, each in rates[position:]) > most:
+            was_flat = most == max(each for _, each in rates[: (position + 1) // 2])
+            return (most, step, now) if was_flat and most > 0 and now > _RISE * most else None
+        most = max(most, rate)
+    return None
