@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .integrations import check_hook_arguments, default_out_dir
+from tensortrial.errors import ConfigurationError
+
+from .integrations import default_out_dir
 from .recorder import Recorder
+from .user_values import shown
 
 
 class HookOwner:
@@ -17,7 +21,6 @@ class HookOwner:
     """
 
     _hook: Any
-    _make: Callable[[], Any]
 
     def _own(
         self,
@@ -32,15 +35,15 @@ class HookOwner:
             ConfigurationError: Both `hook` and arguments of one were given, or `hook` is not one.
             TypeError: The hook has no such argument.
         """
-        check_hook_arguments(hook_type, out_dir, hook, options)
+        _check(hook_type, out_dir, hook, options)
+        self._hook_type, self._out_dir, self._options = hook_type, out_dir, options
         self._hook = hook
-        self._make = lambda: hook_type(default_out_dir("", False) if out_dir is None else out_dir, **options)
 
     @property
     def hook(self) -> Any:
         """The hook: register models, losses and optimizers with it. It is made when it is first needed."""
         if self._hook is None:
-            self._hook = self._make()
+            self._make_hook()
         return self._hook
 
     @property
@@ -53,3 +56,36 @@ class HookOwner:
         """Close the run, as the end of the process would."""
         if self._hook is not None:
             self._hook.close()
+
+    def _make_hook(self, parent: str = "", resumes: bool = False, **defaults: Any) -> None:
+        """Make the hook.
+
+        Args:
+            parent: The folder of the library's own output, where the run is if nobody said where.
+            resumes: Continue the run that is there.
+            **defaults: The arguments of the hook that the caller did not pass.
+        """
+        out_dir = default_out_dir(parent, resumes) if self._out_dir is None else self._out_dir
+        options = {**defaults, **self._options}
+        self._hook = self._make(out_dir, {**options, "resume": resumes or options.get("resume", False)})
+
+    def _make(self, out_dir: str | os.PathLike[str], options: dict[str, Any]) -> Any:
+        return self._hook_type(out_dir, **options)
+
+
+def _check(hook_type: Callable[..., Any], out_dir: Any, hook: Any, options: Mapping[str, Any]) -> None:
+    if hook is None:
+        try:
+            inspect.signature(hook_type).bind("" if out_dir is None else out_dir, **options)
+        except TypeError as exc:
+            raise TypeError(f"{exc}; help({_public_name(hook_type)}.__init__) lists the arguments") from None
+    elif out_dir is not None or options:
+        raise ConfigurationError("pass either a hook, or the out_dir and the options of one, not both")
+    elif not isinstance(hook, hook_type):  # type: ignore[arg-type]
+        raise ConfigurationError(f"hook must be a {_public_name(hook_type)}, got {shown(hook)}")
+
+
+def _public_name(hook_type: Callable[..., Any]) -> str:
+    """Return the name of a hook's class as users import it: without the module in the framework's package."""
+    package = hook_type.__module__.rpartition(".")[0].removesuffix(".hooks.plain")
+    return f"{package}.{hook_type.__name__}"

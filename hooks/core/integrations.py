@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
-from tensortrial.errors import ConfigurationError, UnsupportedFramework
+from tensortrial.errors import UnsupportedFramework
 from tensortrial.mode import ModeKeys
 
 from .base_hook import BaseHook
-from .user_values import shown
 
 logger = logging.getLogger("tensortrial.hooks")
 
@@ -51,36 +49,6 @@ def _release(version: str) -> tuple[int, ...]:
     """Return the leading numbers of a version: (5, 23, 0) of "5.23.0.dev0"."""
     found = re.match(r"\d+(?:\.\d+)*", version)
     return tuple(int(part) for part in found[0].split(".")) if found else ()
-
-
-def check_hook_arguments(hook_type: Callable[..., Any], out_dir: Any, hook: Any, options: Mapping[str, Any]) -> None:
-    """Check what a callback was made with: a hook, or the arguments of one.
-
-    Args:
-        hook_type: The class of the hook that is made from the arguments.
-        out_dir: The folder of the run, None for the default.
-        hook: The user's own hook, None if one is to be made.
-        options: Further arguments for the constructor.
-
-    Raises:
-        ConfigurationError: Both were given, or `hook` is not a hook.
-        TypeError: The hook has no such argument.
-    """
-    if hook is None:
-        try:
-            inspect.signature(hook_type).bind("" if out_dir is None else out_dir, **options)
-        except TypeError as exc:
-            raise TypeError(f"{exc}; help({_public_name(hook_type)}.__init__) lists the arguments") from None
-    elif out_dir is not None or options:
-        raise ConfigurationError("pass either a hook, or the out_dir and the options of one, not both")
-    elif not isinstance(hook, hook_type):  # type: ignore[arg-type]
-        raise ConfigurationError(f"hook must be a {_public_name(hook_type)}, got {shown(hook)}")
-
-
-def _public_name(hook_type: Callable[..., Any]) -> str:
-    """Return the name of a hook's class as users import it: without the module in the framework's package."""
-    package = hook_type.__module__.rpartition(".")[0].removesuffix(".hooks.plain")
-    return f"{package}.{hook_type.__name__}"
 
 
 def default_out_dir(parent: str | os.PathLike[str], resumes: bool, name: str = "tensortrial") -> str:

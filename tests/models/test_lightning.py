@@ -429,7 +429,7 @@ def test_a_callback_that_is_used_twice_saves_the_first_training_only(
     made_trainer(tmp_path, callback).fit(Net(), loader(2))
     made_trainer(tmp_path, callback).fit(Net(), loader(4))
     assert create_trial(tmp_path / "run").steps(mode=modes.TRAIN) == [0, 1]
-    assert "make a Callback for each training" in caplog.text
+    assert "make a callback for each training" in caplog.text
 
 
 def test_a_training_that_starts_again_after_an_error_takes_the_place_of_the_first_attempt(tmp_path: Path) -> None:
