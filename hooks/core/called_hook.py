@@ -6,12 +6,10 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from tensortrial.errors import UnsupportedValue
 from tensortrial.format.record import Step
 from tensortrial.mode import ModeKeys
 
-from .base_hook import BaseHook, guarded
-from .user_values import array_of
+from .base_hook import BaseHook, accepts_documented_names, guarded
 
 
 class CalledHook(BaseHook):
@@ -75,6 +73,7 @@ class CalledHook(BaseHook):
         if step is None:
             self._note(name)
 
+    @accepts_documented_names
     @guarded
     def save_tensor(
         self,
@@ -106,16 +105,6 @@ class CalledHook(BaseHook):
         self, name: str, value: Any, sm_metric: bool, timestamp: float | None, step: Any, mode: Any
     ) -> None:
         self.recorder.save_scalar(name, value, sm_metric, timestamp, step, mode)
-
-    def _save_tensor(
-        self, name: str, value: Any, collections_to_write: Iterable[str] | str, step: Any, mode: Any
-    ) -> None:
-        try:
-            array = array_of(value)
-        except UnsupportedValue as exc:
-            self.recorder.refuse(name, exc)
-            return
-        self.recorder.save_tensor(name, array, collections_to_write, step=step, mode=mode)
 
     def _begin_if_repeated(self, names: Iterable[Any]) -> None:
         """End the open step if it has one of the names already, unless the caller has begun it."""

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
-from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
+from tensortrial.dtypes import Array
+from tensortrial.errors import ConfigurationError, MissingExtra
 
 from ..core import current_hook
 from ..core.base_hook import BaseHook, guarded
@@ -129,24 +130,8 @@ class Hook(BaseHook):
 
     register_hook = register_block
 
-    @guarded
-    def save_tensor(
-        self, tensor_name: str, tensor_value: Any, collections_to_write: Iterable[str] | str = "default"
-    ) -> None:
-        """Save an array whatever the save configuration says.
-
-        It is saved at the open step, or, if none is open, at the next step of this mode.
-
-        Args:
-            tensor_name: The name of the tensor.
-            tensor_value: An array of MXNet or numpy, or a (nested) list or tuple of numbers.
-            collections_to_write: The collections that it joins, as a list or a comma-separated string. Their
-                ReductionConfig decides in what form it is saved.
-        """
-        try:
-            self.recorder.save_tensor(tensor_name, to_array(tensor_value), collections_to_write)
-        except UnsupportedValue as exc:
-            self.recorder.refuse(tensor_name, exc)
+    def _array_of(self, value: Any) -> tuple[Array, bool]:
+        return to_array(value), False
 
     # What the callbacks call.
 

@@ -177,13 +177,13 @@ class ScriptHook(BaseHook):
             tensor_name: The name of the tensor.
             tensor_value: An array, a tensor of the framework, or numbers.
         """
-        self.save_tensor(tensor_name, tensor_value)  # type: ignore[attr-defined]
+        self.save_tensor(tensor_name, tensor_value)
 
     def _write_raw_tensor_simple(
         self, tensor_name: str, tensor_value: Any, tensor_ref: Any = None, timestamp: float | None = None
     ) -> None:
         if self.recorder.saving:
-            self.save_tensor(tensor_name, tensor_value)  # type: ignore[attr-defined]
+            self.save_tensor(tensor_name, tensor_value)
 
     def _assign(self, attribute: str, value: Any, assign: Callable[[Any], None]) -> None:
         """Set an attribute. An assignment never ends training: a wrong one is logged."""
