@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tensortrial.config.save_config import with_save_config
 from tensortrial.errors import ConfigurationError
 
 from .integrations import default_out_dir
@@ -32,11 +33,12 @@ class HookOwner:
         """Check the arguments of the constructor, and keep them.
 
         Raises:
-            ConfigurationError: Both `hook` and arguments of one were given, or `hook` is not one.
+            ConfigurationError: Both `hook` and arguments of one were given, `hook` is not one, or `save_config` and
+                arguments of that were given.
             TypeError: The hook has no such argument.
         """
         _check(hook_type, out_dir, hook, options)
-        self._hook_type, self._out_dir, self._options = hook_type, out_dir, options
+        self._hook_type, self._out_dir, self._options = hook_type, out_dir, with_save_config(options)
         self._hook = hook
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -9,7 +10,7 @@ from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
-from tensortrial.errors import UnsupportedFramework
+from tensortrial.errors import ConfigurationError, UnsupportedFramework
 from tensortrial.mode import ModeKeys
 
 from .base_hook import BaseHook
@@ -71,6 +72,19 @@ def default_out_dir(parent: str | os.PathLike[str], resumes: bool, name: str = "
         count += 1
         previous, newest = newest, f"{first}-{count}"
     return previous if resumes and count > 1 else newest
+
+
+def arguments_in(variable: str) -> dict[str, Any]:
+    """Return the arguments for a callback from an environment variable: 1, or a JSON object.
+
+    Raises:
+        ConfigurationError: The value is not JSON.
+    """
+    try:
+        found = json.loads(os.environ.get(variable, "").strip() or "{}")
+    except ValueError as exc:
+        raise ConfigurationError(f"{variable} must be 1, or a JSON object of arguments for a callback: {exc}") from exc
+    return found if isinstance(found, dict) else {}
 
 
 def numbers_in(logs: Mapping[str, Any]) -> dict[str, float]:

@@ -13,7 +13,7 @@ from tensortrial.redaction import without_credentials
 
 from ..core.base_hook import guarded
 from ..core.callbacks import UncopiedCallback
-from ..core.integrations import check_version, continue_at, numbers_in
+from ..core.integrations import arguments_in, check_version, continue_at, numbers_in
 from ..core.training_steps import TrainingSteps
 from ..pytorch import Hook, SaveConfig
 
@@ -30,6 +30,9 @@ from transformers.integrations import integration_utils  # noqa: E402
 
 logger = logging.getLogger("tensortrial.hooks")
 
+VARIABLE = "TENSORTRIAL_TRANSFORMERS"
+"""A JSON object of arguments for callbacks that are made without any, as by `report_to="tensortrial"`."""
+
 
 class TensorTrialCallback(TrainingSteps, TrainerCallback):  # type: ignore[misc]
     """Saves the tensors of a training by the Trainer.
@@ -45,7 +48,9 @@ class TensorTrialCallback(TrainingSteps, TrainerCallback):  # type: ignore[misc]
             `tensortrial` in the Trainer's `output_dir`, with a number if a run is there.
         hook: A hook of your own, instead of `out_dir` and `options`.
         **options: Further arguments of `tensortrial.hooks.pytorch.Hook`. The default of `save_config` is the first
-            step, and each that is a multiple of `logging_steps`.
+            step, and each that is a multiple of `logging_steps`. Without any argument, as with
+            `report_to="tensortrial"`, those of the environment variable TENSORTRIAL_TRANSFORMERS are used, a JSON
+            object such as {"save_interval": 10}.
 
     Raises:
         ConfigurationError: Both `hook` and arguments of one were given.
@@ -57,6 +62,9 @@ class TensorTrialCallback(TrainingSteps, TrainerCallback):  # type: ignore[misc]
     def __init__(
         self, out_dir: str | os.PathLike[str] | None = None, *, hook: Hook | None = None, **options: Any
     ) -> None:
+        if out_dir is None and hook is None and not options:
+            options = arguments_in(VARIABLE)
+            out_dir = options.pop("out_dir", None)
         self._own(Hook, out_dir, hook, options)
         self.instances.add(self)
         self._awaits_log = False

@@ -520,6 +520,10 @@ def test_an_environment_variable_adds_a_callback_to_each_trainer(
         monkeypatch.setenv("TENSORTRIAL_LIGHTNING", wrong)
         assert not factory.callbacks() or wrong == "["
     assert "must be 1, or a JSON object" in caplog.text
+    arguments = {"out_dir": str(tmp_path / "run"), "include_collections": ["weights"], "save_interval": 3}
+    monkeypatch.setenv("TENSORTRIAL_LIGHTNING", json.dumps(arguments))
+    made_trainer(tmp_path).fit(Net(), loader(7))
+    assert create_trial(tmp_path / "run").tensor("Net_layer.weight").steps(modes.TRAIN) == [0, 3, 6]
 
 
 SCRIPT = """
