@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ from .updates import OPTIMIZER_KIND, Updates
 logger = logging.getLogger("tensortrial.hooks")
 
 _NOTHING = np.empty(0)
+_NAME = attrgetter("name")
 
 
 class Capture:
@@ -119,7 +121,8 @@ class Capture:
                 return
         if self.missed.unchecked:
             self.missed.note(path)
-        losses = losses_in(value) if direction == "output" and self._returns_losses(path) else ()
+        finds = direction == "output" and not self.models.has_losses and self._is_root(path)
+        losses = losses_in(value) if finds else ()
         self.values(path, direction, value, losses)
         if self._lazy and direction == "output":
             self._save_late_parameters()
@@ -134,15 +137,11 @@ class Capture:
 
     def finds_loss(self, path: str, direction: str, key: str | None) -> bool:
         """Return whether an output of compiled code is a loss."""
-        return direction == "output" and is_loss_key(key) and self._returns_losses(path)
+        return direction == "output" and is_loss_key(key) and not self.models.has_losses and self._is_root(path)
 
-    def _returns_losses(self, path: str) -> bool:
-        """Return whether the losses are to be found among the outputs of this module."""
-        if not self.models.has_losses:
-            for root in self.models.roots:
-                if root.name == path:
-                    return True
-        return False
+    def _is_root(self, path: str) -> bool:
+        """Return whether this is the name of a registered model."""
+        return path in map(_NAME, self.models.roots)
 
     @guarded
     def begin_update(self, name: str, optimizer: torch.optim.Optimizer) -> None:
@@ -271,6 +270,9 @@ class Capture:
             value: A tensor, or a container of tensors.
             losses: Those of the tensors that are losses.
         """
+        if type(value) is tuple and len(value) == 1:
+            value = value[0]
+        # Most modules receive and return one tensor.
         if type(value) is torch.Tensor:
             self.value(path, direction, None, value, bool(losses))
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from tensortrial.config.changes import Changes
 from tensortrial.config.collection import Collection, CollectionKeys, is_loss
 from tensortrial.config.reduction_config import ReductionConfig
 from tensortrial.errors import UnsupportedValue
@@ -60,6 +61,7 @@ class Planner:
         self._together: dict[tuple[bool, frozenset[str], tuple[str, ...]], tuple[Plan | None, ...]] = {}
         self._explicit: dict[tuple[str, tuple[str, ...], bool], Plan] = {}
         self._fingerprint: tuple[object, ...] = ()
+        self._refreshed_at = -1
         self._matcher: Matcher | None = None
         self.generation = 0
         """The number of times that `refresh` found a change."""
@@ -69,10 +71,13 @@ class Planner:
     def follow(self, reduction_config: ReductionConfig) -> None:
         """Replace the form of collections without their own."""
         self._reduction_config = reduction_config
-        self._fingerprint = ()
+        self._fingerprint, self._refreshed_at = (), -1
 
     def refresh(self) -> bool:
         """Forget all plans if any collection has changed since the last call. Return whether one has."""
+        if self._refreshed_at == Changes.count():
+            return False
+        self._refreshed_at = Changes.count()
         fingerprint = self._collections.fingerprint()
         if fingerprint == self._fingerprint:
             return False
