@@ -1,4 +1,4 @@
-"""What the hooks for boosting share: a round is a step, with the metrics of each evaluation set."""
+"""The base of the hooks for boosting: a round is a step, with the metrics of each evaluation set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What callbacks and loggers for training libraries are made with: a hook, or the arguments of one."""
+"""The hook of a callback or a logger for a training library, which is made with a hook or the arguments of one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the callbacks for training libraries share: Trainer, Lightning, Accelerate."""
+"""Functions that the callbacks for training libraries share: versions, folders, logs and checkpoints."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class StepRecorder:
         self.awaited: set[str] = set()
         """The names of models that were registered and have not run yet."""
         self.saving = False
-        """Whether anything is due at the open step. Hooks check this first: most steps save nothing."""
+        """True if anything is due at the open step. Hooks check this first: most steps save nothing."""
         if self.active:
             watch(self)
             self.run.environment.read()

@@ -285,7 +285,7 @@ class Hook(CalledHook):
 
 
 class _Callback:
-    """What a compiled function calls: a method of the hook, as long as there is one.
+    """The callback in a compiled function: it calls a method of the hook, as long as there is one.
 
     JAX keeps compiled functions, and a hook is to be freed when the program has let go of it.
     """

@@ -261,7 +261,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
 
     @property
     def is_fitting(self) -> bool:
-        """Whether Keras' own `fit`, `evaluate` or `predict` is under way."""
+        """True if Keras' own `fit`, `evaluate` or `predict` is under way."""
         return self._outer is not None
 
     # What Keras calls.

@@ -1,4 +1,4 @@
-"""What a launched script saves, and where: from a configuration file, options of the command, and the environment."""
+"""The launch of a script: what it saves, and where, from a file, options of the command, and the environment."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ logger = logging.getLogger("tensortrial.hooks")
 
 CONFIG_VARIABLE = "TENSORTRIAL_CONFIG"
 LAUNCH_VARIABLE = "TENSORTRIAL_LAUNCH"
-"""How a process passes a launch to those that it starts."""
+"""The variable by which a process passes a launch to those that it starts."""
 
 _NO_CONFIGURATION = HookConfiguration({})
 
@@ -48,7 +48,7 @@ class Launch:
     out_dir: str | None = None
     """The folder or URL of the run, in place of the one in the file."""
     resume: bool = False
-    """Whether the run in the folder is continued."""
+    """True if the run in the folder is continued."""
     command: list[str] = field(default_factory=list)
     """The command line."""
     found: str = ""

@@ -50,7 +50,7 @@ class Callback(TrainingSteps, lightning.Callback):  # type: ignore[misc]
         self._goes_back = False
         """True from the start of a training that resumes or repeats steps until its first batch."""
         self._accumulates = False
-        """Whether a step of the training has begun, and no optimizer has stepped since."""
+        """True if a step of the training has begun, and no optimizer has stepped since."""
         self._progress = (0, 0)
         """The updates before the open step."""
         self._warned = False

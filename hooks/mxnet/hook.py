@@ -137,7 +137,7 @@ class Hook(BaseHook):
 
     @property
     def saving(self) -> bool:
-        """Whether anything is due at the open step."""
+        """True if anything is due at the open step."""
         return self.recorder.saving
 
     @guarded

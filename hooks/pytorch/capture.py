@@ -43,7 +43,7 @@ _NAME = attrgetter("name")
 
 
 class Capture:
-    """What callbacks call: it begins steps, and records what is due of tensors.
+    """The receiver of callbacks: it begins steps, and records what is due of tensors.
 
     One guard stands around each callback, which turns the hook off after an error. With `full_tensors` an error in one
     tensor does not keep the others from being gathered, for which other processes wait.
@@ -200,7 +200,7 @@ class Capture:
 
     @property
     def saves_buffers(self) -> bool:
-        """Whether a buffer of a model is saved by any collection that it matches."""
+        """True if a buffer of a model is saved by any collection that it matches."""
         return True
 
     def save_parameters(self, root: Root) -> None:

@@ -47,7 +47,7 @@ class Models:
         self.names: MutableMapping[torch.nn.Module, str] = weakref.WeakKeyDictionary()
         """The names of modules."""
         self.has_losses = False
-        """Whether a loss was registered."""
+        """True if a loss was registered."""
         self._losses: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._handles: MutableMapping[torch.nn.Module, list[Any]] = weakref.WeakKeyDictionary()
         self._gradients = GradientCallbacks(receiver)

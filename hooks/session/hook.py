@@ -93,9 +93,9 @@ class DueTensors:
 
     mode: ModeKeys
     fetches: dict[str, Any] = field(default_factory=dict)
-    """What the run itself has to fetch, by name."""
+    """The tensors that the run itself has to fetch, by name."""
     values: dict[str, Array] = field(default_factory=dict)
-    """What was read before the run, by name."""
+    """The values that were read before the run, by name."""
 
 
 class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # TensorFlow has no types

@@ -224,7 +224,7 @@ class ModuleCollection(Collection):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the collection has no patterns, no tensors and no modules."""
+        """True if the collection has no patterns, no tensors and no modules."""
         return super().is_empty and not self._modules
 
     def resolve(self, names: Mapping[Any, str]) -> None:

@@ -123,7 +123,7 @@ class Framework:
     builtin: Iterable[str] = ()
     """The names of the framework's own collections."""
     always_saved: Iterable[str] = ()
-    """Those of the collections that are saved in any case."""
+    """The names of the collections that are saved in any case."""
     collection_type: type[Collection] = Collection
     errors_of_training: tuple[type[Exception], ...] = ()
     """The errors that a framework that computes in the background raises where a result is first waited for, which may
@@ -131,7 +131,7 @@ class Framework:
     save_interval: int = DEFAULT_SAVE_INTERVAL
     """The steps between two saves where no configuration says otherwise."""
     is_ordered: bool = True
-    """Whether the hook records the tensors of a step in the order in which they are computed."""
+    """True if the hook records the tensors of a step in the order in which they are computed."""
 
 
 _S = TypeVar("_S")

@@ -66,7 +66,7 @@ class Planner:
         self.generation = 0
         """The number of times that `refresh` found a change."""
         self.has_planned = False
-        """Whether a tensor was due because of its collections, not because of a call."""
+        """True if a tensor was due because of its collections, not because of a call."""
 
     def follow(self, reduction_config: ReductionConfig) -> None:
         """Replace the form of collections without their own."""
@@ -102,7 +102,7 @@ class Planner:
 
     @property
     def in_training(self) -> bool:
-        """Whether the step that was turned to last is one of training."""
+        """True if the step that was turned to last is one of training."""
         return self._training
 
     def tensor_names(self) -> set[str]:
