@@ -1,4 +1,4 @@
-"""How often what is saved was configured in this process, for those that keep something computed from it."""
+"""The number of changes to the configuration of what is saved, for results that are computed from it and kept."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ class Changes:
     """The numbers of changes, each of which only grows."""
 
     patterns = 0
-    """Of the regular expressions of collections."""
+    """The changes of the regular expressions of collections."""
     names = 0
-    """Of the names of tensors in collections."""
+    """The changes of the names of tensors in collections."""
     attributes = 0
-    """Of the attributes of collections and of their configurations."""
+    """The changes of the attributes of collections and of their configurations."""
 
     @classmethod
     def count(cls) -> int:

@@ -43,7 +43,7 @@ class StepNumber(int):
 
 
 class ScriptHook(BaseHook):
-    """What scripts use in addition to the methods of this project's hooks. It stands before them in a class's bases.
+    """The further methods that scripts use. It stands before this project's hook in a class's bases.
 
     Its arguments are those of the hook. A job that crashed begins its run again, unless `on_exists` says otherwise.
     """
@@ -99,7 +99,7 @@ class ScriptHook(BaseHook):
 
     @property
     def export_tensorboard(self) -> bool:
-        """Whether event files for TensorBoard are written."""
+        """True if event files for TensorBoard are written."""
         return bool(self.recorder.options.export_tensorboard)
 
     @export_tensorboard.setter
@@ -120,7 +120,7 @@ class ScriptHook(BaseHook):
 
     @property
     def dry_run(self) -> bool:
-        """Whether nothing is saved."""
+        """True if nothing is saved."""
         return bool(self.recorder.options.dry_run)
 
     @dry_run.setter
@@ -129,7 +129,7 @@ class ScriptHook(BaseHook):
 
     @property
     def save_all(self) -> bool:
-        """Whether every tensor is saved. Set it before training to save all."""
+        """True if every tensor is saved. Set it before training to save all."""
         return "all" in self.recorder.collections.saved_names
 
     @save_all.setter
