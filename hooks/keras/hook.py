@@ -117,7 +117,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
     def __init__(self, options: HookOptions) -> None:
         keras.callbacks.Callback.__init__(self)
         self.recorder = LeadingRecorder(options, _FRAMEWORK, rank_of_process)
-        self.recorder.spread(replicas(strategy_here()))
+        self.recorder.broadcast(replicas(strategy_here()))
         self._capture = Capture(self.recorder, self.naming)
         self._init_tapes()
         # What replaces the model's own functions now, and what replaced those of each model before.
@@ -328,7 +328,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         self._withdraw_unfinished()
         model = self.model
         self._thread, self._outer = threading.current_thread(), self._outer or phase
-        self.recorder.spread(replicas(model.distribute_strategy if IS_TENSORFLOW else None))
+        self.recorder.broadcast(replicas(model.distribute_strategy if IS_TENSORFLOW else None))
         self._capture.refresh_names(model)
         sentence = limits(model)
         self._capture.is_limited = bool(sentence)

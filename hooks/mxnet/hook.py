@@ -152,7 +152,7 @@ class Hook(BaseHook):
             if isinstance(collection, Collection):
                 collection.resolve(self._block_names)
         self._begin_step_of(root, device_of(inputs))
-        self.recorder.awaited.discard(self._block_names[root])
+        self.recorder.pending_models.discard(self._block_names[root])
         step = self.recorder.clock.step
         # A model that runs again in the step may have been updated in between.
         if self.saving and self._roots[root] is not step:
@@ -195,7 +195,7 @@ class Hook(BaseHook):
         self._handles.append(block.register_forward_pre_hook(BeginStep(self, block)))
         self._handles.append(block.register_forward_hook(EndForward(self, block)))
         self._refresh(block)
-        self.recorder.awaited.add(self._block_names[block])
+        self.recorder.pending_models.add(self._block_names[block])
         observe_backward(self)
 
     def _refresh(self, root: Any) -> list[Any]:

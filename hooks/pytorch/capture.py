@@ -178,7 +178,7 @@ class Capture:
         self.recorder.begin_step()
         self.leave_fused()
         self.unsaved.check()
-        self.recorder.awaited.discard(root.name)
+        self.recorder.pending_models.discard(root.name)
         root.ran_at = self.recorder.clock.step
         self.save_parameters(root)
 
@@ -238,7 +238,7 @@ class Capture:
             self._generation = recorder.planner.generation
             compiled.refresh()
         # A model that runs inside compiled code begins its step after the code has checked the switch.
-        ahead = any(root.in_compiled_code or root.name in recorder.awaited for root in self.models.roots)
+        ahead = any(root.in_compiled_code or root.name in recorder.pending_models for root in self.models.roots)
         compiled.switch.turn(self, recorder.saving or (ahead and recorder.next_is_due()))
 
     def resolve_modules(self) -> None:

@@ -282,7 +282,7 @@ class Hook(BaseHook):
             capture.unsaved.check()
             for root, _ in capture.models.living():
                 capture.save_parameters(root)
-                self.recorder.awaited.discard(root.name)
+                self.recorder.pending_models.discard(root.name)
         capture.turn_switch()
 
     @guarded
@@ -308,7 +308,7 @@ class Hook(BaseHook):
         hide_callbacks_from_scripting()
         root = self.capture.models.register(module, name)
         if root is not None:
-            self.recorder.awaited.add(root.name)
+            self.recorder.pending_models.add(root.name)
             self.recorder.run.environment.add("activations", activations_in(root))
             self.capture.missed.expect(root)
             # Compiled code that runs before any step is open has its callbacks.

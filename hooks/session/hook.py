@@ -275,11 +275,11 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
         state = self._state_of(context.session)
         self._count_in(state.mode)
         due = self._due[context] = DueTensors(self.recorder.clock.mode)
-        if not self.recorder.foresee():
+        if not self.recorder.plan_ahead():
             return
         if state.refresh():
             self._add_to_collections(state.graph)
-            self.recorder.foresee()
+            self.recorder.plan_ahead()
         self._plan_fetches(state, context.original_args, run, due)
 
     @guarded

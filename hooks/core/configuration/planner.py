@@ -55,7 +55,7 @@ class Planner:
         self._refuse = refuse
         self._training = True
         self.due: frozenset[str] = frozenset()
-        """The names of the collections that are due at the step that was turned to last."""
+        """The names of the collections that are due at the step that was selected last."""
         self._plans: dict[str, Plan | None] = {}
         self._plans_by_due: dict[tuple[bool, frozenset[str]], dict[str, Plan | None]] = {}
         self._together: dict[tuple[bool, frozenset[str], tuple[str, ...]], tuple[Plan | None, ...]] = {}
@@ -89,7 +89,7 @@ class Planner:
         self.generation += 1
         return True
 
-    def turn_to(self, step: Step) -> bool:
+    def select(self, step: Step) -> bool:
         """Plan for this step from here on. Return whether anything is due at it."""
         self._training = step.mode not in _NOT_TRAINING
         self.due = self.due_at(step)
@@ -102,7 +102,7 @@ class Planner:
 
     @property
     def in_training(self) -> bool:
-        """True if the step that was turned to last is one of training."""
+        """True if the step that was selected last is one of training."""
         return self._training
 
     def tensor_names(self) -> set[str]:

@@ -107,7 +107,7 @@ class StepClock(StepCounter):
             self.mode, self._mode_before = self._mode_before or self.mode, None
         return not self._holds
 
-    def turn_to(self, mode: ModeKeys) -> None:
+    def select(self, mode: ModeKeys) -> None:
         """Count the step that is about to be held in a mode, and the following ones as before."""
         self._mode_before, self.mode = self.mode, mode
 

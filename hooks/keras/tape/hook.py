@@ -130,7 +130,7 @@ class TapeHook(ABC):
 
     def _recorders_here(self) -> list[Recorder]:
         """Return the recorder of the replica that runs here, if it is saved; outside of replicas all recorders."""
-        self.recorder.spread(replicas(strategy_here()))
+        self.recorder.broadcast(replicas(strategy_here()))
         here = replica_here()
         return self.recorder.all if here is None else self.recorder.all[here : here + 1]
 
