@@ -292,7 +292,11 @@ class BaseHook:
                 the last one counts. Default: the open step or the next one.
             mode: The mode that the step is counted in. Default: the current one.
         """
-        self.recorder.save_scalar(name, value, sm_metric, timestamp, step, mode)
+        if step is None:
+            self._begin_call((name,))
+        self._save_scalar(name, value, sm_metric, timestamp, step, mode)
+        if step is None:
+            self._end_call(name)
 
     @guarded
     def log(self, values: Mapping[str, Any], *, step: int | None = None, mode: ModeKeys | str | None = None) -> None:
@@ -306,6 +310,8 @@ class BaseHook:
         if not isinstance(values, Mapping):
             self._refuse_call("log", f"it takes a dictionary of numbers by their names, got {shown(values)}")
             return
+        if step is None:
+            self._begin_call(values)
         for name, value in values.items():
             self.save_scalar(name, value, step=step, mode=mode)
 
@@ -332,7 +338,11 @@ class BaseHook:
             step: The number of a step in its mode, also of a past one. Default: the open step or the next one.
             mode: The mode that the step is counted in. Default: the current one.
         """
+        if step is None:
+            self._begin_call((name,))
         self._save_tensor(name, value, collections_to_write, step, mode)
+        if step is None:
+            self._end_call(name)
 
     @guarded
     def flush(self) -> None:
@@ -355,6 +365,17 @@ class BaseHook:
     @guarded
     def _let_go(self) -> None:
         """Remove each callback, and keep no reference to the model: a notebook keeps its closed hooks."""
+
+    def _begin_call(self, names: Iterable[Any]) -> None:
+        """Prepare the open step, or the next one, for values of these names, which the caller saves without a step."""
+
+    def _end_call(self, name: Any) -> None:
+        """Note that the value of a name was saved so."""
+
+    def _save_scalar(
+        self, name: str, value: Any, sm_metric: bool, timestamp: float | None, step: Any, mode: Any
+    ) -> None:
+        self.recorder.save_scalar(name, value, sm_metric, timestamp, step, mode)
 
     def _save_tensor(
         self, name: str, value: Any, collections_to_write: Iterable[str] | str, step: Any, mode: Any

@@ -115,14 +115,14 @@ class Hook(CalledHook):
         check_collection_name(collection)
         marker = f"tree of {collection}"
         if step is None:
-            self._begin_if_repeated((marker,))
+            self._begin_call((marker,))
         if self._includes and self.recorder.active:
             self.recorder.collections.include([collection])
         with self.recorder.saving_at(step, mode) as at:
             if at is not None and self.recorder.saving:
                 self._save_leaves(collection, tree, at, step)
         if step is None:
-            self._note(marker)
+            self._end_call(marker)
 
     @guarded
     def log_stacked(

@@ -98,7 +98,7 @@ class Hook(CalledHook):
         self._check(model, "save_model")
         marker = f"model {name or ''}"
         if step is None:
-            self._begin_if_repeated((marker,))
+            self._begin_call((marker,))
         if self._includes and self.recorder.active:
             self.recorder.collections.include(_DEFAULT)
         with self.recorder.saving_at(step, mode) as at:
@@ -114,7 +114,7 @@ class Hook(CalledHook):
                     if plan is not None:
                         self.recorder.record(plan, value, step=at)
         if step is None:
-            self._note(marker)
+            self._end_call(marker)
 
     @guarded
     def save_stages(
