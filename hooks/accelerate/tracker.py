@@ -12,8 +12,9 @@ from tensortrial.errors import MissingExtra
 from tensortrial.mode import ModeKeys
 
 from ..core.base_hook import guarded
-from ..core.integrations import check_version, continue_at, numbers_in
-from ..core.training_steps import TrainingSteps
+from ..core.versions import check_version
+from ..library.integrations import continue_at, numbers_in
+from ..library.training_steps import TrainingSteps
 from ..pytorch import Hook
 
 try:

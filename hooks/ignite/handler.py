@@ -10,8 +10,9 @@ from typing import Any
 from tensortrial.errors import MissingExtra
 from tensortrial.mode import ModeKeys
 
-from ..core.integrations import check_version, numbers_in
-from ..core.training_steps import TrainingSteps
+from ..core.versions import check_version
+from ..library.integrations import numbers_in
+from ..library.training_steps import TrainingSteps
 from ..pytorch import Hook
 
 try:

@@ -29,10 +29,10 @@ from ..core.base_hook import guarded
 from ..core.called_hook import CalledHook
 from ..core.called_steps import step_number
 from ..core.configuration.options import Framework, HookOptions, accepts_fields_of
-from ..core.integrations import check_version
 from ..core.process.rank import Rank, rank_of_process
 from ..core.recorder import Recorder
 from ..core.user_values import as_nanoseconds, shown
+from ..core.versions import check_version
 
 try:
     import jax

@@ -22,10 +22,10 @@ from ..core import current_hook
 from ..core.configuration import sagemaker
 from ..core.configuration.json_config import HookConfiguration
 from ..core.configuration.options import Framework, HookOptions
-from ..core.integrations import OUT_DIR_VARIABLE, default_out_dir
 from ..core.process.rank import Duty, rank_of_process
 from ..core.recorder import Recorder
 from ..core.step_recorder import switched_on
+from ..library.integrations import OUT_DIR_VARIABLE, default_out_dir
 from .configuration import read_launch_configuration
 
 logger = logging.getLogger("tensortrial.hooks")

@@ -11,8 +11,8 @@ from tensortrial.mode import ModeKeys
 from tensortrial.redaction import without_credentials
 
 from ..core.base_hook import guarded
-from ..core.integrations import continue_at
-from ..core.training_steps import TrainingSteps
+from ..library.integrations import continue_at
+from ..library.training_steps import TrainingSteps
 from ..pytorch import Hook, SaveConfig
 from .base import lightning
 from .logger import Logger

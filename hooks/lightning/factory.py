@@ -6,8 +6,8 @@ import logging
 import os
 from typing import Any
 
-from ..core.integrations import arguments_in
 from ..launch.launch import active_launch
+from ..library.integrations import arguments_in
 
 logger = logging.getLogger("tensortrial.hooks")
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from tensortrial.mode import ModeKeys
 
-from ..core.hook_owner import HookOwner
-from ..core.integrations import numbers_in
+from ..library.hook_owner import HookOwner
+from ..library.integrations import numbers_in
 from ..pytorch import Hook
 from .base import lightning
 

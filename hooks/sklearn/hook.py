@@ -21,10 +21,10 @@ from ..core import current_hook
 from ..core.base_hook import guarded
 from ..core.called_hook import CalledHook
 from ..core.configuration.options import Framework, HookOptions, accepts_fields_of
-from ..core.integrations import check_version
 from ..core.process.rank import rank_of_process
 from ..core.recorder import Recorder
 from ..core.user_values import shown
+from ..core.versions import check_version
 
 try:
     import sklearn

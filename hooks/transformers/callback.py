@@ -13,8 +13,9 @@ from tensortrial.redaction import without_credentials
 
 from ..core.base_hook import guarded
 from ..core.callbacks import UncopiedCallback
-from ..core.integrations import arguments_in, check_version, continue_at, numbers_in
-from ..core.training_steps import TrainingSteps
+from ..core.versions import check_version
+from ..library.integrations import arguments_in, continue_at, numbers_in
+from ..library.training_steps import TrainingSteps
 from ..pytorch import Hook, SaveConfig
 
 try:

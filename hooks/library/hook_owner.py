@@ -10,9 +10,9 @@ from typing import Any
 from tensortrial.config.save_config import with_save_config
 from tensortrial.errors import ConfigurationError
 
+from ..core.recorder import Recorder
+from ..core.user_values import shown
 from .integrations import default_out_dir
-from .recorder import Recorder
-from .user_values import shown
 
 
 class HookOwner:
