@@ -67,7 +67,7 @@ class Trial:
 
     @property
     def info(self) -> RunInfo:
-        """What `run.json` says of the run: its id, metadata, framework and versions."""
+        """The content of `run.json`: the run's id, metadata, framework and versions."""
         return self._reader.info
 
     # Names, steps and workers.
