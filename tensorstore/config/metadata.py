@@ -23,7 +23,7 @@ _MOST_BITS = 1024
 
 
 class Environment(TableOfValues[Any]):
-    """What a program runs with and where, by name, which a notebook shows as a table."""
+    """The environment of a program by name, which a notebook shows as a table."""
 
     title = "Environment"
 
