@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from common import header, line, scratch
 
-AIMS = {"create_trial": 20, "a first value": 14, "sql": 16}
+AIMS = {"create_trial": 20, "a first value": 14, "sql": 16, "tt.Hook": 35, "a new output": 9, "a known output": 6}
 """Files, at most."""
 
 
@@ -46,12 +46,37 @@ def write(folder: Path) -> None:
             run.step()
 
 
+def captured(folder: Path, package: Path) -> dict[str, set[CodeType]]:
+    """Return the functions that make a hook, and that save the output of a module for the first time and again."""
+    import torch
+
+    import tensortrial.hooks.pytorch as tt
+
+    tt.Hook(folder / "first").close()
+    found = {"tt.Hook": called(lambda: tt.Hook(folder / "second"), package)}
+    tt.del_hook()
+    hook = tt.Hook(folder / "third", include_regex="_output", save_interval=1)
+    hook.register_loss(torch.nn.MSELoss())
+    value = torch.ones(1000)
+    for what in ("a new output", "a next output", "a known output"):
+        with hook.step():
+            if what != "a new output":  # the buffers of the step are there
+                hook.capture.capture_values("other", "output", value)
+            found[what] = called(lambda: hook.capture.capture_values("module", "output", value), package)
+        hook.flush()
+    hook.close()
+    del found["a next output"]
+    return found
+
+
 def main() -> None:
     import tensortrial
 
     package = Path(tensortrial.__file__).parent
-    header("Functions and files of a call, each on a run that was just opened")
+    header("Functions and files of a call: of a reader on a run that was just opened, of a hook in a step")
     with scratch() as scratched:
+        for what, functions in captured(scratched / "hooks", package).items():
+            _print(what, functions)
         folder = scratched / "run"
         write(folder)
         # What is imported and made once in a process belongs to no call.

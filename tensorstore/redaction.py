@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 HIDDEN = "***"
-"""What is in the place of a secret."""
+"""The text in the place of a secret."""
 
 _LONGEST_ARGUMENT = 1000
 _LONGEST_STRUCTURE = 100_000

@@ -1,9 +1,16 @@
-"""Words that this project replaces by the terms of its readers, and that mean nothing else here, are in no file."""
+"""The language of the files: no word that has a plainer one, and docstrings that nobody has to read twice.
+
+SEED=7 pytest -s tests/test_language.py prints a hundred docstrings to a reader, others for each seed.
+"""
 
 from __future__ import annotations
 
+import ast
+import os
+import random
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -48,3 +55,33 @@ def _may_use_one(text: str) -> bool:
     """Return whether a text has the letters of a word, which is found a hundred times as quickly as the word."""
     lowered = text.lower()
     return any(letters in lowered for letters in _LETTERS)
+
+
+# A relative clause without its noun, or a pronoun for what the name says.
+_FRAGMENT = re.compile(
+    r"(What|Whether|Which|Who|Whose|How|Where|When|Why|Those|These|That|Its?|They|Of|From|As|One of)\b", re.IGNORECASE
+)
+
+
+def docstrings() -> Iterator[tuple[str, str]]:
+    """Yield the place and the text of each docstring, also of attributes."""
+    for folder in ("hooks", "queries", "tensorstore"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                    text = node.value.value
+                    if isinstance(text, str):
+                        yield f"{path.relative_to(ROOT)}:{node.lineno}", text
+
+
+def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
+    found = [f"{place}: {text.splitlines()[0]}" for place, text in docstrings() if _FRAGMENT.match(text.strip())]
+    assert not found, 'write "Return …", "True if …" or "The steps of …":\n' + "\n".join(found)
+
+
+def test_a_reader_may_read_a_hundred_docstrings() -> None:
+    drawn = random.Random(int(os.environ.get("SEED", "1"))).sample(list(docstrings()), 100)
+    for place, text in drawn:
+        print(f"{place}\n    {text.strip()}\n")
+    unfinished = [place for place, text in drawn if text.strip().partition("\n\n")[0][-1] not in ".:`)|"]
+    assert not unfinished, "the first paragraph is no whole sentence"

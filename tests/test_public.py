@@ -14,7 +14,7 @@ import pytest
 import tensortrial
 
 ROOT = Path(__file__).resolve().parents[1]
-INTERNAL_HOOKS = {"core", "launch", "session"}
+INTERNAL_HOOKS = {"core", "launch", "library", "session"}
 
 
 def test_all_is_what_can_be_imported() -> None:

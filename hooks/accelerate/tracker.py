@@ -12,8 +12,9 @@ from tensortrial.errors import MissingExtra
 from tensortrial.mode import ModeKeys
 
 from ..core.base_hook import guarded
-from ..core.hook_owner import HookOwner
-from ..core.integrations import check_version, continue_at, numbers_in
+from ..core.versions import check_version
+from ..library.integrations import continue_at, numbers_in
+from ..library.training_steps import TrainingSteps
 from ..pytorch import Hook
 
 try:
@@ -28,7 +29,7 @@ from accelerate.tracking import GeneralTracker  # noqa: E402
 from accelerate.utils import memory  # noqa: E402
 
 
-class Tracker(HookOwner, GeneralTracker):  # type: ignore[misc]
+class Tracker(TrainingSteps, GeneralTracker):  # type: ignore[misc]
     """Saves what `accelerator.log` logs, and the tensors of the steps of a training loop.
 
     Pass it to `Accelerator(log_with=…)`. Or register the class with `accelerate.tracking.register_tracker_class` and
@@ -55,8 +56,6 @@ class Tracker(HookOwner, GeneralTracker):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self._own(Hook, out_dir, hook, options)
-        self._open: ModeKeys | None = None
-        """The mode of the open step."""
         self._first: int | None = None
         """The first step of the training; None before it begins."""
         self._starts_again = False
@@ -96,27 +95,20 @@ class Tracker(HookOwner, GeneralTracker):  # type: ignore[misc]
             raise
         finally:
             if synchronizes:
-                self._end()
+                self._end_step()
 
     @guarded
     def _begin(self, number: int | None, mode: ModeKeys | str) -> None:
         parsed = ModeKeys.parse(mode)
         if self._open is parsed:
             return
-        self._end()
+        self._end_step()
         if self._starts_again and self._first is not None:
             continue_at(self.hook, self._first)
         self._starts_again = False
-        self.hook.begin_step(step=number, mode=parsed)
-        self._open = parsed
+        self._begin_step(number, parsed)
         if self._first is None and parsed is ModeKeys.TRAIN:
             self._first = self.hook.mode_steps.get(ModeKeys.TRAIN)
-
-    @guarded
-    def _end(self) -> None:
-        if self._open is not None:
-            self._open = None
-            self.hook.end_step()
 
     # What Accelerate calls.
 

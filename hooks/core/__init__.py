@@ -1,1 +1,1 @@
-"""What the hooks of all frameworks share."""
+"""The parts that the hooks of all frameworks share."""

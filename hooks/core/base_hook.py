@@ -5,21 +5,22 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
 from tensortrial.config.collection import Collection
 from tensortrial.config.reduction_config import ReductionConfig
 from tensortrial.config.save_config import SaveConfig
-from tensortrial.errors import ConfigurationError
+from tensortrial.dtypes import Array
+from tensortrial.errors import ConfigurationError, UnsupportedValue
 from tensortrial.mode import ModeKeys
 
 from . import current_hook
 from .configuration.json_config import read_configuration
 from .current_hook import set_hook
 from .recorder import Recorder
-from .user_values import shown
+from .user_values import array_of, shown
 
 if TYPE_CHECKING:
     from tensortrial.read.trial import Trial
@@ -65,6 +66,22 @@ def guarded(method: Callable[Concatenate[_S, _P], None]) -> Callable[Concatenate
         return True
 
     functools.update_wrapper(call, method)
+    return call
+
+
+_DOCUMENTED = {"tensor_name": "name", "tensor_value": "value"}
+
+
+def accepts_documented_names(method: Callable[_P, None]) -> Callable[_P, None]:
+    """Accept the names of arguments that smdebug documents, `tensor_name` and `tensor_value`, too."""
+
+    @functools.wraps(method)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> None:
+        if kwargs:
+            # mypy does not know that these are keywords of the method.
+            kwargs = {_DOCUMENTED.get(name, name): value for name, value in kwargs.items()}  # type: ignore[assignment]
+        method(*args, **kwargs)
+
     return call
 
 
@@ -182,11 +199,11 @@ class BaseHook:
         return self.recorder.collections.by_name()
 
     @guarded
-    def set_mode(self, mode: ModeKeys) -> None:
+    def set_mode(self, mode: ModeKeys | str) -> None:
         """Close the open step, and count the following steps in another mode.
 
         Args:
-            mode: modes.TRAIN, EVAL, PREDICT or GLOBAL. Any other value is logged and changes nothing.
+            mode: modes.TRAIN, EVAL, PREDICT or GLOBAL, or its name. Any other value is logged and changes nothing.
         """
         self._set_mode(ModeKeys.parse(mode))
 
@@ -275,7 +292,11 @@ class BaseHook:
                 the last one counts. Default: the open step or the next one.
             mode: The mode that the step is counted in. Default: the current one.
         """
-        self.recorder.save_scalar(name, value, sm_metric, timestamp, step, mode)
+        if step is None:
+            self._begin_call((name,))
+        self._save_scalar(name, value, sm_metric, timestamp, step, mode)
+        if step is None:
+            self._end_call(name)
 
     @guarded
     def log(self, values: Mapping[str, Any], *, step: int | None = None, mode: ModeKeys | str | None = None) -> None:
@@ -289,8 +310,39 @@ class BaseHook:
         if not isinstance(values, Mapping):
             self._refuse_call("log", f"it takes a dictionary of numbers by their names, got {shown(values)}")
             return
+        if step is None:
+            self._begin_call(values)
         for name, value in values.items():
             self.save_scalar(name, value, step=step, mode=mode)
+
+    @accepts_documented_names
+    @guarded
+    def save_tensor(
+        self,
+        name: str,
+        value: Any,
+        collections_to_write: Iterable[str] | str = "default",
+        *,
+        step: int | None = None,
+        mode: ModeKeys | str | None = None,
+    ) -> None:
+        """Save a tensor at the open step or, if none is open, at the one that begins next in this mode.
+
+        It is saved at any step, also one at which the save configuration saves nothing.
+
+        Args:
+            name: The name.
+            value: A tensor of the framework, an array, or a (nested) list or tuple of numbers. It is copied.
+            collections_to_write: The collections that the tensor joins, as a list or a comma-separated string. Their
+                ReductionConfig decides in what form it is saved.
+            step: The number of a step in its mode, also of a past one. Default: the open step or the next one.
+            mode: The mode that the step is counted in. Default: the current one.
+        """
+        if step is None:
+            self._begin_call((name,))
+        self._save_tensor(name, value, collections_to_write, step, mode)
+        if step is None:
+            self._end_call(name)
 
     @guarded
     def flush(self) -> None:
@@ -313,6 +365,35 @@ class BaseHook:
     @guarded
     def _let_go(self) -> None:
         """Remove each callback, and keep no reference to the model: a notebook keeps its closed hooks."""
+
+    def _begin_call(self, names: Iterable[Any]) -> None:
+        """Prepare the open step, or the next one, for values of these names, which the caller saves without a step."""
+
+    def _end_call(self, name: Any) -> None:
+        """Note that the value of a name was saved so."""
+
+    def _save_scalar(
+        self, name: str, value: Any, sm_metric: bool, timestamp: float | None, step: Any, mode: Any
+    ) -> None:
+        self.recorder.save_scalar(name, value, sm_metric, timestamp, step, mode)
+
+    def _save_tensor(
+        self, name: str, value: Any, collections_to_write: Iterable[str] | str, step: Any, mode: Any
+    ) -> None:
+        try:
+            array, owned = self._array_of(value)
+        except UnsupportedValue as exc:
+            self.recorder.refuse(name, exc)
+        else:
+            self.recorder.save_tensor(name, array, collections_to_write, owned, step, mode)
+
+    def _array_of(self, value: Any) -> tuple[Array, bool]:
+        """Return what a user passes for a tensor as an array, and whether nobody else writes to that.
+
+        Raises:
+            UnsupportedValue: It cannot be converted.
+        """
+        return array_of(value), False
 
     @guarded
     def _set_mode(self, mode: ModeKeys) -> None:

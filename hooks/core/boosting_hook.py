@@ -1,4 +1,4 @@
-"""What the hooks for boosting share: a round is a step, with the metrics of each evaluation set."""
+"""The base of the hooks for boosting: a round is a step, with the metrics of each evaluation set."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ import numpy as np
 
 from tensortrial.config.collection import CollectionKeys
 from tensortrial.dtypes import Array
-from tensortrial.errors import UnsupportedValue
 from tensortrial.mode import ModeKeys
 
-from .base_hook import BaseHook, guarded
+from .base_hook import BaseHook
 from .configuration.options import Framework, HookOptions
 from .process.rank import Rank
 from .recorder import Recorder
 from .step_recorder import logger
-from .user_values import array_of
 
 SAVE_INTERVAL = 10
 """The rounds between two saves where no configuration says otherwise."""
@@ -72,25 +70,6 @@ class BoostingHook(BaseHook):
         self._has_several_models = False
         self._rounds: dict[ModeKeys, int] = {}
         """The rounds that the newest model of each mode has so far."""
-
-    @guarded
-    def save_tensor(
-        self, tensor_name: str, tensor_value: Any, collections_to_write: Iterable[str] | str = "default"
-    ) -> None:
-        """Save an array whatever the save configuration says.
-
-        It is saved at the open step, or, if none is open, at the next step of this mode.
-
-        Args:
-            tensor_name: The name of the tensor.
-            tensor_value: An array, or what numpy can convert to one.
-            collections_to_write: The collections that it joins, as a list or a comma-separated string. Their
-                ReductionConfig decides in what form it is saved.
-        """
-        try:
-            self.recorder.save_tensor(tensor_name, array_of(tensor_value), collections_to_write)
-        except UnsupportedValue as exc:
-            self.recorder.refuse(tensor_name, exc)
 
     def _begin_at(self, rounds: int) -> None:
         """Begin a training whose model has some rounds already: its steps have the numbers of its rounds.

@@ -56,7 +56,7 @@ class CalledSteps:
         """True if values that are saved before any step belong to the first one, in whatever mode."""
 
     def find(self, number: int | None, mode: ModeKeys | None) -> Step | None:
-        """Return the step to save values at. After they were added, `hand_over` must be called.
+        """Return the step to save values at. After they were added, `enqueue` must be called.
 
         Args:
             number: The step; None for the open step of the mode or, if it has none, the next one.
@@ -84,8 +84,8 @@ class CalledSteps:
             return self._begin(mode, number)
         return self._wait(mode, number)
 
-    def hand_over(self, step: Step) -> None:
-        """Pass values to the writer, if they are of a step that is neither open nor awaited."""
+    def enqueue(self, step: Step) -> None:
+        """Pass values to the writer, if they are of a step that is neither open nor a later one."""
         if step is not self._clock.step and step.mode_step >= 0:
             self._put(step)
 

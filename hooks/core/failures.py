@@ -1,4 +1,4 @@
-"""What goes wrong with a hook: the error that turns it off, and what it leaves out. Each is logged once."""
+"""The failures of a hook: the error that turns it off, and the values that it leaves out. Each is logged once."""
 
 from __future__ import annotations
 

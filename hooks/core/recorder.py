@@ -155,7 +155,7 @@ class Recorder(StepRecorder):
             finally:
                 if plans and self.clock.step is not None and self.clock.step is not at:
                     self.replan(self.clock.step)
-                self.called_steps.hand_over(at)
+                self.called_steps.enqueue(at)
 
     def replan(self, step: Step, number: Any = None) -> None:
         """Plan for a step after collections have changed.
@@ -167,7 +167,7 @@ class Recorder(StepRecorder):
         if step.mode_step < 0:
             number = self.clock.next_number(step.mode) if number is None else step_number(number)
             step = Step(step.mode, number, 0)
-        self.saving = self._turn_to(step)
+        self.saving = self._plan_for(step)
 
     def scalar_plan(self, name: str, sm_metric: bool) -> Plan:
         """Return the plan of a number that the user saves by a call.
@@ -240,7 +240,7 @@ class Recorder(StepRecorder):
                 if self.clock.is_ahead and any(plan.name == name for plan in batch.plans):
                     self.failures.warn_of_repetition(name)
                 batch.add(self.scalar_plan(name, sm_metric), number, saved_at)
-                self.called_steps.hand_over(at)
+                self.called_steps.enqueue(at)
 
     def save_tensor(
         self,
@@ -275,7 +275,7 @@ class Recorder(StepRecorder):
                 try:
                     self.record(plan, value, owned=owned, step=at)
                 finally:
-                    self.called_steps.hand_over(at)
+                    self.called_steps.enqueue(at)
 
     def _step_to_save_into(self, step: Any = None, mode: Any = None) -> Step | None:
         """Return the step for values that the user saves by a call; None if nothing is saved."""

@@ -13,7 +13,7 @@ from .recorder import Recorder
 
 
 class LeadingRecorder(Recorder):
-    """The recorder of a process and, once it is `spread`, of the first of its replicas.
+    """The recorder of a process and, once it is `broadcast`, of the first of its replicas.
 
     Modes, held steps, and the run's end are common to all replicas. Steps are begun, and tensors recorded, for each
     replica separately. The arguments are those of a Recorder.
@@ -29,7 +29,7 @@ class LeadingRecorder(Recorder):
         """The recorders of all replicas of this process, in their order."""
         return [self, *self.others]
 
-    def spread(self, replicas: Sequence[str]) -> None:
+    def broadcast(self, replicas: Sequence[str]) -> None:
         """Make each of several replicas a worker of the job, with the same steps and collections.
 
         If only one worker is saved, the first replica stays the only one. Once steps have begun, nothing changes.

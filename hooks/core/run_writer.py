@@ -214,7 +214,7 @@ class RunWriter:
 
     @property
     def open(self) -> bool:
-        """Whether the run is claimed, and not closed yet."""
+        """True if the run is claimed, and not closed yet."""
         return self._writer is not None
 
     def claim(self) -> None:

@@ -101,10 +101,10 @@ class StepRecorder:
         self._refusals = Refusals()
         # By mode: the steps of this session, and those at which something was due.
         self._counted: dict[str, list[int]] = {}
-        self.awaited: set[str] = set()
+        self.pending_models: set[str] = set()
         """The names of models that were registered and have not run yet."""
         self.saving = False
-        """Whether anything is due at the open step. Hooks check this first: most steps save nothing."""
+        """True if anything is due at the open step. Hooks check this first: most steps save nothing."""
         if self.active:
             watch(self)
             self.run.environment.read()
@@ -127,7 +127,7 @@ class StepRecorder:
             if not self.clock.is_numbered(self.clock.mode):
                 self._open_step()
 
-    def foresee(self) -> bool:
+    def plan_ahead(self) -> bool:
         """Plan for the open step or, if none is open, for the next one, without beginning it.
 
         For a framework that must say beforehand which values of a step it needs, and counts a step when it is over.
@@ -143,7 +143,7 @@ class StepRecorder:
             self._stop_if_requested()
             self._start()
             begins = self.active and not self.clock.is_numbered(self.clock.mode)
-            return begins and self._turn_to(self.clock.next(self.clock.mode))
+            return begins and self._plan_for(self.clock.next(self.clock.mode))
 
     def end_step(self) -> None:
         """Close the open step, unless it is held."""
@@ -229,7 +229,7 @@ class StepRecorder:
             number = following
         if mode is not clock.mode:
             self._close_step()
-            clock.turn_to(mode)
+            clock.select(mode)
         if number is not None:
             clock.number_by_caller(mode)
         if ahead is not None and clock.step is ahead and number in (None, ahead.mode_step):
@@ -271,15 +271,15 @@ class StepRecorder:
         if not self.counting:
             return
         step = self.clock.next(self.clock.mode, number)
-        self.saving = self._turn_to(step)
+        self.saving = self._plan_for(step)
         self.clock.open(step)
         self.called_steps.open(step)
 
-    def _turn_to(self, step: Step) -> bool:
+    def _plan_for(self, step: Step) -> bool:
         """Plan for a step, and publish changed collections for readers. Return whether anything is due at it."""
         if (self.planner.refresh() or self.run.environment.is_new) and self.active:
             self.run.announce()
-        return self.planner.turn_to(step)
+        return self.planner.select(step)
 
     def next_is_due(self) -> bool:
         """Return whether anything will be due at the step that begins next in this mode, as far as is known now."""
@@ -373,8 +373,8 @@ class StepRecorder:
                 return
             # A hook that would not have saved a value anyway loses nothing, nor does a process that a signal ends.
             self.closed, self._loses = True, self.active and not ends_by_signal()
-            if self.active and self.awaited:
-                self.failures.warn_of_models(self.awaited)
+            if self.active and self.pending_models:
+                self.failures.warn_of_models(self.pending_models)
             # The end of the run is written even if the last step could not be.
             for finish in (self._close_steps, self._close_run):
                 try:

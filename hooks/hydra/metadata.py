@@ -1,4 +1,4 @@
-"""What is known about a Hydra job."""
+"""The metadata of a Hydra job."""
 
 from __future__ import annotations
 

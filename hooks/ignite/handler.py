@@ -10,9 +10,9 @@ from typing import Any
 from tensortrial.errors import MissingExtra
 from tensortrial.mode import ModeKeys
 
-from ..core.base_hook import guarded
-from ..core.hook_owner import HookOwner
-from ..core.integrations import check_version, numbers_in
+from ..core.versions import check_version
+from ..library.integrations import numbers_in
+from ..library.training_steps import TrainingSteps
 from ..pytorch import Hook
 
 try:
@@ -25,7 +25,7 @@ check_version("pytorch-ignite", ignite.__version__, oldest="0.5", newest_tested=
 from ignite.engine import Engine, Events  # noqa: E402 - the sentence about a missing or old Ignite comes first
 
 
-class Handler(HookOwner):
+class Handler(TrainingSteps):
     """Saves the tensors of a training by Ignite's engines.
 
     An iteration of the trainer is a step in mode TRAIN, with Ignite's number: the first is 1. An iteration of an
@@ -46,7 +46,6 @@ class Handler(HookOwner):
         self, out_dir: str | os.PathLike[str] | None = None, *, hook: Hook | None = None, **options: Any
     ) -> None:
         self._own(Hook, out_dir, hook, options)
-        self._in_step = False
 
     def attach(
         self,
@@ -65,14 +64,14 @@ class Handler(HookOwner):
             evaluators: Engines that evaluate, by the names that their metrics begin with.
         """
         trainer.add_event_handler(Events.STARTED, self._register, model, optimizer)
-        trainer.add_event_handler(Events.ITERATION_STARTED, self._begin_training)
-        trainer.add_event_handler(Events.ITERATION_COMPLETED, self._end_training)
+        trainer.add_event_handler(Events.ITERATION_STARTED, self._begin_iteration)
+        trainer.add_event_handler(Events.ITERATION_COMPLETED, self._end_iteration)
         trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda engine: self._log(trainer, engine.state.metrics))
         for event in (Events.COMPLETED, Events.TERMINATE):
-            trainer.add_event_handler(event, self._flush)
+            trainer.add_event_handler(event, lambda engine: self._publish())
         for name, evaluator in (evaluators or {}).items():
             evaluator.add_event_handler(Events.ITERATION_STARTED, self._begin_evaluation)
-            evaluator.add_event_handler(Events.ITERATION_COMPLETED, self._end)
+            evaluator.add_event_handler(Events.ITERATION_COMPLETED, lambda engine: self._end_step())
             evaluator.add_event_handler(Events.COMPLETED, partial(self._log_evaluation, trainer, name))
 
     def _register(self, engine: Engine, model: Any, optimizer: Any) -> None:
@@ -81,16 +80,17 @@ class Handler(HookOwner):
         if optimizer is not None:
             self.hook.register_optimizer(optimizer)
 
-    def _begin_training(self, engine: Engine) -> None:
-        self._begin(engine.state.iteration, ModeKeys.TRAIN)
+    def _begin_iteration(self, engine: Engine) -> None:
+        self._begin_step(engine.state.iteration, ModeKeys.TRAIN)
 
     def _begin_evaluation(self, engine: Engine) -> None:
-        self._begin(None, ModeKeys.EVAL)
+        # It may begin before the iteration of the training that it is part of has ended.
+        self._begin_step(None, ModeKeys.EVAL)
 
-    def _end_training(self, engine: Engine) -> None:
+    def _end_iteration(self, engine: Engine) -> None:
         output = engine.state.output
         self._log(engine, output if isinstance(output, Mapping) else {"loss": output})
-        self._end(engine)
+        self._end_step()
 
     def _log_evaluation(self, trainer: Engine, name: str, evaluator: Engine) -> None:
         self._log(trainer, {f"{name}/{metric}": value for metric, value in evaluator.state.metrics.items()})
@@ -98,20 +98,3 @@ class Handler(HookOwner):
     def _log(self, trainer: Engine, values: Mapping[str, Any]) -> None:
         if numbers := numbers_in(values):
             self.hook.log(numbers, step=trainer.state.iteration, mode=ModeKeys.TRAIN)
-
-    def _flush(self, engine: Engine) -> None:
-        self._end(engine)
-        self.hook.flush()
-
-    @guarded
-    def _begin(self, step: int | None, mode: ModeKeys) -> None:
-        # An evaluation may begin before the iteration of the training that it is part of has ended.
-        self._end(None)
-        self._in_step = True
-        self.hook.begin_step(step=step, mode=mode)
-
-    @guarded
-    def _end(self, engine: Engine | None) -> None:
-        if self._in_step:
-            self._in_step = False
-            self.hook.end_step()

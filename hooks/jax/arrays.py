@@ -25,7 +25,7 @@ class Part(NamedTuple):
     """The part of an array that this process holds, or one of several that lie apart."""
 
     suffix: str
-    """What is appended to the name of the array."""
+    """The text that is appended to the name of the array."""
     fetch: Callable[[], Array]
     """Waits for the values, and returns them."""
     nbytes: int

@@ -29,10 +29,10 @@ from ..core.base_hook import guarded
 from ..core.called_hook import CalledHook
 from ..core.called_steps import step_number
 from ..core.configuration.options import Framework, HookOptions, accepts_fields_of
-from ..core.integrations import check_version
 from ..core.process.rank import Rank, rank_of_process
 from ..core.recorder import Recorder
 from ..core.user_values import as_nanoseconds, shown
+from ..core.versions import check_version
 
 try:
     import jax
@@ -115,14 +115,14 @@ class Hook(CalledHook):
         check_collection_name(collection)
         marker = f"tree of {collection}"
         if step is None:
-            self._begin_if_repeated((marker,))
+            self._begin_call((marker,))
         if self._includes and self.recorder.active:
             self.recorder.collections.include([collection])
         with self.recorder.saving_at(step, mode) as at:
             if at is not None and self.recorder.saving:
                 self._save_leaves(collection, tree, at, step)
         if step is None:
-            self._note(marker)
+            self._end_call(marker)
 
     @guarded
     def log_stacked(
@@ -285,7 +285,7 @@ class Hook(CalledHook):
 
 
 class _Callback:
-    """What a compiled function calls: a method of the hook, as long as there is one.
+    """The callback in a compiled function: it calls a method of the hook, as long as there is one.
 
     JAX keeps compiled functions, and a hook is to be freed when the program has let go of it.
     """

@@ -15,7 +15,7 @@ from tensortrial.format.record import check_name
 _MOST_TREES = 64
 
 _PREFIXES = {"weights": "", "biases": "", "losses": "", "metrics": "", "gradients": "gradient", "updates": "update"}
-"""What the names of a collection's leaves begin with, where it is not the name of the collection."""
+"""The beginnings of the leaves' names by collection, where it is not the collection's name."""
 
 
 class TreeNames:

@@ -32,7 +32,7 @@ class _Call:
     layer: Any
     arguments: Mapping[str, Any]
     masks: dict[str, Any]
-    """Which positions of the queries, keys and values hold something, where Keras knows it."""
+    """The masks of the queries, keys and values, where Keras knows them."""
     query: Any = None
     key: Any = None
 

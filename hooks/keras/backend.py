@@ -1,4 +1,4 @@
-"""What differs between the backends of Keras: arrays of tensors, graphs, and loss scales."""
+"""The differences between the backends of Keras: arrays of tensors, graphs, and loss scales."""
 
 from __future__ import annotations
 

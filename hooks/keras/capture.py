@@ -1,4 +1,4 @@
-"""What a Keras hook captures of a model's steps: its variables, and the tensors that a step computes."""
+"""The capture of a Keras model's steps: its variables, and the tensors that a step computes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Capture:
         self.optimizers: list[Any] = []
         """Wrapped optimizers. That of the model need not be among them."""
         self.is_limited = False
-        """Whether the tensors that the model's steps compute cannot be collected."""
+        """True if the tensors that the model's steps compute cannot be collected."""
         self._names: Names | None = None
         self._variables: dict[str, tuple[Plan, list[Array]] | None] = {}
         self._numbers: dict[str, float] = {}

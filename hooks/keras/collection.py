@@ -72,7 +72,7 @@ class Collection(CoreCollection):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the collection can never match a tensor."""
+        """True if the collection can never match a tensor."""
         return super().is_empty and not self._layers and not self._variables
 
     def resolve(self, names: Names) -> None:

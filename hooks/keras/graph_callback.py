@@ -39,7 +39,7 @@ class GraphCallback:
 
     @property
     def may_be_due(self) -> bool:
-        """Whether anything is due at the open step; of a graph, whether anything ever may be."""
+        """True if anything is due at the open step; of a graph, whether anything ever may be."""
         return self.recorder.saving if graph() is None else self.recorder.active
 
     def record_due(self, values: Arrays) -> None:

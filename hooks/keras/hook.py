@@ -23,7 +23,7 @@ from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValu
 from tensortrial.mode import ModeKeys, modes
 
 from ..core import current_hook
-from ..core.base_hook import BaseHook, create_trial, guarded
+from ..core.base_hook import BaseHook, accepts_documented_names, create_trial, guarded
 from ..core.configuration.attention import ATTENTION, define_attention
 from ..core.configuration.health import define_health
 from ..core.configuration.options import Framework, HookOptions, accepts_fields_of
@@ -117,7 +117,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
     def __init__(self, options: HookOptions) -> None:
         keras.callbacks.Callback.__init__(self)
         self.recorder = LeadingRecorder(options, _FRAMEWORK, rank_of_process)
-        self.recorder.spread(replicas(strategy_here()))
+        self.recorder.broadcast(replicas(strategy_here()))
         self._capture = Capture(self.recorder, self.naming)
         self._init_tapes()
         # What replaces the model's own functions now, and what replaced those of each model before.
@@ -193,22 +193,32 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         collection.add(variable)
 
     @unconverted
+    @accepts_documented_names
     @guarded
     def save_tensor(
-        self, tensor_name: str, tensor_value: Any, collections_to_write: Iterable[str] | str = "default"
+        self,
+        name: str,
+        value: Any,
+        collections_to_write: Iterable[str] | str = "default",
+        *,
+        step: int | None = None,
+        mode: ModeKeys | str | None = None,
     ) -> None:
-        """Save a tensor whatever the save configuration says.
+        """Save a tensor at the open step or, if none is open, at the one that begins next in this mode.
 
-        It is saved at the open step, or, if none is open, at the next step of this mode. Inside a `tf.function` it is
+        It is saved at any step, also one at which the save configuration saves nothing. Inside a `tf.function` it is
         saved at each execution.
 
         Args:
-            tensor_name: The name of the tensor. The parts of a ragged or sparse tensor have this name with an ending.
-            tensor_value: An array, a tensor, or a (nested) list of numbers.
-            collections_to_write: The collections that it joins, as a list or a comma-separated string.
+            name: The name. The parts of a ragged or sparse tensor have this name with an ending.
+            value: A tensor, an array, or a (nested) list of numbers.
+            collections_to_write: The collections that the tensor joins, as a list or a comma-separated string. Their
+                ReductionConfig decides in what form it is saved.
+            step: The number of a step in its mode, also of a past one. Default: the open step or the next one.
+            mode: The mode that the step is counted in. Default: the current one.
         """
-        for name, part in dense_parts(tensor_name, tensor_value):
-            self._save_here(partial(_save_array, name, collections_to_write), part)
+        for part_name, part in dense_parts(name, value):
+            self._save_here(partial(_save_array, part_name, collections_to_write, step=step, mode=mode), part)
 
     @unconverted
     @guarded
@@ -251,7 +261,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
 
     @property
     def is_fitting(self) -> bool:
-        """Whether Keras' own `fit`, `evaluate` or `predict` is under way."""
+        """True if Keras' own `fit`, `evaluate` or `predict` is under way."""
         return self._outer is not None
 
     # What Keras calls.
@@ -318,7 +328,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         self._withdraw_unfinished()
         model = self.model
         self._thread, self._outer = threading.current_thread(), self._outer or phase
-        self.recorder.spread(replicas(model.distribute_strategy if IS_TENSORFLOW else None))
+        self.recorder.broadcast(replicas(model.distribute_strategy if IS_TENSORFLOW else None))
         self._capture.refresh_names(model)
         sentence = limits(model)
         self._capture.is_limited = bool(sentence)
@@ -462,9 +472,11 @@ def _record_number(recorder: Recorder, name: str, value: Any) -> None:
         recorder.refuse(name, exc)
 
 
-def _save_array(name: str, collections: Iterable[str] | str, recorder: Recorder, value: Any) -> None:
+def _save_array(
+    name: str, collections: Iterable[str] | str, recorder: Recorder, value: Any, step: Any = None, mode: Any = None
+) -> None:
     try:
-        recorder.save_tensor(name, user_array(value), collections)
+        recorder.save_tensor(name, user_array(value), collections, step=step, mode=mode)
     except UnsupportedValue as exc:
         recorder.refuse(name, exc)
 

@@ -16,7 +16,7 @@ from .patches import SharedPatches
 
 
 class CallObserver(Protocol):
-    """What is notified of the calls of layers."""
+    """The object that is notified of the calls of layers."""
 
     def before_call(self, layer: Any, outermost: bool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Receive the arguments of a call that begins. `outermost`: no other call of a layer surrounds it."""

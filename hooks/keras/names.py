@@ -121,7 +121,7 @@ def optimizer_variables(optimizers: Iterable[Any]) -> Iterator[tuple[str, Any]]:
 
 
 class VariableNaming:
-    """How the variables of optimizers, and the weights that a tape watches, are named. A subclass may change it."""
+    """The naming of the variables of optimizers and of the weights that a tape watches. A subclass may change it."""
 
     def optimizer_variables(self, collections: Any, optimizers: Iterable[Any]) -> list[tuple[str, Any]]:
         """Return the variables of optimizers with their names, all of which are in `optimizer_variables`.

@@ -44,19 +44,19 @@ class StepFunction:
     ) -> None:
         self.phase, self.original, self.names = phase, original, names
         self.capturing: dict[frozenset[str], CapturingStep | None] = {}
-        """What runs a step and collects tensors, by their names."""
+        """The steps that collect tensors, by the names of the tensors."""
         self.due_names: dict[object, frozenset[str]] = {}
         """The names that are due, by the recorder's due collections."""
         self.awaits_unknown: dict[object, bool] = {}
-        """Whether a collection may match a tensor that only tracing reveals, by the recorder's due collections."""
+        """True if a collection may match a tensor that only tracing reveals, by the recorder's due collections."""
         self.seen: set[str] = set()
         """The names of all tensors of the steps so far, due or not."""
         self.built = False
-        """Whether the model is known to have all its variables."""
+        """True if the model is known to have all its variables."""
         self.build_attempted = False
-        """Whether tracing was tried once to create the variables that the model creates in its first step."""
+        """True if tracing was tried once to create the variables that the model creates in its first step."""
         self.flags: dict[str, TracedFlags] = {}
-        """Which layers the function trains, by the type of its data."""
+        """The layers that the function trains, by the type of its data."""
         self.ran_original: set[str] = set()
         """The types of data with which `original` ran, and so was traced."""
         self._choose, self._as_traced = choose, as_traced
@@ -148,7 +148,7 @@ def limits(model: Any) -> str:
 
 
 class CapturingStep(ABC):
-    """What runs a step and passes its tensors to `save`.
+    """The function that runs a step and passes its tensors to `save`.
 
     Args:
         tensors: Collects the tensors while the step runs or is traced.

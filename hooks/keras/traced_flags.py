@@ -1,4 +1,4 @@
-"""Which layers a step of `fit` trains: those that were not frozen when TensorFlow traced it."""
+"""The layers that a step of `fit` trains: those that were not frozen when TensorFlow traced it."""
 
 from __future__ import annotations
 

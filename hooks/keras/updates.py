@@ -1,4 +1,4 @@
-"""What a step changes: the update of each trainable weight, and its size relative to the weight."""
+"""The updates of a step: the change of each trainable weight, and its size relative to the weight."""
 
 from __future__ import annotations
 

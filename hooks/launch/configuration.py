@@ -8,7 +8,7 @@ from typing import Any
 
 from tensortrial.config.collection import check_collection_name, compile_regex, regexes
 from tensortrial.config.reduction_config import ReductionConfig
-from tensortrial.config.save_config import SaveConfig
+from tensortrial.config.save_config import SaveConfig, with_save_config
 from tensortrial.errors import ConfigurationError
 from tensortrial.suggestions import near_names
 
@@ -57,7 +57,7 @@ def read_launch_configuration(path: str, out_dir: str | None) -> HookConfigurati
 
 def _parse(document: Mapping[str, Any]) -> HookConfiguration:
     _check_keys(document, [*_ARGUMENTS, _COLLECTIONS], "")
-    arguments = {key: value for key, value in document.items() if key != _COLLECTIONS}
+    arguments = with_save_config({key: value for key, value in document.items() if key != _COLLECTIONS})
     _convert_configs(arguments)
     collections = document.get(_COLLECTIONS) or {}
     if not isinstance(collections, dict) or not all(isinstance(each, dict) for each in collections.values()):

@@ -16,7 +16,7 @@ class ImportNotifier(MetaPathFinder):
 
     def __init__(self) -> None:
         self.waiting: dict[str, Callable[[], None]] = {}
-        """What is called after the import, by the names of the modules."""
+        """The functions that are called after the import, by the names of the modules."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -1,4 +1,4 @@
-"""What a launched script saves, and where: from a configuration file, options of the command, and the environment."""
+"""The launch of a script: what it saves, and where, from a file, options of the command, and the environment."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from ..core import current_hook
 from ..core.configuration import sagemaker
 from ..core.configuration.json_config import HookConfiguration
 from ..core.configuration.options import Framework, HookOptions
-from ..core.integrations import OUT_DIR_VARIABLE, default_out_dir
 from ..core.process.rank import Duty, rank_of_process
 from ..core.recorder import Recorder
 from ..core.step_recorder import switched_on
+from ..library.integrations import OUT_DIR_VARIABLE, default_out_dir
 from .configuration import read_launch_configuration
 
 logger = logging.getLogger("tensortrial.hooks")
 
 CONFIG_VARIABLE = "TENSORTRIAL_CONFIG"
 LAUNCH_VARIABLE = "TENSORTRIAL_LAUNCH"
-"""How a process passes a launch to those that it starts."""
+"""The variable by which a process passes a launch to those that it starts."""
 
 _NO_CONFIGURATION = HookConfiguration({})
 
@@ -48,7 +48,7 @@ class Launch:
     out_dir: str | None = None
     """The folder or URL of the run, in place of the one in the file."""
     resume: bool = False
-    """Whether the run in the folder is continued."""
+    """True if the run in the folder is continued."""
     command: list[str] = field(default_factory=list)
     """The command line."""
     found: str = ""

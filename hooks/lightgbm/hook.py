@@ -19,8 +19,8 @@ from ..core import current_hook
 from ..core.base_hook import guarded
 from ..core.boosting_hook import BoostingHook, boosting_framework
 from ..core.configuration.options import HookOptions, accepts_fields_of
-from ..core.integrations import check_version
 from ..core.process.rank import rank_of_process
+from ..core.versions import check_version
 
 try:
     import lightgbm as lgb

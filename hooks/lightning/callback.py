@@ -11,8 +11,8 @@ from tensortrial.mode import ModeKeys
 from tensortrial.redaction import without_credentials
 
 from ..core.base_hook import guarded
-from ..core.integrations import check_hook_arguments, continue_at, default_out_dir
-from ..core.recorder import Recorder
+from ..library.integrations import continue_at
+from ..library.training_steps import TrainingSteps
 from ..pytorch import Hook, SaveConfig
 from .base import lightning
 from .logger import Logger
@@ -20,7 +20,7 @@ from .logger import Logger
 logger = logging.getLogger("tensortrial.hooks")
 
 
-class Callback(lightning.Callback):  # type: ignore[misc]
+class Callback(TrainingSteps, lightning.Callback):  # type: ignore[misc]
     """Saves the tensors of a training by Lightning.
 
     A step is one update of the optimizers, with all the batches that it accumulates, in mode TRAIN and with the number
@@ -46,19 +46,11 @@ class Callback(lightning.Callback):  # type: ignore[misc]
     def __init__(
         self, out_dir: str | os.PathLike[str] | None = None, *, hook: Hook | None = None, **options: Any
     ) -> None:
-        check_hook_arguments(Hook, out_dir, hook, options)
-        self._out_dir, self._options = out_dir, options
-        self._hook = hook
-        self._is_off = False
-        self._next = 0
-        self._is_over = False
-        """True once the newest training has ended without an error."""
+        self._own(Hook, out_dir, hook, options)
         self._goes_back = False
         """True from the start of a training that resumes or repeats steps until its first batch."""
         self._accumulates = False
-        """Whether a step of the training has begun, and no optimizer has stepped since."""
-        self._in_step = False
-        """Whether a step of the hook is open, of the training or of an evaluation."""
+        """True if a step of the training has begun, and no optimizer has stepped since."""
         self._progress = (0, 0)
         """The updates before the open step."""
         self._warned = False
@@ -67,39 +59,24 @@ class Callback(lightning.Callback):  # type: ignore[misc]
     @property
     def hook(self) -> Hook | None:
         """The hook; None before training begins, if it is the callback's own."""
-        return self._hook
-
-    @property
-    def recorder(self) -> Recorder:
-        """The recorder of the hook."""
-        return self._used_hook.recorder
-
-    def close(self) -> None:
-        """Close the run, as the end of the process would."""
-        if self._hook is not None:
-            self._hook.close()
+        hook: Hook | None = self._hook
+        return hook
 
     # What Lightning calls. The sanity check comes before `on_train_start`, so the model is not registered yet.
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Make the hook, and register the model, unless another training is saved already."""
-        is_behind = _step_of(trainer) < self._next
+        is_behind = _step_of(trainer) <= self._newest
         resumes = trainer.ckpt_path is not None and trainer.global_step > 0
-        self._is_off = self._is_over and is_behind and not resumes
+        self._begin_training(is_behind and not resumes)
         if self._is_off:
-            logger.warning(
-                "nothing is saved of this training: its callback has saved another one to %s; make a Callback for each "
-                "training",
-                self.recorder.run.out_dir,
-            )
             return
-        self._is_over = False
         self._begin(trainer, pl_module, resumes)
         self._goes_back = resumes or is_behind
         if not resumes:
             self._go_back(trainer)
-            self._used_hook.register_module(pl_module)
-        self._used_hook.save_gradients_at_updates()
+            self._hook.register_module(pl_module)
+        self._hook.save_gradients_at_updates()
         # What is logged before the first batch waits for its step.
         self.recorder.clock.number_by_caller(ModeKeys.TRAIN)
 
@@ -107,12 +84,13 @@ class Callback(lightning.Callback):  # type: ignore[misc]
         """Begin a step, unless the open one accumulates."""
         self._go_back(trainer)
         if self._saves and not self._accumulates:
-            self._used_hook.register_module(pl_module)
-            self._begin_training_step(_step_of(trainer))
+            self._hook.register_module(pl_module)
+            self._begin_step(_step_of(trainer), ModeKeys.TRAIN)
+            self._accumulates = True
             self._progress = self._progress_of(trainer)
         if self._saves:
             for optimizer in trainer.optimizers:  # which may have been replaced
-                self._used_hook.register_optimizer(optimizer)
+                self._hook.register_optimizer(optimizer)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """End the step, if an optimizer has stepped."""
@@ -121,8 +99,8 @@ class Callback(lightning.Callback):  # type: ignore[misc]
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Publish what was saved. The run stays open: a test may follow."""
-        self._is_over = True
         self._finish(trainer)
+        self._end_training()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Publish what was saved until the error, also of its step."""
@@ -166,40 +144,21 @@ class Callback(lightning.Callback):  # type: ignore[misc]
 
     # Steps.
 
-    @property
-    def _used_hook(self) -> Hook:
-        assert self._hook is not None
-        return self._hook
-
-    @property
-    def _saves(self) -> bool:
-        return self._hook is not None and not self._is_off and not self._hook.recorder.closed
-
     def _begin(self, trainer: Any, pl_module: Any, resumes: bool = False) -> None:
         """Make the hook, if that was not done, and a logger that passes it what the module logs."""
         ours = [each for each in trainer.loggers if isinstance(each, Logger)]
-        if self._hook is None:
-            self._hook = self._made_hook(trainer, pl_module, ours, resumes)
+        if self._hook is None and ours and self._out_dir is None and not self._options:
+            self._hook = ours[0].make_hook(resumes)
+        elif self._hook is None:
+            save_config = SaveConfig(save_interval=max(1, int(trainer.log_every_n_steps or 1)))
+            self._make_hook(trainer.default_root_dir, resumes, save_config=save_config)
+            self.recorder.run.add_metadata(pl_module.hparams)
+            logger.info("tensors of this training are saved to %s", without_credentials(self.recorder.run.out_dir))
         self._loggers = [each for each in ours if each.experiment is self._hook]
         if not ours:
             # Lightning passes the values of `self.log` to loggers only.
             self._loggers = [_JoinedLogger(self._hook, trainer.loggers)]
             trainer.loggers = [*trainer.loggers, *self._loggers]
-
-    def _made_hook(self, trainer: Any, pl_module: Any, loggers: list[Logger], resumes: bool) -> Hook:
-        if loggers and self._out_dir is None and not self._options:
-            return loggers[0].make_hook(resumes)
-        interval = max(1, int(trainer.log_every_n_steps or 1))
-        options = {"save_config": SaveConfig(save_interval=interval), **self._options}
-        options["resume"] = resumes or options.get("resume", False)
-        out_dir = default_out_dir(trainer.default_root_dir, resumes) if self._out_dir is None else self._out_dir
-        hook = self._make(out_dir, options)
-        hook.recorder.run.add_metadata(pl_module.hparams)
-        logger.info("tensors of this training are saved to %s", without_credentials(hook.out_dir))
-        return hook
-
-    def _make(self, out_dir: str | os.PathLike[str], options: dict[str, Any]) -> Hook:
-        return Hook(out_dir, **options)
 
     def _go_back(self, trainer: Any) -> None:
         """Continue at the checkpoint, once: the first batch begins.
@@ -208,35 +167,23 @@ class Callback(lightning.Callback):  # type: ignore[misc]
         """
         if self._goes_back and self._saves:
             self._goes_back = False
-            continue_at(self._used_hook, _step_of(trainer))
-
-    @guarded
-    def _begin_training_step(self, step: int) -> None:
-        self._next = step + 1
-        self._accumulates = self._in_step = True
-        self._used_hook.begin_step(step=step, mode=ModeKeys.TRAIN)
+            continue_at(self._hook, _step_of(trainer))
 
     def _end_training_step(self) -> None:
         self._accumulates = False
         self._end_step()
-
-    @guarded
-    def _end_step(self) -> None:
-        if self._in_step:
-            self._in_step = False
-            self._used_hook.end_step()
 
     def _progress_of(self, trainer: Any) -> tuple[int, int]:
         """Return how many updates there were, as the hook counts them, and as Lightning does.
 
         Lightning does not count those of `optimizers(use_pl_optimizer=False)`.
         """
-        return self._used_hook.capture.num_updates, trainer.global_step
+        return self._hook.capture.num_updates, trainer.global_step
 
     def _save_unused_gradients(self, trainer: Any) -> None:
         """Save the gradients of a step of the training that ends before an update uses them."""
-        if self._accumulates and self._in_step and self._progress == self._progress_of(trainer):
-            self._used_hook.save_gradients()
+        if self._accumulates and self._open is not None and self._progress == self._progress_of(trainer):
+            self._hook.save_gradients()
 
     def _begin_batch(self, trainer: Any, pl_module: Any, mode: ModeKeys, loaders: Any, dataloader_idx: int) -> None:
         if self._hook is None:  # an evaluation without a training
@@ -244,7 +191,7 @@ class Callback(lightning.Callback):  # type: ignore[misc]
         if trainer.state.fn == "fit":
             self._go_back(trainer)
         if self._saves:
-            self._used_hook.register_module(pl_module)
+            self._hook.register_module(pl_module)
             self._save_unused_gradients(trainer)
             self._begin_evaluation_step(
                 mode, dataloader_idx if isinstance(loaders, list) and len(loaders) > 1 else None
@@ -252,18 +199,16 @@ class Callback(lightning.Callback):  # type: ignore[misc]
 
     @guarded
     def _begin_evaluation_step(self, mode: ModeKeys, dataloader_idx: int | None) -> None:
-        if self._in_step and not self._warned:
+        if self._open is not None and not self._warned:
             self._warned = True
             logger.warning(
                 "step %d of the training is saved without the batches after a validation, because that ran while the "
                 "step accumulated batches; make val_check_interval a multiple of accumulate_grad_batches",
-                self._next - 1,
+                self._newest,
             )
-        self._end_step()
-        self._in_step = True
-        self._used_hook.begin_step(mode=mode)
+        self._begin_step(None, mode)
         if dataloader_idx is not None:
-            self._used_hook.save_scalar("dataloader_idx", dataloader_idx)
+            self._hook.save_scalar("dataloader_idx", dataloader_idx)
 
     def _end_batch(self) -> None:
         if self._saves:
@@ -272,8 +217,8 @@ class Callback(lightning.Callback):  # type: ignore[misc]
     def _finish(self, trainer: Any) -> None:
         if self._saves:
             self._save_unused_gradients(trainer)
-            self._end_training_step()
-            self._used_hook.flush()
+            self._accumulates = False
+            self._publish()
 
 
 class _JoinedLogger(Logger):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from typing import Any
 
 from ..launch.launch import active_launch
+from ..library.integrations import arguments_in
 
 logger = logging.getLogger("tensortrial.hooks")
 
@@ -28,13 +28,10 @@ def callbacks() -> list[Any]:
     from .callback import Callback
 
     try:
-        arguments = json.loads(value)
-        return [Callback(**arguments) if isinstance(arguments, dict) else Callback()]
+        return [Callback(**arguments_in(VARIABLE))]
     except (TypeError, ValueError) as exc:
         # A training that asks for nothing itself is not ended for it.
-        logger.error(
-            "%s must be 1, or a JSON object of arguments for the callback; nothing is saved: %s", VARIABLE, exc
-        )
+        logger.error("nothing is saved, because of %s: %s", VARIABLE, exc)
         return []
 
 

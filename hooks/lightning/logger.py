@@ -9,12 +9,13 @@ from typing import Any
 
 from tensortrial.mode import ModeKeys
 
-from ..core.integrations import check_hook_arguments, default_out_dir, numbers_in
+from ..library.hook_owner import HookOwner
+from ..library.integrations import numbers_in
 from ..pytorch import Hook
 from .base import lightning
 
 
-class Logger(lightning.loggers.Logger):  # type: ignore[misc]
+class Logger(HookOwner, lightning.loggers.Logger):  # type: ignore[misc]
     """Saves what a LightningModule logs, as scalars of the steps that Lightning logs them at, in mode TRAIN.
 
     A `Callback` of the same Trainer that was made without arguments saves its tensors to the same run.
@@ -33,15 +34,12 @@ class Logger(lightning.loggers.Logger):  # type: ignore[misc]
         self, out_dir: str | os.PathLike[str] | None = None, *, hook: Hook | None = None, **options: Any
     ) -> None:
         super().__init__()
-        check_hook_arguments(Hook, out_dir, hook, options)
-        self._out_dir, self._options, self._hook = out_dir, options, hook
+        self._own(Hook, out_dir, hook, options)
 
     @property
     def experiment(self) -> Hook:
         """The hook. It is made when it is first needed."""
-        if self._hook is None:
-            self._hook = self.make_hook()
-        return self._hook
+        return self.make_hook()
 
     def make_hook(self, resumes: bool = False) -> Hook:
         """Make the hook, or return the one that is there.
@@ -53,9 +51,9 @@ class Logger(lightning.loggers.Logger):  # type: ignore[misc]
             The hook.
         """
         if self._hook is None:
-            out_dir = default_out_dir("", resumes) if self._out_dir is None else self._out_dir
-            self._hook = Hook(out_dir, **{**self._options, "resume": resumes or self._options.get("resume", False)})
-        return self._hook
+            self._make_hook(resumes=resumes)
+        hook: Hook = self._hook
+        return hook
 
     @property
     def name(self) -> str:

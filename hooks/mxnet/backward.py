@@ -11,11 +11,11 @@ import mxnet as mx
 
 
 class BackwardObserver(Protocol):
-    """What is notified of each backward."""
+    """The object that is notified of each backward."""
 
     @property
     def saving(self) -> bool:
-        """Whether anything is due. If not, `backward_ran` is not called."""
+        """True if anything is due. If not, `backward_ran` is not called."""
 
     def backward_ran(self) -> None:
         """Read gradients that were computed."""

@@ -14,11 +14,11 @@ from .arrays import is_symbolic
 
 
 class ForwardObserver(Protocol):
-    """What is notified of the forwards of blocks."""
+    """The object that is notified of the forwards of blocks."""
 
     @property
     def saving(self) -> bool:
-        """Whether anything is due. If not, only `begin_forward` is called."""
+        """True if anything is due. If not, only `begin_forward` is called."""
 
     def begin_forward(self, root: Any, inputs: Any) -> None:
         """Receive the inputs of a registered model before its forward."""

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
-from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
+from tensortrial.dtypes import Array
+from tensortrial.errors import ConfigurationError, MissingExtra
 
 from ..core import current_hook
 from ..core.base_hook import BaseHook, guarded
@@ -129,30 +130,14 @@ class Hook(BaseHook):
 
     register_hook = register_block
 
-    @guarded
-    def save_tensor(
-        self, tensor_name: str, tensor_value: Any, collections_to_write: Iterable[str] | str = "default"
-    ) -> None:
-        """Save an array whatever the save configuration says.
-
-        It is saved at the open step, or, if none is open, at the next step of this mode.
-
-        Args:
-            tensor_name: The name of the tensor.
-            tensor_value: An array of MXNet or numpy, or a (nested) list or tuple of numbers.
-            collections_to_write: The collections that it joins, as a list or a comma-separated string. Their
-                ReductionConfig decides in what form it is saved.
-        """
-        try:
-            self.recorder.save_tensor(tensor_name, to_array(tensor_value), collections_to_write)
-        except UnsupportedValue as exc:
-            self.recorder.refuse(tensor_name, exc)
+    def _array_of(self, value: Any) -> tuple[Array, bool]:
+        return to_array(value), False
 
     # What the callbacks call.
 
     @property
     def saving(self) -> bool:
-        """Whether anything is due at the open step."""
+        """True if anything is due at the open step."""
         return self.recorder.saving
 
     @guarded
@@ -167,7 +152,7 @@ class Hook(BaseHook):
             if isinstance(collection, Collection):
                 collection.resolve(self._block_names)
         self._begin_step_of(root, device_of(inputs))
-        self.recorder.awaited.discard(self._block_names[root])
+        self.recorder.pending_models.discard(self._block_names[root])
         step = self.recorder.clock.step
         # A model that runs again in the step may have been updated in between.
         if self.saving and self._roots[root] is not step:
@@ -210,7 +195,7 @@ class Hook(BaseHook):
         self._handles.append(block.register_forward_pre_hook(BeginStep(self, block)))
         self._handles.append(block.register_forward_hook(EndForward(self, block)))
         self._refresh(block)
-        self.recorder.awaited.add(self._block_names[block])
+        self.recorder.pending_models.add(self._block_names[block])
         observe_backward(self)
 
     def _refresh(self, root: Any) -> list[Any]:

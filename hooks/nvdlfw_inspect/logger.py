@@ -7,7 +7,7 @@ from typing import Any
 
 from tensortrial.errors import MissingExtra
 
-from ..core.hook_owner import HookOwner
+from ..library.hook_owner import HookOwner
 from ..plain import Run
 
 try:

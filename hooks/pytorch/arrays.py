@@ -87,7 +87,8 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.is_meta:
         raise UnsupportedValue("a tensor on the device meta has no values")
     try:
-        tensor = tensor.detach()
+        # Unlike `detach`, `data` does not release the GIL, for which the writer's thread may be waiting.
+        tensor = tensor.data if plain else tensor.detach()
         if not plain and hasattr(tensor, "to_local"):
             tensor = tensor.to_local()
         elif tensor.is_quantized or (not plain and _dequantizes(type(tensor))):

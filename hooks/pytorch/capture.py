@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -38,10 +39,11 @@ from .updates import OPTIMIZER_KIND, Updates
 logger = logging.getLogger("tensortrial.hooks")
 
 _NOTHING = np.empty(0)
+_NAME = attrgetter("name")
 
 
 class Capture:
-    """What callbacks call: it begins steps, and records what is due of tensors.
+    """The receiver of callbacks: it begins steps, and records what is due of tensors.
 
     One guard stands around each callback, which turns the hook off after an error. With `full_tensors` an error in one
     tensor does not keep the others from being gathered, for which other processes wait.
@@ -119,7 +121,8 @@ class Capture:
                 return
         if self.missed.unchecked:
             self.missed.note(path)
-        losses = losses_in(value) if direction == "output" and self._returns_losses(path) else ()
+        finds = direction == "output" and not self.models.has_losses and self._is_root(path)
+        losses = losses_in(value) if finds else ()
         self.values(path, direction, value, losses)
         if self._lazy and direction == "output":
             self._save_late_parameters()
@@ -134,15 +137,11 @@ class Capture:
 
     def finds_loss(self, path: str, direction: str, key: str | None) -> bool:
         """Return whether an output of compiled code is a loss."""
-        return direction == "output" and is_loss_key(key) and self._returns_losses(path)
+        return direction == "output" and is_loss_key(key) and not self.models.has_losses and self._is_root(path)
 
-    def _returns_losses(self, path: str) -> bool:
-        """Return whether the losses are to be found among the outputs of this module."""
-        if not self.models.has_losses:
-            for root in self.models.roots:
-                if root.name == path:
-                    return True
-        return False
+    def _is_root(self, path: str) -> bool:
+        """Return whether this is the name of a registered model."""
+        return path in map(_NAME, self.models.roots)
 
     @guarded
     def begin_update(self, name: str, optimizer: torch.optim.Optimizer) -> None:
@@ -179,7 +178,7 @@ class Capture:
         self.recorder.begin_step()
         self.leave_fused()
         self.unsaved.check()
-        self.recorder.awaited.discard(root.name)
+        self.recorder.pending_models.discard(root.name)
         root.ran_at = self.recorder.clock.step
         self.save_parameters(root)
 
@@ -201,7 +200,7 @@ class Capture:
 
     @property
     def saves_buffers(self) -> bool:
-        """Whether a buffer of a model is saved by any collection that it matches."""
+        """True if a buffer of a model is saved by any collection that it matches."""
         return True
 
     def save_parameters(self, root: Root) -> None:
@@ -239,7 +238,7 @@ class Capture:
             self._generation = recorder.planner.generation
             compiled.refresh()
         # A model that runs inside compiled code begins its step after the code has checked the switch.
-        ahead = any(root.in_compiled_code or root.name in recorder.awaited for root in self.models.roots)
+        ahead = any(root.in_compiled_code or root.name in recorder.pending_models for root in self.models.roots)
         compiled.switch.turn(self, recorder.saving or (ahead and recorder.next_is_due()))
 
     def resolve_modules(self) -> None:
@@ -271,6 +270,9 @@ class Capture:
             value: A tensor, or a container of tensors.
             losses: Those of the tensors that are losses.
         """
+        if type(value) is tuple and len(value) == 1:
+            value = value[0]
+        # Most modules receive and return one tensor.
         if type(value) is torch.Tensor:
             self.value(path, direction, None, value, bool(losses))
         else:

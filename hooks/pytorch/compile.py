@@ -1,4 +1,4 @@
-"""What replaces a callback in the graphs of torch.compile.
+"""The graphs of torch.compile, in which an output or an operator takes the place of a callback.
 
 Compiled code cannot call back into Python: of a callback the compiler keeps only what it can put into a graph. There
 are two ways to capture a tensor without a break in the graph:
@@ -58,14 +58,14 @@ class Switch:
 
     def __init__(self) -> None:
         self.on = False
-        """Whether any hook may save something now."""
+        """True if any hook may save something now."""
         self.epoch = "0"
         """A number that changes when the answers that the compiler got are no longer right."""
         self._hooks: weakref.WeakSet[Any] = weakref.WeakSet()
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
         self._raised_limit: int | None = None
         self.has_graphs = False
-        """Whether the compiler has made a graph with callbacks."""
+        """True if the compiler has made a graph with callbacks."""
 
     def turn(self, hook: object, on: bool) -> None:
         """Say whether a hook may save something now."""

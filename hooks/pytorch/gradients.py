@@ -114,7 +114,7 @@ class GradientCallbacks:
 
     @property
     def saving(self) -> bool:
-        """Whether anything is due at the open step."""
+        """True if anything is due at the open step."""
         return self._receiver.saving
 
     def keep_only(self, root: Root, names: Iterable[str]) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from tensortrial.config.collection import CollectionKeys
+from tensortrial.dtypes import Array
 from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
 from tensortrial.mode import ModeKeys
 
@@ -223,27 +224,6 @@ class Hook(BaseHook):
         self._register_loss(loss_module)
 
     @guarded
-    def save_tensor(
-        self, tensor_name: str, tensor_value: Any, collections_to_write: Iterable[str] | str = "default"
-    ) -> None:
-        """Save a tensor of your own at the open step or, if none is open, at the one that begins next in this mode.
-
-        It is saved at any step, also one at which the save configuration saves nothing.
-
-        Args:
-            tensor_name: The name.
-            tensor_value: A torch tensor, an array, or a (nested) list or tuple of numbers.
-            collections_to_write: The name of a collection, or several, to add the tensor to. Their reduction
-                configurations decide whether it is saved raw or as statistics.
-        """
-        try:
-            # The array of a tensor is a copy already.
-            owned = isinstance(tensor_value, torch.Tensor)
-            self.recorder.save_tensor(tensor_name, to_array(tensor_value), collections_to_write, owned)
-        except UnsupportedValue as exc:
-            self.recorder.refuse(tensor_name, exc)
-
-    @guarded
     def record_tensor_value(self, tensor_name: str, tensor_value: Any) -> None:
         """Save a tensor that is not the output of a module, such as a functional loss, if it is due at the open step.
 
@@ -270,6 +250,10 @@ class Hook(BaseHook):
 
     def _let_go(self) -> None:
         self.capture.let_go()
+
+    def _array_of(self, value: Any) -> tuple[Array, bool]:
+        # The array of a tensor is a copy already.
+        return to_array(value), isinstance(value, torch.Tensor)
 
     @guarded
     def _set_mode(self, mode: ModeKeys) -> None:
@@ -298,7 +282,7 @@ class Hook(BaseHook):
             capture.unsaved.check()
             for root, _ in capture.models.living():
                 capture.save_parameters(root)
-                self.recorder.awaited.discard(root.name)
+                self.recorder.pending_models.discard(root.name)
         capture.turn_switch()
 
     @guarded
@@ -324,7 +308,7 @@ class Hook(BaseHook):
         hide_callbacks_from_scripting()
         root = self.capture.models.register(module, name)
         if root is not None:
-            self.recorder.awaited.add(root.name)
+            self.recorder.pending_models.add(root.name)
             self.recorder.run.environment.add("activations", activations_in(root))
             self.capture.missed.expect(root)
             # Compiled code that runs before any step is open has its callbacks.

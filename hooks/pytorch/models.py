@@ -47,7 +47,7 @@ class Models:
         self.names: MutableMapping[torch.nn.Module, str] = weakref.WeakKeyDictionary()
         """The names of modules."""
         self.has_losses = False
-        """Whether a loss was registered."""
+        """True if a loss was registered."""
         self._losses: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._handles: MutableMapping[torch.nn.Module, list[Any]] = weakref.WeakKeyDictionary()
         self._gradients = GradientCallbacks(receiver)
@@ -146,8 +146,9 @@ class Models:
         state: dict[int, tuple[str, torch.Tensor]] = {}
         gradients = set()
         root.uninitialised.clear()
-        self._follow_modules(root, model)
-        for path, module in modules_of(model):
+        modules = list(modules_of(model))
+        self._follow_modules(root, model, modules)
+        for path, module in modules:
             for inner, tensor, is_parameter in tensors_of(path, module):
                 # A tied parameter is saved once, under its first name.
                 if id(tensor) in state:
@@ -186,9 +187,9 @@ class Models:
         self._losses.clear()
         self.roots.clear()
 
-    def _follow_modules(self, root: Root, model: torch.nn.Module) -> None:
+    def _follow_modules(self, root: Root, model: torch.nn.Module, modules: list[tuple[str, torch.nn.Module]]) -> None:
         paths = set()
-        for path, module in modules_of(model):
+        for path, module in modules:
             if module not in self.names:
                 self.names[module] = root.module_name(path)
                 if path not in paths:

@@ -38,9 +38,9 @@ class Root:
     gradients_saved_at: object = None
     """The last step of which the user saved the gradients by a call."""
     in_compiled_code: bool = False
-    """Whether it runs inside compiled code, which must know of each step beforehand whether it is saved."""
+    """True if it runs inside compiled code, which must know of each step beforehand whether it is saved."""
     in_pipeline: bool = False
-    """Whether it runs as a stage of a pipeline, which changes gradients after their backward."""
+    """True if it runs as a stage of a pipeline, which changes gradients after their backward."""
     uninitialised: set[str] = field(default_factory=set)
     """The names of its parameters that have no values yet, because their modules are lazy."""
 

@@ -30,7 +30,7 @@ _BEFORE, _AFTER = "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"
 
 
 class Receiver(Protocol):
-    """What the callbacks of optimizers notify: the capture."""
+    """The object that the callbacks of optimizers notify: the capture."""
 
     def begin_update(self, name: str, optimizer: torch.optim.Optimizer) -> None:
         """Capture what an optimizer is about to use for its update, if anything is due."""

@@ -151,7 +151,7 @@ class Replay:
 
 
 class _State:
-    """What a forward and a backward change: gradients, buffers, random number generators."""
+    """The state that a forward and a backward change: gradients, buffers, random number generators."""
 
     def __init__(self, modules: tuple[torch.nn.Module, ...]) -> None:
         self._parameters = [each for module in modules for each in module.parameters()]

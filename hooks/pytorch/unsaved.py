@@ -31,9 +31,9 @@ class NothingSaved:
         self._due_steps = self._steps = 0
         self._checked = self._closes = self._losses_are_due = False
         self.left_to_another = False
-        """Whether another process saves a tensor that was gathered here."""
+        """True if another process saves a tensor that was gathered here."""
         self.gradients_arrived = False
-        """Whether autograd has called a callback on a parameter, or the user has saved gradients by a call."""
+        """True if autograd has called a callback on a parameter, or the user has saved gradients by a call."""
 
     def begin_close(self) -> None:
         """Note that the hook is about to be closed: the next check is the last one."""

@@ -1,4 +1,4 @@
-"""What an optimizer's step uses and changes: hyperparameters, gradients, and the update of each parameter."""
+"""The capture of an optimizer's step: hyperparameters, gradients, and the update of each parameter."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOCAL_KIND, OPTIMIZER_KIND = "gradient", "optimizer_gradient"
 
 
 class Receiver(Protocol):
-    """What records tensors: the capture."""
+    """The object that records tensors: the capture."""
 
     def tensor(self, name: str, tensor: torch.Tensor) -> None:
         """Record a tensor by its name, if it is due."""

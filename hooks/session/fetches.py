@@ -1,4 +1,4 @@
-"""What one run of a session computes, and what else it can fetch.
+"""The fetches of one run of a session: what it computes, and what else it can fetch.
 
 A run may fetch more than the user does, but must have no further effect: no placeholder is missing, no state changes
 that would not have changed, no batch of data is consumed.
@@ -13,10 +13,10 @@ from .graph import READS, GraphView, Operation, Tensor, elements, takes_referenc
 
 
 class Access(NamedTuple):
-    """How the value of a tensor can be fetched."""
+    """A way to fetch the value of a tensor."""
 
     before: bool
-    """In a separate run before the user's run, not within it."""
+    """True if it is fetched by a separate run before the user's run, not within it."""
     needs: frozenset[str]
     """The operations that hold the variables that must be initialised."""
 
@@ -40,7 +40,7 @@ def signature(graph: Any, fetches: Any, feeds: Any) -> Signature:
 
 
 class RunView:
-    """What the runs of one signature compute in a graph."""
+    """The tensors that the runs of one signature compute in a graph."""
 
     def __init__(self, graph: GraphView, signature: Signature) -> None:
         self._graph, self._fed = graph, signature.fed

@@ -50,9 +50,9 @@ class GraphView:
         self._version = graph.version
         self._stateful: dict[str, bool] = {}
         self.variables = _variables(graph)
-        """What a session has to fetch for the value of a variable, by name."""
+        """The fetches for the values of variables, by name."""
         self.tensors: dict[str, Tensor] = {}
-        """What a run can fetch if it computes it, by name."""
+        """The tensors that a run can fetch if it computes them, by name."""
         self.only_by_name: set[str] = set()
         """The tensors that are saved only if a collection has their name: constants, and reads of variables."""
         self.holders: dict[str, Operation] = {}
@@ -62,12 +62,12 @@ class GraphView:
         self.summarized: set[str] = set()
         """The names of the inputs of summaries."""
         self.updates_weights = bool(graph.get_collection(v1.GraphKeys.TRAIN_OP))
-        """Whether the graph has an operation of an optimizer."""
+        """True if the graph has an operation of an optimizer."""
         self._scan(graph.get_operations())
 
     @property
     def is_stale(self) -> bool:
-        """Whether the graph has grown since the scan."""
+        """True if the graph has grown since the scan."""
         return bool(self.graph.version != self._version)
 
     @property

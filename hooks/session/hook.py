@@ -14,7 +14,7 @@ import functools
 import inspect
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,9 +93,9 @@ class DueTensors:
 
     mode: ModeKeys
     fetches: dict[str, Any] = field(default_factory=dict)
-    """What the run itself has to fetch, by name."""
+    """The tensors that the run itself has to fetch, by name."""
     values: dict[str, Array] = field(default_factory=dict)
-    """What was read before the run, by name."""
+    """The values that were read before the run, by name."""
 
 
 class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # TensorFlow has no types
@@ -194,22 +194,8 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
             )
         collection.add(variable)
 
-    @guarded
-    def save_tensor(
-        self, tensor_name: str, tensor_value: Any, collections_to_write: Iterable[str] | str = "default"
-    ) -> None:
-        """Save an array at the next step of this mode, whatever the save configuration says.
-
-        Args:
-            tensor_name: The name of the tensor.
-            tensor_value: An array, or a (nested) list or tuple of numbers.
-            collections_to_write: The collections that it joins, as a list or a comma-separated string. Their
-                ReductionConfig decides in what form it is saved.
-        """
-        try:
-            self.recorder.save_tensor(tensor_name, _to_array(tensor_value), collections_to_write)
-        except UnsupportedValue as exc:
-            self.recorder.refuse(tensor_name, exc)
+    def _array_of(self, value: Any) -> tuple[Array, bool]:
+        return _to_array(value), False
 
     # What a session calls.
 
@@ -289,11 +275,11 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
         state = self._state_of(context.session)
         self._count_in(state.mode)
         due = self._due[context] = DueTensors(self.recorder.clock.mode)
-        if not self.recorder.foresee():
+        if not self.recorder.plan_ahead():
             return
         if state.refresh():
             self._add_to_collections(state.graph)
-            self.recorder.foresee()
+            self.recorder.plan_ahead()
         self._plan_fetches(state, context.original_args, run, due)
 
     @guarded

@@ -1,4 +1,4 @@
-"""What is known of one session, and the reading of values from it."""
+"""The state of one session, and the reading of values from it."""
 
 from __future__ import annotations
 

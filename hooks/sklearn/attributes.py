@@ -1,4 +1,4 @@
-"""What a fitted estimator of scikit-learn has learned: its attributes, and the losses of its stages."""
+"""The tensors of a fitted estimator of scikit-learn: its attributes, and the losses of its stages."""
 
 from __future__ import annotations
 

@@ -21,10 +21,10 @@ from ..core import current_hook
 from ..core.base_hook import guarded
 from ..core.called_hook import CalledHook
 from ..core.configuration.options import Framework, HookOptions, accepts_fields_of
-from ..core.integrations import check_version
 from ..core.process.rank import rank_of_process
 from ..core.recorder import Recorder
 from ..core.user_values import shown
+from ..core.versions import check_version
 
 try:
     import sklearn
@@ -98,7 +98,7 @@ class Hook(CalledHook):
         self._check(model, "save_model")
         marker = f"model {name or ''}"
         if step is None:
-            self._begin_if_repeated((marker,))
+            self._begin_call((marker,))
         if self._includes and self.recorder.active:
             self.recorder.collections.include(_DEFAULT)
         with self.recorder.saving_at(step, mode) as at:
@@ -114,7 +114,7 @@ class Hook(CalledHook):
                     if plan is not None:
                         self.recorder.record(plan, value, step=at)
         if step is None:
-            self._note(marker)
+            self._end_call(marker)
 
     @guarded
     def save_stages(

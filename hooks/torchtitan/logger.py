@@ -8,8 +8,8 @@ from typing import Any
 
 from tensortrial.errors import MissingExtra
 
-from ..core.hook_owner import HookOwner
-from ..core.integrations import numbers_in
+from ..library.hook_owner import HookOwner
+from ..library.integrations import numbers_in
 from ..plain import Run
 
 try:

@@ -13,8 +13,9 @@ from tensortrial.redaction import without_credentials
 
 from ..core.base_hook import guarded
 from ..core.callbacks import UncopiedCallback
-from ..core.integrations import check_hook_arguments, check_version, continue_at, default_out_dir, numbers_in
-from ..core.recorder import Recorder
+from ..core.versions import check_version
+from ..library.integrations import arguments_in, continue_at, numbers_in
+from ..library.training_steps import TrainingSteps
 from ..pytorch import Hook, SaveConfig
 
 try:
@@ -30,8 +31,11 @@ from transformers.integrations import integration_utils  # noqa: E402
 
 logger = logging.getLogger("tensortrial.hooks")
 
+VARIABLE = "TENSORTRIAL_TRANSFORMERS"
+"""A JSON object of arguments for callbacks that are made without any, as by `report_to="tensortrial"`."""
 
-class TensorTrialCallback(TrainerCallback):  # type: ignore[misc]
+
+class TensorTrialCallback(TrainingSteps, TrainerCallback):  # type: ignore[misc]
     """Saves the tensors of a training by the Trainer.
 
     A step is one update of the optimizer, with all the batches that it accumulates, in mode TRAIN and with the number
@@ -45,7 +49,9 @@ class TensorTrialCallback(TrainerCallback):  # type: ignore[misc]
             `tensortrial` in the Trainer's `output_dir`, with a number if a run is there.
         hook: A hook of your own, instead of `out_dir` and `options`.
         **options: Further arguments of `tensortrial.hooks.pytorch.Hook`. The default of `save_config` is the first
-            step, and each that is a multiple of `logging_steps`.
+            step, and each that is a multiple of `logging_steps`. Without any argument, as with
+            `report_to="tensortrial"`, those of the environment variable TENSORTRIAL_TRANSFORMERS are used, a JSON
+            object such as {"save_interval": 10}.
 
     Raises:
         ConfigurationError: Both `hook` and arguments of one were given.
@@ -57,33 +63,20 @@ class TensorTrialCallback(TrainerCallback):  # type: ignore[misc]
     def __init__(
         self, out_dir: str | os.PathLike[str] | None = None, *, hook: Hook | None = None, **options: Any
     ) -> None:
-        check_hook_arguments(Hook, out_dir, hook, options)
+        if out_dir is None and hook is None and not options:
+            options = arguments_in(VARIABLE)
+            out_dir = options.pop("out_dir", None)
+        self._own(Hook, out_dir, hook, options)
         self.instances.add(self)
-        self._out_dir, self._options = out_dir, options
-        self._hook = hook
-        self._is_off = False
-        self._newest = 0
-        self._is_over = False
-        """True once the newest training has ended without an error."""
-        self._in_step = self._awaits_log = False
+        self._awaits_log = False
         self._model: weakref.ref[Any] | None = None
         """The registered model."""
 
     @property
     def hook(self) -> Hook | None:
         """The hook; None before training begins, if it is the callback's own."""
-        return self._hook
-
-    @property
-    def recorder(self) -> Recorder:
-        """The recorder of the hook."""
-        assert self._hook is not None
-        return self._hook.recorder
-
-    def close(self) -> None:
-        """Close the run, as the end of the process would."""
-        if self._hook is not None:
-            self._hook.close()
+        hook: Hook | None = self._hook
+        return hook
 
     # What the Trainer calls.
 
@@ -94,30 +87,21 @@ class TensorTrialCallback(TrainerCallback):  # type: ignore[misc]
 
         After an error, such as one for which `auto_find_batch_size` takes a smaller batch, it is the same training.
         """
-        self._is_off = self._is_over and not state.global_step
+        self._begin_training(not state.global_step)
         if self._is_off:
-            logger.warning(
-                "nothing is saved of this training: its callback has saved another one to %s; make a "
-                "TensorTrialCallback for each training",
-                self.recorder.run.out_dir,
-            )
             return
-        self._is_over = False
         self._begin(args, state, model)
         if optimizer is not None and self._hook is not None:
             self._hook.register_optimizer(optimizer)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
         """Begin the step whose number the Trainer has when it is over."""
-        if not self._saves:
-            return
-        self._end_step()
-        self._newest = state.global_step + 1
-        self._begin_step(self._newest, ModeKeys.TRAIN)
+        if self._saves:
+            self._begin_step(state.global_step + 1, ModeKeys.TRAIN)
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Save the gradients as the optimizer is about to use them."""
-        if self._saves and self._hook is not None:
+        if self._saves:
             self._hook.save_gradients()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -137,9 +121,9 @@ class TensorTrialCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         """Save what the Trainer logs, at its step."""
-        if not (self._saves and self._hook is not None and logs):
+        if not (self._saves and logs):
             return
-        if self._in_step and self._awaits_log:
+        if self._open is not None and self._awaits_log:
             self._hook.log(numbers_in(logs))
             self._end_step()
         else:  # of an evaluation, or of the whole training
@@ -147,21 +131,14 @@ class TensorTrialCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Publish what was saved. The run stays open: an evaluation may follow."""
-        self._is_over = True
-        if self._saves and self._hook is not None:
-            self._end_step()
-            self._hook.flush()
+        self._end_training()
 
     # Steps.
 
-    @property
-    def _saves(self) -> bool:
-        return self._hook is not None and not self._is_off and not self._hook.recorder.closed
-
     def _begin(self, args: TrainingArguments, state: TrainerState, model: Any) -> None:
         if self._hook is None:
-            self._hook = self._made_hook(args, state)
-        if state.global_step or self._newest:
+            self._make_for(args, state)
+        if state.global_step or self._newest >= 0:
             self._end_step()
             continue_at(self._hook, state.global_step + 1)
         self._register(model)
@@ -175,41 +152,25 @@ class TensorTrialCallback(TrainerCallback):  # type: ignore[misc]
             # Before the hook's own: the step has begun when the model does.
             model.register_forward_pre_hook(_BeginBatch(self), prepend=True)
 
-    def _made_hook(self, args: TrainingArguments, state: TrainerState) -> Hook:
-        resumes = state.global_step > 0
+    def _make_for(self, args: TrainingArguments, state: TrainerState) -> None:
         # With another strategy than "steps", `logging_steps` has its default, 500.
         interval = max(1, int(state.logging_steps or args.logging_steps))
-        options = {"save_config": SaveConfig(save_interval=interval, save_steps=[1]), **self._options}
-        out_dir = self._out_dir
-        if out_dir is None:
-            out_dir = default_out_dir(args.output_dir or "runs", resumes)
-        options["resume"] = resumes or options.get("resume", False)
-        hook = self._make(out_dir, options)
-        hook.recorder.run.add_metadata({"trainer": args.to_sanitized_dict()})
-        logger.info("tensors of this training are saved to %s", without_credentials(hook.out_dir))
-        return hook
-
-    def _make(self, out_dir: str | os.PathLike[str], options: dict[str, Any]) -> Hook:
-        return Hook(out_dir, **options)
-
-    @guarded
-    def _begin_step(self, step: int | None, mode: ModeKeys) -> None:
-        assert self._hook is not None
-        self._in_step, self._awaits_log = True, False
-        self._hook.begin_step(step=step, mode=mode)
+        save_config = SaveConfig(save_interval=interval, save_steps=[1])
+        self._make_hook(args.output_dir or "runs", state.global_step > 0, save_config=save_config)
+        self.recorder.run.add_metadata({"trainer": args.to_sanitized_dict()})
+        logger.info("tensors of this training are saved to %s", without_credentials(self.recorder.run.out_dir))
 
     @guarded
     def _end_step(self) -> None:
-        if self._in_step and self._hook is not None:
-            self._in_step = self._awaits_log = False
-            self._hook.end_step()
+        self._awaits_log = False
+        if self._open is not None:
+            super()._end_step()
             # A compiled model begins its steps without `_BeginBatch`.
             self._hook.set_mode(ModeKeys.EVAL)
 
     def begin_batch(self) -> None:
         """Begin the step of a batch of an evaluation, because the model is about to run."""
-        if self._saves and (self._awaits_log or not self._in_step):
-            self._end_step()
+        if self._saves and (self._awaits_log or self._open is None):
             self._begin_step(None, ModeKeys.EVAL)
 
 

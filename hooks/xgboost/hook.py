@@ -106,7 +106,7 @@ class Hook(BoostingHook, xgb.callback.TrainingCallback):
 
     @property
     def hyperparameters(self) -> dict[str, Any] | None:
-        """What is saved as `hyperparameters/<name>`; None for the booster's own. Set it to a dictionary or pairs."""
+        """The values of `hyperparameters/<name>`; None for those of the booster. Set it to a dictionary or pairs."""
         return self._hyperparameters
 
     @hyperparameters.setter

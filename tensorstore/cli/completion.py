@@ -1,4 +1,4 @@
-"""What the shell completes: folders for runs, names of queries, rules and modes."""
+"""The completions of the shell: folders for runs, names of queries, rules and modes."""
 
 from __future__ import annotations
 

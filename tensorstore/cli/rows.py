@@ -45,7 +45,7 @@ _OPTIONS = (
 
 @dataclass(frozen=True)
 class RowOutput:
-    """Where and how a command writes the rows of a query.
+    """The destination and the form of the rows that a command writes.
 
     Args:
         form: `table`, `csv`, `json`, `parquet` or `arrow`.

@@ -1,4 +1,4 @@
-"""Where two runs first differ: by digests, or within a tolerance by values and statistics."""
+"""The first difference of two runs: by digests, or within a tolerance by values and statistics."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class DifferingRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Counts:
-    """How many rows of the steps of one side there are, and what they can be compared by."""
+    """The numbers of rows of one side's steps: of all, and of those that each kind of comparison can use."""
 
     rows: int
     without_digest: int

@@ -1,4 +1,4 @@
-"""What a comparison of two runs has found: a sentence, a table, Arrow and JSON."""
+"""The result of a comparison of two runs: a sentence, a table, Arrow and JSON."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ class Difference:
     shape_b: list[int] | None = None
     """None where `name_b` is."""
     statistics: str = ""
-    """Which saved statistics differ, where there were no values to compare."""
+    """The saved statistics that differ, where there were no values to compare."""
     max_abs: float | None = None
     """The largest |a-b|, where both raw values are kept."""
     ulps: int | None = None
     """The most steps of the dtype between two elements, of floats of one dtype."""
     elements: int | None = None
-    """How many elements differ."""
+    """The number of elements that differ."""
 
     @property
     def label(self) -> str:
@@ -116,13 +116,13 @@ class FirstDifference:
     difference: Difference
     """The tensor and the step."""
     place: int | None
-    """Its place among the tensors of the step and worker, from 1; None if the run does not say the order."""
+    """The tensor's place among those of the step and worker, from 1; None if the run does not say the order."""
     count: int
-    """How many tensors the worker saved at the step."""
+    """The number of tensors that the worker saved at the step."""
     last_agreeing: str | None
     """The tensor before it, which agrees; None if there is none, or the run does not say the order."""
     inputs_agree: bool
-    """Whether inputs of the same module were saved; they come before it and agree."""
+    """True if inputs of the same module were saved; they come before it and agree."""
 
     def sentence(self, with_mode: bool, with_worker: bool) -> str:
         """Return the first line of a comparison.
@@ -151,7 +151,7 @@ class FirstDifference:
 
 @dataclass(frozen=True)
 class Only:
-    """What only one of two runs has."""
+    """The steps, tensors and workers that only one of two runs has."""
 
     tensors: list[str] = field(default_factory=list)
     """Their names."""
@@ -183,7 +183,7 @@ class Only:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Where two runs first differ. `print(comparison)` shows it."""
+    """The first difference of two runs. `print(comparison)` shows it."""
 
     a: str
     """The path of the first run."""
@@ -194,23 +194,23 @@ class Comparison:
     differences: list[Difference]
     """The first difference of each tensor that differs, by step and in execution order."""
     only_a: Only
-    """What only the first run has."""
+    """The parts that only the first run has."""
     only_b: Only
-    """What only the second run has."""
+    """The parts that only the second run has."""
     steps: int
-    """How many steps both have."""
+    """The number of steps that both have."""
     rows: int
-    """How many saved tensors of the first run were compared, over all steps and workers."""
+    """The number of saved tensors of the first run that were compared, over all steps and workers."""
     tolerance: Mapping[str, float | None]
     """`rtol`, `atol` and `ulps`."""
     notes: list[str]
-    """What the comparison could not see."""
+    """The parts that the comparison could not see."""
     damaged: dict[str, str]
     """Files that cannot be read, and why: what they hold is not compared."""
 
     @property
     def same(self) -> bool:
-        """Whether both runs have the same, and everything could be read. If nothing was compared, they have not."""
+        """True if both runs have the same, and everything could be read. If nothing was compared, they have not."""
         return self.rows > 0 and self.first is None and not self.only_a and not self.only_b and not self.damaged
 
     @property

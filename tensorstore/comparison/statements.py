@@ -16,12 +16,12 @@ create or replace macro agrees(x, y, rtol, atol) as
     x is null or y is null or x = y
     or (isfinite(x) and isfinite(y) and abs(x - y) <= atol + rtol * abs(y))
 """
-"""Whether two numbers are within the tolerance. NaN equals NaN in DuckDB."""
+"""True if two numbers are within the tolerance. NaN equals NaN in DuckDB."""
 
 
 @dataclass
 class Side:
-    """Which rows of an index are compared.
+    """The rows of an index that are compared.
 
     Rows of both sides belong together if `name`, `mode`, `step` and `worker` are the same.
     """
@@ -37,9 +37,9 @@ class Side:
     mode: str | None = None
     """The only mode that is compared."""
     skips: bool = False
-    """Whether the table `catalogue.skipped` has steps that are not compared."""
+    """True if the table `catalogue.skipped` has steps that are not compared."""
     renames: bool = False
-    """Whether the table `catalogue.names_<view>` says which tensors are compared, and under which names."""
+    """True if the table `catalogue.names_<view>` says which tensors are compared, and under which names."""
     varying: tuple[str, ...] = ("mode", "worker")
     """The columns that tell the rows of a tensor at a step apart. A constant one need not be hashed."""
     parameters: dict[str, Any] = field(default_factory=dict)

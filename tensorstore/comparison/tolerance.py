@@ -1,4 +1,4 @@
-"""How far two values may be apart to count as the same, and how far they are."""
+"""The tolerance of a comparison, and the distance of two values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_ULPS = (1 << 64) - 1
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What counts as the same. Without any number, values must agree bit by bit.
+    """The tolerance within which values are the same. Without any number, they must agree bit by bit.
 
     Args:
         rtol: Relative to |b|: elements agree if |a-b| <= atol + rtol*|b|.
@@ -41,22 +41,22 @@ class Tolerance:
 
     @property
     def is_exact(self) -> bool:
-        """Whether every bit counts."""
+        """True if every bit counts."""
         return self.rtol is None and self.atol is None and self.ulps is None
 
 
 @dataclass(frozen=True)
 class Gap:
-    """How far two values are apart."""
+    """The distance of two values."""
 
     agrees: bool
-    """Whether all elements agree within the tolerance."""
+    """True if all elements agree within the tolerance."""
     max_abs: float | None = None
     """The largest |a-b|; NaN if one of two elements is; None of values that are not numbers."""
     ulps: int | None = None
     """The most steps of the dtype between two elements; None unless both are floats of one dtype."""
     elements: int | None = None
-    """How many elements do not agree."""
+    """The number of elements that do not agree."""
 
 
 def measure(a: Array, b: Array, tolerance: Tolerance) -> Gap:

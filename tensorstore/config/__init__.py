@@ -1,1 +1,1 @@
-"""What is saved, when, and in which form: collections, intervals, reductions."""
+"""The configuration of what is saved, when, and in which form: collections, intervals, reductions."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import InvalidCollectionConfiguration
 from ..html_table import TableOfValues, html_table
+from .changes import Changes, Configuration
 from .reduction_config import ReductionConfig, boolean, check_reduction_config, names
 from .save_config import SaveConfig
 
@@ -52,14 +53,7 @@ class CollectionKeys:
     BY_AXIS = "by_axis"
 
 
-class Changes:
-    """How often the collections of this process were changed."""
-
-    patterns = 0
-    names = 0
-
-
-class Collection:
+class Collection(Configuration):
     """A named group of tensors: those whose name is in `tensor_names` or matches one of `include_regex`.
 
     Patterns are searched anywhere in a name (`re.search`), and are case-sensitive.

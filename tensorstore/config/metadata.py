@@ -10,11 +10,11 @@ from ..errors import ConfigurationError
 from ..html_table import TableOfValues
 
 MOST_ELEMENTS = 1000
-"""Of an array with more elements, a sentence is kept."""
+"""The most elements of an array that is kept. Of a larger one, a sentence is kept."""
 _MOST_VALUES = 10_000
 """The same of a list."""
 _MOST_KEPT = 50_000
-"""As many values a run keeps at most, where a text counts as one for each ten characters."""
+"""The most values that a run keeps, where a text counts as one for each ten characters."""
 _VALUE_TEXT = 10
 _MOST_TEXT = 100_000
 _SHORT_TEXT = 100
@@ -23,7 +23,7 @@ _MOST_BITS = 1024
 
 
 class Environment(TableOfValues[Any]):
-    """What a program runs with and where, by name, which a notebook shows as a table."""
+    """The environment of a program by name, which a notebook shows as a table."""
 
     title = "Environment"
 

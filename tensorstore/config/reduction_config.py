@@ -9,11 +9,12 @@ from typing import Any
 from ..errors import ConfigurationError
 from ..statistics.by_axis import parse_axis
 from ..statistics.definitions import STATISTICS, parse_statistic
+from .changes import Configuration
 
 _NORMS = ("l1", "l2")
 
 
-class ReductionConfig:
+class ReductionConfig(Configuration):
     """Statistics to save of a tensor.
 
     With statistics, the raw value is saved only if `save_raw_tensor` is true. Lists of names may be comma-separated

@@ -10,6 +10,9 @@ from ..errors import ConfigurationError
 from ..mode import ModeKeys
 
 DEFAULT_SAVE_INTERVAL = 500
+STEP_ARGUMENTS = ("save_interval", "start_step", "end_step", "save_steps", "warmup_steps")
+"""The arguments of a SaveConfig that hold for every mode."""
+
 _MOST_WARMUP_STEPS = 1000
 
 
@@ -193,8 +196,7 @@ class SaveConfig:
         if isinstance(value, SaveConfigMode):
             return cls(mode_save_configs=dict.fromkeys(ModeKeys, value))
         if isinstance(value, Mapping):
-            plain = {"save_interval", "start_step", "end_step", "save_steps", "warmup_steps"}
-            return cls(**value) if set(value) & plain else cls(mode_save_configs=value)
+            return cls(**value) if set(value) & set(STEP_ARGUMENTS) else cls(mode_save_configs=value)
         raise ConfigurationError(f"save_config must be a SaveConfig or a dictionary by mode, got {value!r}")
 
     @property
@@ -308,6 +310,25 @@ class SaveConfig:
 
     def __repr__(self) -> str:
         return f"SaveConfig({', '.join(f'{mode.name}: {config!r}' for mode, config in self._modes.items())})"
+
+
+def with_save_config(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a hook, in which those of a SaveConfig have become one, `save_config`.
+
+    Args:
+        arguments: The arguments by name.
+
+    Returns:
+        The arguments without those of `STEP_ARGUMENTS`.
+
+    Raises:
+        ConfigurationError: There is a `save_config` as well, or a value is wrong.
+    """
+    steps = {name: arguments[name] for name in STEP_ARGUMENTS if arguments.get(name) is not None}
+    others = {name: value for name, value in arguments.items() if name not in STEP_ARGUMENTS}
+    if steps and others.get("save_config") is not None:
+        raise ConfigurationError(f"pass {' and '.join(steps)} as a part of save_config, or without save_config")
+    return {**others, "save_config": SaveConfig(**steps)} if steps else others
 
 
 def _mode_config(config: SaveConfigMode | Mapping[str, Any]) -> SaveConfigMode:

@@ -1,4 +1,4 @@
-"""What went wrong in a run: all rules that its data allows, their findings in order, joined by cause."""
+"""The diagnosis of a run: all rules that its data allows, their findings in order, joined by cause."""
 
 from __future__ import annotations
 

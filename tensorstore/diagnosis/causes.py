@@ -12,7 +12,7 @@ from .checks import NON_FINITE, SPIKES, Check
 from .result import Problem
 
 _REACH = 10
-"""How many saved steps after a cause its consequences begin, except those of NaN, which stay."""
+"""The number of saved steps after a cause within which its consequences begin, except those of NaN, which stay."""
 
 Places = Mapping[tuple[int, str, str], int]
 """The place of a tensor in the execution of a step, by step, tensor and worker."""

@@ -11,7 +11,7 @@ _STEPS_TO_FALL = 10
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What decides which rules are evaluated on a run.
+    """The facts of a run that decide which rules are evaluated.
 
     Attributes:
         is_boosting: True for gradient boosting, which has no layers.
@@ -33,11 +33,11 @@ class Check:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     is_note: bool = False
     of_layers: bool = True
-    """Whether it evaluates layers, gradients or weights, which gradient boosting lacks."""
+    """True if it evaluates layers, gradients or weights, which gradient boosting lacks."""
     of_replicas: bool = False
-    """Whether it compares workers."""
+    """True if it compares workers."""
     allowed_by: str = ""
-    """What to do to have it checked, where the rule itself cannot know."""
+    """The advice on how to have it checked, where the rule itself cannot know."""
     explains: tuple[str, ...] = ()
     """Rules whose findings a few steps later follow from this one's."""
 
@@ -49,7 +49,7 @@ ANOMALY = "StatisticAnomaly"
 """A weight that leaves its past is a problem if something else follows from it."""
 
 SPIKES = ("LossSpike", "GradientNormSpike", NON_FINITE)
-"""Where these begin, a weight may have left its past before."""
+"""The rules whose findings may come after a weight has left its past."""
 
 _AFTER_A_SPIKE = ("LossSpike", "GradientNormSpike", NON_FINITE, "LossNotDecreasing")
 _OF_A_SPIKE = (

@@ -27,7 +27,7 @@ _RATE = r"(?i)(^|[^a-z])(lr|learning[_ ]rate)([^a-z]|$)"
 _FEWEST_RATES = 10
 """The fewest rates that are a past."""
 _RISE = 1.5
-"""How many times its largest earlier value a learning rate is to have risen."""
+"""The factor by which a learning rate must have risen over its largest earlier value."""
 
 
 def headline(trial: Trial, problem: Problem, origin: Origin | None) -> str:

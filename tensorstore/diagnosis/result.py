@@ -97,7 +97,7 @@ class Unchecked:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What went wrong in a run. As text: the first cause, what to try, and at most five lines of what else was found.
+    """The problems of a run. As text: the first cause, what to try, and at most five lines of what else was found.
 
     Attributes:
         run: Path or URL of the run.

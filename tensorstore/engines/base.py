@@ -71,7 +71,7 @@ class MissingFile(QueryError):
 
 
 _ATTEMPTS = 5
-"""How many times a query is run whose files are compacted while it reads them."""
+"""The number of times that a query is run whose files are compacted while it reads them."""
 
 
 def repeated(work: Callable[[], _T], remade: Callable[[], bool]) -> _T:

@@ -1,4 +1,4 @@
-"""What DuckDB answers to a user's query: rows that are computed when they are taken, and this project's errors only."""
+"""The answer of DuckDB to a user's query: rows that are computed when they are taken, with this project's errors."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 _T = TypeVar("_T")
 ROWS = 1 << 17
-"""How many rows are written at once, where there are as many."""
+"""The number of rows that are written at once, where there are as many."""
 
 
 def gathered(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:

@@ -24,9 +24,9 @@ from .target import Held, Part, Position, Replacement, Target, open_target
 logger = logging.getLogger(__name__)
 
 _TOGETHER = 1000
-"""How many parts or small tables are written in one transaction at most."""
+"""The most parts or small tables that are written in one transaction."""
 _ATTEMPTS = 5
-"""How often the files may be compacted away before they are read."""
+"""The number of times that the files may be compacted away before they are read."""
 
 
 @dataclass(frozen=True)

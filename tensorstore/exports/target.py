@@ -90,7 +90,7 @@ class Part:
 
     @property
     def goes_back(self) -> bool:
-        """Whether the target holds rows that these replace."""
+        """True if the target holds rows that these replace."""
         return self.held > self.after
 
     def read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -112,7 +112,7 @@ def reader_of(parts: Sequence[Part], schema: pa.Schema | None = None) -> pa.Reco
 
 
 _PARTS = 64
-"""How many parts a target remembers that has no table for them."""
+"""The number of parts that a target remembers that has no table for them."""
 
 
 def with_part(exported: Mapping[int, str], part: Part) -> dict[int, str]:
@@ -147,7 +147,7 @@ class Target(ABC):
     """Tables that the target derives from the table `tensors`, as views."""
 
     unsigned: ClassVar[bool] = False
-    """Whether the target has unsigned integers of 64 bits. If not, it gets decimals of 20 digits in their place."""
+    """True if the target has unsigned integers of 64 bits. If not, it gets decimals of 20 digits in their place."""
 
     def schema_of(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema of a table, in types that the target has.

@@ -81,7 +81,7 @@ class BatchBuffer:
     def __init__(self, buffers: BatchBuffers, memory: mmap.mmap) -> None:
         self._batch_buffers, self.memory = buffers, memory
         self.free_bytes = len(memory)
-        """What is left for values and their lengths."""
+        """The bytes that are left for values and their lengths."""
 
     def __del__(self) -> None:
         self._batch_buffers.release(self.memory)

@@ -47,7 +47,7 @@ class Seal(NamedTuple):
     path: str
     """The file, relative to the run, for messages."""
     nbytes: int
-    """How many bytes of pages come before the seal."""
+    """The number of bytes of pages before the seal."""
     sums: bytes
     """The checksum of each block: 8 bytes each, little-endian."""
     checksum: int

@@ -33,14 +33,14 @@ _COLUMNS = [Column(field.name, _KINDS[field.type], 32 if field.type == pa.int32(
 
 @dataclass(slots=True)
 class ValueSpan:
-    """Where values lie in their chunk: consecutive rows of one row group, or one value that has several parts."""
+    """The location of values in their chunk: consecutive rows of one row group, or one value that has several parts."""
 
     row_group: int
     row: int
     """The row of the first value."""
     count: int = 1
     parts: int = 1
-    """How many consecutive rows one value takes; they may continue in the next row groups."""
+    """The number of consecutive rows that one value takes; they may continue in the next row groups."""
     offsets: Positions | None = None
     """The byte offset of each value in the file; known once it is written, None for compressed values."""
 

@@ -30,7 +30,7 @@ def flush_range_of(path: str) -> FlushRange | None:
 
 
 class FirstFlush(NamedTuple):
-    """Where a session of a worker begins in the run."""
+    """The beginning of a worker's session in the run."""
 
     number: int = 0
     """The number of its first flush."""

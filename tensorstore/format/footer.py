@@ -141,7 +141,7 @@ def _elements(footer: bytes) -> bytes:
 
 
 _ELEMENTS_BEGIN = 3
-"""Where the schema's elements begin in a footer: after the version and the field's head."""
+"""The offset of the schema's elements in a footer: after the version and the field's head."""
 _INTEGER_NEXT = 0x16
 """The head of the next field, if it is an integer of 64 bits."""
 _elements_seen: deque[bytes] = deque(maxlen=8)

@@ -95,7 +95,7 @@ class IndexFiles:
         """By folder: the files whose rows the reader has, and their flushes."""
         self._unread: set[str] = set()
         self._failed_at: dict[str, float] = {}
-        """When a file could not be read for the first time, for a cause that may pass."""
+        """The time at which a file could not be read for the first time, for a cause that may pass."""
         self._new: list[NewFile] = []
         self._named: dict[str, dict[str, str]] = {}
         """By worker: index files that the reader has not seen, with the file that names each of them."""

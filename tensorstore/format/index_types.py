@@ -12,7 +12,7 @@ from .record import Step, TensorSpec
 
 
 class IndexedRow(NamedTuple):
-    """What one row says of its tensor, apart from where the raw value lies."""
+    """The content of one row about its tensor, apart from the location of the raw value."""
 
     spec: TensorSpec
     saved_at_ns: int
@@ -27,7 +27,7 @@ class IndexedStep:
 
     step: Step
     is_ordered: bool = False
-    """Whether the rows were added in the order in which the job computed their tensors."""
+    """True if the rows were added in the order in which the job computed their tensors."""
     specs: list[TensorSpec] = field(default_factory=list)
     saved_at_ns: list[int] = field(default_factory=list)
     scalars: list[tuple[int, Sequence[float]]] = field(default_factory=list)
@@ -36,7 +36,7 @@ class IndexedStep:
     histograms: dict[int, tuple[list[float], list[int]]] = field(default_factory=dict)
     sketches: dict[int, Sketch] = field(default_factory=dict)
     spans: list[tuple[int, str, ValueSpan]] = field(default_factory=list)
-    """Where the raw values of consecutive rows lie: the first row, the chunk, and the span in it."""
+    """The location of the raw values of consecutive rows: the first row, the chunk, and the span in it."""
     digests: list[tuple[int, Sequence[int]]] = field(default_factory=list)
     """Digests of the raw values of consecutive rows, each list with its first row."""
     last: list[int] | None = None
@@ -75,7 +75,7 @@ class StepSummary(NamedTuple):
     mode_step: int
     global_step: int
     saved_at_us: int
-    """When the last tensor of the step was saved: microseconds since 1970."""
+    """The time at which the last tensor of the step was saved: microseconds since 1970."""
     name_set: int
     """The position among the name sets of the file."""
 
@@ -89,7 +89,7 @@ class NamedTensor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IndexSummary:
-    """What the footer of an index file says of its rows."""
+    """The summary of an index file's rows in its footer."""
 
     rows: int
     steps: list[StepSummary]
@@ -98,7 +98,7 @@ class IndexSummary:
     previous: str
     """The path of the worker's index file before this one, empty if it is the first."""
     compacted_at: float | None = None
-    """When the file superseded others, in seconds since 1970; None for a file that a writer flushed."""
+    """The time at which the file superseded others, in seconds since 1970; None for a file that a writer flushed."""
 
     def tensors(self) -> set[tuple[int, int, frozenset[NamedTensor]]]:
         """Return the global steps that the file holds, each with its tensors and its time: it may be saved again."""
@@ -124,12 +124,12 @@ class SavedTensor(NamedTuple):
     row: int | None
     parts: int | None
     digest: int | None = None
-    """That of the raw value; None if there is none, and of most values in `scalar`."""
+    """The digest of the raw value; None if there is none, and of most values in `scalar`."""
     statistics: list[float | None] | None = None
     """In the order of STATISTICS; None if they were not requested."""
     histogram: dict[str, Any] | None = None
     sketch: Any = None
-    """Its values and counts as a pyarrow struct, which `sketch_in` reads: few callers need the thousands of numbers."""
+    """The sketch's values and counts as a pyarrow struct, which `sketch_in` reads: few callers need them."""
 
     @property
     def has_raw(self) -> bool:

@@ -59,12 +59,12 @@ class _Part(NamedTuple):
     size: int
     """The size of the whole file, in bytes."""
     data: bytes
-    """Its bytes; of an index file the end, with the footer."""
+    """The bytes of the file; of an index file the end, with the footer."""
 
 
 @dataclass(frozen=True)
 class LeaseState:
-    """What a lease says of its session."""
+    """The content of a lease about its session."""
 
     worker: str
     session: Number

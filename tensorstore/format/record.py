@@ -30,7 +30,7 @@ def check_name(name: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to keep of one tensor. The same object serves all steps at which the same is due."""
+    """The plan of what to keep of one tensor. The same object serves all steps at which the same is due."""
 
     name: str
     collections: tuple[str, ...]
@@ -41,14 +41,14 @@ class Plan:
     parameter: str | None = None
     """For a gradient, the name of its parameter."""
     digest: bool = False
-    """Whether to keep the digest even where no raw value goes into a chunk."""
+    """True if to keep the digest even where no raw value goes into a chunk."""
     by_axis: tuple[tuple[int, tuple[str, ...]], ...] = ()
     """Axes, negative ones from the last, each with the statistics to keep for each index along it."""
     sketch: bool = False
-    """Whether to keep a sketch, from which quantiles are read."""
+    """True if to keep a sketch, from which quantiles are read."""
 
     only_raw: bool = field(init=False, compare=False)
-    """Whether the raw value is all that is kept."""
+    """True if the raw value is all that is kept."""
 
     def __post_init__(self) -> None:
         others = self.statistics or self.histogram or self.sketch
@@ -64,7 +64,7 @@ def plan_by_axis(tensor: str, statistic: str, axis: int) -> Plan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorSpec:
-    """What the values of one tensor have in common, step after step.
+    """The properties that the values of one tensor share, step after step.
 
     The same object serves all of them, so its columns are encoded once a file and not once a value.
     """
@@ -96,7 +96,7 @@ class Record:
     saved_at_ns: int
     """Nanoseconds since 1970, UTC."""
     statistics: Mapping[str, float] | None = None
-    """Those that the hook computed on the tensor's device; None if the writer is to compute them."""
+    """The statistics that the hook computed on the tensor's device; None if the writer is to compute them."""
     dtype: str | None = None
     """With `statistics` and no raw value, `value` is not the tensor: these are its dtype and shape."""
     shape: tuple[int, ...] | None = None
@@ -105,7 +105,7 @@ class Record:
     owner: BufferOwner | None = None
     """The owner of the memory of `value`."""
     histogram: tuple[list[float], list[int]] | None = None
-    """Its edges and counts, if they are known already, as in an import that has no values."""
+    """The histogram's edges and counts, if they are known already, as in an import that has no values."""
     by_axis: Mapping[int, Mapping[str, Array]] | None = None
     """With `statistics`, those for each index along the axes of the plan that the tensor has."""
 
@@ -186,7 +186,7 @@ class Step:
     mode_step: int
     global_step: int
     records: list[Record | ScalarBatch | ValueBatch] = field(default_factory=list)
-    """Those that were captured and not yet passed to the writer."""
+    """The records that were captured and not yet passed to the writer."""
 
     def scalar_batch(self) -> ScalarBatch:
         """Return the batch to which the next scalars are added."""

@@ -19,7 +19,7 @@ from .documents import Count, Described, Number, Time, check_value, from_object,
 FORMAT = 1
 STEPS_PER_DIRECTORY = 1000
 CODECS = ("none", "lz4", "zstd")
-"""How raw values may be compressed."""
+"""The codecs that raw values may be compressed by."""
 
 RUN_FILE = "run.json"
 # A cache of the ends of all index files, once the run is closed.
@@ -214,7 +214,7 @@ class RunInfo:
     steps_per_directory: Count = STEPS_PER_DIRECTORY
     versions: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """What the user passed to the hook to be kept with the run."""
+    """The values that the user passed to the hook to be kept with the run."""
     id: str = field(kw_only=True)
     """Unique to this run and its copies."""
     format: int = FORMAT
@@ -263,7 +263,7 @@ class EndInfo:
     worker: str | None = None
     """None in `end/_marked.json`."""
     session: Number | None = None
-    """Which session of the worker has ended; None in `end/_marked.json`, and of an importer, which holds no lease."""
+    """The session that has ended; None in `end/_marked.json`, and of an importer, which holds no lease."""
     failure: str | None = None
     last_index_file: str | None = None
     """The path of the worker's last index file, empty if there is none; None if another process marked its end."""
@@ -339,9 +339,9 @@ class WorkerInfo:
     first_mode_steps: Mapping[str, Number] = field(default_factory=dict)
     """The steps at which the session began."""
     goes_back: bool = False
-    """Whether the session began at a checkpoint, before the last steps of earlier sessions."""
+    """True if the session began at a checkpoint, before the last steps of earlier sessions."""
     environment: Mapping[str, Any] = field(default_factory=dict)
-    """What the worker runs with and where, as far as it is kept."""
+    """The environment of the worker, as far as it is kept."""
     format: int = FORMAT
 
     def to_bytes(self) -> bytes:

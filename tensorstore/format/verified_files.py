@@ -16,14 +16,14 @@ _BATCH_BLOCKS = 256
 
 @dataclass(frozen=True)
 class _Verified:
-    """What was verified of the files of one run."""
+    """The files of one run that were verified."""
 
     whole: set[str] = field(default_factory=set)
     """Files of which nothing is left to verify."""
     opened: dict[str, tuple[Seal, bytearray]] = field(default_factory=dict)
     """The other files that were read: for each block, whether it was verified."""
     checksums: dict[str, int] = field(default_factory=dict)
-    """Of all files that were read."""
+    """The checksums of all files that were read."""
 
 
 class VerifiedFiles:

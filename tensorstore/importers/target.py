@@ -29,7 +29,7 @@ _ATTEMPTS = 5  # how many times files may be compacted between listing and readi
 
 
 class Found(NamedTuple):
-    """What a source, or a run, has: columns of equal length. Of one name and step the last row counts."""
+    """The values of a source, or of a run: columns of equal length. Of one name and step the last row counts."""
 
     names: Sequence[str]
     name: _Integers
@@ -44,12 +44,12 @@ class Found(NamedTuple):
 
 
 class Begin(NamedTuple):
-    """Where an import begins to write."""
+    """The point at which an import begins to write."""
 
     step: int
     """The first global step."""
     goes_back: bool = False
-    """Whether the run has this step, or later ones, which the import replaces."""
+    """True if the run has this step, or later ones, which the import replaces."""
 
 
 def begun(target: Storage, source: str) -> RunInfo | None:

@@ -22,19 +22,19 @@ class TrackedRun:
     """A run in the store of a tracker."""
 
     folders: tuple[str, ...]
-    """Its names from the outermost, such as project and run, which name its folders below the target.
+    """The names of the run from the outermost, such as project and run, which name its folders below the target.
 
     None if it goes to the target itself.
     """
     source: str
-    """What identifies it, for messages and for a later import of the same run."""
+    """The identity of the run, for messages and for a later import of the same run."""
     read: Callable[[], Points]
     """Reads it. Raises CorruptFile."""
 
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """What every importer of a tracker's runs accepts."""
+    """The arguments that every importer of a tracker's runs accepts."""
 
     target: str | os.PathLike[str]
     metadata: Mapping[str, Any] | None

@@ -41,7 +41,7 @@ GRACE_SECONDS = 60.0
 _BLOCK = 64
 """While the job runs, this many flushes become one file, and this many of those the next."""
 _SHARE = 8
-"""What would be too large is divided into this many parts, repeatedly."""
+"""The number of parts into which a range that is too large is divided, repeatedly."""
 _ROWS = 1 << 20
 """Most rows of a file: they are sorted in memory."""
 _TICK_SECONDS = 0.5

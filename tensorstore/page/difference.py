@@ -1,4 +1,4 @@
-"""Where two runs differ, tensor by tensor, as `tensortrial.compare` finds it."""
+"""The differences of two runs, tensor by tensor, as `tensortrial.compare` finds them."""
 
 from __future__ import annotations
 

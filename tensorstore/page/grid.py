@@ -28,7 +28,7 @@ class Grid:
     total: _Array
     """The sum of the finite values, float64."""
     finite: _Array
-    """How many values were finite, int64."""
+    """The number of values that were finite, int64."""
     nonfinite: _Array
 
     @property

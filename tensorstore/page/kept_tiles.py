@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 FOLDER_VARIABLE = "TENSORTRIAL_CACHE"
 """A folder; "off" for none."""
 SIZE_VARIABLE = "TENSORTRIAL_CACHE_MB"
-"""What all files together may take, in megabytes of 10**6 bytes."""
+"""The most that all files together may take, in megabytes of 10**6 bytes."""
 _MOST_MEGABYTES = 1000
 _VERSION = 1
 _MAGIC = b"tensortrial tiles 1\n"

@@ -56,7 +56,7 @@ _GRADIENTS = """(
 
 @dataclass(frozen=True)
 class _Outer:
-    """What the first and one of the last steps say of all tensors."""
+    """The facts about all tensors that the first and one of the last steps show."""
 
     names: list[str]
     """In the order of execution as far as it was saved."""
@@ -68,7 +68,7 @@ class _Outer:
 
 @dataclass
 class _Kept:
-    """What was made of the run when it had a version."""
+    """The results that were made of the run when it had a version."""
 
     version: Hashable = None
     value: Any = None
@@ -85,7 +85,7 @@ class OpenRun:
         self._kept: dict[Any, _Kept] = {}
         self._tiles: tuple[Catalogue, Tiles] | None = None
         self.new_findings: list[dict[str, Any]] = []
-        """What rules found that were run from the page; the run itself is not written to."""
+        """The findings of rules that were run from the page; the run itself is not written to."""
 
     @property
     def name(self) -> str:
@@ -112,7 +112,7 @@ class OpenRun:
 
     @property
     def damaged(self) -> list[str]:
-        """What cannot be read, and why, as sentences."""
+        """The files that cannot be read, and why, as sentences."""
         return [f"{path}: {error}" for path, error in self._reader.damaged.items()]
 
     def refresh(self) -> Hashable:
@@ -168,7 +168,7 @@ class OpenRun:
 
     @property
     def row_statistics(self) -> list[str]:
-        """Those of `statistics` that are made of one row: `expression` has the SQL for them."""
+        """The statistics that are made of one row: `expression` has the SQL for them."""
         return [each for each in self.statistics if each in STATISTICS or each in _MADE]
 
     @property

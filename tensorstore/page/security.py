@@ -1,4 +1,4 @@
-"""Who may read the page: those who know its address, by the name it has, from the page itself."""
+"""The access to the page: by those who know its address, by the name it has, from the page itself."""
 
 from __future__ import annotations
 

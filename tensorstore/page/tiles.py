@@ -38,7 +38,7 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class Choice:
-    """What tiles are of."""
+    """The choice of rows that tiles are made of."""
 
     expression: str
     """SQL over the rows of `source`."""
@@ -46,7 +46,7 @@ class Choice:
     worker: str = ""
     """All workers if empty."""
     changes: bool = False
-    """Whether the value is 1 where a digest differs from the one before of the same tensor and worker, else 0."""
+    """True if the value is 1 where a digest differs from the one before of the same tensor and worker, else 0."""
     source: str = "tensors"
     """The view `tensors`, or a subquery over it with the same columns and more."""
 

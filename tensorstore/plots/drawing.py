@@ -1,4 +1,4 @@
-"""What all plots share: matplotlib, axes, colours that colour-blind people can tell apart, marks and legends."""
+"""The parts that all plots share: matplotlib, axes, colours for colour-blind people too, marks and legends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 # Okabe and Ito, "Color Universal Design" (2008), without yellow, which white paper hides, and purple, near the mark.
 LINES = ("#0072B2", "#E69F00", "#009E73", "#56B4E9", "#D55E00", "#000000")
 NOT_FINITE = "#E6007E"
-"""As on the page."""
+"""The colour of NaN and of infinities, as on the page."""
 NOT_SAVED = "#DDDDDD"
 ZERO = "#000000"
 NOT_FINITE_LABEL = "NaN or infinite"

@@ -56,7 +56,7 @@ class _Cells:
     names: list[str]
     starts: Floats
     width: int
-    """How many steps a column may hold."""
+    """The most steps that a column may hold."""
     is_binned: bool
     values: Floats
     """NaN where there is no finite value."""

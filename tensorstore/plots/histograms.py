@@ -47,7 +47,7 @@ class _Ridge:
     density: Floats
     """Elements in each bin, divided by its share of the widest one."""
     wrong: int
-    """How many elements are NaN or infinite."""
+    """The number of elements that are NaN or infinite."""
 
 
 def draw_histograms(trial: Trial, chosen: Selection, name: str, ax: Any) -> Any:

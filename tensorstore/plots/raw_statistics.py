@@ -24,7 +24,7 @@ _LACKING = """
 
 _Key = tuple[Any, ...]
 _kept: WeakKeyDictionary[RunReader, dict[tuple[str, _Key], float | None]] = WeakKeyDictionary()
-"""What was computed, by the statistic and the location of the raw value, which never changes."""
+"""The computed statistics, by the statistic and the location of the raw value, which never changes."""
 
 
 def with_raw(trial: Trial, chosen: Selection) -> Selection:

@@ -1,4 +1,4 @@
-"""What a plot shows: names, statistic, mode, worker and steps, checked and as SQL."""
+"""The content of a plot: names, statistic, mode, worker and steps, checked and as SQL."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Selection:
     """The part of a run, or of several, that a plot shows."""
 
     what: str
-    """What the names are, for a title: a collection or patterns."""
+    """The description of the names, for a title: a collection or patterns."""
     names: tuple[str, ...]
     statistic: str
     mode: ModeKeys

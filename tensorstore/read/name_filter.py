@@ -1,4 +1,4 @@
-"""Which names of tensors a caller asks for."""
+"""The names of tensors that a caller wants."""
 
 from __future__ import annotations
 

@@ -77,9 +77,9 @@ class RunReader:
         self.range_steps, self.engine = range_steps, engine
         self.info = info
         self.is_refreshing = is_refreshing
-        """Whether methods refresh by themselves."""
+        """True if methods refresh by themselves."""
         self.verify = verify
-        """Whether raw values are compared with their digests."""
+        """True if raw values are compared with their digests."""
         self._claims_seconds = _LOCAL_CLAIMS_SECONDS if storage.is_local else _REMOTE_CLAIMS_SECONDS
         self._closed = False
         self._lock = threading.RLock()
@@ -91,14 +91,14 @@ class RunReader:
         self._ended_at: float | None = None
         self._claims_read_at = time.monotonic()
         self._awaits_session = False
-        """Whether the newest session has saved nothing yet that this reader knows."""
+        """True if the newest session has saved nothing yet that this reader knows."""
         self._workers = Workers(self.storage)
         self._catalogue = Catalogue(self.storage, self.range_steps)
         self._queries = RunQueries({"": self._catalogue}, self.engine, self.range_steps)
         self._step_states = StepStates(self.storage, self._workers, self._catalogue, lambda: self.damaged)
         self._damaged_manifest: CorruptFile | None = None
         self._manifest = self._read_manifest()
-        """What the run is opened by; None if by listing, and once the run has changed."""
+        """The manifest that the run is opened by; None if by listing, and once the run has changed."""
         self._refresh()
         # Last: until then other threads of a forked child wait.
         self._inherited = False

@@ -1,4 +1,4 @@
-"""Where runs are: at a path, below it, or where a pattern says."""
+"""The search for runs: at a path, below it, or where a pattern says."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class Runs:
 
     @property
     def damaged(self) -> dict[str, TensorTrialError]:
-        """What could not be opened or read, by its path, and why."""
+        """The errors of runs and files that could not be opened or read, by their paths."""
         of_runs = {f"{run.storage.url}/{path}": error for run in self.all for path, error in run.damaged.items()}
         return {**self._not_opened, **of_runs}
 

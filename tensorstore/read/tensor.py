@@ -120,6 +120,31 @@ class Tensor:
         rows = self._reader.rows_of([self.name], mode, worker)[self.name]
         return {step: shape for step, row in rows.items() if (shape := tuple(row.shape)) != UNKNOWN_SHAPE}
 
+    def reduction(
+        self,
+        step_num: int,
+        reduction_name: str,
+        mode: ModeKeys = GLOBAL,
+        worker: str | None = None,
+        abs: bool = False,
+    ) -> float:
+        """Return one statistic at a step as a number.
+
+        `reduction_value` returns the same as an array, with the same arguments and errors.
+
+        Args:
+            step_num: The step.
+            reduction_name: The statistic: min, mean, l2 and so on.
+            mode: The mode that the step is counted in.
+            worker: The worker whose statistic is returned; None for the first one that has it.
+            abs: Return the statistic of the absolute value.
+
+        Returns:
+            A float; of digest an int.
+        """
+        value = self.reduction_value(step_num, reduction_name, mode, worker, abs)
+        return value if isinstance(value, int) else float(value)
+
     def reduction_value(
         self,
         step_num: int,

@@ -67,7 +67,7 @@ class Trial:
 
     @property
     def info(self) -> RunInfo:
-        """What `run.json` says of the run: its id, metadata, framework and versions."""
+        """The content of `run.json`: the run's id, metadata, framework and versions."""
         return self._reader.info
 
     # Names, steps and workers.
@@ -341,7 +341,7 @@ class Trial:
 
     @property
     def loaded_all_steps(self) -> bool:
-        """Whether the job has ended, so that no more data will come: every worker has, or it was marked as ended.
+        """True if the job has ended, so that no more data will come: every worker has, or it was marked as ended.
 
         False for up to a minute while an index file cannot be read, for a cause that may pass.
         """

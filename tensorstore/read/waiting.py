@@ -58,7 +58,7 @@ class Waiting:
 
     @property
     def reason(self) -> str:
-        """Why nothing new comes, as far as the run shows: some workers are late, or all of them."""
+        """The reason why nothing new comes, as far as the run shows: some workers are late, or all of them."""
         url = self._reader.storage.url
         late = described(self._reader.late_workers_seen(), url)
         return late or f"the job has not ended. If it was killed, run `tensortrial mark-ended {url}`"

@@ -22,14 +22,14 @@ class Parameter:
     """The declaration of a parameter, as a class attribute of a rule. Instances have the value under the same name."""
 
     type_name: str
-    """Its type, for the documentation."""
+    """The type of the parameter, for the documentation."""
     default: Any
     text: str
     """One line of documentation."""
     parse: Callable[[Any], Any]
     """Returns the value for what a user passes, or raises ValueError."""
     accepted: str
-    """What is accepted, for the error message."""
+    """The description of what is accepted, for the error message."""
 
     def value(self, rule: str, name: str, value: Any) -> Any:
         """Return the value for what a user passes. Raises InvalidRuleParameter."""

@@ -135,7 +135,7 @@ class Reader:
         self._version = -1
         self._selected: dict[tuple[Selector, int], list[str]] = {}
         self._name_sets: NameSets | None = None
-        """Those that `_selected` refers to."""
+        """The names that `_selected` refers to."""
         self._views: OrderedDict[int, list[StepView]] = OrderedDict()
         self._values: OrderedDict[Key, Array] = OrderedDict()
         self._bytes = 0

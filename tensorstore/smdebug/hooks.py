@@ -43,7 +43,7 @@ class StepNumber(int):
 
 
 class ScriptHook(BaseHook):
-    """What scripts use in addition to the methods of this project's hooks. It stands before them in a class's bases.
+    """The further methods that scripts use. It stands before this project's hook in a class's bases.
 
     Its arguments are those of the hook. A job that crashed begins its run again, unless `on_exists` says otherwise.
     """
@@ -99,7 +99,7 @@ class ScriptHook(BaseHook):
 
     @property
     def export_tensorboard(self) -> bool:
-        """Whether event files for TensorBoard are written."""
+        """True if event files for TensorBoard are written."""
         return bool(self.recorder.options.export_tensorboard)
 
     @export_tensorboard.setter
@@ -120,7 +120,7 @@ class ScriptHook(BaseHook):
 
     @property
     def dry_run(self) -> bool:
-        """Whether nothing is saved."""
+        """True if nothing is saved."""
         return bool(self.recorder.options.dry_run)
 
     @dry_run.setter
@@ -129,7 +129,7 @@ class ScriptHook(BaseHook):
 
     @property
     def save_all(self) -> bool:
-        """Whether every tensor is saved. Set it before training to save all."""
+        """True if every tensor is saved. Set it before training to save all."""
         return "all" in self.recorder.collections.saved_names
 
     @save_all.setter
@@ -177,13 +177,13 @@ class ScriptHook(BaseHook):
             tensor_name: The name of the tensor.
             tensor_value: An array, a tensor of the framework, or numbers.
         """
-        self.save_tensor(tensor_name, tensor_value)  # type: ignore[attr-defined]
+        self.save_tensor(tensor_name, tensor_value)
 
     def _write_raw_tensor_simple(
         self, tensor_name: str, tensor_value: Any, tensor_ref: Any = None, timestamp: float | None = None
     ) -> None:
         if self.recorder.saving:
-            self.save_tensor(tensor_name, tensor_value)  # type: ignore[attr-defined]
+            self.save_tensor(tensor_name, tensor_value)
 
     def _assign(self, attribute: str, value: Any, assign: Callable[[Any], None]) -> None:
         """Set an attribute. An assignment never ends training: a wrong one is logged."""

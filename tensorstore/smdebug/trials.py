@@ -70,7 +70,7 @@ class Tensor(tensor.Tensor):
 
     @cached_property
     def _is_number(self) -> bool:
-        """Whether smdebug saved the tensor as an array of one element."""
+        """True if smdebug saved the tensor as an array of one element."""
         if self.name.startswith(SCALAR_PREFIX):
             return True
         if self.framework not in _FRAMEWORKS_OF_NUMBERS:

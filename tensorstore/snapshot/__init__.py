@@ -1,1 +1,1 @@
-"""What a run has at one moment, as its index files say it: a value that nothing changes."""
+"""The state of a run at one moment, as its index files say it: a value that nothing changes."""

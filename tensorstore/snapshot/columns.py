@@ -44,7 +44,7 @@ class Lookup:
 
     @lazy
     def _starts(self) -> npt.NDArray[np.intp]:
-        """Where each of the distinct numbers begins among the sorted ones."""
+        """The index at which each of the distinct numbers begins among the sorted ones."""
         return np.flatnonzero(_is_first(self._sorted))
 
     @lazy

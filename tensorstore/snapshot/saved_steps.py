@@ -93,16 +93,16 @@ class SavedSteps:
     chunks: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The files of raw values that each index file names."""
     workers: tuple[str, ...] = ()
-    """Those that saved anything, in the order in which they were found."""
+    """The workers that saved anything, in the order in which they were found."""
     name_sets: NameSets = field(default_factory=NameSets)
     num_sets: int = 0
-    """How many of the name sets these steps have."""
+    """The number of name sets that these steps have."""
     newest: Mapping[str, int] = field(default_factory=dict)
     """The last global step of each worker."""
     repeats: bool = False
-    """Whether a worker may have saved a tensor twice at a step. Then the last one counts."""
+    """True if a worker may have saved a tensor twice at a step. Then the last one counts."""
     contradicts: bool = False
-    """Whether a worker has saved a step again, in another mode or as another step of it, that was known before."""
+    """True if a worker has saved a step again, in another mode or as another step of it, that was known before."""
 
     # Growing.
 
@@ -285,7 +285,7 @@ class SavedSteps:
 
     @property
     def are_in_step(self) -> bool:
-        """Whether each global step is the same step of a mode for all workers, as far as they saved it."""
+        """True if each global step is the same step of a mode for all workers, as far as they saved it."""
         return self.first_uneven_step == _NEVER
 
     # Names.

@@ -87,7 +87,7 @@ class _Joined:
 
     @property
     def beyond_float64(self) -> list[int]:
-        """Which arrays have numbers whose powers leave the range of float64."""
+        """The arrays that have numbers whose powers leave the range of float64."""
         low, high = SAFE_SQUARES
         numbers = np.flatnonzero((self.squares <= low) | (self.squares >= high)).tolist()
         return [number for number in numbers if self._dtypes[number].itemsize == 8 and self.magnitude[number]]
@@ -179,7 +179,7 @@ _QUANTITIES = frozenset(
         *("third", "fourth", "zeros", "subnormals", "saturated"),
     }
 )
-"""Those that `_Joined` has."""
+"""The sums that `_Joined` has."""
 _STATISTICS = frozenset(name for name in STATISTICS if quantities_of((name,)) <= _QUANTITIES)
 """Other statistics are computed one array at a time."""
 _SCALED = frozenset(DEGREES)

@@ -38,7 +38,7 @@ COMPLEX_STATISTICS: frozenset[str] = frozenset(
         *(name for name in STATISTICS if name.startswith("abs_")),
     }
 )
-"""Those that complex dtypes define."""
+"""The statistics that complex dtypes define."""
 
 QUANTITIES = {
     "count": "the number of elements, n",
@@ -62,7 +62,7 @@ QUANTITIES = {
     "subnormals": "elements that are not 0 and smaller than the least normal number of their dtype",
     "saturated": "elements equal to the greatest or least finite number of their dtype, but the 0 of an unsigned one",
 }
-"""What an implementation measures, by the name of the attribute."""
+"""The quantities that an implementation measures, by the name of the attribute."""
 
 Formula = Callable[[Any], Any]
 """Computes a statistic from an object with the quantities. Any, because they may be numbers, arrays or tensors."""
@@ -82,7 +82,7 @@ def _kurtosis(q: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """How a statistic follows from quantities."""
+    """The formula of a statistic from quantities."""
 
     name: str
     meaning: str

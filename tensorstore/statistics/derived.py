@@ -16,7 +16,7 @@ _Formula = Callable[..., float]
 
 @dataclass(frozen=True)
 class Derivation:
-    """How a statistic follows from others, in Python and in SQL; `size` is the number of elements."""
+    """The formula of a statistic from others, in Python and in SQL; `size` is the number of elements."""
 
     name: str
     needs: tuple[str, ...]

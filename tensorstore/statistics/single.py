@@ -86,7 +86,7 @@ def statistic(array: Array, name: str) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What the wanted statistics need from each block; each need implies the cheaper ones that it is made from."""
+    """The needs of the wanted statistics from each block; each need implies the cheaper ones that it is made from."""
 
     names: tuple[str, ...]
     complex_names: tuple[str, ...]

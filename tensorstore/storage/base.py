@@ -36,7 +36,7 @@ class ByteRange(NamedTuple):
     path: str
     """The file, relative to the run."""
     start: int
-    """Where the range starts, in bytes from the file's start."""
+    """The start of the range, in bytes from the file's start."""
     length: int
     """The number of bytes. A read returns fewer where the file ends earlier."""
 
@@ -53,11 +53,11 @@ class StoredFile(NamedTuple):
     """Relative to the run."""
     nbytes: int
     is_link: bool = False
-    """Whether it is a symbolic link, which nothing in a run may be."""
+    """True if it is a symbolic link, which nothing in a run may be."""
 
 
 class FileSource(Protocol):
-    """Where the documents and the index files of a run are listed and read: its storage, or a copy of their content."""
+    """The source of a run's documents and index files: its storage, or a copy of their content."""
 
     url: str
 
@@ -76,7 +76,7 @@ class Sink(ABC):
     """A new file that appears under its name whole, at `publish`, or not at all."""
 
     path: str
-    """Where the file will be, relative to the run."""
+    """The path of the file, relative to the run."""
     file: Any
     """A writable binary file; pyarrow.parquet.ParquetWriter takes it as `where`."""
 
@@ -114,11 +114,11 @@ class Storage(ABC):
     """
 
     url: str
-    """Where the run is: an absolute local path, or a URL; without trailing slash, without credentials."""
+    """The location of the run: an absolute local path, or a URL; without trailing slash, without credentials."""
     is_local: bool
-    """Whether it is a folder of this machine's file system."""
+    """True if it is a folder of this machine's file system."""
     keeps_time: bool = False
-    """Whether `written_at` is by a clock of the storage's own, which does not jump."""
+    """True if `written_at` is by a clock of the storage's own, which does not jump."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"

@@ -10,7 +10,7 @@ from contextlib import suppress
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 """The command of macOS, whose fsync leaves data in the cache of the drive."""
 _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.EBADF, errno.ENOTSUP})
-"""What the sync of a folder raises where the file system has none, as over SMB."""
+"""The errors of the sync of a folder where the file system has none, as over SMB."""
 
 
 def sync_file(number: int) -> None:

@@ -6,7 +6,7 @@ import os
 import time
 
 _MAX_FOLDERS = 256
-"""How many folders' listings are kept."""
+"""The number of folders whose listings are kept."""
 _TICK_NS = 100_000_000
 _COARSE_TICK_NS = 5_000_000_000
 

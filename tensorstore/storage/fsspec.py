@@ -19,7 +19,7 @@ from .ranges import merge
 from .tail_cache import TailCache
 
 PARALLEL = 16
-"""How many requests of one call are under way at once."""
+"""The number of requests of one call that are under way at once."""
 TAKEN = "a file of this name was published before"
 _TAIL_BYTES = 64 << 10
 _PREFETCHED = 4 << 20

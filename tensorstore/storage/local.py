@@ -44,7 +44,7 @@ from .ranges import neighbours, successive
 _T = TypeVar("_T")
 
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
-"""What os.link raises on a file system without hard links (exFAT, some FUSE mounts)."""
+"""The errors of os.link on a file system without hard links (exFAT, some FUSE mounts)."""
 
 _LOCK_POLL_SECONDS = 0.01
 

@@ -29,7 +29,7 @@ HEADER = 12
 """The size of a frame's part before the content, in bytes."""
 _FOOTER = 4
 BLOCK = 8 << 20
-"""How many bytes are read at once; a longer record is read by itself."""
+"""The number of bytes that are read at once; a longer record is read by itself."""
 _LONGEST = 1 << 31
 """No protobuf message is longer: a larger length is garbage, even if its checksum is right."""
 _MASK = 0xA282EAD8
@@ -110,7 +110,7 @@ class Block:
 
     def __init__(self, position: int, data: bytes | bytearray, requested: int) -> None:
         self.position = position
-        """Where in the file the block begins."""
+        """The offset of the block in the file."""
         # google-crc32c takes neither a bytearray nor a view of one.
         self._content = bytes(data)
         self.view = memoryview(self._content)
@@ -120,7 +120,7 @@ class Block:
         count = self._trusted(frames)
         self._next = lengths[count] if count < len(lengths) and self._matches(frames[count : count + 1])[0] else None
         self.starts = frames[:count] + HEADER
-        """Where the contents of complete records begin, as far as their lengths match their checksums."""
+        """The offsets of the contents of complete records, as far as their lengths match their checksums."""
         self.lengths = np.array(lengths[:count], np.int64)
         """The sizes of these contents, in bytes."""
         self.end = int(self.starts[-1] + self.lengths[-1]) + _FOOTER if count else 0
@@ -128,7 +128,7 @@ class Block:
 
     @cached_property
     def good(self) -> npt.NDArray[np.bool_]:
-        """Whether each content matches its checksum. A damaged one harms no other, as its length is right."""
+        """True if each content matches its checksum. A damaged one harms no other, as its length is right."""
         stored = self._stored(self.starts + self.lengths)
         matches = _masked_crc32cs(self._content, self.starts, self.lengths) == stored
         good: npt.NDArray[np.bool_] = matches | (stored == _UNCHECKED)

@@ -28,7 +28,7 @@ LEASE_SECONDS = 60.0
 SECONDS_VARIABLE = "TENSORTRIAL_LEASE_SECONDS"
 _SHORTEST_SECONDS = 0.1
 _RENEWALS = 3
-"""How many times a lease is renewed while it lasts."""
+"""The number of times that a lease is renewed while it lasts."""
 _POLL_SECONDS = 0.2
 _ANSWER_SECONDS = 5.0
 _LOCK_SECONDS = 30.0
@@ -64,11 +64,11 @@ class LeaseInfo:
     num_workers: Count
     process: Process
     started_at: str
-    """When the process claimed the worker: ISO 8601 with time zone."""
+    """The time at which the process claimed the worker: ISO 8601 with time zone."""
     seconds: float = LEASE_SECONDS
-    """How long the lease lasts after the file was last written."""
+    """The seconds that the lease lasts after the file was last written."""
     released_at: str | None = None
-    """When the process ended its session itself."""
+    """The time at which the process ended its session itself."""
 
     @property
     def path(self) -> str:
@@ -76,7 +76,7 @@ class LeaseInfo:
 
     @property
     def may_publish(self) -> bool:
-        """Whether the process may not have ended: a request of another machine may arrive after the lease ran out."""
+        """True if the process may not have ended: a request of another machine may arrive after the lease ran out."""
         return self.released_at is None and (not self.process.is_local or self.process.runs)
 
     def to_bytes(self) -> bytes:

@@ -21,7 +21,7 @@ class Process:
     id: Annotated[int, Whole(1, (1 << 31) - 1)]
     """The process id, which the operating system uses again."""
     started: str = ""
-    """When the kernel started it, in ticks since the boot; empty where the system does not say."""
+    """The time at which the kernel started the process, in ticks since the boot; empty where it is unknown."""
     host: str = ""
     boot: str = ""
     """The boot of the machine and the namespace in which `id` counts; empty where the system does not say. Containers

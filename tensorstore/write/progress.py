@@ -19,7 +19,7 @@ class SavedStep(NamedTuple):
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run has come: the next step, over all modes and in each, and the session that continues it."""
+    """The progress of a run: the next step, over all modes and in each, and the session that continues it."""
 
     session: int = 0
     global_step: int = 0

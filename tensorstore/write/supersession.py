@@ -28,7 +28,7 @@ from ..storage.open import Storage, translated
 logger = logging.getLogger(__name__)
 
 _ATTEMPTS = 5
-"""How many times files may be compacted between listing and reading, or the storage may fail."""
+"""The number of times that files may be compacted between listing and reading, or that the storage may fail."""
 
 
 class _File(NamedTuple):

@@ -429,7 +429,7 @@ def test_a_callback_that_is_used_twice_saves_the_first_training_only(
     made_trainer(tmp_path, callback).fit(Net(), loader(2))
     made_trainer(tmp_path, callback).fit(Net(), loader(4))
     assert create_trial(tmp_path / "run").steps(mode=modes.TRAIN) == [0, 1]
-    assert "make a Callback for each training" in caplog.text
+    assert "make a callback for each training" in caplog.text
 
 
 def test_a_training_that_starts_again_after_an_error_takes_the_place_of_the_first_attempt(tmp_path: Path) -> None:
@@ -520,6 +520,10 @@ def test_an_environment_variable_adds_a_callback_to_each_trainer(
         monkeypatch.setenv("TENSORTRIAL_LIGHTNING", wrong)
         assert not factory.callbacks() or wrong == "["
     assert "must be 1, or a JSON object" in caplog.text
+    arguments = {"out_dir": str(tmp_path / "run"), "include_collections": ["weights"], "save_interval": 3}
+    monkeypatch.setenv("TENSORTRIAL_LIGHTNING", json.dumps(arguments))
+    made_trainer(tmp_path).fit(Net(), loader(7))
+    assert create_trial(tmp_path / "run").tensor("Net_layer.weight").steps(modes.TRAIN) == [0, 3, 6]
 
 
 SCRIPT = """

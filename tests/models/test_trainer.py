@@ -17,7 +17,7 @@ transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.errors import ConfigurationError, UnsupportedFramework  # noqa: E402
-from tensortrial.hooks.core.integrations import check_version  # noqa: E402
+from tensortrial.hooks.core.versions import check_version  # noqa: E402
 from tensortrial.hooks.pytorch import Hook, SaveConfig, modes  # noqa: E402
 from tensortrial.hooks.transformers import TensorTrialCallback  # noqa: E402
 
@@ -213,6 +213,20 @@ def test_report_to_tensortrial_is_enough(made_trainer: MakeTrainer, tmp_path: Pa
     assert trial.tensor("GPT2LMHeadModel_output_loss").steps(mode=modes.TRAIN) == [1, 2, 4]
     run = json.loads((tmp_path / "out" / "tensortrial" / "run.json").read_text())
     assert run["metadata"]["trainer"]["max_steps"] == 4
+
+
+def test_an_environment_variable_has_the_arguments_of_report_to_tensortrial(
+    made_trainer: MakeTrainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENSORTRIAL_TRANSFORMERS", json.dumps({"save_interval": 2, "include_regex": "wte.weight$"}))
+    trainer = made_trainer(None, report_to="tensortrial")
+    trainer.train()
+    trainer.pop_callback(TensorTrialCallback).close()
+    trial = create_trial(tmp_path / "out" / "tensortrial")
+    assert trial.tensor("GPT2LMHeadModel_transformer.wte.weight").steps(mode=modes.TRAIN) == [2, 4]
+    monkeypatch.setenv("TENSORTRIAL_TRANSFORMERS", "{")
+    with pytest.raises(ConfigurationError, match="TENSORTRIAL_TRANSFORMERS must be 1, or a JSON object"):
+        TensorTrialCallback()
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's

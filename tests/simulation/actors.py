@@ -14,7 +14,7 @@ from simulation.world import World
 from support.internals import claim_of, failure_of, resumes, worker_and_session
 from tensortrial import errors
 from tensortrial.errors import RunInUse, TensorTrialError, UnavailableError
-from tensortrial.hooks.core.base_hook import BaseHook, guarded
+from tensortrial.hooks.core.base_hook import BaseHook
 from tensortrial.hooks.core.configuration.options import Framework, HookOptions
 from tensortrial.hooks.core.process import shutdown
 from tensortrial.hooks.core.process.rank import Rank
@@ -38,10 +38,6 @@ class Hook(BaseHook):
 
     def __init__(self, options: HookOptions, rank: Rank) -> None:
         self.recorder = Recorder(options, Framework("none"), rank)
-
-    @guarded
-    def save_tensor(self, name: str, value: Array) -> None:
-        self.recorder.save_tensor(name, value)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ Its tests show what is the same for every hook, without a framework's import and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,14 +14,12 @@ from tensortrial.config.collection import Collection, CollectionKeys
 from tensortrial.config.reduction_config import ReductionConfig
 from tensortrial.config.save_config import SaveConfig, SaveConfigMode
 from tensortrial.dtypes import Array
-from tensortrial.errors import UnsupportedValue
 from tensortrial.hooks.core import current_hook
 from tensortrial.hooks.core.base_hook import BaseHook, create_trial, guarded
 from tensortrial.hooks.core.configuration.options import Framework, HookOptions, accepts_fields_of
 from tensortrial.hooks.core.current_hook import del_hook, set_hook
 from tensortrial.hooks.core.process.rank import rank_of_process
 from tensortrial.hooks.core.recorder import Recorder
-from tensortrial.hooks.core.user_values import array_of
 from tensortrial.mode import ModeKeys, modes
 
 __all__ = [
@@ -78,14 +76,6 @@ class Hook(BaseHook):
                 plan = self.recorder.planner.plan(name)
                 if plan is not None:
                     self.recorder.record(plan, value)
-
-    @guarded
-    def save_tensor(self, name: str, value: Any, collections_to_write: Iterable[str] | str = "default") -> None:
-        """Save an array at the open step or the next one."""
-        try:
-            self.recorder.save_tensor(name, array_of(value), collections_to_write)
-        except UnsupportedValue as exc:
-            self.recorder.refuse(name, exc)
 
 
 def get_hook(

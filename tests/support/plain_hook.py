@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from typing import Any
 
-import numpy as np
-
-from tensortrial.hooks.core.base_hook import BaseHook, guarded
+from tensortrial.hooks.core.base_hook import BaseHook
 from tensortrial.hooks.core.configuration.options import Framework, HookOptions, accepts_fields_of
 from tensortrial.hooks.core.process.rank import Rank
 from tensortrial.hooks.core.recorder import Recorder
@@ -24,8 +20,3 @@ class Hook(BaseHook):
     def locked(self) -> AbstractContextManager[object]:
         """Return a context in which this thread holds the hook's lock, as while it saves a step."""
         return self.recorder._lock
-
-    @guarded
-    def save_tensor(self, name: str, value: Any, collections_to_write: Iterable[str] | str = "default") -> None:
-        """Save an array."""
-        self.recorder.save_tensor(name, np.asarray(value), collections_to_write)

@@ -1,1 +1,1 @@
-"""What a hook saves, and when: its parameters, JSON configuration and collections."""
+"""The configuration of a hook: its arguments, JSON files and collections."""

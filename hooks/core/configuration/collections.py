@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tensortrial.config.collection import Changes, Collection, CollectionKeys, check_collection_name
+from tensortrial.config.changes import Changes
+from tensortrial.config.collection import Collection, CollectionKeys, check_collection_name
 from tensortrial.config.save_config import DEFAULT_SAVE_INTERVAL, SaveConfig
 from tensortrial.suggestions import near_names
 
@@ -40,8 +41,8 @@ class CollectionManager:
         self._parameters: dict[str, str] = {}
         self._warned_of: set[str] = set()
         self._compared: set[str] = set()
-        self._completed: dict[str, SaveConfig | None] = {}
-        """The save configurations that nothing is left open in, by the names of their collections."""
+        self._completed_at = -1
+        """The number of changes at which nothing was left open in the save configurations."""
         for name in sorted(self._builtin):
             self.get(name)
         self._collections[CollectionKeys.ALL].include(".*")
@@ -134,12 +135,11 @@ class CollectionManager:
 
     def complete(self) -> None:
         """Fill in what the save configurations leave open: they may have been replaced since the last step."""
-        for name, collection in self._collections.items():
-            config = collection.save_config
-            # Once it is complete, a configuration stays so, and this is called at each step.
-            if config is None or self._completed.get(name) is not config:
+        # This is called at each step.
+        if self._completed_at != Changes.count():
+            for collection in self:
                 self._complete(collection)
-                self._completed[name] = collection.save_config
+            self._completed_at = Changes.count()
 
     def by_name(self) -> dict[str, Collection]:
         """Return all collections by their names."""
@@ -224,7 +224,7 @@ class ModuleCollection(Collection):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the collection has no patterns, no tensors and no modules."""
+        """True if the collection has no patterns, no tensors and no modules."""
         return super().is_empty and not self._modules
 
     def resolve(self, names: Mapping[Any, str]) -> None:
@@ -233,6 +233,8 @@ class ModuleCollection(Collection):
         Args:
             names: The names of modules.
         """
+        if not self._modules:
+            return  # as at most steps
         unnamed = []
         for module, inputs, outputs in self._modules:
             if module not in names:
@@ -240,7 +242,8 @@ class ModuleCollection(Collection):
                 continue
             directions = [("input", inputs), ("output", outputs)]
             self.include(f"^{re.escape(names[module])}_{kind}_" for kind, wanted in directions if wanted)
-        self._modules = unnamed
+        if len(unnamed) < len(self._modules):
+            self._modules = unnamed
 
     def forget_parts(self) -> None:
         """Keep no reference to a module any more."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from tensortrial.config.collection import CollectionKeys, check_collection_name, compile_regex, regexes
 from tensortrial.config.reduction_config import ReductionConfig, boolean
-from tensortrial.config.save_config import SaveConfig, SaveConfigMode
+from tensortrial.config.save_config import STEP_ARGUMENTS, SaveConfig, SaveConfigMode
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
 from tensortrial.mode import ModeKeys
 
@@ -24,10 +24,9 @@ logger = logging.getLogger("tensortrial.hooks")
 
 _TOP = ("LocalPath", "S3OutputPath", "HookParameters", "CollectionConfigurations")
 _COLLECTION = ("CollectionName", "CollectionParameters")
-_WHEN = ("save_interval", "save_steps", "start_step", "end_step", "warmup_steps")
-_MODE_WHEN = tuple(f"{mode.name.lower()}.{key}" for mode in ModeKeys for key in _WHEN)
+_MODE_WHEN = tuple(f"{mode.name.lower()}.{key}" for mode in ModeKeys for key in STEP_ARGUMENTS)
 _FORM = ("reductions", "save_raw_tensor", "save_shape", "digest", "axis", "quantiles")
-_SHARED = (*_WHEN, *_MODE_WHEN, *_FORM, "include_regex")
+_SHARED = (*STEP_ARGUMENTS, *_MODE_WHEN, *_FORM, "include_regex")
 _HOOK = (
     *_SHARED,
     "dry_run",
@@ -227,9 +226,9 @@ def _save_config(*layers: Mapping[str, Any]) -> SaveConfig:
     by_mode: dict[ModeKeys, dict[str, Any]] = {mode: {} for mode in ModeKeys}
     for layer in layers:
         for mode, values in by_mode.items():
-            values.update({key: layer[key] for key in _WHEN if key in layer})
+            values.update({key: layer[key] for key in STEP_ARGUMENTS if key in layer})
             prefix = f"{mode.name.lower()}."
-            values.update({key: layer[prefix + key] for key in _WHEN if prefix + key in layer})
+            values.update({key: layer[prefix + key] for key in STEP_ARGUMENTS if prefix + key in layer})
     return SaveConfig({mode: SaveConfigMode(**values) for mode, values in by_mode.items()})
 
 

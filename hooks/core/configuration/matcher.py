@@ -9,7 +9,8 @@ from functools import lru_cache
 from re import _constants, _parser  # type: ignore[attr-defined]
 from typing import Any
 
-from tensortrial.config.collection import Changes, Collection
+from tensortrial.config.changes import Changes
+from tensortrial.config.collection import Collection
 
 # A pattern is tried only on names that contain a piece of text without which it cannot match. The length of a piece:
 _PIECE = 6

@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from tensortrial.config.collection import Collection
 from tensortrial.config.reduction_config import ReductionConfig
-from tensortrial.config.save_config import DEFAULT_SAVE_INTERVAL, SaveConfig
+from tensortrial.config.save_config import DEFAULT_SAVE_INTERVAL, STEP_ARGUMENTS, SaveConfig, with_save_config
 from tensortrial.errors import ConfigurationError
 
 
@@ -53,6 +53,12 @@ class HookOptions:
             functions). TENSORTRIAL_ENVIRONMENT overrides it.
         system_metrics: Seconds between two samples of CPU, memory, disk, network and GPUs, which are saved as a run of
             their own in out_dir/system; True: 10 seconds. It needs psutil. TENSORTRIAL_SYSTEM_METRICS overrides it.
+        save_interval: Number of steps from one saved step to the next. This and the next four arguments are those of a
+            SaveConfig, and may be passed in its place.
+        start_step: First step that may be saved.
+        end_step: First step that is not saved any more; 0 to save nothing.
+        save_steps: Further steps, as a list or a comma-separated string.
+        warmup_steps: The first so many steps are saved as well.
     """
 
     out_dir: str | os.PathLike[str]
@@ -77,6 +83,16 @@ class HookOptions:
     metadata: Mapping[str, Any] | None = None
     environment: bool | Iterable[str] = True
     system_metrics: bool | float | None = None
+    save_interval: int | str | None = None
+    start_step: int | str | None = None
+    end_step: int | str | None = None
+    save_steps: Iterable[int | str] | str | None = None
+    warmup_steps: int | str | None = None
+
+    def __post_init__(self) -> None:
+        given = {name: getattr(self, name) for name in ("save_config", *STEP_ARGUMENTS)}
+        for name, value in {**dict.fromkeys(STEP_ARGUMENTS), **with_save_config(given)}.items():
+            object.__setattr__(self, name, value)
 
 
 _ON_EXISTS = ("fail", "number", "replace", "resume", "restart_crashed")
@@ -107,7 +123,7 @@ class Framework:
     builtin: Iterable[str] = ()
     """The names of the framework's own collections."""
     always_saved: Iterable[str] = ()
-    """Those of the collections that are saved in any case."""
+    """The names of the collections that are saved in any case."""
     collection_type: type[Collection] = Collection
     errors_of_training: tuple[type[Exception], ...] = ()
     """The errors that a framework that computes in the background raises where a result is first waited for, which may
@@ -115,7 +131,7 @@ class Framework:
     save_interval: int = DEFAULT_SAVE_INTERVAL
     """The steps between two saves where no configuration says otherwise."""
     is_ordered: bool = True
-    """Whether the hook records the tensors of a step in the order in which they are computed."""
+    """True if the hook records the tensors of a step in the order in which they are computed."""
 
 
 _S = TypeVar("_S")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from tensortrial.config.changes import Changes
 from tensortrial.config.collection import Collection, CollectionKeys, is_loss
 from tensortrial.config.reduction_config import ReductionConfig
 from tensortrial.errors import UnsupportedValue
@@ -54,25 +55,29 @@ class Planner:
         self._refuse = refuse
         self._training = True
         self.due: frozenset[str] = frozenset()
-        """The names of the collections that are due at the step that was turned to last."""
+        """The names of the collections that are due at the step that was selected last."""
         self._plans: dict[str, Plan | None] = {}
         self._plans_by_due: dict[tuple[bool, frozenset[str]], dict[str, Plan | None]] = {}
         self._together: dict[tuple[bool, frozenset[str], tuple[str, ...]], tuple[Plan | None, ...]] = {}
         self._explicit: dict[tuple[str, tuple[str, ...], bool], Plan] = {}
         self._fingerprint: tuple[object, ...] = ()
+        self._refreshed_at = -1
         self._matcher: Matcher | None = None
         self.generation = 0
         """The number of times that `refresh` found a change."""
         self.has_planned = False
-        """Whether a tensor was due because of its collections, not because of a call."""
+        """True if a tensor was due because of its collections, not because of a call."""
 
     def follow(self, reduction_config: ReductionConfig) -> None:
         """Replace the form of collections without their own."""
         self._reduction_config = reduction_config
-        self._fingerprint = ()
+        self._fingerprint, self._refreshed_at = (), -1
 
     def refresh(self) -> bool:
         """Forget all plans if any collection has changed since the last call. Return whether one has."""
+        if self._refreshed_at == Changes.count():
+            return False
+        self._refreshed_at = Changes.count()
         fingerprint = self._collections.fingerprint()
         if fingerprint == self._fingerprint:
             return False
@@ -84,7 +89,7 @@ class Planner:
         self.generation += 1
         return True
 
-    def turn_to(self, step: Step) -> bool:
+    def select(self, step: Step) -> bool:
         """Plan for this step from here on. Return whether anything is due at it."""
         self._training = step.mode not in _NOT_TRAINING
         self.due = self.due_at(step)
@@ -97,7 +102,7 @@ class Planner:
 
     @property
     def in_training(self) -> bool:
-        """Whether the step that was turned to last is one of training."""
+        """True if the step that was selected last is one of training."""
         return self._training
 
     def tensor_names(self) -> set[str]:

@@ -1,1 +1,1 @@
-"""What a hook knows of its process: its rank, its machine, its end."""
+"""The process of a hook: its rank, its environment and its end."""

@@ -1,4 +1,4 @@
-"""What a run was made with and where: the commit, the command, the machine, the packages and the seeds."""
+"""The environment of a run: the commit, the command, the machine, the packages and the seeds."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class KeptEnvironment:
         self._found: dict[str, Any] = {}
         self._added: dict[str, dict[str, Any]] = {}
         self.is_new = False
-        """Whether something was added since the last call of `values`."""
+        """True if something was added since the last call of `values`."""
 
     def read(self) -> None:
         """Begin to read. Nothing waits for it: git may take its time on a slow disk."""

@@ -80,7 +80,7 @@ class Duty:
 
     @property
     def saves(self) -> bool:
-        """Whether this worker saves anything."""
+        """True if this worker saves anything."""
         return self._all or self.rank.number == 0
 
 

@@ -30,7 +30,7 @@ class CheckpointSteps:
     def __init__(self, folder: str | None, writes: bool) -> None:
         self._folder = folder
         self.writes = writes and folder is not None
-        """Whether steps are kept."""
+        """True if steps are kept."""
         self._changed_at = self._newest_change() if self.writes else 0
 
     @classmethod

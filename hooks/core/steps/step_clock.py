@@ -32,21 +32,21 @@ class StepClock(StepCounter):
         self._mode_before: ModeKeys | None = None
         self._numbered: set[ModeKeys] = set()
         self.begun_by_call = False
-        """Whether `begin_step` began the step that is held."""
+        """True if `begin_step` began the step that is held."""
 
     @property
     def held(self) -> bool:
-        """Whether a step is held."""
+        """True if a step is held."""
         return self._holds > 0
 
     @property
     def may_begin_by_call(self) -> bool:
-        """Whether `begin_step` may begin a step: not inside a `with hook.step():` block."""
+        """True if `begin_step` may begin a step: not inside a `with hook.step():` block."""
         return self._holds == int(self.begun_by_call)
 
     @property
     def is_ahead(self) -> bool:
-        """Whether the open step was opened for values saved ahead of it, and has not begun yet."""
+        """True if the open step was opened for values saved ahead of it, and has not begun yet."""
         return self._is_ahead
 
     def is_numbered(self, mode: ModeKeys) -> bool:
@@ -107,7 +107,7 @@ class StepClock(StepCounter):
             self.mode, self._mode_before = self._mode_before or self.mode, None
         return not self._holds
 
-    def turn_to(self, mode: ModeKeys) -> None:
+    def select(self, mode: ModeKeys) -> None:
         """Count the step that is about to be held in a mode, and the following ones as before."""
         self._mode_before, self.mode = self.mode, mode
 

@@ -1,1 +1,1 @@
-"""What the process and its machine do while they train, sampled by a thread of its own."""
+"""The metrics of the process and its machine, sampled by a thread of their own."""

@@ -37,13 +37,13 @@ class TapeHook(ABC):
 
     recorder: LeadingRecorder
     naming = VariableNaming()
-    """How variables are named; scripts for smdebug read other names."""
+    """The naming of variables; scripts for smdebug read other names."""
     _warn_if_copy: Callable[[], None]
 
     def _init_tapes(self) -> None:
         self.tape_names = TapeNames(self.recorder, self.naming)
         self.tape_seen = False
-        """Whether any wrapped tape computed gradients."""
+        """True if any wrapped tape computed gradients."""
         self._tape_recorder = TapeRecorder(self)
         self.tape_updates = TapeUpdates(self)
         self._callbacks: dict[int, GraphCallback] = {}
@@ -130,7 +130,7 @@ class TapeHook(ABC):
 
     def _recorders_here(self) -> list[Recorder]:
         """Return the recorder of the replica that runs here, if it is saved; outside of replicas all recorders."""
-        self.recorder.spread(replicas(strategy_here()))
+        self.recorder.broadcast(replicas(strategy_here()))
         here = replica_here()
         return self.recorder.all if here is None else self.recorder.all[here : here + 1]
 
@@ -145,7 +145,7 @@ class TapeHook(ABC):
     @property
     @abstractmethod
     def is_fitting(self) -> bool:
-        """Whether Keras' own `fit` is under way."""
+        """True if Keras' own `fit` is under way."""
 
     def expect_tape(self, optimizer: Any) -> None:
         """Warn when the optimizer is first used outside of `fit` and no tape was wrapped before."""

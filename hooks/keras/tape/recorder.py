@@ -1,4 +1,4 @@
-"""What the gradient tapes of a training loop record: its losses, gradients, variables, and the calls of layers."""
+"""The recorder of a training loop with gradient tapes: its losses, gradients, variables, and the calls of layers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .names import TapeNames
 
 
 class TapeOwner(Protocol):
-    """What a TapeRecorder needs of its hook."""
+    """The part of a hook that a TapeRecorder needs."""
 
     recorder: LeadingRecorder
     naming: VariableNaming

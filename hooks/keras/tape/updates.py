@@ -23,7 +23,7 @@ _GRADIENTS = ("grads", "grads_and_vars")
 
 
 class TapeOwner(Protocol):
-    """What TapeUpdates needs of its hook."""
+    """The part of a hook that TapeUpdates needs."""
 
     recorder: LeadingRecorder
     tape_names: TapeNames
@@ -36,7 +36,7 @@ class TapeOwner(Protocol):
 
     @property
     def is_fitting(self) -> bool:
-        """Whether Keras' own `fit` is under way."""
+        """True if Keras' own `fit` is under way."""
 
 
 class TapeUpdates:

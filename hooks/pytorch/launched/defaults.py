@@ -1,4 +1,4 @@
-"""What a launched script saves if there is no configuration: next to the losses, statistics only."""
+"""The arguments of a launched script's hook if there is no configuration: statistics, next to the losses."""
 
 from __future__ import annotations
 

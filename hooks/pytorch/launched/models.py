@@ -1,4 +1,4 @@
-"""What trains in a script that knows nothing of hooks: the models whose parameters an optimizer has.
+"""The search for the trained models of an unmodified script: those whose parameters an optimizer holds.
 
 `torch.nn.Module.__call__` is replaced until the first update is over, but not inside a call of it: only a call that no
 other module makes is noticed, and the modules inside a model that torch.compile compiles are called as ever.

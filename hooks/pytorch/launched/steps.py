@@ -46,13 +46,13 @@ class LaunchedSteps:
         self._hook = hook
         self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._idle: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
-        """Those that are not waited for."""
+        """The optimizers that are not waited for."""
         self._updates: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = weakref.WeakKeyDictionary()
         """The updates of each optimizer in the open step."""
         self._is_updated = False
-        """Whether an optimizer has made an update in the open step, which may be gone by now."""
+        """True if an optimizer has made an update in the open step, which may be gone by now."""
         self._was_complete = False
-        """Whether the open step was complete before another optimizer was made."""
+        """True if the open step was complete before another optimizer was made."""
         self._forwards: dict[int, int] = {}
         """The forwards of each model in the open step, by its id."""
         self._mode: ModeKeys | None = None
@@ -60,7 +60,7 @@ class LaunchedSteps:
         self._releases: list[Callable[[], None]] = []
         self._trains_in_eval = self._counts_forwards = False
         self.has_updates = False
-        """Whether any optimizer has made an update."""
+        """True if any optimizer has made an update."""
 
     @property
     def recorder(self) -> Recorder:
@@ -69,12 +69,12 @@ class LaunchedSteps:
 
     @property
     def in_training(self) -> bool:
-        """Whether a step of the training is open."""
+        """True if a step of the training is open."""
         return self._mode is ModeKeys.TRAIN
 
     @property
     def is_complete(self) -> bool:
-        """Whether each optimizer has made an update in the open step of the training."""
+        """True if each optimizer has made an update in the open step of the training."""
         waited = [each for each in self._optimizers if each not in self._idle]
         return self._was_complete or (self._is_updated and all(each in self._updates for each in waited))
 

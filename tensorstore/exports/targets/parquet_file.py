@@ -12,12 +12,12 @@ from ...format.arrow_arrays import bounded
 from ..batches import ROWS, ahead, gathered
 
 _LIST_ITEMS = ".list.element"
-"""What follows the name of a list in the path of the column with its items."""
+"""The ending of the path of the column with a list's items, after the name of the list."""
 
 _ALL_DIFFERENT = frozenset({"offset"})
 """Columns of integers that do not repeat."""
 _PIECE = 16 << 10
-"""How many values are encoded at once: more than Arrow's own 1024, which saves a tenth of the time."""
+"""The number of values that are encoded at once: more than Arrow's own 1024, which saves a tenth of the time."""
 
 
 def write_parquet(file: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:

@@ -26,7 +26,7 @@ except ModuleNotFoundError as exc:
     raise MissingExtra("adbc-driver-postgresql", "warehouse", "an export into PostgreSQL") from exc
 
 _SENT_ROWS = 1 << 13
-"""How many rows are encoded and sent at once: the server stores some while the next are encoded."""
+"""The number of rows that are encoded and sent at once: the server stores some while the next are encoded."""
 
 
 def _quoted(name: str) -> str:

@@ -1,4 +1,4 @@
-"""What all targets that are SQL databases share: the ledger as a table, and `scalars` and `reductions` as views."""
+"""The base of targets that are SQL databases: the ledger as a table, and `scalars` and `reductions` as views."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PARAMETER = re.compile(r"\$([a-z_][a-z_0-9]*)")
 _NAMES = "select distinct identity, run from {ledger}"
 
 _NAMED = 1000
-"""How many runs are named in a query at most. For more, the rows of all runs are fetched."""
+"""The most runs that are named in a query. For more, the rows of all runs are fetched."""
 
 KEY = "run, name, mode, mode_step, global_step, worker"
 """The columns that say which value a row is about."""

@@ -31,7 +31,7 @@ _NO_RUNS = {_LEDGER, *(mode.name.lower() for mode in ModeKeys)}
 _FIRST_WORKER = "worker_0"
 _FILE = re.compile(r"events\.out\.tfevents\.(\d+)-\d+")
 _EVENTS = 10_000
-"""How many events are written at once."""
+"""The number of events that are written at once."""
 
 
 class TensorBoardFolder(Target):

@@ -1,4 +1,4 @@
-"""How Aim writes a tree of values as keys and values of RocksDB.
+"""The encoding of a tree of values as keys and values of RocksDB, as Aim writes it.
 
 A key is the path of a value, whose parts each end with the byte 254. A part is text, which has no such byte in UTF-8,
 or the byte 254 and eight bytes, a number. A value begins with a byte that says its type.

@@ -1,4 +1,4 @@
-"""One of Aim's databases, which may be damaged, or be written to at this moment."""
+"""A database of Aim, which may be damaged, or be written to at this moment."""
 
 from __future__ import annotations
 

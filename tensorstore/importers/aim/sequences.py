@@ -33,7 +33,7 @@ class Traced:
     """The name of the tensor."""
     mode: ModeKeys
     first: bool
-    """Whether it is of the first layout, in which a step is a part of the path."""
+    """True if it is of the first layout, in which a step is a part of the path."""
 
     def add_to(self, found: PointList, database: RocksDB, run: str) -> None:
         """Add the values.

@@ -1,4 +1,4 @@
-"""What both stores of MLflow keep about a run."""
+"""The data that both stores of MLflow keep about a run."""
 
 from __future__ import annotations
 

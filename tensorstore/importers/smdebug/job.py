@@ -139,7 +139,7 @@ class _Import:
 
     @property
     def _lacks_workers(self) -> bool:
-        """Whether readers would wait for workers that left no files."""
+        """True if readers would wait for workers that left no files."""
         return len(self._old.workers) < self._old.num_workers
 
     def _left(self, worker: str) -> list[StepFiles]:

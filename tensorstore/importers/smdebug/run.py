@@ -113,7 +113,7 @@ class SmdebugRun:
 
     @property
     def num_workers(self) -> int:
-        """How many workers the job had; some may have left no file."""
+        """The number of workers that the job had; some may have left no file."""
         return max([len(self.workers), *(each.num_workers for each in self.collections.values())])
 
     def steps(self, worker: str) -> list[StepFiles]:

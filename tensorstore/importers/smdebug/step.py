@@ -23,7 +23,7 @@ from .run import Report, StepFiles, StepIndex, WorkerCollections, parse_index, p
 
 _BATCH_BYTES = 1 << 20
 _AHEAD = 8
-"""How many steps are fetched ahead from an object store, where waiting takes most of the time."""
+"""The number of steps that are fetched ahead from an object store, where waiting takes most of the time."""
 _NOTHING = np.empty(0, np.uint8)
 
 

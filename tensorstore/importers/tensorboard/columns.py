@@ -41,7 +41,7 @@ _LATEST = 8e9  # seconds; a time after 2200 is garbage
 
 
 class RecordLocation(NamedTuple):
-    """Where a value lies."""
+    """The location of a value."""
 
     record: ByteRange
     """The event, without its frame."""
@@ -75,7 +75,7 @@ class EventReader:
         self.locations: list[RecordLocation] = []
         self.hyperparameters: dict[str, Any] = {}
         self.left_out: Counter[str] = Counter()
-        """How often each kind of value that cannot be kept occurred, by its name in words."""
+        """The number of values of each kind that cannot be kept, by its name in words."""
         self.damage: list[str] = []
         """A sentence for each record that could not be read."""
         self._numbers: dict[tuple[str, Kind], int] = {}
@@ -86,7 +86,7 @@ class EventReader:
         self._orders, self._modes, self._steps, self._names = array("q"), array("q"), array("q"), array("q")
         self._times, self._values, self._locations = array("d"), array("d"), array("q")
         self._purges: list[tuple[int, int, int]] = []
-        """Which values no longer count, as their job went back: a range of them, and the step from which on."""
+        """The values that no longer count, as their job went back: a range of them, and the step from which on."""
         self._files = 0
         # Of the folder: its first value.
         self._begin = 0

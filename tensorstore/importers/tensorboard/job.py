@@ -41,7 +41,7 @@ FLUSH_SECONDS = 10.0
 """The most work that is lost when an import is killed."""
 _WORKER = "worker_0"
 _BATCH = 20_000
-"""How many values go to the writer at once."""
+"""The number of values that go to the writer at once."""
 _BATCH_LOCATIONS = 2_000
 _NOTHING = np.empty(0, np.uint8)
 

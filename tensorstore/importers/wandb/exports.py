@@ -1,4 +1,4 @@
-"""What Weights & Biases exports: the history of a run, in Parquet or CSV, and the CSV of a chart."""
+"""The exports of Weights & Biases: the history of a run, in Parquet or CSV, and the CSV of a chart."""
 
 from __future__ import annotations
 

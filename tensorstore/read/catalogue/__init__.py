@@ -1,1 +1,1 @@
-"""Which files, names and rows a run has, in small tables of a database and the views over them."""
+"""The files, names and rows of a run, in small tables of a database and the views over them."""

@@ -44,7 +44,7 @@ COLLECTIONS = pa.schema(
         ("save_histogram", pa.bool_()),
     ]
 )
-"""What each worker was configured to save."""
+"""The collections that each worker was configured to save."""
 
 
 class Catalogue:
@@ -70,7 +70,7 @@ class Catalogue:
         self.version = 0
         """Grows with each refresh that found something new."""
         self.has_lost_steps = False
-        """Whether steps were set aside that `steps` still has: a new catalogue does not."""
+        """True if steps were set aside that `steps` still has: a new catalogue does not."""
 
     def refresh(
         self,
@@ -247,7 +247,7 @@ class Catalogue:
 
     @property
     def waits_for_refresh(self) -> bool:
-        """Whether `recover` found files whose new rows wait for the next refresh."""
+        """True if `recover` found files whose new rows wait for the next refresh."""
         return bool(self._replacing)
 
     def _replace(self, found: Sequence[NewFile]) -> bool:

@@ -74,7 +74,7 @@ def superseded_rows(
 
 
 class ValueLocation(NamedTuple):
-    """Where a raw value is: `parts` rows of a chunk, from one of a row group on."""
+    """The location of a raw value: `parts` rows of a chunk, from one of a row group on."""
 
     global_step: int
     chunk: str

@@ -29,7 +29,7 @@ class ReadableFiles:
         self._files = verified_files(storage)
         self._readable: set[str] = set()
         self.num_rows: dict[str, int] = {}
-        """Of each file that was found readable."""
+        """The facts about each file that was found readable."""
 
     def check(self, paths: Sequence[str], schema: pa.Schema) -> Iterator[tuple[str, FileError | None]]:
         """Yield each file with its error, if it has one: it is missing or damaged, or lacks columns of `schema`.

@@ -30,7 +30,7 @@ class _Block:
     """The rows of one tensor or of one step, as far as they were read."""
 
     rows: dict[Any, list[SavedTensor]] = field(default_factory=dict)
-    """Of a tensor by global step; of a step by name."""
+    """The rows of a tensor by global step, or of a step by name."""
     last_file: int = -1
     version: int = -1
 

@@ -1,1 +1,1 @@
-"""Which steps a run has, and which of them are complete."""
+"""The steps of a run, and which of them are complete."""

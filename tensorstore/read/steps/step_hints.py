@@ -1,4 +1,4 @@
-"""Where a tensor was saved, for the error of a step at which it was not."""
+"""The hint where a tensor was saved, for the error of a step at which it was not."""
 
 from __future__ import annotations
 

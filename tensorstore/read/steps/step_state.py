@@ -18,7 +18,7 @@ _NEVER = np.iinfo(np.int64).max
 
 
 class StepState(Enum):
-    """Whether a step is complete, may be yet, or never will be."""
+    """True if a step is complete, may be yet, or never will be."""
 
     UNAVAILABLE = 0
     AVAILABLE = 1
@@ -46,11 +46,11 @@ class Session:
 
     num_workers: int
     ended: frozenset[str]
-    """Its workers that will write no more."""
+    """The workers of the run that will write no more."""
     not_begun: frozenset[str]
     """The workers of earlier sessions that have saved nothing in it."""
     first_step: int
-    """Its first global step. Nothing before it is still being written."""
+    """The first global step of the session. Nothing before it is still being written."""
     job_ended: bool
     window: int
     """More incomplete steps than this are not waited for: the older half of them counts as complete."""
@@ -58,10 +58,10 @@ class Session:
 
 @dataclass(frozen=True)
 class _Progress:
-    """How far all workers that are waited for have come: the steps that each of them has reached."""
+    """The progress of all workers that are waited for: the steps that each of them has reached."""
 
     all_write: bool
-    """Whether each of them has saved a step."""
+    """True if each of them has saved a step."""
     last_step: int = _NEVER
     last_of_mode: int = _NEVER
     """The last step of the mode that is common to those which have saved any."""

@@ -1,4 +1,4 @@
-"""Which steps of a run are saved, complete, awaited or lost, as of the last refresh, and why."""
+"""The states of the steps of a run as of the last refresh, and their reasons: saved, complete, awaited or lost."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Workers:
         self._files: dict[str, WorkerInfo] = {}
         self._infos: list[WorkerInfo] | None = None
         self._contents: dict[str, bytes] = {}
-        """Of the claims, which most often are the same when they are read again."""
+        """The content of each claim when it was read last: most often it is still the same."""
         self._ended_files: frozenset[str] = frozenset()
         self._end_sessions: dict[str, int] = {}
         self._marked_ended = False
@@ -89,7 +89,7 @@ class Workers:
 
     @property
     def job_ended(self) -> bool:
-        """Whether every worker of the newest session has ended, or the job was marked as ended."""
+        """True if every worker of the newest session has ended, or the job was marked as ended."""
         if self._marked_ended or _MARK_NAME in self._ended_files:
             return True
         if not self._files or self._are_some_awaited():

@@ -92,7 +92,7 @@ class Verification:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is damaged, or all that is was marked as lost."""
+        """True if nothing is damaged, or all that is was marked as lost."""
         return not self.damaged
 
     def to_json(self) -> dict[str, Any]:

@@ -29,7 +29,7 @@ _TEMPORARY = re.compile(r"(.*/)?\.[^/]+\.[0-9a-f]{16}\.tmp", re.DOTALL)
 _INDEX_FILE = re.compile(rf"{INDEX}/worker=[^/]+/step=\d+/[^/]+\.parquet")
 _CHUNK = re.compile(rf"{TENSORS}/mode=[^/]+/step=\d+/worker=[^/]+/[^/]+\.parquet")
 _COMPACTIONS = 5
-"""How many times files may be compacted while a worker's files are read."""
+"""The number of times that files may be compacted while a worker's files are read."""
 
 
 def verify_run(storage: Storage, progress: bool = False) -> Verification:

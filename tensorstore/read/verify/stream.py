@@ -46,11 +46,11 @@ class Piece(NamedTuple):
     """Consecutive bytes of a file."""
 
     start: int
-    """Where in the file they begin, in bytes."""
+    """The offset in the file at which they begin, in bytes."""
     data: memoryview
     """The bytes: fewer than were requested where the file ends early, or cannot be read. Valid until the next piece."""
     error: StorageError | None = None
-    """Why they could not be read."""
+    """The reason why they could not be read."""
 
 
 def pieces_of(source: FileInMemory | Storage, path: str, start: int, end: int) -> Iterator[Piece]:
@@ -103,7 +103,7 @@ class ValueRanges:
         self._codes = codes[self.rows]
         self._digests = numpy_of(cells["digest"], 0)[self.rows]
         self.proved = np.zeros(len(self.rows), bool)
-        """Which of them were found as they were saved."""
+        """The values that were found as they were saved."""
         self._split: _SplitValue | None = None
 
     @property
@@ -157,7 +157,7 @@ class _SplitValue:
     def __init__(self, row: int, end: int) -> None:
         self.row = row
         self.end = end
-        """How far the file was read."""
+        """The offset up to which the file was read."""
         self._prefix, self._rest = bytearray(), bytearray()
         self._leaves: list[Array] = []
 

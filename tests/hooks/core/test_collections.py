@@ -48,6 +48,27 @@ class TestWhich:
         assert trial.tensor("Net_output_0").steps() == [0, 1]
         assert trial.tensor("relu_input_0").steps() == trial.tensor("relu_output_0").steps() == [1]
 
+    def test_a_collection_that_changes_while_training_is_saved_as_it_is_now(self, make_hook: Any) -> None:
+        hook, net = make_hook(include_collections=["weights"]), seeded()
+        weights = hook.get_collection("weights")
+        hook.register_module(net)
+        train(net, 1)
+        weights.reduction_config = tt.ReductionConfig(norms=["l2"])
+        train(net, 1)
+        weights.reduction_config.save_raw_tensor = True
+        train(net, 1)
+        weights.save_config = tt.SaveConfig(end_step=0)
+        train(net, 1)
+        hook.close()
+        weight = create_trial(hook.out_dir).tensor("Net_fc1.weight")
+        assert weight.steps() == [0, 1, 2]
+        assert list(weight.values()) == [0, 2]
+        assert [list(weight.reduction_values(step)) for step in weight.steps()] == [
+            [],
+            [("l2", False)],
+            [("l2", False)],
+        ]
+
     def test_a_collection_that_grows_while_training_matches_more(self, make_hook: Any) -> None:
         hook, net = make_hook(include_regex="^fc1_output"), seeded()
         hook.register_module(net)

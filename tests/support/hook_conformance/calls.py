@@ -49,7 +49,7 @@ class CallTests(HookTests):
         assert trial.tensor_names(collection="mine") == trial.tensor_names(collection="other") == ["matrix"]
         assert trial.sql("SELECT epoch_ms(saved_at) FROM tensors WHERE name = 'f1'").fetchall() == [(1000500,)]
 
-    def test_numbers_are_saved_at_the_step_that_a_call_names(self, hook: Any, out: str) -> None:
+    def test_values_are_saved_at_the_step_that_a_call_names(self, hook: Any, out: str) -> None:
         made = hook()
         if self.mode is not modes.GLOBAL:
             made.set_mode(self.mode)
@@ -59,12 +59,24 @@ class CallTests(HookTests):
             made.flush()
             made.save_scalar("late", 3.0, step=1, mode=self.mode.name)
             made.save_scalar("validation", 4.0, step=2, mode=modes.PREDICT)
+            made.save_tensor("vector", [1.0, 2.0], step=1, mode=self.mode.name)
+            made.save_tensor("evaluated", [3.0, 4.0], "mine", step=2, mode="predict")
             job.train(1)
         trial = create_trial(out)
         assert trial.tensor("late").steps(self.mode) == trial.tensor("late/two").steps(self.mode) == [1]
         assert trial.tensor("late").value(1, self.mode) == 3.0
-        assert trial.tensor("validation").steps(modes.PREDICT) == [2]
+        assert trial.tensor("vector").steps(self.mode) == [1]
+        assert trial.tensor("vector").value(1, self.mode).tolist() == [1.0, 2.0]
+        assert trial.tensor("validation").steps(modes.PREDICT) == trial.tensor("evaluated").steps(modes.PREDICT) == [2]
         assert len(trial.steps()) == 5
+
+    def test_a_tensor_may_be_passed_by_the_names_of_smdebugs_documents(self, hook: Any, out: str) -> None:
+        made = hook()
+        with self.running(made) as job:
+            job.train(1)
+            made.save_tensor(tensor_name="documented", tensor_value=[1.0, 2.0], collections_to_write="mine")
+            job.train(1)
+        assert create_trial(out).tensor_names(collection="mine") == ["documented"]
 
     def test_a_tensor_that_cannot_be_stored_does_not_stop_the_others(
         self, hook: Any, out: str, lenient: None, caplog: pytest.LogCaptureFixture

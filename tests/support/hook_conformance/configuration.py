@@ -89,6 +89,8 @@ class ConfigurationTests(HookTests):
             ({"include_regex": [None]}, "None"),
             ({"save_all": "perhaps"}, "true or false"),
             ({"save_config": 3}, "save_config"),
+            ({"save_config": SaveConfig(), "save_interval": 3}, "save_interval as a part of save_config"),
+            ({"save_interval": 0}, "save_interval must be at least 1"),
         ],
         ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
     )

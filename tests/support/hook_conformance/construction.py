@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tensortrial.config.save_config import SaveConfig
 from tensortrial.errors import ConfigurationError
 from tensortrial.mode import modes
 
@@ -49,6 +50,10 @@ class ConstructionTests(HookTests):
             getattr(self.module, self.hook_class)(out, save_intervall=1)
         with pytest.raises(TypeError, match=r"__init__\(\) missing a required argument: 'out_dir'"):
             getattr(self.module, self.hook_class)()
+
+    def test_the_arguments_of_a_save_config_are_arguments_of_the_hook(self, out: str) -> None:
+        steps = {"save_interval": 7, "start_step": 2, "end_step": 20, "save_steps": [4], "warmup_steps": 2}
+        assert getattr(self.module, self.hook_class)(out, **steps).save_config == SaveConfig(**steps)
 
     def test_a_hook_that_cannot_be_made_does_not_become_the_current_one(self) -> None:
         with pytest.raises(ConfigurationError, match="where to save"):

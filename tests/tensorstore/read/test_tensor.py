@@ -201,6 +201,16 @@ def test_a_saved_reduction(trial: Trial) -> None:
     assert trial.tensor("w").reduction_values(1) == {}
 
 
+def test_a_reduction_is_a_float(trial: Trial) -> None:
+    reduced = trial.tensor("reduced")
+    found = reduced.reduction(0, "l2", TRAIN, abs=True)
+    assert (type(found), found) == (float, reduced.reduction_value(0, "abs_l2", mode=TRAIN))
+    assert reduced.reduction(1, "max", worker="worker_2") == -1
+    assert trial.tensor("w").reduction(1, "digest") == trial.tensor("w").reduction_value(1, "digest")
+    with pytest.raises(ConfigurationError, match="meen"):
+        reduced.reduction(1, "meen")
+
+
 @pytest.mark.parametrize("name", STATISTICS)
 def test_a_reduction_computed_from_the_raw_value(trial: Trial, name: str) -> None:
     plain = name.removeprefix("abs_")

@@ -1,0 +1,42 @@
+"""The versions of libraries that their hooks and callbacks work with."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+from tensortrial.errors import UnsupportedFramework
+
+logger = logging.getLogger("tensortrial.hooks")
+
+
+def check_version(package: str, version: str, oldest: str, newest_tested: str) -> None:
+    """Check that a library is one that its callback works with.
+
+    A newer major version than the newest tested one is logged: most likely it works.
+
+    Args:
+        package: The name of the library.
+        version: Its version, such as "5.23.0".
+        oldest: The oldest version that has what the callback needs.
+        newest_tested: The newest version that the tests ran with.
+
+    Raises:
+        UnsupportedFramework: The library is older than `oldest`.
+    """
+    if _release(version) < _release(oldest):
+        raise UnsupportedFramework(package, version, oldest)
+    if _release(version)[:1] > _release(newest_tested)[:1]:
+        logger.warning(
+            "%s %s is newer than %s, the newest that tensortrial was tested with; if steps or tensors are missing, "
+            "look for a newer tensortrial",
+            package,
+            version,
+            newest_tested,
+        )
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """Return the leading numbers of a version: (5, 23, 0) of "5.23.0.dev0"."""
+    found = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(int(part) for part in found[0].split(".")) if found else ()

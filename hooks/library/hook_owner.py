@@ -1,0 +1,93 @@
+"""The hook of a callback or a logger for a training library, which is made with a hook or the arguments of one."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tensortrial.config.save_config import with_save_config
+from tensortrial.errors import ConfigurationError
+
+from ..core.recorder import Recorder
+from ..core.user_values import shown
+from .integrations import default_out_dir
+
+
+class HookOwner:
+    """Holds the hook of a callback: the caller's own, or one that is made when it is first needed.
+
+    Before that a process may not know its rank.
+    """
+
+    _hook: Any
+
+    def _own(
+        self,
+        hook_type: Callable[..., Any],
+        out_dir: str | os.PathLike[str] | None,
+        hook: Any,
+        options: Mapping[str, Any],
+    ) -> None:
+        """Check the arguments of the constructor, and keep them.
+
+        Raises:
+            ConfigurationError: Both `hook` and arguments of one were given, `hook` is not one, or `save_config` and
+                arguments of that were given.
+            TypeError: The hook has no such argument.
+        """
+        _check(hook_type, out_dir, hook, options)
+        self._hook_type, self._out_dir, self._options = hook_type, out_dir, with_save_config(options)
+        self._hook = hook
+
+    @property
+    def hook(self) -> Any:
+        """The hook: register models, losses and optimizers with it. It is made when it is first needed."""
+        if self._hook is None:
+            self._make_hook()
+        return self._hook
+
+    @property
+    def recorder(self) -> Recorder:
+        """The recorder of the hook."""
+        recorder: Recorder = self.hook.recorder
+        return recorder
+
+    def close(self) -> None:
+        """Close the run, as the end of the process would."""
+        if self._hook is not None:
+            self._hook.close()
+
+    def _make_hook(self, parent: str = "", resumes: bool = False, **defaults: Any) -> None:
+        """Make the hook.
+
+        Args:
+            parent: The folder of the library's own output, where the run is if nobody said where.
+            resumes: Continue the run that is there.
+            **defaults: The arguments of the hook that the caller did not pass.
+        """
+        out_dir = default_out_dir(parent, resumes) if self._out_dir is None else self._out_dir
+        options = {**defaults, **self._options}
+        self._hook = self._make(out_dir, {**options, "resume": resumes or options.get("resume", False)})
+
+    def _make(self, out_dir: str | os.PathLike[str], options: dict[str, Any]) -> Any:
+        return self._hook_type(out_dir, **options)
+
+
+def _check(hook_type: Callable[..., Any], out_dir: Any, hook: Any, options: Mapping[str, Any]) -> None:
+    if hook is None:
+        try:
+            inspect.signature(hook_type).bind("" if out_dir is None else out_dir, **options)
+        except TypeError as exc:
+            raise TypeError(f"{exc}; help({_public_name(hook_type)}.__init__) lists the arguments") from None
+    elif out_dir is not None or options:
+        raise ConfigurationError("pass either a hook, or the out_dir and the options of one, not both")
+    elif not isinstance(hook, hook_type):  # type: ignore[arg-type]
+        raise ConfigurationError(f"hook must be a {_public_name(hook_type)}, got {shown(hook)}")
+
+
+def _public_name(hook_type: Callable[..., Any]) -> str:
+    """Return the name of a hook's class as users import it: without the module in the framework's package."""
+    package = hook_type.__module__.rpartition(".")[0].removesuffix(".hooks.plain")
+    return f"{package}.{hook_type.__name__}"

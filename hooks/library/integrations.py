@@ -1,0 +1,73 @@
+"""Functions that the callbacks for training libraries share: folders, arguments, logs and checkpoints."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from numbers import Real
+from typing import Any
+
+from tensortrial.errors import ConfigurationError
+from tensortrial.mode import ModeKeys
+
+from ..core.base_hook import BaseHook
+
+OUT_DIR_VARIABLE = "TENSORTRIAL_OUT_DIR"
+
+
+def default_out_dir(parent: str | os.PathLike[str], resumes: bool, name: str = "tensortrial") -> str:
+    """Return where to save a run of which the user did not say where.
+
+    Args:
+        parent: The folder of the training's own output.
+        resumes: Continue the newest run there.
+        name: The name of the folder.
+
+    Returns:
+        The value of TENSORTRIAL_OUT_DIR, else `<parent>/<name>`. If there is such a run already, and this one does
+        not continue it, -2, -3 and so on is appended.
+    """
+    if found := os.environ.get(OUT_DIR_VARIABLE):
+        return found
+    first = newest = os.path.join(os.fspath(parent), name)
+    count = 1
+    while os.path.isdir(newest):
+        count += 1
+        previous, newest = newest, f"{first}-{count}"
+    return previous if resumes and count > 1 else newest
+
+
+def arguments_in(variable: str) -> dict[str, Any]:
+    """Return the arguments for a callback from an environment variable: 1, or a JSON object.
+
+    Raises:
+        ConfigurationError: The value is not JSON.
+    """
+    try:
+        found = json.loads(os.environ.get(variable, "").strip() or "{}")
+    except ValueError as exc:
+        raise ConfigurationError(f"{variable} must be 1, or a JSON object of arguments for a callback: {exc}") from exc
+    return found if isinstance(found, dict) else {}
+
+
+def numbers_in(logs: Mapping[str, Any]) -> dict[str, float]:
+    """Return the values of a library's logs that are numbers, or arrays or tensors of one element."""
+    return {name: float(value) for name, value in logs.items() if _is_number(value)}
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, Real):
+        return True
+    return (hasattr(value, "numel") and value.numel() == 1) or getattr(value, "size", None) == 1
+
+
+def continue_at(hook: BaseHook, step: int) -> None:
+    """Let a training that goes back to a checkpoint take the place of what its first attempt saved after it.
+
+    Args:
+        hook: The hook.
+        step: The number of the step in mode TRAIN that comes next.
+    """
+    if hook.mode_steps.get(ModeKeys.TRAIN, -1) >= step:
+        hook.resume_at(step, ModeKeys.TRAIN)
