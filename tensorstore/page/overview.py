@@ -10,7 +10,7 @@ import numpy as np
 from ..format.documents import utc
 from ..format.schema import RunInfo
 from ..read.runs import Runs
-from ..read.steps.workers import natural
+from ..snapshot.workers import natural
 from .grid import Grid
 from .open_run import OpenRun
 from .payload import is_wide, pack
