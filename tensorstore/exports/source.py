@@ -21,6 +21,7 @@ from ..format.schema import INDEX_SCHEMA, RUN_FILE
 from ..read.catalogue.counting_rows import ValueLocation, index_rows, superseded_rows, value_locations
 from ..snapshot.index_files import IndexFile, read_index, superseded_files
 from ..snapshot.saved_steps import SavedSteps
+from ..snapshot.snapshot import digest_of_path, id_of_digests
 from ..storage.open import Storage
 from .rows import value_rows
 from .tables import GROWING, OF_INDEX, with_run
@@ -126,6 +127,12 @@ class Source:
                 self._set_aside(path, error)
         self._files = {worker: _readable(files, index.damaged) for worker, (index, files) in read.items()}
         self._indexes = {worker: index for worker, (index, _) in read.items()}
+
+    @property
+    def snapshot(self) -> str:
+        """The id of the snapshot that the files make up."""
+        files = (file for of_worker in self._files.values() for file in of_worker.files if file.summary.steps)
+        return id_of_digests(digest_of_path(file.path) for file in files)
 
     def _set_aside(self, path: str, error: FileError) -> None:
         self.damaged[f"{self._storage.url}/{path}"] = error

@@ -56,7 +56,7 @@ class RunReader:
     belong to a call that has refreshed, or follow the steps that a refresh found.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all options of a trial
         self,
         storage: Storage,
         info: RunInfo,
@@ -65,6 +65,7 @@ class RunReader:
         engine: Engine | None = None,
         is_refreshing: bool = True,
         verify: bool = True,
+        always: Snapshot | None = None,
     ) -> None:
         self.storage = storage
         self.name = name
@@ -75,6 +76,8 @@ class RunReader:
         """Whether methods refresh by themselves."""
         self.verify = verify
         """Whether raw values are compared with their digests."""
+        self.always = always
+        """The snapshot that is read whatever comes; None to follow the run."""
         self._claims_seconds = _LOCAL_CLAIMS_SECONDS if storage.is_local else _REMOTE_CLAIMS_SECONDS
         self._closed = False
         self._lock = threading.RLock()
@@ -86,7 +89,7 @@ class RunReader:
     def _begin(self) -> None:
         self._ended_at: float | None = None
         self._claims_read_at = time.monotonic()
-        self._catalogue = Catalogue(self.storage, self.info, self.range_steps)
+        self._catalogue = Catalogue(self.storage, self.info, self.range_steps, self.always)
         self._queries: RunQueries | None = None
         self._note_end()
         # Last: until then other threads of a forked child wait.
@@ -137,7 +140,7 @@ class RunReader:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy, here or in another process, opens the run again: a catalogue belongs to one process.
-        options = self.range_steps, self.engine, self.is_refreshing, self.verify
+        options = self.range_steps, self.engine, self.is_refreshing, self.verify, self.always
         return RunReader, (self.storage, self.info, self.name, *options)
 
     def close(self) -> None:
@@ -167,6 +170,8 @@ class RunReader:
             self._refresh(claims)
 
     def _refresh(self, claims: bool = False) -> None:
+        if self.always is not None:
+            return
         due = claims or time.monotonic() - self._claims_read_at > self._claims_seconds
         if due and self._is_replaced():
             return

@@ -17,6 +17,7 @@ from ..errors import ConfigurationError, FileError, InvalidWorker, QueryLimit, T
 from ..format.schema import RunInfo
 from ..html_table import html_table
 from ..mode import ModeKeys
+from ..snapshot.snapshot import Snapshot
 from ..snapshot.step_range import StepRange, checked_range
 from ..snapshot.workers import natural
 from ..storage.open import Storage
@@ -59,11 +60,20 @@ class Trial:
         range_steps: StepRange | None = None,
         engine: Engine | None = None,
         verify: bool = True,
+        snapshot: Snapshot | None = None,
     ) -> None:
         self.name = name or storage.url.rpartition("/")[2]
         self.path = storage.url
         self.range_steps = checked_range(range_steps)
-        self._reader = RunReader(storage, info, self.name, self.range_steps, engine, verify=verify)
+        self._reader = RunReader(storage, info, self.name, self.range_steps, engine, verify=verify, always=snapshot)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The run as it is now. Its text is an id of 16 hexadecimal digits: the same for the same index files.
+
+        `create_trial(path, snapshot=…)` opens it, or the run by the id, again.
+        """
+        return self._reader.now().snapshot
 
     @property
     def info(self) -> RunInfo:
@@ -544,7 +554,7 @@ class Trial:
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy, here or in another process, opens the run again: a catalogue belongs to one process.
         reader = self._reader
-        options = self.range_steps, reader.engine, reader.is_refreshing, reader.verify
+        options = self.range_steps, reader.engine, reader.is_refreshing, reader.verify, reader.always
         return _reopened, (type(self), reader.storage, self.name, *options)
 
     def __enter__(self) -> Self:
@@ -608,7 +618,7 @@ def run_reader_of(trial: Trial) -> RunReader:
     return trial._reader  # noqa: SLF001  the one way in
 
 
-def _reopened(
+def _reopened(  # noqa: PLR0913 - all options of a trial
     kind: type[Trial],
     storage: Storage,
     name: str,
@@ -616,9 +626,10 @@ def _reopened(
     engine: Engine | None,
     refreshing: bool,
     verify: bool,
+    snapshot: Snapshot | None,
 ) -> Trial:
     trial = kind.__new__(kind)
     # Not by the class: a subclass may take other arguments.
-    Trial.__init__(trial, storage, run_info(storage), name, range_steps, engine, verify)
+    Trial.__init__(trial, storage, run_info(storage), name, range_steps, engine, verify, snapshot)
     run_reader_of(trial).is_refreshing = refreshing
     return trial

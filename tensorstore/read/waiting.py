@@ -47,6 +47,8 @@ class Waiting:
         Raises StepUnavailable, NoMoreData, and StepNotYetAvailable at the deadline or if this thread writes the step.
         """
         while (state := self._state(step, mode)) is StepState.NOT_YET_AVAILABLE:
+            if self._reader.always is not None:
+                raise StepNotYetAvailable(step, mode, "a trial of one snapshot does not wait for new steps")
             if self._reader.waits_for_itself(step, mode):
                 raise StepNotYetAvailable(step, mode, "this thread writes the run, and would wait for itself")
             if deadline is not None and time.monotonic() >= deadline:

@@ -106,6 +106,9 @@ class SavedSteps:
     lineage: object = field(default_factory=object)
     """The same for steps with others that were only added: their rows are where they were."""
 
+    unknown: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """By worker: the global steps that compacted files hold, and that are not among these steps."""
+
     # Growing.
 
     def added(self, files: Sequence[IndexFile], range_steps: StepRange | None = None) -> Self:
@@ -148,6 +151,7 @@ class SavedSteps:
             newest=newest,
             repeats=self.repeats or bool(repeating),
             contradicts=self.contradicts or contradicts,
+            unknown={},
         )
 
     def _new_steps(
@@ -180,7 +184,17 @@ class SavedSteps:
         chunks |= {file.path: file.summary.chunks for file in files if file.path in new}
         paths = tuple(path_of.get(path, path) for path in self.paths)
         repeats = self.repeats or any(map(_may_repeat, files))
-        return replace(self, paths=paths, chunks=chunks, repeats=repeats, lineage=object())
+        unknown = dict(self.unknown)
+        for file in files:
+            if file.path in new and (lacking := self._lacking(file)):
+                unknown[file.worker] = lacking | unknown.get(file.worker, frozenset())
+        return replace(self, paths=paths, chunks=chunks, repeats=repeats, lineage=object(), unknown=unknown)
+
+    def _lacking(self, file: IndexFile) -> frozenset[int]:
+        """Return the global steps of a file that are not among its worker's."""
+        worker = self.workers.index(file.worker)
+        known = self.columns.global_step[self.columns.worker == worker].tolist()
+        return frozenset({step.global_step for step in file.summary.steps}.difference(known))
 
     def lack(self, files: Sequence[IndexFile]) -> bool:
         """Return whether a file lacks steps of those that it replaces: a job went back to an earlier step."""

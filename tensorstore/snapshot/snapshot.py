@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from xxhash import xxh3_64_intdigest
+
 from ..errors import CorruptFile, FileError
 from ..format.lazy import lazy
 from ..format.manifest import Manifest, read_manifest
@@ -47,6 +49,17 @@ class Snapshot:
     """Whether steps were set aside that `steps` still has. Then the next snapshot is taken without this one."""
 
     @lazy
+    def id(self) -> str:
+        """16 hexadecimal digits: a digest of the paths of the index files. Equal sets of files have equal ids."""
+        return id_of_digests(map(digest_of_path, self.steps.files()))
+
+    def __str__(self) -> str:
+        return self.id
+
+    def __repr__(self) -> str:
+        return f"Snapshot({self.id!r}, index_files={len(self.steps.files())})"
+
+    @lazy
     def damaged(self) -> dict[str, FileError]:
         """All files that cannot be read, by their paths, and why."""
         found = dict(self.workers.damaged)
@@ -86,6 +99,16 @@ class Snapshot:
         unread = {path: lost_at for path, lost_at in self.unread.items() if path not in read}
         unreadable = {path: error for path, error in self.unreadable.items() if path not in read}
         return replace(self, unreadable=unreadable, unread=unread)
+
+
+def digest_of_path(path: str) -> int:
+    """Return the part of an index file in the ids of snapshots."""
+    return xxh3_64_intdigest(path.encode(errors="surrogateescape"))
+
+
+def id_of_digests(digests: Iterable[int]) -> str:
+    """Return the id of a snapshot by the digests of its files, or by sums of some of them."""
+    return f"{sum(digests) % (1 << 64):016x}"
 
 
 def take(

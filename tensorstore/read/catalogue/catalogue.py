@@ -26,7 +26,7 @@ from ...snapshot.snapshot import Snapshot, settled, take
 from ...snapshot.step_range import StepRange
 from ...snapshot.workers import mark_ended
 from ...storage.open import Storage
-from .counting_rows import superseded_rows
+from .counting_rows import rows_at, superseded_rows
 from .readable_files import CheckedFiles, ReadableFiles
 from .row_cache import RowCache
 from .unsaved_values import UnsavedValues
@@ -56,7 +56,13 @@ _LEFT_OUT = "left out, the rest is readable"
 class Catalogue:
     """The contents of a run, as of the last `refresh`. Safe to use from several threads."""
 
-    def __init__(self, storage: Storage, run: RunInfo, range_steps: StepRange | None = None) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        run: RunInfo,
+        range_steps: StepRange | None = None,
+        snapshot: Snapshot | None = None,
+    ) -> None:
         self.storage, self._run, self._range = storage, run, range_steps
         self.lock = threading.RLock()
         """Held by every method; who holds it keeps the catalogue as it is."""
@@ -64,7 +70,7 @@ class Catalogue:
         """The run, as of the last `refresh`."""
         self.version = 0
         """Grows with each snapshot."""
-        self._become(take(storage, run, range_steps=range_steps))
+        self._become(snapshot or take(storage, run, range_steps=range_steps))
 
     @lazy
     def _rows(self) -> RowCache:
@@ -182,17 +188,24 @@ class Catalogue:
         return self._left_out(run, lambda: find(self.index_files(), self.chunk_files(), self.rows_left_out()))
 
     def rows_left_out(self) -> Mapping[str, Sequence[int]]:
-        """Return the rows of index files whose tensor was saved again at the step, by file.
+        """Return the rows of index files that do not count, by file.
+
+        They are of a tensor that was saved again at the step, or of a step that waits for the next refresh.
 
         Raises:
+            CorruptFile: A compacted file is damaged.
             FileNotFoundError: A file was deleted meanwhile.
         """
-        # The files may hold rows that wait for the next refresh.
-        steps = self.steps.added(self.snapshot.waiting, self._range)
-        if not steps.repeated:
-            return {}
-        held = set(steps.files_with({step for _, step, _ in steps.repeated}))
-        return superseded_rows(self.storage, [path for path in self.index_files() if path in held], steps.repeated)
+        found, steps = dict[str, Sequence[int]](), self.steps
+        # A compacted file may hold a tensor that was saved again since.
+        if repeated := (new := steps.added(self.snapshot.waiting, self._range)).repeated:
+            held = set(new.files_with({step for _, step, _ in repeated}))
+            paths = [path for path in self.index_files() if path in held]
+            found = superseded_rows(self.storage, paths, repeated)
+        for file in self.snapshot.waiting if steps.unknown else ():
+            unknown = rows_at(self.storage, file.path, steps.unknown.get(file.worker, ()))
+            found[file.path] = sorted({*found.get(file.path, ()), *unknown})
+        return found
 
     def _left_out(self, run: str, find: Callable[[], Iterable[tuple[str, int]]]) -> pa.Table:
         with self.lock:

@@ -98,7 +98,7 @@ class RowCache:
             names, step = ([key], None) if of == "tensor" else (None, key)
             for row in self._index_rows.read(steps.paths_of(files), names, step, statistics):
                 block.rows.setdefault(row.global_step if of == "tensor" else row.name, []).append(row)
-            if steps.repeats:
+            if steps.repeats or steps.unknown:
                 block.rows = {key: _last_ones(steps, found) for key, found in block.rows.items()}
             block.last_file = int(files.max(initial=block.last_file))
             block.steps = steps
@@ -112,7 +112,9 @@ class RowCache:
 
 
 def _last_ones(steps: SavedSteps, rows: list[SavedTensor]) -> list[SavedTensor]:
-    """Return the rows that count: of a tensor that a worker saved twice at a step the last one."""
+    """Return the rows that count: of known steps, and of a tensor that a worker saved twice at a step the last one."""
+    if steps.unknown:
+        rows = [row for row in rows if row.global_step not in steps.unknown.get(row.worker, ())]
     if not steps.repeats:
         return rows
     return list({(row.name, row.global_step, row.worker): row for row in rows}.values())

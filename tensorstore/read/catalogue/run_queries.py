@@ -103,7 +103,7 @@ class RunQueries:
         with self._unchanged():
             parsed = self.database.parse(query, OF_ONE_RUN if self._runs is None else OF_MANY_RUNS)
             repeated(lambda: self._make(parsed.views), self._recover)
-            made_of = self._made_of(parsed.views)
+            made_of, snapshots = self._made_of(parsed.views), self._snapshots()
 
         def remade() -> bool:
             nonlocal made_of
@@ -111,9 +111,15 @@ class RunQueries:
                 self._recover()
                 self._make(parsed.views)
                 before, made_of = made_of, self._made_of(parsed.views)
+                snapshots.update(self._snapshots())
                 return made_of != before
 
-        return self.database.run(parsed, parameters, timeout, remade)
+        answer = self.database.run(parsed, parameters, timeout, remade)
+        answer.snapshots = snapshots
+        return answer
+
+    def _snapshots(self) -> dict[str, str]:
+        return {run: catalogue.snapshot.id for run, catalogue in self._catalogues.items()}
 
     @contextmanager
     def _unchanged(self) -> Iterator[None]:
