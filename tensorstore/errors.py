@@ -15,6 +15,7 @@ TensorTrialError
 │   ├── RunNotFound (FileNotFoundError)         nothing is at the path
 │   ├── NotARun (ValueError)                    the files at the path are not a run
 │   ├── MissingCollectionFiles (FileNotFoundError)  the run exists, but no worker has begun
+│   ├── SnapshotNotFound (LookupError)          the files of a snapshot cannot be found in the run
 │   ├── UnknownFormat (ValueError)              a later release wrote the run
 │   ├── RunExists (FileExistsError, RuntimeError)  out_dir holds a run already
 │   ├── WorkerClaimed (FileExistsError)         another process writes as this worker
@@ -165,6 +166,10 @@ class NotARun(RunError, ValueError):
 
 class MissingCollectionFiles(RunError, FileNotFoundError):
     """The run exists, but no worker has begun to save."""
+
+
+class SnapshotNotFound(RunError, LookupError):
+    """The files of a snapshot cannot be found in the run."""
 
 
 class UnknownFormat(RunError, ValueError):

@@ -18,7 +18,6 @@ from tensortrial.config.metadata import checked_metadata
 from tensortrial.config.reduction_config import boolean
 from tensortrial.errors import ConfigurationError, RunExists, TensorTrialError, WorkerClaimed
 from tensortrial.format.flush_range import FROM_START, FirstFlush
-from tensortrial.format.manifest import MOST_FILES_AT_CLOSE, write_manifest
 from tensortrial.format.record import Record, ScalarBatch, Step, ValueBatch
 from tensortrial.format.schema import (
     CODECS,
@@ -28,6 +27,7 @@ from tensortrial.format.schema import (
     collections_path,
 )
 from tensortrial.mode import ModeKeys
+from tensortrial.snapshot.closed_run import MOST_FILES_AT_CLOSE, write_manifest
 from tensortrial.storage.open import Storage, open_storage
 from tensortrial.tfevents.event_log import EventLog
 from tensortrial.version import __version__

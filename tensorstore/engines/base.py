@@ -8,7 +8,7 @@ that translates, and runs users' queries on the views. Its results are Arrow tab
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -87,6 +87,9 @@ def repeated(work: Callable[[], _T], remade: Callable[[], bool]) -> _T:
 
 class Answer(Protocol):
     """The rows of a user's query. DuckDB's can do more (`DuckDBAnswer`)."""
+
+    snapshots: Mapping[str, str]
+    """The ids of the snapshots that were queried, by the name of the run; '' for a run that was opened alone."""
 
     @property
     def columns(self) -> list[str]: ...

@@ -67,6 +67,8 @@ class DuckDBAnswer:
         """The names of the columns."""
         self.types: list[str] = [str(each) for each in relation.types]
         """Their types, as DuckDB calls them."""
+        self.snapshots: Mapping[str, str] = {}
+        """The ids of the snapshots that were queried, by the name of the run; '' for a run that was opened alone."""
 
     # Rows.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -97,6 +97,8 @@ class SparkAnswer:
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table
+        self.snapshots: Mapping[str, str] = {}
+        """The ids of the snapshots that were queried, by the name of the run; '' for a run that was opened alone."""
 
     @property
     def columns(self) -> list[str]:

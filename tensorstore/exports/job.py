@@ -39,6 +39,8 @@ class Export:
     """Runs and files that could not be read, by their URL, and why. The rest was exported."""
     pruned: tuple[str, ...] = ()
     """The names of the runs that `prune` deleted from the target."""
+    snapshots: Mapping[str, str] = field(default_factory=dict)
+    """The id of the snapshot of each run that was exported, by the name of the run in the target."""
 
 
 def export(
@@ -138,7 +140,7 @@ class _Job:
         for source in sources:
             damaged.update(source.damaged)
         pruned = self._prune(sources) if prune else ()
-        return Export(self._rows, damaged, pruned)
+        return Export(self._rows, damaged, pruned, {source.run: source.snapshot for source in sources})
 
     def _write(
         self, table: str, sources: Sequence[Source], held: Mapping[str, Held], advance: Callable[[float], object]

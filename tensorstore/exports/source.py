@@ -16,12 +16,12 @@ import pyarrow.compute as pc
 
 from ..errors import CorruptFile, FileError, MissingChunk, StorageError
 from ..format.flush_range import flush_range_of
-from ..format.index_log import IndexFiles, NewFile
 from ..format.index_types import StepSummary
-from ..format.schema import INDEX_SCHEMA, RUN_FILE, index_folder
-from ..format.superseded import superseded_files
+from ..format.schema import INDEX_SCHEMA, RUN_FILE
 from ..read.catalogue.counting_rows import ValueLocation, index_rows, superseded_rows, value_locations
+from ..snapshot.index_files import IndexFile, read_index, superseded_files
 from ..snapshot.saved_steps import SavedSteps
+from ..snapshot.snapshot import digest_of_path, id_of_digests
 from ..storage.open import Storage
 from .rows import value_rows
 from .tables import GROWING, OF_INDEX, with_run
@@ -37,7 +37,7 @@ _TIME = INDEX_SCHEMA.field("saved_at").type
 class _WorkerFiles:
     """The index files of a worker at one moment, in the order of steps."""
 
-    def __init__(self, files: Sequence[NewFile], is_whole: bool) -> None:
+    def __init__(self, files: Sequence[IndexFile], is_whole: bool) -> None:
         self._found = files
         self.files = sorted(files, key=_first_step)
         self.last_steps = list(map(_last_step, self.files))
@@ -83,9 +83,9 @@ class _WorkerFiles:
         found = self.digests(exported.keys())
         return max((step for step, digest in exported.items() if digest == found[step]), default=-1)
 
-    def groups(self, after: int) -> Iterator[list[NewFile]]:
+    def groups(self, after: int) -> Iterator[list[IndexFile]]:
         """Yield the files with steps after a global step, some at a time."""
-        group: list[NewFile] = []
+        group: list[IndexFile] = []
         rows = 0
         for file, last_step in zip(self.files, self.last_steps, strict=True):
             if last_step > after:
@@ -121,11 +121,18 @@ class Source:
         """List the files again, with new steps."""
         for name in ("_names", "_went_back"):
             self.__dict__.pop(name, None)
-        seen = IndexFiles(self._storage)
-        files = {worker: seen.find_new(worker) for worker in self._workers}
-        for path, error in seen.damaged.items():
-            self._set_aside(path, error)
-        self._files = {worker: _readable(worker, found, seen.damaged) for worker, found in files.items()}
+        read = {worker: read_index(self._storage, worker) for worker in self._workers}
+        for index, _ in read.values():
+            for path, error in index.damaged.items():
+                self._set_aside(path, error)
+        self._files = {worker: _readable(files, index.damaged) for worker, (index, files) in read.items()}
+        self._indexes = {worker: index for worker, (index, _) in read.items()}
+
+    @property
+    def snapshot(self) -> str:
+        """The id of the snapshot that the files make up."""
+        files = (file for of_worker in self._files.values() for file in of_worker.files if file.summary.steps)
+        return id_of_digests(digest_of_path(file.path) for file in files)
 
     def _set_aside(self, path: str, error: FileError) -> None:
         self.damaged[f"{self._storage.url}/{path}"] = error
@@ -172,7 +179,7 @@ class Source:
 
     @cached_property
     def _went_back(self) -> bool:
-        return bool(superseded_files(self._storage))
+        return any(superseded_files(self._storage, worker, index) for worker, index in self._indexes.items())
 
     @cached_property
     def _names(self) -> set[str]:
@@ -188,7 +195,7 @@ class Source:
         return count
 
     def _batches(
-        self, table: str, worker: str, files: Sequence[NewFile], span: _Span
+        self, table: str, worker: str, files: Sequence[IndexFile], span: _Span
     ) -> Callable[[pa.Schema], Iterator[pa.RecordBatch]]:
         def batches(schema: pa.Schema) -> Iterator[pa.RecordBatch]:
             for rows in self._rows(table, worker, files, span):
@@ -196,7 +203,7 @@ class Source:
 
         return batches
 
-    def _rows(self, table: str, worker: str, files: Sequence[NewFile], span: _Span) -> Iterator[pa.Table]:
+    def _rows(self, table: str, worker: str, files: Sequence[IndexFile], span: _Span) -> Iterator[pa.Table]:
         if table == "steps":
             yield _steps(worker, files, span)
         elif table == "tensor_values":
@@ -208,7 +215,7 @@ class Source:
                 yield OF_INDEX[table](rows)
 
     def _index(
-        self, worker: str, files: Sequence[NewFile], span: _Span, columns: Sequence[str] = tuple(INDEX_SCHEMA.names)
+        self, worker: str, files: Sequence[IndexFile], span: _Span, columns: Sequence[str] = tuple(INDEX_SCHEMA.names)
     ) -> Iterator[tuple[str, pa.Table]]:
         """Yield the rows that count of some index files, with the path of each."""
         superseded = self._files[worker].superseded_rows(self._storage)
@@ -252,7 +259,7 @@ class _Span:
     last: int
     since: Since
 
-    def steps(self, file: NewFile) -> list[int]:
+    def steps(self, file: IndexFile) -> list[int]:
         return [step.global_step for step in file.summary.steps if self.has(step)]
 
     def has(self, step: StepSummary) -> bool:
@@ -267,7 +274,7 @@ def _utc(moment: datetime) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _steps(worker: str, files: Sequence[NewFile], span: _Span) -> pa.Table:
+def _steps(worker: str, files: Sequence[IndexFile], span: _Span) -> pa.Table:
     """Return the steps, by the summaries of the index files."""
     found = [
         (
@@ -287,17 +294,16 @@ def _steps(worker: str, files: Sequence[NewFile], span: _Span) -> pa.Table:
     return pa.table([pa.array(column, each.type) for column, each in zip(columns, schema, strict=True)], schema=schema)
 
 
-def _readable(worker: str, files: Sequence[NewFile], damaged: Mapping[str, FileError]) -> _WorkerFiles:
+def _readable(files: Sequence[IndexFile], damaged: Mapping[str, FileError]) -> _WorkerFiles:
     """Return the files of a worker, of which some are damaged.
 
     Without those that follow one that may be readable later: an export that has moved them would pass it over.
     """
-    own = {path: error for path, error in damaged.items() if path.startswith(f"{index_folder(worker)}/")}
-    awaited = [flush_range_of(path) for path, error in own.items() if isinstance(error, StorageError)]
+    awaited = [flush_range_of(path) for path, error in damaged.items() if isinstance(error, StorageError)]
     for missing in filter(None, awaited):
         known = [(file, flush_range_of(file.path)) for file in files]
         files = [file for file, flushes in known if flushes and flushes.last < missing.first]
-    return _WorkerFiles(files, not own)
+    return _WorkerFiles(files, not damaged)
 
 
 def _identity(storage: Storage) -> str:
@@ -305,11 +311,11 @@ def _identity(storage: Storage) -> str:
     return hashlib.sha256(storage.read_document(RUN_FILE)).hexdigest()[:16]
 
 
-def _first_step(file: NewFile) -> int:
+def _first_step(file: IndexFile) -> int:
     return min((step.global_step for step in file.summary.steps), default=-1)
 
 
-def _last_step(file: NewFile) -> int:
+def _last_step(file: IndexFile) -> int:
     return max((step.global_step for step in file.summary.steps), default=-1)
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ..dtypes import Array
 from ..statistics.definitions import STATISTICS
-from ..storage.open import Sink
+from ..storage.open import Sink, Storage, translated
 from .arrow_arrays import lists, numbers, numpy_of, spread, structs, texts
 from .index_footer import footer_entries, summarize
 from .index_types import IndexedStep, IndexSummary
@@ -68,6 +68,18 @@ def write_compacted(sink: Sink, table: pa.Table, summary: IndexSummary) -> None:
     footer = {**footer_entries(summary), FOOTER_COMPACTED: f"{time.time():.3f}".encode()}
     cuts = [0, *_cuts(np.sort(tiles)), len(table)]
     _write(sink, [table.slice(a, b - a) for a, b in pairwise(cuts)], footer, _COMPACTED_ROW_GROUP_ROWS)
+
+
+def publish_compacted(storage: Storage, path: str, rows: pa.Table, summary: IndexSummary) -> None:
+    """Publish the rows of several index files as one. Raises AlreadyPublished."""
+    sink = storage.sink(path)
+    try:
+        with translated(path, "write"):
+            write_compacted(sink, rows, summary)
+        sink.publish()
+    except BaseException:
+        sink.abort()
+        raise
 
 
 def _cuts(tiles: npt.NDArray[np.int64]) -> list[int]:

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from ..errors import RunExists, StorageError, TensorTrialError
 from ..format.flush_range import current_files
-from ..format.index_log import list_index
 from ..format.index_reader import read_batches
 from ..format.schema import INDEX_SCHEMA, RUN_FILE, RunInfo, end_path, index_folder
+from ..snapshot.index_files import list_index
 from ..storage.open import Storage
 from ..write.writer import Writer
 

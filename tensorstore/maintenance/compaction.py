@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any, NamedTuple
+from operator import itemgetter
+from typing import Any
 
 import pyarrow as pa
 
@@ -19,21 +20,22 @@ from ..errors import (
     FileError,
     MissingChunk,
     MissingIndexFile,
+    StorageError,
     UnknownFormat,
 )
 from ..format.chunk_merge import MergedChunks, discard, flush_range_of_merged, merge_chunks
-from ..format.flush_range import FlushRange, current_files, flush_range_of, folder_of, range_path
+from ..format.flush_range import FlushRange, flush_range_of, folder_of, range_path
 from ..format.index_footer import joined
-from ..format.index_log import list_index, read_summaries
 from ..format.index_reader import read_rows
 from ..format.index_types import IndexSummary
-from ..format.index_writer import write_compacted
-from ..format.manifest import write_manifest
-from ..format.schema import CODECS, MANIFEST, TENSORS, chunk_folder, is_chunk_of
+from ..format.index_writer import publish_compacted
+from ..format.schema import CODECS, MANIFEST, TENSORS, chunk_folder, index_folder, is_chunk_of
 from ..progress import progress_bar
 from ..read.run_file import run_info
-from ..read.steps.workers import Workers
-from ..storage.open import ByteRange, Storage, open_storage, translated
+from ..snapshot.closed_run import write_manifest
+from ..snapshot.index_files import IndexFile, WorkerIndex, read_index, read_summaries
+from ..snapshot.workers import read_workers
+from ..storage.open import ByteRange, Storage, open_storage
 
 GRACE_SECONDS = 60.0
 """Seconds that superseded files stay for readers that have begun to read them."""
@@ -68,13 +70,6 @@ class Compaction:
     chunks_merged: int = 0
     chunks_made: int = 0
     damaged: Mapping[str, FileError] = field(default_factory=dict)
-
-
-class _File(NamedTuple):
-    path: str
-    flushes: FlushRange
-    size: int
-    summary: IndexSummary
 
 
 def compact(
@@ -130,21 +125,22 @@ class _Compactor:
         self._progress = progress
         self._chunks_merged = self._chunks_made = 0
         self._sizes: dict[str, int] = {}
-        workers = Workers(storage)
-        workers.refresh()
-        self._damaged: dict[str, FileError] = dict(workers.damaged)
-        self._workers = [info.worker for info in workers.infos]
-        self._ended = workers.job_ended
+        """The sizes of all index files that could be read, in bytes."""
+        self._workers = read_workers(storage)
+        self._names = [info.worker for info in self._workers.infos]
+        self._damaged: dict[str, FileError] = dict(self._workers.damaged)
 
     def run(self) -> Compaction:
-        listed = self._listed()
-        before = [path for paths in listed.values() for path in paths]
+        before = self._paths()
         with progress_bar(len(before), self._progress, "compact", "file") as advance:
-            for worker, paths in listed.items():
-                self._compact_worker(worker, paths, advance)
+            for worker in self._names:
+                index, files = self._read(worker)
+                while not self._compact_worker(worker, files):
+                    index, files = self._read(worker)
+                advance(len(files) + len(index.superseded))
         self._delete_superseded()
         write_manifest(self._storage)
-        after = [path for paths in self._listed().values() for path in paths]
+        after = self._paths()
         weight = [sum(self._sizes.get(path, 0) for path in paths) for paths in (before, after)]
         return Compaction(
             len(before),
@@ -156,72 +152,45 @@ class _Compactor:
             self._damaged,
         )
 
-    def _listed(self) -> dict[str, list[str]]:
-        """Return the index files of each worker."""
-        return {worker: list_index(self._storage, worker) for worker in self._workers}
+    def _paths(self) -> list[str]:
+        """Return the paths of all index files."""
+        found = list[str]()
+        for worker in self._names:
+            index, files = self._read(worker)
+            missing = (path for path, error in index.damaged.items() if isinstance(error, MissingIndexFile))
+            found += {*(file.path for file in files), *index.superseded, *index.damaged} - {*missing}
+        return found
 
-    def _summaries(self, paths: Sequence[str]) -> Iterator[tuple[str, IndexSummary | Exception]]:
-        for path, size, summary in read_summaries(self._storage, paths):
-            self._sizes[path] = size
-            yield path, summary
+    def _read(self, worker: str) -> tuple[WorkerIndex, list[IndexFile]]:
+        """Return the index of a worker, and the files that count: none that is known to be damaged."""
+        folder = f"{index_folder(worker)}/"
+        known = {path: error for path, error in self._damaged.items() if path.startswith(folder)}
+        last = self._workers.last_index_file(worker)
+        index, files = read_index(self._storage, worker, WorkerIndex(damaged=known), last=last)
+        for error in index.damaged.values():
+            if isinstance(error, StorageError):
+                raise error
+        self._damaged |= index.damaged
+        self._sizes.update((file.path, file.size) for file in files)
+        return index, files
 
     # Files of many flushes.
 
-    def _compact_worker(self, worker: str, paths: Sequence[str], advance: Callable[[float], object]) -> None:
-        numbers = [flushes.last for path in paths if (flushes := flush_range_of(path))]
-        folders = _by_folder(paths)
+    def _compact_worker(self, worker: str, files: Sequence[IndexFile]) -> bool:
+        """Compact the files of a worker. Return False if one turned out to be damaged: the rest needs another plan."""
+        folders = _by_folder(files)
+        newest = max((file.flushes.last for inside in folders.values() for file in inside), default=-1)
         for folder, inside in folders.items():
             # Once a worker writes to a later folder it writes no more to this one.
-            complete = self._ended or folder != max(folders)
-            while not self._compact_folder(worker, inside, complete, max(numbers, default=-1)):
-                pass
-            advance(len(inside))
-
-    def _compact_folder(self, worker: str, paths: Sequence[str], complete: bool, newest: int) -> bool:
-        """Compact a folder. Return False if a file turned out to be damaged: then the rest needs another plan."""
-        files = self._healthy(paths)
-        for piece in _without_damaged(files, [path for path in paths if path in self._damaged]):
-            for whole in self._without_missing(piece):
-                groups = _fitting(whole, _SHARE**20) if complete else _finished(whole, newest)
+            complete = self._workers.job_ended or folder != max(folders)
+            for piece in _without_damaged(inside, [path for path in self._damaged if folder_of(path) == folder]):
+                groups = _fitting(piece, _SHARE**20) if complete else _finished(piece, newest)
                 for group in groups:
                     if len(group) > 1 and not self._merge(worker, group):
                         return False
         return True
 
-    def _without_missing(self, files: Sequence[_File]) -> Iterator[list[_File]]:
-        """Yield sequences of files between which none is missing that one of them names."""
-        piece: list[_File] = []
-        for file in files:
-            missing = _missing_between(piece[-1], file) if piece else None
-            if missing is not None:
-                self._damaged.setdefault(missing, MissingIndexFile(missing, file.path))
-                yield piece
-                piece = []
-            piece.append(file)
-        yield piece
-
-    def _healthy(self, paths: Sequence[str]) -> list[_File]:
-        """Return the files that no other readable file supersedes, by their flushes."""
-        files: dict[str, _File] = {}
-        while True:
-            wanted = current_files(path for path in paths if path not in self._damaged and flush_range_of(path))
-            unread = [path for path in wanted if path not in files]
-            if not unread:
-                return [files[path] for path in wanted if path in files]
-            for path, summary in self._summaries(unread):
-                if isinstance(summary, IndexSummary):
-                    flushes = flush_range_of(path)
-                    assert flushes is not None
-                    files[path] = _File(path, flushes, self._sizes[path], summary)
-                elif isinstance(summary, FileNotFoundError):
-                    # Another process compacts this folder, and is further.
-                    return []
-                elif isinstance(summary, CorruptFile):
-                    self._damaged[path] = summary
-                else:
-                    raise summary
-
-    def _merge(self, worker: str, group: Sequence[_File]) -> bool:
+    def _merge(self, worker: str, group: Sequence[IndexFile]) -> bool:
         """Publish one file with the rows of the group. Return False if one of its files is damaged."""
         try:
             tables = [read_rows(file.path, data) for file, data in zip(group, self._contents(group), strict=True)]
@@ -245,19 +214,12 @@ class _Compactor:
             self._chunks_made += len(chunks.new)
         return True
 
-    def _publish(self, target: str, group: Sequence[_File], chunks: MergedChunks) -> None:
+    def _publish(self, target: str, group: Sequence[IndexFile], chunks: MergedChunks) -> None:
         summary = replace(joined([file.summary for file in group]), chunks=chunks.chunks())
-        sink = self._storage.sink(target)
-        try:
-            with translated(target, "write"):
-                write_compacted(sink, chunks.rows, summary)
-            sink.publish()
-        except BaseException:
-            sink.abort()
-            raise
+        publish_compacted(self._storage, target, chunks.rows, summary)
         self._storage.sync(target)
 
-    def _merge_chunks(self, worker: str, group: Sequence[_File], rows: pa.Table) -> MergedChunks | None:
+    def _merge_chunks(self, worker: str, group: Sequence[IndexFile], rows: pa.Table) -> MergedChunks | None:
         """Merge the values of the group, except damaged chunks. Return None if another process has done it."""
         damaged_chunks: dict[str, FileError] = {}
         flushes = FlushRange(group[0].flushes.first, group[-1].flushes.last)
@@ -269,65 +231,43 @@ class _Compactor:
                     raise
                 # Another process may have merged them meanwhile and deleted the old chunks. A file whose rows name
                 # those must never supersede its file.
-                now = set(current_files(list_index(self._storage, worker)))
-                if not now.issuperset(file.path for file in group):
+                index, _ = self._read(worker)
+                if not all(index.holds(file.path) for file in group):
                     return None
                 damaged_chunks[exc.path] = self._damaged[exc.path] = exc
 
-    def _contents(self, group: Sequence[_File]) -> list[bytes | bytearray]:
+    def _contents(self, group: Sequence[IndexFile]) -> list[bytes | bytearray]:
         return self._storage.read_ranges([ByteRange(file.path, 0, file.size) for file in group])
 
     # Files that are not needed any more.
 
     def _delete_superseded(self) -> None:
-        superseded = {worker: list(self._superseded(paths)) for worker, paths in self._listed().items()}
+        superseded = {worker: list(_superseded(*self._read(worker))) for worker in self._names}
         if any(superseded.values()):
             self._storage.remove(MANIFEST)  # it names files that are deleted now
             self._wait_for_readers([wide for pairs in superseded.values() for wide, _ in pairs])
         with progress_bar(_count(superseded), self._progress, "delete", "file") as advance:
             for worker, pairs in superseded.items():
-                merged = self._merged_chunks(worker)
-                named = self._named(current_files(self._usable(worker)))
+                merged, num_damaged = self._merged_chunks(worker), len(self._damaged)
+                named = {chunk for file in self._read(worker)[1] for chunk in file.summary.chunks}
                 # In the order of their flushes: as long as a reader finds the last file that it knows, no later one
                 # that it does not know is gone.
                 for wide, paths in pairs:
                     self._storage.sync(wide.path)
-                    if named is not None:
+                    if len(self._damaged) == num_damaged:  # otherwise `named` may lack some
                         self._delete(worker, wide, paths, named)
                     advance(len(paths))
-                self._delete_unnamed(worker, merged)
+                if merged:
+                    self._delete_unnamed(worker, merged)
 
-    def _wait_for_readers(self, wide: Sequence[_File]) -> None:
+    def _wait_for_readers(self, wide: Sequence[IndexFile]) -> None:
         youngest = max(file.summary.compacted_at or 0.0 for file in wide)
         self._wait(min(self._grace, youngest + self._grace - time.time()))
 
-    def _usable(self, worker: str) -> list[str]:
-        return [path for path in list_index(self._storage, worker) if path not in self._damaged]
-
-    def _named(self, paths: Sequence[str]) -> set[str] | None:
-        """Return the chunks that these index files name; None if one of the files is missing or damaged."""
-        named: set[str] = set()
-        for path, summary in self._summaries(paths):
-            if isinstance(summary, IndexSummary):
-                named.update(summary.chunks)
-            elif flush_range_of(path) or not isinstance(summary, CorruptFile):
-                return None
-        return named
-
-    def _superseded(self, paths: Sequence[str]) -> Iterator[tuple[_File, list[str]]]:
-        """Yield the compacted files of a worker with the files that they supersede, in the order of their flushes."""
-        for inside in _by_folder(paths).values():
-            numbered = [(path, flushes) for path in inside if (flushes := flush_range_of(path))]
-            for wide in self._healthy(inside):
-                if wide.summary.compacted_at is None:
-                    continue
-                below = [(of, path) for path, of in numbered if wide.flushes.supersedes(of) and path != wide.path]
-                if below:
-                    yield wide, [path for _, path in sorted(below)]
-
-    def _delete(self, worker: str, wide: _File, paths: Sequence[str], named: set[str]) -> None:
+    def _delete(self, worker: str, wide: IndexFile, paths: Sequence[str], named: set[str]) -> None:
         held = wide.summary.tensors()
-        for path, summary in self._summaries(paths):
+        for path, size, summary in read_summaries(self._storage, paths):
+            self._sizes[path] = size
             if isinstance(summary, IndexSummary) and summary.tensors() <= held:
                 # The chunks first: if this is interrupted, the next compaction finds the file that names them.
                 for chunk in summary.chunks:
@@ -354,13 +294,13 @@ class _Compactor:
         `merged` is listed before the rows are read. Once one file holds all the flushes of a chunk, no rows that name
         the chunk will be published, or none that are read.
         """
-        if not merged:
-            return
-        paths = self._usable(worker)
-        named = self._named(paths)
-        if named is None:
-            return
-        wide = [of for path in paths if (of := flush_range_of(path)) and of.first < of.last]
+        index, files = self._read(worker)
+        named = {chunk for file in files for chunk in file.summary.chunks}
+        for _, _, summary in read_summaries(self._storage, index.superseded):
+            if not isinstance(summary, IndexSummary):
+                return
+            named.update(summary.chunks)
+        wide = [file.flushes for file in files if file.flushes.first < file.flushes.last]
         for chunk in merged:
             flushes = flush_range_of_merged(chunk)
             assert flushes is not None
@@ -376,19 +316,30 @@ class _Compactor:
                 advance(nap)
 
 
-def _count(superseded: Mapping[str, Sequence[tuple[_File, Sequence[str]]]]) -> int:
+def _count(superseded: Mapping[str, Sequence[tuple[IndexFile, Sequence[str]]]]) -> int:
     return sum(len(paths) for pairs in superseded.values() for _, paths in pairs)
 
 
-def _by_folder(paths: Iterable[str]) -> dict[str, list[str]]:
-    """Return the paths in each folder, in the order of folders, which is that of steps."""
-    return {folder: list(inside) for folder, inside in groupby(sorted(paths), folder_of)}
+def _superseded(index: WorkerIndex, files: Sequence[IndexFile]) -> Iterator[tuple[IndexFile, list[str]]]:
+    """Yield the compacted files of a worker with the files that they supersede, in the order of their flushes."""
+    below = [(of, path) for path in index.superseded if (of := flush_range_of(path))]
+    for folder, inside in _by_folder(files).items():
+        for wide in inside:
+            paths = [path for of, path in sorted(below) if folder_of(path) == folder and wide.flushes.supersedes(of)]
+            if paths and wide.summary.compacted_at is not None:
+                yield wide, paths
 
 
-def _without_damaged(files: Sequence[_File], damaged: Sequence[str]) -> Iterator[list[_File]]:
+def _by_folder(files: Iterable[IndexFile]) -> dict[str, list[IndexFile]]:
+    """Return the files of each folder by their flushes, in the order of folders, which is that of steps."""
+    numbered = sorted((folder_of(file.path), *file.flushes, file) for file in files if flush_range_of(file.path))
+    return {folder: [file for *_, file in inside] for folder, inside in groupby(numbered, itemgetter(0))}
+
+
+def _without_damaged(files: Sequence[IndexFile], damaged: Sequence[str]) -> Iterator[list[IndexFile]]:
     """Yield sequences of files with no damaged one between them, which a merged file would seem to hold."""
     holes = sorted(flushes for path in damaged if (flushes := flush_range_of(path)))
-    piece: list[_File] = []
+    piece: list[IndexFile] = []
     for file in files:
         before = piece[-1].flushes.last if piece else -1
         if any(bad.first <= file.flushes.last and bad.last > before for bad in holes):
@@ -399,21 +350,11 @@ def _without_damaged(files: Sequence[_File], damaged: Sequence[str]) -> Iterator
     yield piece
 
 
-def _missing_between(before: _File, after: _File) -> str | None:
-    """Return the path of an index file that the second of two files names, and that would lie between them."""
-    previous = after.summary.previous
-    if not previous or folder_of(previous) != folder_of(after.path):
-        return None
-    flushes = flush_range_of(previous)
-    assert flushes is not None
-    return previous if flushes.last > before.flushes.last else None
-
-
 # Two that compact the same files at the same time, or one after the other, must never make two files that share only
 # some flushes. So what is not a whole folder is a block that begins at a multiple of its size.
 
 
-def _finished(files: Sequence[_File], newest: int) -> Iterator[list[_File]]:
+def _finished(files: Sequence[IndexFile], newest: int) -> Iterator[list[IndexFile]]:
     """Yield the largest blocks of flushes to which no flush will be added; `newest` is the last flush."""
     size = _BLOCK
     while size * _BLOCK <= newest + 1:
@@ -421,7 +362,7 @@ def _finished(files: Sequence[_File], newest: int) -> Iterator[list[_File]]:
     yield from _finished_blocks(files, newest, size)
 
 
-def _finished_blocks(files: Sequence[_File], newest: int, size: int) -> Iterator[list[_File]]:
+def _finished_blocks(files: Sequence[IndexFile], newest: int, size: int) -> Iterator[list[IndexFile]]:
     for block, inside in _blocks(files, size):
         if (block + 1) * size <= newest + 1:
             yield from _fitting(inside, size)
@@ -429,7 +370,7 @@ def _finished_blocks(files: Sequence[_File], newest: int, size: int) -> Iterator
             yield from _finished_blocks(inside, newest, size // _BLOCK)
 
 
-def _fitting(files: Sequence[_File], size: int) -> Iterator[list[_File]]:
+def _fitting(files: Sequence[IndexFile], size: int) -> Iterator[list[IndexFile]]:
     """Yield the files in parts that are not too large; `size` is that of their block."""
     if sum(file.summary.rows for file in files) <= _ROWS:
         yield list(files)
@@ -438,7 +379,7 @@ def _fitting(files: Sequence[_File], size: int) -> Iterator[list[_File]]:
             yield from _fitting(inside, size // _SHARE)
 
 
-def _blocks(files: Sequence[_File], size: int) -> Iterator[tuple[int, list[_File]]]:
+def _blocks(files: Sequence[IndexFile], size: int) -> Iterator[tuple[int, list[IndexFile]]]:
     """Yield the files in each block of flushes, without those that extend over its end."""
     whole = [file for file in files if file.flushes.first // size == file.flushes.last // size]
     for block, inside in groupby(whole, lambda file: file.flushes.first // size):

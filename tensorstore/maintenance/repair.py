@@ -11,13 +11,13 @@ from itertools import groupby
 from typing import Any
 
 from ..errors import AlreadyPublished, ConfigurationError, RunInUse
-from ..format.index_log import list_index, read_summaries
 from ..format.index_types import IndexSummary
-from ..format.manifest import write_manifest
 from ..format.schema import COLLECTIONS, END, INDEX, MANIFEST, TENSORS, LostInfo, lost_path
 from ..read.run_file import run_info
-from ..read.steps.workers import Workers
 from ..read.verify import Damage, Unnamed, Verification, verify_run
+from ..snapshot.closed_run import write_manifest
+from ..snapshot.index_files import read_index, read_summaries
+from ..snapshot.workers import read_workers
 from ..storage.open import Storage, open_storage
 from ..write.lease import Observer, read_leases
 
@@ -103,9 +103,7 @@ class _Repairer:
     def __init__(self, storage: Storage, report: Verification, grace: float, dry_run: bool) -> None:
         self._storage, self._report = storage, report
         self._grace, self._dry_run = grace, dry_run
-        workers = Workers(storage)
-        workers.refresh()
-        self._claimed = {info.worker for info in workers.infos}
+        self._claimed = {info.worker for info in read_workers(storage).infos}
 
     def run(self) -> Repair:
         # The marks first: they change nothing that could be needed.
@@ -172,8 +170,11 @@ class _Repairer:
         if any(each.worker == worker and each.path.startswith(f"{INDEX}/") for each in self._all_damage()):
             # A lost index file may have named any of them. Its values are all that is left of its steps.
             return None
-        named: set[str] = set()
-        for _, _, summary in read_summaries(self._storage, list_index(self._storage, worker)):
+        index, files = read_index(self._storage, worker)
+        if index.damaged:
+            return None
+        named = {chunk for file in files for chunk in file.summary.chunks}
+        for _, _, summary in read_summaries(self._storage, index.superseded):
             if not isinstance(summary, IndexSummary):
                 return None
             named.update(summary.chunks)

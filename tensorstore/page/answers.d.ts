@@ -73,6 +73,8 @@ interface Run {
   /** else modes, statistics and collections are missing */
   opened: boolean;
   ended: boolean;
+  /** The id of what is shown of it: the same for the same index files. */
+  snapshot: string;
   steps: number;
   workers: string[];
   modes: ModeSteps[];

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import ConfigurationError, TensorTrialError
+from ..mode import ModeKeys
 from ..read.trial import run_reader_of
 from .open_run import OpenRun
 from .payload import number
@@ -43,7 +44,7 @@ def diagnosis(run: OpenRun) -> dict[str, Any]:
 def _step_of_mode(
     run: OpenRun, step: int | None, mode: str | None, worker: str | None = None
 ) -> tuple[int | None, str | None]:
-    if step is not None and (info := run_reader_of(run.trial).info_of(step, worker)) is not None:
+    if step is not None and (info := run_reader_of(run.trial).states.info(step, ModeKeys.GLOBAL, worker)) is not None:
         return info.mode_step, info.mode.name
     return step, mode  # of a step that is lost
 

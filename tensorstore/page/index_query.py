@@ -7,13 +7,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..engines.base import RunFile
+from ..engines.base import LEFT_OUT, FilesView, RunFile
 from ..engines.duckdb import DuckDBEngine
-from ..read.catalogue.views import FILES_OF_TENSORS, Views
+from ..format import arrow_arrays
+from ..format.schema import INDEX_SCHEMA
 from ..storage.open import Storage
 
 
-def query_files(storage: Storage, paths: Sequence[str], query: str, values: Mapping[str, Any]) -> pa.Table:
+def query_files(
+    storage: Storage,
+    paths: Sequence[str],
+    query: str,
+    values: Mapping[str, Any],
+    left_out: Mapping[str, Sequence[int]],
+) -> pa.Table:
     """Return the rows of one SELECT on the view `tensors`, which has the rows of some index files.
 
     Args:
@@ -21,6 +28,7 @@ def query_files(storage: Storage, paths: Sequence[str], query: str, values: Mapp
         paths: The files, which were found readable.
         query: The SELECT.
         values: The values of `$name` in it.
+        left_out: The rows that do not count, by file.
 
     Returns:
         The rows.
@@ -29,10 +37,12 @@ def query_files(storage: Storage, paths: Sequence[str], query: str, values: Mapp
         MissingFile: A file was superseded meanwhile.
     """
     files = [RunFile(storage, path) for path in paths]
+    rows = [("", path, row) for path in paths for row in left_out.get(path, ())]
+    view = FilesView("tensors", INDEX_SCHEMA, "saved_at", left_out=arrow_arrays.table(LEFT_OUT, rows) if rows else None)
     database = DuckDBEngine().connect([storage])
     try:
-        views = Views(database)
-        views.add_files(FILES_OF_TENSORS, lambda: 0, lambda: files)
-        return views.sql(query, dict(values)).to_arrow_table()
+        database.make_files_view(view, files)
+        database.make_view("tensors", with_run=False)
+        return database.run(database.parse(query, ["tensors"]), dict(values)).to_arrow_table()
     finally:
         database.close()

@@ -196,7 +196,7 @@ class OpenRun:
         # The newest step may be incomplete: a few steps before, all workers have been.
         outer = [steps.first, int(steps.steps[-min(len(steps.steps), 8)])]
         catalogue = self._reader.catalogue
-        paths = [path for step in outer for path in catalogue.paths_between(ModeKeys.GLOBAL, step, step + 1)]
+        paths = [path for step in outer for path in catalogue.steps.files_around(step)]
         made = {name: self.expression(name) for name in (*STATISTICS, *_MADE)}
         columns = [f"count({each})" for each in made.values()] + [f'count("{each}")' for each in STATISTICS]
         found = query_files(
@@ -205,6 +205,7 @@ class OpenRun:
             f'select name, min("order"), count(digest), {", ".join(columns)} from tensors '
             "where global_step in ($first, $last) group by name",
             {"first": outer[0], "last": outer[1]},
+            left_out={},  # a row that does not count has the statistics of the one that does
         )
         rows = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
         places = {row[0]: row[1] for row in rows if row[1] is not None}

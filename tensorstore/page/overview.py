@@ -10,7 +10,7 @@ import numpy as np
 from ..format.documents import utc
 from ..format.schema import RunInfo
 from ..read.runs import Runs
-from ..read.steps.workers import natural
+from ..snapshot.workers import natural
 from .grid import Grid
 from .open_run import OpenRun
 from .payload import is_wide, pack
@@ -30,6 +30,7 @@ def describe_run(run: OpenRun) -> dict[str, Any]:
         "path": run.trial.path,
         "opened": True,
         "ended": run.trial.loaded_all_steps,
+        "snapshot": str(run.trial.snapshot),
         "steps": len(np.unique(steps.steps)),
         "saved": int(steps.saved_at_ms.max()) if len(steps.steps) else None,
         "workers": workers,
@@ -58,6 +59,7 @@ def outline(runs: Runs) -> list[dict[str, Any]]:
             "path": run.storage.url,
             "opened": False,
             "ended": run.workers.job_ended,
+            "snapshot": str(run.snapshot),
             "steps": steps.get(run.name, 0),
             "saved": saved.get(run.name),
             "workers": sorted(savers.get(run.name, []), key=natural),

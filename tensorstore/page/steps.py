@@ -9,8 +9,8 @@ import numpy as np
 
 from ..format.arrow_arrays import numpy_of
 from ..mode import ModeKeys
-from ..read.steps.workers import natural
 from ..read.trial import Trial
+from ..snapshot.workers import natural
 
 Integers = np.ndarray[Any, np.dtype[np.int64]]
 

@@ -20,6 +20,7 @@ from ..engines.base import MissingFile
 from ..errors import TensorTrialError
 from ..format.verified_files import verified_files
 from ..mode import ModeKeys
+from ..snapshot.saved_steps import SavedSteps
 from ..storage.open import Storage
 from .grid import Grid
 from .index_query import query_files
@@ -54,11 +55,12 @@ class Choice:
 class IndexSource(Protocol):
     """The index files of a run."""
 
-    def index_paths(self) -> list[str]: ...
-
-    def paths_between(self, mode: ModeKeys, first: int, end: int) -> list[str]: ...
+    @property
+    def steps(self) -> SavedSteps: ...
 
     def readable_index(self, paths: Sequence[str]) -> list[str]: ...
+
+    def rows_left_out(self) -> Mapping[str, Sequence[int]]: ...
 
 
 @dataclass
@@ -69,6 +71,8 @@ class _Whole:
     files: frozenset[str] = frozenset()
     last: dict[tuple[str, str], int] = field(default_factory=dict)
     """The newest digest of each tensor and worker, where changes are counted."""
+    left_out: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """The rows of the files that do not count, by file."""
 
 
 class Tiles:
@@ -113,15 +117,17 @@ class Tiles:
     def _of_mode(self, choice: Choice, width: int) -> Grid:
         """Return the tiles of a whole mode, of which only new files are read."""
         for attempt in range(_ATTEMPTS):
-            paths = self._index.index_paths()
-            whole = self._whole.get(choice) or self._from_disk(choice, width, paths)
-            if not whole.files <= set(paths):  # compacted
-                whole = _Whole(Grid.empty(width))
+            paths = self._index.steps.files()
             try:
+                left_out = self._index.rows_left_out()
+                whole = self._whole.get(choice) or self._from_disk(choice, width, paths)
+                were_left_out = {path: rows for path, rows in left_out.items() if path in whole.files}
+                if not whole.files <= set(paths) or were_left_out != whole.left_out:  # compacted, or saved again
+                    whole = _Whole(Grid.empty(width))
                 new = self._index.readable_index([path for path in paths if path not in whole.files])
                 if new:
                     begun = time.perf_counter()
-                    whole = self._grown(whole, choice, width, new)
+                    whole = self._grown(whole, choice, width, new, left_out)
                     if time.perf_counter() - begun > _KEPT_SECONDS:
                         self._to_disk(choice, whole)
             except (MissingFile, FileNotFoundError):
@@ -134,28 +140,32 @@ class Tiles:
             return whole.grid.coarser(width)
         raise AssertionError("unreachable")
 
-    def _grown(self, whole: _Whole, choice: Choice, width: int, new: Sequence[str]) -> _Whole:
-        """Return tiles with the rows of new files."""
-        found, last = self._queried(choice, width, new, (0, 2**62)), whole.last
+    def _grown(
+        self, whole: _Whole, choice: Choice, width: int, new: Sequence[str], left_out: Mapping[str, Sequence[int]]
+    ) -> _Whole:
+        """Return tiles with the rows of new files that count."""
+        found, last = self._queried(choice, width, new, (0, 2**62), left_out), whole.last
         if choice.changes:
             values = {"mode": choice.mode, "worker": choice.worker, "width": width}
-            ends = query_files(self._storage, new, _ends_query(choice), values).to_pylist() if new else []
+            ends = query_files(self._storage, new, _ends_query(choice), values, left_out).to_pylist()
             found = found.joined(_changes_between(last, ends, width))
             last = last | {(row["name"], row["worker"]): row["newest"] for row in ends}
-        return _Whole(whole.grid.coarser(width).joined(found), whole.files.union(new), last)
+        files = whole.files.union(new)
+        grid = whole.grid.coarser(width).joined(found)
+        return _Whole(grid, files, last, {path: rows for path, rows in left_out.items() if path in files})
 
     def _of_steps(self, choice: Choice, width: int, start: int, end: int) -> Grid:
         """Return the tiles of some steps, finer than those of the whole mode."""
         for attempt in range(_ATTEMPTS):
             # A change is one against the step before, which is found among as many steps again.
             since = max(0, 2 * start - end) if choice.changes else start
-            paths = self._index.paths_between(ModeKeys[choice.mode], since, end)
+            paths = self._index.steps.files_between(ModeKeys[choice.mode], (since, end))
             key = (choice, start, end, width, frozenset(paths))
             if key in self._zoomed:
                 break
             try:
                 readable = self._index.readable_index(paths)
-                self._zoomed[key] = self._queried(choice, width, readable, (start, end))
+                self._zoomed[key] = self._queried(choice, width, readable, (start, end), self._index.rows_left_out())
             except (MissingFile, FileNotFoundError):
                 if attempt == _ATTEMPTS - 1:
                     raise
@@ -173,7 +183,8 @@ class Tiles:
         return _Whole(Grid.empty(width))
 
     def _to_disk(self, choice: Choice, whole: _Whole) -> None:
-        files = self._checksums(sorted(whole.files)) if self._kept and not choice.changes else {}
+        can_be_kept = self._kept and not choice.changes and not whole.left_out
+        files = self._checksums(sorted(whole.files)) if can_be_kept else {}
         if self._kept and len(files) == len(whole.files):
             self._kept.save(repr(choice), files, whole.grid)
 
@@ -193,13 +204,20 @@ class Tiles:
         while len(self._whole) > 1 and sum(whole.grid.nbytes for whole in self._whole.values()) > _KEPT_BYTES:
             self._whole.popitem(last=False)
 
-    def _queried(self, choice: Choice, width: int, paths: Sequence[str], steps: tuple[int, int]) -> Grid:
+    def _queried(
+        self,
+        choice: Choice,
+        width: int,
+        paths: Sequence[str],
+        steps: tuple[int, int],
+        left_out: Mapping[str, Sequence[int]],
+    ) -> Grid:
         """Return the tiles of some steps by a query."""
         if not paths:
             return Grid.empty(width)
         values: dict[str, Any] = {"mode": choice.mode, "worker": choice.worker, "shift": width.bit_length() - 1}
         values |= {"first": steps[0], "end": steps[1]}
-        return Grid.from_rows(query_files(self._storage, paths, _query(choice), values), width)
+        return Grid.from_rows(query_files(self._storage, paths, _query(choice), values, left_out), width)
 
 
 def width_for(steps: int, columns: int) -> int:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..read.steps.workers import natural
 from ..read.trial import Trial
+from ..snapshot.workers import natural
 from ..statistics.past import past_scores
 from .columns import with_gaps
 from .drawing import (

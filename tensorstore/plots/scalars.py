@@ -10,8 +10,8 @@ import numpy as np
 from ..errors import ConfigurationError
 from ..mode import ModeKeys
 from ..read.runs import Runs
-from ..read.steps.workers import natural
 from ..read.trial import Trial
+from ..snapshot.workers import natural
 from .columns import gaps
 from .drawing import (
     LINES,

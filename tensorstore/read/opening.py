@@ -7,13 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..engines.base import Engine
-from ..snapshot.step_range import StepRange
-from ..storage.open import open_storage
+from ..errors import ConfigurationError, SnapshotNotFound
+from ..format.schema import RunInfo
+from ..snapshot.snapshot import Snapshot
+from ..snapshot.step_range import StepRange, checked_range
+from ..storage.open import Storage, open_storage
 from .run_file import wait_for_run
 from .trial import Trial
 
 
-def create_trial(
+def create_trial(  # noqa: PLR0913 - all options of a trial
     path: str | os.PathLike[str],
     name: str | None = None,
     range_steps: StepRange | None = None,
@@ -22,6 +25,7 @@ def create_trial(
     storage_options: Mapping[str, Any] | None = None,
     engine: Engine | None = None,
     verify: bool = True,
+    snapshot: Snapshot | str | None = None,
     **ignored: Any,
 ) -> Trial:
     """Open a run for reading, also while it is being written.
@@ -34,6 +38,10 @@ def create_trial(
         storage_options: Options for fsspec.
         engine: The SQL engine: DuckDB if None, or for instance a SparkEngine.
         verify: Compare raw values with their digests when they are read.
+        snapshot: Opens the run as it was: a `trial.snapshot`, or the id that is its text. Such a trial finds no new
+            data. Without the raw values and index files of that time, which `compact` replaces, its values may be
+            missing. An id is looked up among the index files of the run, which may fail if workers publish at
+            different times; the snapshot itself, which can be pickled, needs no search.
         **ignored: `parallel`, `check`, `index_mode`, `cache`, `profiler` and `output_dir`, which smdebug had. They have
             no effect.
 
@@ -45,11 +53,28 @@ def create_trial(
         NotARun: There are files at the path, but no run of this project.
         MissingCollectionFiles: No worker of the run has begun to save.
         UnknownFormat: A later release wrote the run.
-        ConfigurationError: `range_steps` is empty.
+        SnapshotNotFound: The run has no files with the id `snapshot`, or the snapshot is of another run.
+        ConfigurationError: `range_steps` is empty, or is not that of the snapshot.
         TypeError: An unexpected keyword argument was passed.
     """
     unknown = set(ignored) - {"parallel", "check", "index_mode", "cache", "profiler", "output_dir"}
     if unknown:
         raise TypeError(f"create_trial() got an unexpected argument {sorted(unknown)[0]!r}")
     storage = open_storage(path, storage_options)
-    return Trial(storage, wait_for_run(storage, timeout), name, range_steps, engine, verify)
+    run = wait_for_run(storage, timeout)
+    if snapshot is not None:
+        snapshot = _checked(storage, run, snapshot, checked_range(range_steps))
+        range_steps = snapshot.range_steps
+    return Trial(storage, run, name, range_steps, engine, verify, snapshot)
+
+
+def _checked(storage: Storage, run: RunInfo, snapshot: Snapshot | str, range_steps: StepRange | None) -> Snapshot:
+    if not isinstance(snapshot, Snapshot):
+        from ..snapshot.named import snapshot_named
+
+        return snapshot_named(storage, run, snapshot, range_steps)
+    if snapshot.run.id != run.id:
+        raise SnapshotNotFound(storage.url, f"the snapshot {snapshot} is of another run")
+    if range_steps not in (None, snapshot.range_steps):
+        raise ConfigurationError(f"range_steps={range_steps} is not that of the snapshot, {snapshot.range_steps}")
+    return snapshot

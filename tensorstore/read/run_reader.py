@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,34 +17,30 @@ from ..errors import (
     ConfigurationError,
     CorruptFile,
     FileError,
+    InvalidCollectionConfiguration,
     InvalidWorker,
     MissingChunk,
-    NoMoreData,
     RunClosed,
-    StepNotYetAvailable,
     StepUnavailable,
     TensorUnavailable,
     TensorUnavailableForStep,
 )
 from ..format.index_types import SavedTensor
-from ..format.manifest import Manifest, read_manifest
-from ..format.schema import MANIFEST, RunInfo
+from ..format.schema import RunInfo, collections_path
 from ..mode import ModeKeys
-from ..snapshot.saved_steps import SavedSteps, StepInfo
+from ..snapshot.saved_steps import SavedSteps
+from ..snapshot.snapshot import Snapshot
 from ..snapshot.step_range import StepRange
+from ..snapshot.workers import Workers, natural
 from ..storage.open import Storage
 from ..suggestions import near_names
-from .catalogue.catalogue import Catalogue, collection_row
+from .catalogue.catalogue import Catalogue
 from .catalogue.run_queries import RunQueries
 from .run_file import run_info
-from .steps.late_worker import LateWorker
 from .steps.step_hints import step_hint
 from .steps.step_state import StepState
 from .steps.step_states import StepStates
-from .steps.workers import Workers, natural
 from .values import read_values
-
-logger = logging.getLogger(__name__)
 
 GLOBAL = ModeKeys.GLOBAL
 _ENDED_SECONDS = 1.0
@@ -61,7 +56,7 @@ class RunReader:
     belong to a call that has refreshed, or follow the steps that a refresh found.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all options of a trial
         self,
         storage: Storage,
         info: RunInfo,
@@ -70,6 +65,7 @@ class RunReader:
         engine: Engine | None = None,
         is_refreshing: bool = True,
         verify: bool = True,
+        always: Snapshot | None = None,
     ) -> None:
         self.storage = storage
         self.name = name
@@ -80,39 +76,24 @@ class RunReader:
         """True if methods refresh by themselves."""
         self.verify = verify
         """True if raw values are compared with their digests."""
+        self.always = always
+        """The snapshot that is read whatever comes; None to follow the run."""
         self._claims_seconds = _LOCAL_CLAIMS_SECONDS if storage.is_local else _REMOTE_CLAIMS_SECONDS
         self._closed = False
         self._lock = threading.RLock()
         self._inherited = False
+        self._step_states: StepStates | None = None
         self._begin()
         forking.register(self)
 
     def _begin(self) -> None:
         self._ended_at: float | None = None
         self._claims_read_at = time.monotonic()
-        self._awaits_session = False
-        """True if the newest session has saved nothing yet that this reader knows."""
-        self._workers = Workers(self.storage)
-        self._catalogue = Catalogue(self.storage, self.range_steps)
-        self._queries = RunQueries({"": self._catalogue}, self.engine, self.range_steps)
-        self._step_states = StepStates(self.storage, self._workers, self._catalogue, lambda: self.damaged)
-        self._damaged_manifest: CorruptFile | None = None
-        self._manifest = self._read_manifest()
-        """The manifest that the run is opened by; None if by listing, and once the run has changed."""
-        self._refresh()
+        self._catalogue = Catalogue(self.storage, self.info, self.range_steps, self.always)
+        self._queries: RunQueries | None = None
+        self._note_end()
         # Last: until then other threads of a forked child wait.
         self._inherited = False
-
-    def _read_manifest(self) -> Manifest | None:
-        try:
-            manifest = read_manifest(self.storage, self.info)
-        except CorruptFile as exc:
-            self._damaged_manifest = exc
-            logger.warning("run %s: opened by listing, because its manifest is damaged: %s", self.storage.url, exc)
-            return None
-        if manifest is not None:
-            manifest.keep_ends(self.storage)
-        return manifest
 
     def after_fork(self) -> None:
         """Open the run again when it is next read.
@@ -123,21 +104,28 @@ class RunReader:
         self._inherited = True
 
     @property
-    def workers(self) -> Workers:
-        """The workers' claims and end marks, as of the last refresh."""
-        self._make_own()
-        return self._workers
-
-    @property
     def catalogue(self) -> Catalogue:
         """The contents of the run, as of the last refresh."""
         self._make_own()
         return self._catalogue
 
     @property
-    def _states(self) -> StepStates:
-        self._make_own()
-        return self._step_states
+    def snapshot(self) -> Snapshot:
+        """The run, as of the last refresh."""
+        return self.catalogue.snapshot
+
+    @property
+    def workers(self) -> Workers:
+        """The workers' claims and end marks, as of the last refresh."""
+        return self.snapshot.workers
+
+    @property
+    def states(self) -> StepStates:
+        """The steps and workers of the run, as of the last refresh."""
+        snapshot, states = self.snapshot, self._step_states
+        if states is None or states.snapshot is not snapshot:
+            states = self._step_states = StepStates(snapshot, self.storage)
+        return states
 
     def _make_own(self) -> None:
         if self._closed:
@@ -152,13 +140,13 @@ class RunReader:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy, here or in another process, opens the run again: a catalogue belongs to one process.
-        options = self.range_steps, self.engine, self.is_refreshing, self.verify
+        options = self.range_steps, self.engine, self.is_refreshing, self.verify, self.always
         return RunReader, (self.storage, self.info, self.name, *options)
 
     def close(self) -> None:
         """Release the memory."""
         self._closed = True
-        if not self._inherited:
+        if self._queries is not None and not self._inherited:
             self._queries.close()
 
     # New data.
@@ -182,38 +170,14 @@ class RunReader:
             self._refresh(claims)
 
     def _refresh(self, claims: bool = False) -> None:
-        workers, catalogue = self._workers, self._catalogue
-        now, first = time.monotonic(), catalogue.version == 0
-        due = not first and (claims or now - self._claims_read_at > self._claims_seconds)
+        if self.always is not None:
+            return
+        due = claims or time.monotonic() - self._claims_read_at > self._claims_seconds
         if due and self._is_replaced():
             return
-        if not first and self._manifest is not None:
-            if self._manifest.is_current(self.storage) and not catalogue.waits_for_refresh:
-                self._ended_at = now
-                return
-            self._manifest, due = None, True
-        session = workers.newest_session
-        changed = workers.refresh(self._manifest)
-        # A worker that had ended before the index is listed can have added nothing since.
-        ended = workers.job_ended
-        grown = catalogue.refresh([info.worker for info in workers.infos], workers.last_index_files, self._manifest)
-        if not first and (due or grown or changed):
-            if not due and self._is_replaced():
-                return
-            changed = workers.reread() or changed
-        if not first and (self._awaits_session or workers.newest_session > session):
-            # A file that sets steps aside may sort before the last one that is known. It comes after the claim of a
-            # session, and before what the session saves.
-            self._awaits_session = workers.newest_session > session or not grown
-            catalogue.recover()
-        if catalogue.has_lost_steps:
-            # A job went back to a checkpoint. What is known of the run was read in another order, and is read again.
-            # Answers whose rows are not fetched yet, and queries of other threads, keep what they have.
-            self._begin()
-            return
-        self._ended_at = now if ended and workers.job_ended and not catalogue.awaited else None
-        if changed or first:
-            self._set_collections()
+        if self._catalogue.refresh(due) and not due:
+            self._is_replaced()
+        self._note_end()
 
     def _is_replaced(self) -> bool:
         """Read what is in the folder now if it is another run. Return whether it is."""
@@ -225,14 +189,9 @@ class RunReader:
         self._begin()
         return True
 
-    def _set_collections(self) -> None:
-        self._catalogue.set_collections(
-            [
-                collection_row(info.worker, info.include_collections, document)
-                for info in self._workers.infos
-                for document in info.collections
-            ]
-        )
+    def _note_end(self) -> None:
+        snapshot = self._catalogue.snapshot
+        self._ended_at = time.monotonic() if snapshot.workers.job_ended and not snapshot.awaited else None
 
     @contextmanager
     def refreshing(self, wanted: bool) -> Iterator[None]:
@@ -245,69 +204,31 @@ class RunReader:
 
     # Steps and workers.
 
-    def steps(self, mode: ModeKeys, show_incomplete_steps: bool) -> list[int]:
-        """Return the steps of a mode, ascending: all, or the complete ones."""
+    def now(self) -> StepStates:
+        """Return the steps and workers of the run, after a refresh if one is due."""
         self._refresh_if_due()
-        return list(self._states.all(mode)[0] if show_incomplete_steps else self._states.complete(mode))
+        return self.states
 
-    def state(self, step: int, mode: ModeKeys) -> StepState:
-        """Return the state of a step of a mode."""
-        self._refresh_if_due()
-        return self._states.of(step, mode)
-
-    def state_now(self, step: int, mode: ModeKeys) -> StepState:
-        """Return the state of a step, refreshing in any case: to wait without that would never end."""
-        self.refresh()
-        return self._states.of(step, mode)
-
-    def modes(self) -> set[ModeKeys]:
-        """Return the modes of which a step was saved."""
-        self._refresh_if_due()
-        return self.saved_steps.modes()
-
-    def step_info(self, step: int, mode: ModeKeys = GLOBAL) -> StepInfo:
-        """Return a step of a mode as the first worker saved it. Raises StepUnavailable or StepNotYetAvailable."""
-        self._refresh_if_due()
-        if (info := self._states.info(step, mode)) is None:
-            raise self._states.missing(step, mode)
-        return info
-
-    def has_ended(self) -> bool:
-        """Return whether the job has ended, so that nothing more will come: no file can be read that could not."""
-        self._refresh_if_due()
-        return self.workers.job_ended and not self.catalogue.awaited
-
-    def worker_names(self) -> list[str]:
-        """Return the workers that saved anything, in natural order."""
-        self._refresh_if_due()
-        return sorted(self.saved_steps.workers, key=natural)
-
-    def num_workers(self) -> int:
-        """Return how many workers the job has, whether or not they have saved anything yet."""
-        self._refresh_if_due()
-        return self.workers.num_workers
-
-    def collections(self) -> list[Collection]:
-        """Return the collections that workers claim, by worker in natural order."""
-        self._refresh_if_due()
-        return list(self.workers.collections())
-
-    def late_workers(self) -> list[LateWorker]:
-        """Return the workers that the newest saved steps wait for, in natural order."""
-        self._refresh_if_due()
-        return self._states.late_workers()
+    def collections(self) -> Iterator[Collection]:
+        """Yield the collections that workers claim, by worker in natural order. Damaged ones are logged and skipped."""
+        for info in self.now().workers.infos:
+            for document in info.collections:
+                try:
+                    yield Collection.from_dict(document)
+                except InvalidCollectionConfiguration as exc:
+                    path = collections_path(info.worker)
+                    self.catalogue.set_aside(CorruptFile(path, f"one of its collections is skipped: {exc}"))
 
     def mark_ended(self, worker: str | None) -> None:
         """Record in the run that all workers, or one, will write no more. Raises InvalidWorker."""
         self.refresh(claims=True)
-        self.workers.mark_ended(worker)
+        self.catalogue.mark_ended(worker)
         self.refresh(claims=True)
 
     @property
     def damaged(self) -> dict[str, FileError]:
         """Files that cannot be read, and why, as of the last refresh."""
-        of_manifest = {MANIFEST: self._damaged_manifest} if self._damaged_manifest else {}
-        return {**self.workers.damaged, **self.catalogue.damaged, **of_manifest}
+        return dict(self.snapshot.damaged)
 
     # Names.
 
@@ -350,7 +271,7 @@ class RunReader:
         self._refresh_if_due()
         mode = ModeKeys.parse(mode)
         saved = self.saved_steps.steps_of_tensor(name, mode)
-        steps, complete = self._states.all(mode)
+        steps, complete = self.states.all(mode)
         # The complete steps are the first ones.
         last = steps[whole - 1] if (whole := sum(complete)) else -1
         return [step for step in saved if show_incomplete_steps or step <= last]
@@ -363,7 +284,7 @@ class RunReader:
         """
         self._refresh_if_due()
         mode = ModeKeys.parse(mode)
-        places = self._states.global_steps(step, mode)
+        places = self.states.global_steps(step, mode)
         rows = [row for place in places for row in self.catalogue.rows(name, place, statistics)]
         rows = [row for row in rows if mode is GLOBAL or (row.mode_step == step and row.mode == mode.name)]
         if not rows:
@@ -375,19 +296,19 @@ class RunReader:
         mode = ModeKeys.parse(mode)
         rows = self.rows_at(name, step, mode, statistics)
         if worker is None:
-            self._states.lost_rows().check(rows[:1], mode)
+            self.states.lost_rows().check(rows[:1], mode)
             return rows[0]
         if found := next((row for row in rows if row.worker == worker), None):
             return found
-        self._states.lost_rows().check_worker(worker, rows[0], mode)
+        self.states.lost_rows().check_worker(worker, rows[0], mode)
         raise InvalidWorker(worker, [row.worker for row in rows])
 
     def _not_at_step(self, name: str, step: int, mode: ModeKeys) -> Exception:
-        state = self._states.of(step, mode)
+        state = self.states.of(step, mode)
         if state is StepState.NOT_YET_AVAILABLE:
-            return self._states.not_yet(step, mode)
-        steps = self._states.all(mode)[0]
-        hint = self._states.reason_of_loss(step, mode) or step_hint(self.saved_steps, name, step, mode, steps)
+            return self.states.not_yet(step, mode)
+        steps = self.states.all(mode)[0]
+        hint = self.states.reason_of_loss(step, mode) or step_hint(self.saved_steps, name, step, mode, steps)
         if state is StepState.UNAVAILABLE:
             return StepUnavailable(step, mode, hint)
         return TensorUnavailableForStep(name, step, mode, hint=hint)
@@ -420,7 +341,7 @@ class RunReader:
             if wanted is None or step in wanted:
                 found[row.name][step] = row
         if worker is None:
-            self._states.lost_rows().check((row for by_step in found.values() for row in by_step.values()), mode)
+            self.states.lost_rows().check((row for by_step in found.values() for row in by_step.values()), mode)
         return {name: dict(sorted(by_step.items())) for name, by_step in found.items()}
 
     def _check_worker(self, worker: str, names: Sequence[str]) -> None:
@@ -442,7 +363,7 @@ class RunReader:
             span = (min(numbers), max(numbers) + 1) if numbers else (0, 0)
             return self.catalogue.rows_of_tensors(names, mode, span, worker)
         # A few steps of many tensors: step by step.
-        global_steps = sorted({place for step in wanted for place in self._states.global_steps(step, mode)})
+        global_steps = sorted({place for step in wanted for place in self.states.global_steps(step, mode)})
         return [row for step in global_steps for name in names for row in self.catalogue.rows(name, step)]
 
     def values(
@@ -465,34 +386,26 @@ class RunReader:
         self._refresh_if_due()
         if parameters is not None and not isinstance(parameters, dict):
             raise ConfigurationError("parameters is a dictionary; write $name in the query")
-        self._make_own()
-        return self._queries.sql(query, parameters, timeout)
+        with self._lock:
+            self._make_own()
+            if self._queries is None:
+                self._queries = RunQueries({"": self._catalogue}, self.engine, self.range_steps)
+            queries = self._queries
+        return queries.sql(query, parameters, timeout)
 
     # Of the last refresh.
 
     @property
     def saved_steps(self) -> SavedSteps:
         """The saved steps, as of the last refresh."""
-        return self.catalogue.steps
-
-    def no_step(self, step: int, mode: ModeKeys) -> StepUnavailable | StepNotYetAvailable | NoMoreData:
-        """Return the error for a step that is not available."""
-        return self._states.missing(step, mode)
-
-    def late_workers_seen(self) -> list[LateWorker]:
-        """Return the same as `late_workers`, as of the last refresh."""
-        return self._states.late_workers()
-
-    def info_of(self, global_step: int, worker: str | None) -> StepInfo | None:
-        """Return a global step as a worker saved it, or else as the first one did; None if none did."""
-        return self._states.info(global_step, GLOBAL, worker)
+        return self.snapshot.steps
 
     def waits_for_itself(self, step: int, mode: ModeKeys) -> bool:
         """Return whether the calling thread writes this run and has not reached a step.
 
         Once it has, the step may still wait for other workers.
         """
-        steps = self._states.all(mode)[0]
+        steps = self.states.all(mode)[0]
         return (not steps or step > steps[-1]) and self.storage.is_written_here()
 
     def rows_at_step(self, global_step: int) -> dict[str, list[SavedTensor]]:

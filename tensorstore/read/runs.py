@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from .. import forking
 from ..engines.base import Answer, Database, Engine
-from ..errors import ConfigurationError, CorruptFile, RunClosed, RunNotFound, TensorTrialError
+from ..errors import ConfigurationError, RunClosed, RunNotFound, TensorTrialError
 from ..format import arrow_arrays
 from ..format.documents import utc
-from ..format.schema import END, RUN_FILE, EndInfo, RunInfo
+from ..format.schema import RUN_FILE, RunInfo
 from ..html_table import html_table
 from ..parallel import in_threads
 from ..redaction import without_credentials
@@ -321,14 +321,7 @@ def _ended_at(run: RunReader) -> datetime | None:
     """Return when the last worker ended; None while one is writing, and where no mark says when."""
     if not run.workers.job_ended:
         return None
-    times = []
-    for path in (f"{END}/{name}" for name in run.storage.list(END) if name.endswith(".json")):
-        try:
-            mark = EndInfo.from_bytes(run.storage.read_document(path), path)
-            times += [utc(mark.ended_at)] if mark.ended_at else []
-        except (ValueError, FileNotFoundError) as exc:
-            run.workers.set_aside(CorruptFile(path, f"it does not say when a worker ended: {exc}"))
-    return max(times, default=None)
+    return max((utc(mark.ended_at) for mark in run.workers.ends.values() if mark.ended_at), default=None)
 
 
 def _spelled(location: str | Storage) -> str:

@@ -17,7 +17,9 @@ from ..errors import ConfigurationError, FileError, InvalidWorker, QueryLimit, T
 from ..format.schema import RunInfo
 from ..html_table import html_table
 from ..mode import ModeKeys
+from ..snapshot.snapshot import Snapshot
 from ..snapshot.step_range import StepRange, checked_range
+from ..snapshot.workers import natural
 from ..storage.open import Storage
 from ..suggestions import near_names
 from .frame import frame_of
@@ -27,7 +29,6 @@ from .run_file import run_info
 from .run_reader import RunReader
 from .steps.late_worker import LateWorker
 from .steps.step_state import StepState
-from .steps.workers import natural
 from .tensor import Tensor
 from .waiting import Waiting
 
@@ -59,11 +60,20 @@ class Trial:
         range_steps: StepRange | None = None,
         engine: Engine | None = None,
         verify: bool = True,
+        snapshot: Snapshot | None = None,
     ) -> None:
         self.name = name or storage.url.rpartition("/")[2]
         self.path = storage.url
         self.range_steps = checked_range(range_steps)
-        self._reader = RunReader(storage, info, self.name, self.range_steps, engine, verify=verify)
+        self._reader = RunReader(storage, info, self.name, self.range_steps, engine, verify=verify, always=snapshot)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The run as it is now. Its text is an id of 16 hexadecimal digits: the same for the same index files.
+
+        `create_trial(path, snapshot=…)` opens it, or the run by the id, again.
+        """
+        return self._reader.now().snapshot
 
     @property
     def info(self) -> RunInfo:
@@ -146,12 +156,12 @@ class Trial:
         Returns:
             Their names, in natural order: worker_2 before worker_10.
         """
-        return self._reader.worker_names()
+        return sorted(self._reader.now().saved.workers, key=natural)
 
     @property
     def num_workers(self) -> int:
         """The number of workers of the job, whether or not they have saved anything yet."""
-        return self._reader.num_workers()
+        return self._reader.now().workers.num_workers
 
     def environment(self, worker: str | None = None) -> Environment:
         """Return what a worker of the newest session runs with and where, as far as the run keeps it.
@@ -166,8 +176,7 @@ class Trial:
         Raises:
             InvalidWorker: The run has no worker of this name.
         """
-        self._reader.num_workers()  # refreshes
-        by_worker = {info.worker: info for info in self._reader.workers.infos}
+        by_worker = {info.worker: info for info in self._reader.now().workers.infos}
         if worker is not None and worker not in by_worker:
             raise InvalidWorker(worker, list(by_worker))
         chosen = by_worker.values() if worker is None else [by_worker[worker]]
@@ -185,7 +194,8 @@ class Trial:
         Returns:
             The steps, ascending.
         """
-        return self._reader.steps(mode, show_incomplete_steps)
+        states = self._reader.now()
+        return list(states.all(mode)[0] if show_incomplete_steps else states.complete(mode))
 
     def modes(self) -> list[ModeKeys]:
         """Return the modes in which anything was saved.
@@ -193,7 +203,7 @@ class Trial:
         Returns:
             The modes, in the order of their definition.
         """
-        saved = self._reader.modes()
+        saved = self._reader.now().saved.modes()
         return [mode for mode in ModeKeys if mode in saved]
 
     def global_step(self, mode: ModeKeys, mode_step: int) -> int:
@@ -210,7 +220,7 @@ class Trial:
             StepUnavailable: The step was not saved and will not be.
             StepNotYetAvailable: The step was not saved, and may be yet.
         """
-        return self._reader.step_info(mode_step, ModeKeys.parse(mode)).global_step
+        return self._reader.now().known_info(mode_step, ModeKeys.parse(mode)).global_step
 
     def mode_step(self, global_step: int) -> int:
         """Return a global step, counted in its own mode: that of the first worker that has it.
@@ -225,7 +235,7 @@ class Trial:
             StepUnavailable: The step was not saved and will not be.
             StepNotYetAvailable: The step was not saved, and may be yet.
         """
-        return self._reader.step_info(global_step).mode_step
+        return self._reader.now().known_info(global_step).mode_step
 
     def mode(self, global_step: int) -> ModeKeys:
         """Return the mode of a global step.
@@ -240,7 +250,7 @@ class Trial:
             StepUnavailable: The step was not saved and will not be.
             StepNotYetAvailable: The step was not saved, and may be yet.
         """
-        return self._reader.step_info(global_step).mode
+        return self._reader.now().known_info(global_step).mode
 
     def collections(self) -> Collections:
         """Return the collections that the hook was configured with, whether or not they were saved.
@@ -314,7 +324,7 @@ class Trial:
         Returns:
             `AVAILABLE` once it is complete, `NOT_YET_AVAILABLE`, or `UNAVAILABLE`.
         """
-        return self._reader.state(step, mode)
+        return self._reader.now().of(step, mode)
 
     def wait_for_steps(
         self, required_steps: Iterable[int], mode: ModeKeys = GLOBAL, timeout: float | None = None
@@ -345,7 +355,7 @@ class Trial:
 
         False for up to a minute while an index file cannot be read, for a cause that may pass.
         """
-        return self._reader.has_ended()
+        return self._reader.now().job_ended
 
     def late_workers(self) -> list[LateWorker]:
         """Return the workers that the newest saved steps wait for.
@@ -356,7 +366,7 @@ class Trial:
         Returns:
             The workers in natural order, each with its last step and time; empty once the job has ended.
         """
-        return self._reader.late_workers()
+        return self._reader.now().late_workers()
 
     def mark_ended(self, worker: str | None = None) -> None:
         """Record in the run that it will not be written any further, after a crash without an end mark.
@@ -449,7 +459,7 @@ class Trial:
     def _values_in(self, collection: str, step: int, mode: ModeKeys, worker: str | None) -> list[Array]:
         names = sorted(self.tensor_names(step=step, mode=mode, collection=collection), key=natural)
         if not names and self.has_passed_step(step, mode) is not StepState.AVAILABLE:
-            raise self._reader.no_step(step, mode)
+            raise self._reader.states.missing(step, mode)
         return [self.tensor(name).value(step, mode, worker) for name in names]
 
     def sql(self, query: str, parameters: dict[str, Any] | None = None, timeout: float | None = None) -> Answer:
@@ -544,7 +554,7 @@ class Trial:
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy, here or in another process, opens the run again: a catalogue belongs to one process.
         reader = self._reader
-        options = self.range_steps, reader.engine, reader.is_refreshing, reader.verify
+        options = self.range_steps, reader.engine, reader.is_refreshing, reader.verify, reader.always
         return _reopened, (type(self), reader.storage, self.name, *options)
 
     def __enter__(self) -> Self:
@@ -608,7 +618,7 @@ def run_reader_of(trial: Trial) -> RunReader:
     return trial._reader  # noqa: SLF001  the one way in
 
 
-def _reopened(
+def _reopened(  # noqa: PLR0913 - all options of a trial
     kind: type[Trial],
     storage: Storage,
     name: str,
@@ -616,9 +626,10 @@ def _reopened(
     engine: Engine | None,
     refreshing: bool,
     verify: bool,
+    snapshot: Snapshot | None,
 ) -> Trial:
     trial = kind.__new__(kind)
     # Not by the class: a subclass may take other arguments.
-    Trial.__init__(trial, storage, run_info(storage), name, range_steps, engine, verify)
+    Trial.__init__(trial, storage, run_info(storage), name, range_steps, engine, verify, snapshot)
     run_reader_of(trial).is_refreshing = refreshing
     return trial

@@ -46,7 +46,9 @@ class Waiting:
 
         Raises StepUnavailable, NoMoreData, and StepNotYetAvailable at the deadline or if this thread writes the step.
         """
-        while (state := self._reader.state_now(step, mode)) is StepState.NOT_YET_AVAILABLE:
+        while (state := self._state(step, mode)) is StepState.NOT_YET_AVAILABLE:
+            if self._reader.always is not None:
+                raise StepNotYetAvailable(step, mode, "a trial of one snapshot does not wait for new steps")
             if self._reader.waits_for_itself(step, mode):
                 raise StepNotYetAvailable(step, mode, "this thread writes the run, and would wait for itself")
             if deadline is not None and time.monotonic() >= deadline:
@@ -54,11 +56,15 @@ class Waiting:
             self.tick()
             time.sleep(_POLL_SECONDS)
         if state is StepState.UNAVAILABLE:
-            raise self._reader.no_step(step, mode)
+            raise self._reader.states.missing(step, mode)
+
+    def _state(self, step: int, mode: ModeKeys) -> StepState:
+        self._reader.refresh()  # also inside `no_refresh`: to wait without that would never end
+        return self._reader.states.of(step, mode)
 
     @property
     def reason(self) -> str:
         """The reason why nothing new comes, as far as the run shows: some workers are late, or all of them."""
         url = self._reader.storage.url
-        late = described(self._reader.late_workers_seen(), url)
+        late = described(self._reader.states.late_workers(), url)
         return late or f"the job has not ended. If it was killed, run `tensortrial mark-ended {url}`"

@@ -17,10 +17,10 @@ from ..errors import StepUnavailable
 from ..format.index_types import SavedTensor
 from ..mode import ModeKeys
 from ..read.run_reader import RunReader
-from ..read.steps.workers import natural
 from ..read.trial import Trial, run_reader_of
 from ..snapshot.name_sets import NameSets
 from ..snapshot.saved_steps import SavedSteps, StepInfo
+from ..snapshot.workers import natural
 from ..statistics.definitions import STATISTICS
 from ..statistics.derived import derive
 from ..statistics.single import statistics
@@ -185,7 +185,7 @@ class Reader:
 
     def mode(self, global_step: int, worker: str | None) -> ModeKeys | None:
         """Return the mode of a saved step for a worker, or else for the first that has it; None for any other step."""
-        info = self._run.info_of(global_step, worker)
+        info = self._run.states.info(global_step, ModeKeys.GLOBAL, worker)
         return None if info is None else info.mode
 
     def previous_info(self, global_step: int) -> StepInfo | None:

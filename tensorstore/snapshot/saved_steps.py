@@ -14,11 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..format import arrow_arrays
-from ..format.index_log import NewFile
 from ..format.index_types import IndexSummary, NamedTensor, StepSummary
 from ..format.lazy import lazy
 from ..mode import ModeKeys
 from .columns import Integers, Lookup, distinct
+from .index_files import IndexFile
 from .name_sets import NameSets
 from .step_range import StepRange, is_in_range
 
@@ -103,15 +103,20 @@ class SavedSteps:
     """True if a worker may have saved a tensor twice at a step. Then the last one counts."""
     contradicts: bool = False
     """True if a worker has saved a step again, in another mode or as another step of it, that was known before."""
+    lineage: object = field(default_factory=object)
+    """The same for steps with others that were only added: their rows are where they were."""
+
+    unknown: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """By worker: the global steps that compacted files hold, and that are not among these steps."""
 
     # Growing.
 
-    def added(self, files: Sequence[NewFile], range_steps: StepRange | None = None) -> Self:
+    def added(self, files: Sequence[IndexFile], range_steps: StepRange | None = None) -> Self:
         """Return the steps with those of new index files, as far as their global steps are in range."""
         paths, chunks, cells = list(self.paths), dict(self.chunks), [list[int]() for _ in _KINDS]
         workers = {worker: code for code, worker in enumerate(self.workers)}
         newest, repeating = dict(self.newest), set[int]()
-        for worker, path, summary, replaces in files:
+        for worker, path, summary, replaces, _ in files:
             kept = self._new_steps(path, summary, range_steps, bool(replaces))
             if not kept:
                 continue
@@ -146,6 +151,7 @@ class SavedSteps:
             newest=newest,
             repeats=self.repeats or bool(repeating),
             contradicts=self.contradicts or contradicts,
+            unknown={},
         )
 
     def _new_steps(
@@ -168,7 +174,7 @@ class SavedSteps:
                     kept.append(step)
         return kept
 
-    def compacted(self, files: Sequence[NewFile]) -> Self:
+    def compacted(self, files: Sequence[IndexFile]) -> Self:
         """Return the same steps, with those of files that were compacted in the files that replace them."""
         path_of = {old: file.path for file in files for old in file.replaces if old in self.chunks}
         if not path_of:
@@ -177,9 +183,20 @@ class SavedSteps:
         chunks = {path: chunks for path, chunks in self.chunks.items() if path not in path_of}
         chunks |= {file.path: file.summary.chunks for file in files if file.path in new}
         paths = tuple(path_of.get(path, path) for path in self.paths)
-        return replace(self, paths=paths, chunks=chunks, repeats=self.repeats or any(map(_may_repeat, files)))
+        repeats = self.repeats or any(map(_may_repeat, files))
+        unknown = dict(self.unknown)
+        for file in files:
+            if file.path in new and (lacking := self._lacking(file)):
+                unknown[file.worker] = lacking | unknown.get(file.worker, frozenset())
+        return replace(self, paths=paths, chunks=chunks, repeats=repeats, lineage=object(), unknown=unknown)
 
-    def lack(self, files: Sequence[NewFile]) -> bool:
+    def _lacking(self, file: IndexFile) -> frozenset[int]:
+        """Return the global steps of a file that are not among its worker's."""
+        worker = self.workers.index(file.worker)
+        known = self.columns.global_step[self.columns.worker == worker].tolist()
+        return frozenset({step.global_step for step in file.summary.steps}.difference(known))
+
+    def lack(self, files: Sequence[IndexFile]) -> bool:
         """Return whether a file lacks steps of those that it replaces: a job went back to an earlier step."""
         for file in files:
             held = {step.global_step for step in file.summary.steps}
@@ -405,6 +422,10 @@ class SavedSteps:
         """Return the index files whose global steps span a step."""
         return self.paths_of(np.flatnonzero((self.first_steps <= step) & (step <= self.last_steps)))
 
+    def files_with(self, steps: Collection[int]) -> list[str]:
+        """Return the index files that hold any of some global steps."""
+        return self.paths_of(distinct(self.columns.file[np.isin(self.columns.global_step, [*steps])]))
+
     def files_of_step(self, step: int) -> Integers:
         """Return the numbers of the index files that hold a global step, ascending."""
         return distinct(self.columns.file[self.by_global_step.rows(step)])
@@ -470,7 +491,7 @@ def _repeats(worker: str, global_steps: Sequence[int], newest: dict[str, int]) -
     return global_steps[0] <= last or not all(map(lt, global_steps, islice(global_steps, 1, None)))
 
 
-def _may_repeat(file: NewFile) -> bool:
+def _may_repeat(file: IndexFile) -> bool:
     """Return whether a file holds a step more than once, of which the reader may not know each."""
     steps = file.summary.steps
     return len({step.global_step for step in steps}) < len(steps)

@@ -13,7 +13,6 @@ from urllib.parse import unquote
 from ..errors import AlreadyPublished, CorruptFile, FileError, RunExists, WorkerClaimed
 from ..format.flush_range import FirstFlush, current_files, flush_range_of, folder_of
 from ..format.footer import read_footer, row_groups
-from ..format.index_log import list_index, read_summaries
 from ..format.index_types import StepSummary
 from ..format.schema import (
     COLLECTIONS,
@@ -31,6 +30,7 @@ from ..format.schema import (
     end_path,
 )
 from ..format.verified_files import verified_files
+from ..snapshot.index_files import list_index, read_summaries
 from ..storage.open import Storage
 from .lease import LeaseInfo, Observer, read_leases
 from .progress import Progress, SavedStep, after, in_step_with, latest, lies_at, rewound

@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 from ..errors import AlreadyPublished, RunTakenOver, StorageError, TensorTrialError
 from ..format.flush_range import current_files, flush_range_of, folder_of
 from ..format.index_footer import joined
-from ..format.index_log import list_index, read_summaries
 from ..format.index_reader import read_rows
 from ..format.index_types import IndexSummary
-from ..format.index_writer import write_compacted
-from ..storage.open import Storage, translated
+from ..format.index_writer import publish_compacted
+from ..snapshot.index_files import list_index, read_summaries
+from ..storage.open import Storage
 
 logger = logging.getLogger(__name__)
 
@@ -113,22 +113,12 @@ def _set_aside_in(storage: Storage, files: Sequence[_File], step: int, flush: in
     first = flush_range_of(files[0].path)
     assert first is not None
     check()
-    _publish(storage, f"{folder_of(files[0].path)}/{first.first:08d}-{flush:08d}.parquet", kept, summary)
+    path = f"{folder_of(files[0].path)}/{first.first:08d}-{flush:08d}.parquet"
+    publish_compacted(storage, path, kept, summary)
+    storage.sync(path)
 
 
 def _readable(summary: IndexSummary | Exception) -> IndexSummary:
     if isinstance(summary, Exception):
         raise summary
     return summary
-
-
-def _publish(storage: Storage, path: str, rows: pa.Table, summary: IndexSummary) -> None:
-    sink = storage.sink(path)
-    try:
-        with translated(path, "write"):
-            write_compacted(sink, rows, summary)
-        sink.publish()
-    except BaseException:
-        sink.abort()
-        raise
-    storage.sync(path)

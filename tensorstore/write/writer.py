@@ -17,12 +17,12 @@ from ..errors import RunTakenOver, StorageError, TensorTrialError
 from ..format.checksum import document_bytes
 from ..format.chunk_writer import PART_BYTES, ChunkWriter
 from ..format.flush_range import FROM_START, FirstFlush, folder_of
-from ..format.index_log import list_index
 from ..format.index_types import IndexedStep
 from ..format.index_writer import write_index
 from ..format.record import Plan, Record, ScalarBatch, Step, TensorSpec, ValueBatch, plan_by_axis
 from ..format.schema import STEPS_PER_DIRECTORY, chunk_path, end_path, index_path, session_end_path
 from ..mode import ModeKeys
+from ..snapshot.index_files import list_index
 from ..statistics.batched import can_join, statistics_of_many
 from ..statistics.by_axis import axis_within, statistics_by_axis
 from ..statistics.digest import digest_of

@@ -27,7 +27,7 @@ from tensortrial.errors import TensorTrialError
 from tensortrial.exports.rows import value_rows
 from tensortrial.read.catalogue.counting_rows import ValueLocation, index_rows, value_locations
 from tensortrial.format.index_reader import read_rows
-from tensortrial.format.index_log import read_summaries
+from tensortrial.snapshot.index_files import read_summaries
 from tensortrial.format.index_reader import IndexRows
 from tensortrial.storage.open import open_storage
 from tensortrial.read.values import read_values

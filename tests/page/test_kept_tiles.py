@@ -22,6 +22,7 @@ from tensortrial.page.open_run import OpenRun
 from tensortrial.page.tiles import Choice, IndexSource, Tiles
 from tensortrial.read.opening import create_trial
 from tensortrial.read.trial import run_reader_of
+from tensortrial.snapshot.saved_steps import SavedSteps
 
 FILES = {"index/a.parquet": 2**63 + 5, "index/b.parquet": 7}
 
@@ -53,7 +54,11 @@ class NotedIndex:
 
     def __init__(self, index: IndexSource) -> None:
         self._index, self.read = index, list[str]()
-        self.index_paths, self.paths_between = index.index_paths, index.paths_between
+        self.rows_left_out = index.rows_left_out
+
+    @property
+    def steps(self) -> SavedSteps:
+        return self._index.steps
 
     def readable_index(self, paths: Sequence[str]) -> list[str]:
         self.read.extend(paths)

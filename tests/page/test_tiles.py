@@ -115,7 +115,7 @@ def test_a_damaged_file_is_named_and_the_rest_is_shown(
 ) -> None:
     shutil.copytree(run, tmp_path / "copy")
     reader = run_reader_of(create_trial(tmp_path / "copy"))
-    (path, *_) = reader.catalogue.index_paths()
+    (path, *_) = reader.catalogue.steps.files()
     file = tmp_path / "copy" / path
     data = bytearray(file.read_bytes())
     data[200] ^= 255
@@ -242,3 +242,19 @@ def test_a_statistic_is_saved_or_follows_from_saved_ones(tmp_path: Path) -> None
     grid = opened(tmp_path / "run").grid("l2", ModeKeys.TRAIN.name, "", (None, None), 100)
     assert grid.names == ["x", "y"]
     assert grid.most.tolist() == [[2.0, 2.0], [2.0, 2.0]]
+
+
+@pytest.mark.parametrize("columns", [3, 1])
+def test_of_a_tensor_that_was_saved_again_the_last_value_is_shown(tmp_path: Path, columns: int) -> None:
+    with Job(tmp_path, flush_seconds=3600) as job:
+        steps = [job.step({"x": float(number)}) for number in range(3)]
+        job.flush()
+        reader = run_reader_of(create_trial(tmp_path))
+        tiles = Tiles(reader.storage, reader.catalogue, lambda: ["x"])
+        before = tiles.grid(Choice("scalar", "GLOBAL"), 0, 3, columns, 3)
+        assert (before.finite.sum(), before.total.sum()) == (3, 3.0)
+        job.put(steps[1], {"x": 10.0}, closes=True)
+        job.flush()
+        reader.refresh()
+        after = tiles.grid(Choice("scalar", "GLOBAL"), 0, 3, columns, 3)
+        assert (after.finite.sum(), after.total.sum(), after.most.max()) == (3, 12.0, 10.0)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from simulation.actors import Training
 from simulation.disk import Disk
 from simulation.faults import FaultAt, NoFaults, faults_at
-from simulation.histories import Story, compacted, overtaken, run, shortest, unflushed
-from tensortrial.format import index_log
+from simulation.histories import Operator, Story, compacted, overtaken, run, shortest, unflushed
+from tensortrial.format.manifest import Manifest
 from tensortrial.maintenance import compaction
+from tensortrial.snapshot import index_files, snapshot
 from tensortrial.write import claim, lease, progress, writer
 
 pytestmark = pytest.mark.slow
@@ -123,15 +126,48 @@ def test_a_resumed_session_that_saves_a_step_again(put: Put) -> None:
 
 
 def test_a_reader_that_reads_superseded_files_too(put: Put) -> None:
-    put(index_log, "current_files", sorted)
-    put(index_log.IndexFiles, "_take", _take_without_replacing)
-    assert finds(compacted, is_local=False, kinds="crash")
+    put(index_files, "current_files", sorted)
+    put(index_files._Reading, "_take", _take_without_replacing)
+    assert finds(gone_back, is_local=False)
 
 
-def _take_without_replacing(self: Any, worker: str, path: str, summary: Any) -> None:
-    held = self._held.setdefault(index_log.folder_of(path), {})
-    held[path] = index_log.flush_range_of(path)
-    self._new.append(index_log.NewFile(worker, path, summary, []))
+def gone_back(operator: Operator) -> None:
+    """A worker resumes a run at an earlier step, and saves fewer steps than before."""
+    training = Training(steps=5, flush_every=1, flush_seconds=0.0)
+    operator.wait_for(operator.worker(training))
+    operator.wait_for(operator.worker(replace(training, steps=1, resume=True, resume_at=1)))
+    operator.settle()
+
+
+def _take_without_replacing(self: Any, path: str, size: int, summary: Any) -> None:
+    folder = index_files.folder_of(path)
+    self._held[folder] = {**self._held.get(folder, {}), path: index_files.flush_range_of(path)}
+    self._found.append(index_files.IndexFile(self._worker, path, summary, size=size))
+
+
+def test_a_snapshot_that_loses_a_file(put: Put) -> None:
+    read = snapshot.read_index
+
+    def without_first(source: Any, worker: str, since: Any = None, **options: Any) -> tuple[Any, Any]:
+        index, files = read(source, worker, since, **options)
+        return index, files[1:] if len(files) > 1 else files
+
+    put(snapshot, "read_index", without_first)
+    assert finds(shortest, is_local=False)
+
+
+def test_a_manifest_that_is_taken_as_current_after_a_later_session(put: Put) -> None:
+    put(Manifest, "is_current", lambda *_: True)
+    put(claim, "MANIFEST", "another.parquet")  # the session leaves it there
+    assert finds(resumed, is_local=False)
+
+
+def resumed(operator: Operator) -> None:
+    """A worker resumes a run that has ended, and is killed."""
+    training = Training(steps=2, flush_every=1, flush_seconds=0.0)
+    operator.wait_for(operator.worker(training))
+    operator.wait_for(operator.worker(replace(training, resume=True, end="kill")))
+    operator.settle()
 
 
 def test_a_process_that_goes_on_after_another_has_taken_the_run_over(put: Put) -> None:

@@ -23,15 +23,15 @@ from tensortrial.hooks.core import recorder, run_writer
 from tensortrial.hooks.core.process import stop_request
 from tensortrial.maintenance import compaction, repair
 from tensortrial.read import opening, run_file, run_reader, trial, waiting
-from tensortrial.read.catalogue import catalogue
-from tensortrial.read.steps import late_worker, workers
+from tensortrial.read.steps import late_worker
+from tensortrial.snapshot import workers
 from tensortrial.write import claim, close_compaction, lease, writer
 from tensortrial.write.process import Process as ProcessIdentity
 
 _OPENED = (run_writer, opening, compaction, repair)
 _THREADED = (writer, lease)
 _TIMED = (
-    *(writer, lease, recorder, stop_request, run_reader, catalogue, trial, waiting, compaction, index_writer),
+    *(writer, lease, recorder, stop_request, run_reader, trial, waiting, compaction, index_writer),
     run_file,
     workers,
     late_worker,

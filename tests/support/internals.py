@@ -5,6 +5,7 @@ Only this file knows where the product keeps it.
 
 from __future__ import annotations
 
+from tensortrial.format.manifest import Manifest
 from tensortrial.format.schema import WorkerInfo
 from tensortrial.hooks.core.recorder import Recorder
 from tensortrial.read.run_reader import _ENDED_SECONDS
@@ -32,7 +33,7 @@ def has_noticed_its_successor(recorder: Recorder) -> bool:
 
 def is_opened_by_manifest(trial: Trial) -> bool:
     """Return whether a trial has listed no index files, because a manifest names them."""
-    return run_reader_of(trial)._manifest is not None
+    return isinstance(run_reader_of(trial).snapshot.manifest, Manifest)
 
 
 def index_paths(trial: Trial) -> list[str]:

@@ -32,7 +32,7 @@ _CONSTANTS = {
     "bytes_of_a_verified_piece": "read.verify.stream._PIECE_BYTES",
     "open_files": "storage.open_files._OPEN_FILES",
     # How long a reader waits for a file between two others, believes that a run has ended, or says nothing of waiting.
-    "seconds_until_a_gap_is_damage": "format.index_log._AWAITED_SECONDS",
+    "seconds_until_a_gap_is_damage": "snapshot.snapshot.AWAITED_SECONDS",
     "seconds_between_checks_of_an_ended_run": "read.run_reader._ENDED_SECONDS",
     "seconds_of_silent_waiting": "read.waiting.SAY_AFTER_SECONDS",
     # How long a process waits for the lock of a lease.

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 from support.runs import EVAL, GLOBAL, TRAIN
-from tensortrial.format.index_log import NewFile
 from tensortrial.format.index_types import IndexSummary, NamedTensor, StepSummary
 from tensortrial.mode import ModeKeys
+from tensortrial.snapshot.index_files import IndexFile
 from tensortrial.snapshot.saved_steps import SavedSteps
 from tensortrial.snapshot.step_range import StepRange, is_in_range
 
@@ -38,13 +38,13 @@ def unique(found: Iterable[Any]) -> list[Any]:
     return list(dict.fromkeys(found))
 
 
-def index_file(path: str, rows: Sequence[Row], replaces: Iterable[str] = ()) -> NewFile:
+def index_file(path: str, rows: Sequence[Row], replaces: Iterable[str] = ()) -> IndexFile:
     sets = list(dict.fromkeys(row.tensors for row in rows))
     steps = [
         StepSummary(row.mode.name, row.mode_step, row.global_step, row.saved_at, sets.index(row.tensors))
         for row in rows
     ]
-    return NewFile(rows[0].worker, path, IndexSummary(len(rows), steps, sets, [f"chunk of {path}"], ""), [*replaces])
+    return IndexFile(rows[0].worker, path, IndexSummary(len(rows), steps, sets, [f"chunk of {path}"], ""), [*replaces])
 
 
 class Model:

@@ -58,6 +58,7 @@ def _facts(trial: Trial) -> Iterable[tuple[str, str]]:
     yield "run", trial.path
     yield "started", run.created_at
     yield "state", _state(trial)
+    yield "snapshot", str(trial.snapshot)
     yield "framework", f"{run.framework} ({made_with})"
     yield "workers", f"{trial.num_workers}: {', '.join(trial.workers())}"
     for late in trial.late_workers():
@@ -89,6 +90,7 @@ def _document(trial: Trial) -> dict[str, Any]:
         "path": trial.path,
         "started": run.created_at,
         "state": _state(trial),
+        "snapshot": str(trial.snapshot),
         "framework": run.framework,
         "versions": dict(run.versions),
         "num_workers": trial.num_workers,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import accumulate
 from typing import NamedTuple
@@ -43,7 +44,7 @@ def index_rows(
 
 def superseded_rows(
     storage: Storage, paths: Iterable[str], repeated: Collection[tuple[str, int, str]]
-) -> Mapping[str, Sequence[int]]:
+) -> dict[str, Sequence[int]]:
     """Return the numbers of the rows that do not count, by index file.
 
     Args:
@@ -56,7 +57,7 @@ def superseded_rows(
     """
     wanted, steps = set(repeated), np.array(sorted({step for _, step, _ in repeated}), np.int64)
     last: dict[tuple[str, int, str], tuple[str, int]] = {}
-    found: dict[str, list[int]] = {}
+    found = defaultdict[str, list[int]](list)
     for path in paths if wanted else ():
         start = 0
         with suppress(CorruptFile):
@@ -67,10 +68,17 @@ def superseded_rows(
                     if key in wanted:
                         if key in last:
                             earlier, superseded = last[key]
-                            found.setdefault(earlier, []).append(superseded)
+                            found[earlier].append(superseded)
                         last[key] = path, number
                 start += len(rows)
-    return found
+    return dict(found)
+
+
+def rows_at(storage: Storage, path: str, steps: Collection[int]) -> list[int]:
+    """Return the numbers of the rows of an index file at some global steps. Raises FileNotFoundError, CorruptFile."""
+    found = [numpy_of(rows["global_step"].combine_chunks()) for rows in index_rows(storage, path, ("global_step",))]
+    numbers: list[int] = np.flatnonzero(np.isin(np.concatenate(found or [np.empty(0)]), [*steps])).tolist()
+    return numbers
 
 
 class ValueLocation(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ _TAIL_BYTES = 64 << 10
 """Enough for most footers."""
 _WHOLE_BYTES = 4 << 20
 """A larger remote file is verified part by part, as an engine reads it."""
-CheckedFiles = Iterable[tuple[str, FileError | None]]
+CheckedFiles = Sequence[tuple[str, FileError | None]]
 """Files, each with the error for which it cannot be read."""
 _MISSING = "the index names this file, and it is missing"
 
@@ -31,23 +31,25 @@ class ReadableFiles:
         self.num_rows: dict[str, int] = {}
         """The facts about each file that was found readable."""
 
-    def check(self, paths: Sequence[str], schema: pa.Schema) -> Iterator[tuple[str, FileError | None]]:
-        """Yield each file with its error, if it has one: it is missing or damaged, or lacks columns of `schema`.
+    def check(self, paths: Sequence[str], schema: pa.Schema) -> CheckedFiles:
+        """Return each file with its error, if it has one: it is missing or damaged, or lacks columns of `schema`.
 
         The footer is verified, and all of a small file. An engine reads the rest through `VerifiedFiles`.
         """
         # The footers of new files are read next: of a remote file they come along.
         length = 8 if self._storage.is_local or self._readable.issuperset(paths) else _TAIL_BYTES
-        for path, tail in zip(paths, self._storage.read_tails(paths, length), strict=True):
-            if isinstance(tail, FileNotFoundError):
-                yield path, MissingChunk(path, _MISSING)
-            elif isinstance(tail, Exception):
-                yield path, tail if isinstance(tail, FileError) else CorruptFile(path, f"it cannot be read: {tail}")
-            else:
-                yield path, None if path in self._readable else self._damage(path, schema)
+        tails = self._storage.read_tails(paths, length)
+        return [(path, self._error(path, tail, schema)) for path, tail in zip(paths, tails, strict=True)]
 
-    def check_new(self, paths: Sequence[str], schema: pa.Schema) -> Iterator[tuple[str, FileError | None]]:
-        """Yield the same, without checking again the files that were found readable before.
+    def _error(self, path: str, tail: object, schema: pa.Schema) -> FileError | None:
+        if isinstance(tail, FileNotFoundError):
+            return MissingChunk(path, _MISSING)
+        if isinstance(tail, Exception):
+            return tail if isinstance(tail, FileError) else CorruptFile(path, f"it cannot be read: {tail}")
+        return None if path in self._readable else self._damage(path, schema)
+
+    def check_new(self, paths: Sequence[str], schema: pa.Schema) -> CheckedFiles:
+        """Return the same, without checking again the files that were found readable before.
 
         New files are verified as a whole, unless they are large and remote: a query reads all of them next, and one
         that is damaged must not be among them. What is in the cache is not fetched again.
@@ -55,7 +57,7 @@ class ReadableFiles:
         new = [path for path in paths if path not in self._readable]
         self._storage.prefetch(new)
         damage = {path: self._damage(path, schema, whole=True) for path in new}
-        yield from ((path, damage.get(path)) for path in paths)
+        return [(path, damage.get(path)) for path in paths]
 
     def _damage(self, path: str, schema: pa.Schema, whole: bool = False) -> FileError | None:
         try:

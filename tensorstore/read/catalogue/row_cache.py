@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from ...errors import CorruptFile
 from ...format.index_reader import IndexRows
@@ -18,13 +18,6 @@ from ...snapshot.step_range import StepRange, is_in_range
 _CACHED_BLOCKS = 64
 
 
-class KnownSteps(Protocol):
-    """A catalogue, as far as rows are concerned: its steps say which index files to read."""
-
-    steps: SavedSteps
-    version: int
-
-
 @dataclass(slots=True)
 class _Block:
     """The rows of one tensor or of one step, as far as they were read."""
@@ -32,27 +25,25 @@ class _Block:
     rows: dict[Any, list[SavedTensor]] = field(default_factory=dict)
     """The rows of a tensor by global step, or of a step by name."""
     last_file: int = -1
-    version: int = -1
+    steps: SavedSteps | None = None
+    """The saved steps as of that time."""
 
 
 class RowCache:
     """The rows of the index of one run. Not to be used from two threads at once.
 
-    Every method raises CorruptFile, naming the file, where rows cannot be read.
+    Every method takes the saved steps, which say what index files to read, and raises CorruptFile, naming the file,
+    where rows cannot be read.
     """
 
-    def __init__(self, catalogue: KnownSteps, rows: IndexRows, range_steps: StepRange) -> None:
-        self._catalogue = catalogue
+    def __init__(self, rows: IndexRows, range_steps: StepRange) -> None:
         self._index_rows = rows
         self._range = range_steps
         self._blocks: OrderedDict[tuple[str, Any, bool], _Block] = OrderedDict()
+        self._lineage: object = None
         self._last: tuple[str, int] | None = None
 
-    def clear(self) -> None:
-        """Forget the rows: their files were replaced."""
-        self._blocks.clear()
-
-    def rows(self, name: str, global_step: int, statistics: bool = False) -> list[SavedTensor]:
+    def rows(self, steps: SavedSteps, name: str, global_step: int, statistics: bool = False) -> list[SavedTensor]:
         """Return the rows of one tensor at one step, one a worker; with statistics only on request.
 
         The call before this one decides how much is read ahead, and nothing else: a second step of the same tensor
@@ -60,22 +51,24 @@ class RowCache:
         """
         if not is_in_range(global_step, self._range):
             return []
+        self._forget_replaced(steps)
         last, self._last = self._last, (name, global_step)
         of_tensor, of_step = ("tensor", name, statistics), ("step", global_step, statistics)
         if of_step in self._blocks or (last and last[1] == global_step and of_tensor not in self._blocks):
-            return self._block(*of_step).get(name, [])
+            return self._block(steps, *of_step).get(name, [])
         if of_tensor in self._blocks or (last and last[0] == name):
             # A bad file must keep nobody from the steps in other files.
             with suppress(CorruptFile):
-                return self._block(*of_tensor).get(global_step, [])
-        return self._one(name, global_step, statistics)
+                return self._block(steps, *of_tensor).get(global_step, [])
+        return self._one(steps, name, global_step, statistics)
 
-    def of_step(self, global_step: int) -> dict[str, list[SavedTensor]]:
+    def of_step(self, steps: SavedSteps, global_step: int) -> dict[str, list[SavedTensor]]:
         """Return the rows of every tensor at one step, with statistics: by name, one a worker."""
-        return self._block("step", global_step, statistics=True) if is_in_range(global_step, self._range) else {}
+        in_range = is_in_range(global_step, self._range)
+        return self._block(steps, "step", global_step, statistics=True) if in_range else {}
 
     def of_tensors(
-        self, names: Sequence[str], mode: ModeKeys, span: tuple[int, int] | None, worker: str | None
+        self, saved: SavedSteps, names: Sequence[str], mode: ModeKeys, span: tuple[int, int] | None, worker: str | None
     ) -> list[SavedTensor]:
         """Return the rows of some tensors, of every worker, without statistics.
 
@@ -83,37 +76,45 @@ class RowCache:
         among them.
         """
         if len(names) == 1 and span is None:
-            block = self._block("tensor", names[0])
+            block = self._block(saved, "tensor", names[0])
             return [row for step, rows in block.items() if is_in_range(step, self._range) for row in rows]
-        rows = self._index_rows.read(self._catalogue.steps.files_between(mode, span, names, worker), names)
-        return self._last_ones([row for row in rows if is_in_range(row.global_step, self._range)])
+        rows = self._index_rows.read(saved.files_between(mode, span, names, worker), names)
+        return _last_ones(saved, [row for row in rows if is_in_range(row.global_step, self._range)])
 
-    def _block(self, of: str, key: Any, statistics: bool = False) -> dict[Any, list[SavedTensor]]:
+    def _forget_replaced(self, steps: SavedSteps) -> None:
+        """Forget the rows if the files that they were read from were replaced."""
+        if steps.lineage is not self._lineage:
+            self._blocks.clear()
+            self._lineage = steps.lineage
+
+    def _block(self, steps: SavedSteps, of: str, key: Any, statistics: bool = False) -> dict[Any, list[SavedTensor]]:
         """Return the rows of a "tensor", by step, or of a "step", by name, reading only files that are new."""
+        self._forget_replaced(steps)
         block = self._blocks.setdefault((of, key, statistics), _Block())
         self._blocks.move_to_end((of, key, statistics))
-        if block.version != self._catalogue.version:
-            steps = self._catalogue.steps
+        if block.steps is not steps:
             known = steps.files_of_tensor(key) if of == "tensor" else steps.files_of_step(key)
             files = known[known > block.last_file]
             names, step = ([key], None) if of == "tensor" else (None, key)
             for row in self._index_rows.read(steps.paths_of(files), names, step, statistics):
                 block.rows.setdefault(row.global_step if of == "tensor" else row.name, []).append(row)
-            if steps.repeats:
-                block.rows = {key: self._last_ones(found) for key, found in block.rows.items()}
+            if steps.repeats or steps.unknown:
+                block.rows = {key: _last_ones(steps, found) for key, found in block.rows.items()}
             block.last_file = int(files.max(initial=block.last_file))
-            block.version = self._catalogue.version
+            block.steps = steps
             if len(self._blocks) > _CACHED_BLOCKS:
                 self._blocks.popitem(last=False)
         return block.rows
 
-    def _one(self, name: str, step: int, statistics: bool) -> list[SavedTensor]:
+    def _one(self, steps: SavedSteps, name: str, step: int, statistics: bool) -> list[SavedTensor]:
         """Return the rows of one tensor at one step, and keep nothing."""
-        files = self._catalogue.steps.files_around(step)
-        return self._last_ones(self._index_rows.read(files, [name], step, statistics))
+        return _last_ones(steps, self._index_rows.read(steps.files_around(step), [name], step, statistics))
 
-    def _last_ones(self, rows: list[SavedTensor]) -> list[SavedTensor]:
-        """Return the rows that count: of a tensor that a worker saved twice at a step the last one."""
-        if not self._catalogue.steps.repeats:
-            return rows
-        return list({(row.name, row.global_step, row.worker): row for row in rows}.values())
+
+def _last_ones(steps: SavedSteps, rows: list[SavedTensor]) -> list[SavedTensor]:
+    """Return the rows that count: of known steps, and of a tensor that a worker saved twice at a step the last one."""
+    if steps.unknown:
+        rows = [row for row in rows if row.global_step not in steps.unknown.get(row.worker, ())]
+    if not steps.repeats:
+        return rows
+    return list({(row.name, row.global_step, row.worker): row for row in rows}.values())

@@ -5,24 +5,60 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from ...engines.base import Answer, Database, Engine, RunFile
+from ...engines.base import Answer, Database, Engine, FilesView, RunFile, repeated
 from ...engines.default import default_engine
 from ...errors import RunClosed
-from ...format.lazy import lazy
+from ...format.schema import FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
 from ...snapshot.step_range import StepRange
 from .catalogue import Catalogue
-from .views import Views
+
+# What each view is made of: views over files, and small tables.
+_SOURCES = {
+    "tensors": ("tensors",),
+    "reductions": ("tensors",),
+    "merged_reductions": ("tensors",),
+    "scalars": ("tensors",),
+    "steps": ("steps",),
+    "collections": ("collections",),
+    "findings": ("findings",),
+    "tensor_values": ("tensor_values",),
+    "superseded": ("superseded", "tensors"),
+    "runs": ("runs", "tensors"),
+}
+OF_MANY_RUNS = tuple(_SOURCES)
+OF_ONE_RUN = OF_MANY_RUNS[:-1]
+
+_Files = Callable[[Catalogue], list[str]]
+_Rows = Callable[[Catalogue, str], pa.Table]
+# Sources that are views over files, with their files and the rows in these that do not count.
+_OVER_FILES: Mapping[str, tuple[FilesView, _Files, _Rows | None]] = {
+    "tensors": (
+        FilesView("tensors", INDEX_SCHEMA, "saved_at"),
+        Catalogue.index_files,
+        Catalogue.superseded_rows,
+    ),
+    "tensor_values": (
+        FilesView("tensor_values", TENSORS_SCHEMA),
+        Catalogue.chunk_files,
+        Catalogue.unsaved_values,
+    ),
+    "findings": (FilesView("findings", FINDINGS_SCHEMA, "found_at", "step"), Catalogue.finding_files, None),
+    "superseded": (FilesView("superseded", INDEX_SCHEMA, "saved_at"), Catalogue.superseded_files, None),
+}
+# Listed for each query: rules of other processes write findings at any time, and compaction supersedes files.
+_LISTED = ("findings", "superseded")
+_TABLES: Mapping[str, _Rows] = {"steps": Catalogue.steps_table, "collections": Catalogue.collections}
 
 
 class RunQueries:
     """The views over the catalogues of some runs, by the names of the runs. Safe to use from several threads.
 
-    The engine starts with the first query.
+    The engine starts with the first query. A view is made again when a query reads it and the runs have changed.
 
     Args:
         catalogues: The contents of the runs.
@@ -38,10 +74,15 @@ class RunQueries:
         range_steps: StepRange | None = None,
         runs: Callable[[], pa.Table] | None = None,
     ) -> None:
-        self._catalogues, self._engine, self._range, self._runs = catalogues, engine, range_steps, runs
+        self._catalogues, self._engine, self._runs = catalogues, engine, runs
+        self._first, self._end = range_steps or (None, None)
         self._lock = threading.RLock()
         self._closed = False
         self._database: Database | None = None
+        self._sources: dict[str, object] = {}
+        """The versions that the sources are made of."""
+        self._views: dict[str, list[object]] = {}
+        """The versions of their sources that the views are made of."""
 
     @property
     def database(self) -> Database:
@@ -54,41 +95,31 @@ class RunQueries:
                 self._database = (self._engine or default_engine()).connect(storages)
             return self._database
 
-    @lazy
-    def _views(self) -> Views:
-        views = Views(self.database, self._runs is not None, self._range)
-        index, chunks = (partial(self._files, files) for files in (Catalogue.index_files, Catalogue.chunk_files))
-        views.add_files("tensors", self._versions, index, partial(self._rows, Catalogue.superseded_rows))
-        views.add_files("tensor_values", self._versions, chunks, partial(self._rows, Catalogue.unsaved_values))
-        # Listed for each query: rules of other processes write findings at any time, and compaction supersedes files.
-        views.add_files("findings", object, lambda: self._files(Catalogue.finding_files))
-        views.add_files("superseded", object, lambda: self._files(Catalogue.superseded_files))
-        views.add_table("steps", self._versions, lambda: self._table(lambda each, run: each.steps.table(run)))
-        views.add_table("collections", self._versions, lambda: self._table(Catalogue.collections))
-        if self._runs is not None:
-            views.add_table("runs", self._versions, self._runs)
-        return views
-
-    def _versions(self) -> object:
-        return [catalogue.version for catalogue in self._catalogues.values()]
-
-    def _files(self, files: Callable[[Catalogue], Iterable[str]]) -> list[RunFile]:
-        return [RunFile(each.storage, path, run) for run, each in self._catalogues.items() for path in files(each)]
-
-    def _rows(self, rows: Callable[[Catalogue, str], pa.Table]) -> pa.Table | None:
-        table = self._table(rows)
-        return table if len(table) else None
-
-    def _table(self, rows: Callable[[Catalogue, str], pa.Table]) -> pa.Table:
-        return pa.concat_tables([rows(catalogue, run) for run, catalogue in self._catalogues.items()])
-
     def sql(self, query: str, parameters: dict[str, Any] | None = None, timeout: float | None = None) -> Answer:
         """Return the rows of a user's query.
 
         Raises QueryRefused for anything but one SELECT, and QueryError for one that the engine cannot run.
         """
         with self._unchanged():
-            return self._views.sql(query, parameters, timeout, self._after_recovery)
+            parsed = self.database.parse(query, OF_ONE_RUN if self._runs is None else OF_MANY_RUNS)
+            repeated(lambda: self._make(parsed.views), self._recover)
+            made_of, snapshots = self._made_of(parsed.views), self._snapshots()
+
+        def remade() -> bool:
+            nonlocal made_of
+            with self._unchanged():
+                self._recover()
+                self._make(parsed.views)
+                before, made_of = made_of, self._made_of(parsed.views)
+                snapshots.update(self._snapshots())
+                return made_of != before
+
+        answer = self.database.run(parsed, parameters, timeout, remade)
+        answer.snapshots = snapshots
+        return answer
+
+    def _snapshots(self) -> dict[str, str]:
+        return {run: catalogue.snapshot.id for run, catalogue in self._catalogues.items()}
 
     @contextmanager
     def _unchanged(self) -> Iterator[None]:
@@ -98,13 +129,48 @@ class RunQueries:
                 locks.enter_context(lock)
             yield
 
-    @contextmanager
-    def _after_recovery(self) -> Iterator[None]:
-        """Find the files that replaced others, and let nobody change the catalogues inside the block."""
-        with self._unchanged():
-            for catalogue in self._catalogues.values():
-                catalogue.recover()
-            yield
+    def _recover(self) -> bool:
+        """Find the files that replaced others."""
+        for catalogue in self._catalogues.values():
+            catalogue.recover()
+        return True
+
+    def _made_of(self, views: Iterable[str]) -> list[object]:
+        """Return the versions that views were made of."""
+        return [self._views[view] for view in sorted(views)]
+
+    def _make(self, views: Iterable[str]) -> None:
+        """Make the views that a query reads, unless what they are made of is as it was."""
+        for view in sorted(views):
+            versions = [self._made(source) for source in _SOURCES[view]]
+            if self._views.get(view) != versions:
+                self.database.make_view(view, self._runs is not None)
+                self._views[view] = versions
+
+    def _made(self, source: str) -> object:
+        """Make a source of views, unless the runs are as they were, and return its version."""
+        version: object = [catalogue.version for catalogue in self._catalogues.values()]
+        if source in _LISTED or self._sources.get(source) != version:
+            self._make_source(source)
+            version = object() if source in _LISTED else version
+            self._sources[source] = version
+        return version
+
+    def _make_source(self, source: str) -> None:
+        if source in _OVER_FILES:
+            view, paths, rows = _OVER_FILES[source]
+            # The files first: those that were compacted since may hold what was saved again.
+            files = [RunFile(each.storage, path, run) for run, each in self._catalogues.items() for path in paths(each)]
+            left_out = self._table(rows) if rows else None
+            view = replace(view, first=self._first, end=self._end, left_out=left_out or None)
+            self.database.make_files_view(view, files)
+        elif source in _TABLES:
+            self.database.put(source, self._table(_TABLES[source]))
+        elif self._runs is not None:
+            self.database.put(source, self._runs())
+
+    def _table(self, rows: _Rows) -> pa.Table:
+        return pa.concat_tables([rows(catalogue, run) for run, catalogue in self._catalogues.items()])
 
     def close(self) -> None:
         """Release the memory. No query can be run afterwards."""

@@ -14,7 +14,7 @@ from ...format.index_types import SavedTensor
 from ...format.schema import COLLECTIONS, INDEX, worker_of
 from ...mode import ModeKeys
 from ...snapshot.saved_steps import Columns, SavedSteps
-from .workers import natural
+from ...snapshot.workers import natural
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,50 +1,51 @@
-"""The states of the steps of a run as of the last refresh, and their reasons: saved, complete, awaited or lost."""
+"""The states of the steps of a snapshot, and their reasons: complete, awaited or lost."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from typing import Any, TypeVar
 
 from ...errors import FileError, NoMoreData, StepNotYetAvailable, StepUnavailable
 from ...format.schema import COLLECTIONS, index_folder, worker_of
 from ...mode import ModeKeys
-from ...snapshot.saved_steps import SavedSteps, StepInfo
+from ...snapshot.saved_steps import StepInfo
+from ...snapshot.snapshot import Snapshot
+from ...snapshot.workers import natural
 from ...storage.open import Storage
-from ..catalogue.catalogue import Catalogue
 from .late_worker import LateWorker, described
 from .lost_rows import LostRows
 from .step_state import Session, StepState, complete_steps, step_state
-from .workers import Workers, natural
+
+_T = TypeVar("_T")
 
 GLOBAL = ModeKeys.GLOBAL
 _INCOMPLETE_STEP_WINDOW = "SMDEBUG_INCOMPLETE_STEP_WAIT_WINDOW"
 
 
 class StepStates:
-    """The steps that a catalogue holds, and what the claims and end marks of workers say of them.
+    """The states of the steps of a snapshot. Each is computed once."""
 
-    Args:
-        storage: The run's.
-        workers: Its workers.
-        catalogue: Its contents.
-        damaged: Returns the files that cannot be read, and why.
-    """
-
-    def __init__(
-        self, storage: Storage, workers: Workers, catalogue: Catalogue, damaged: Callable[[], dict[str, FileError]]
-    ) -> None:
-        self._storage, self._workers, self._catalogue, self._damaged = storage, workers, catalogue, damaged
+    def __init__(self, snapshot: Snapshot, storage: Storage) -> None:
+        self.snapshot, self._storage = snapshot, storage
+        self.saved, self.workers = snapshot.steps, snapshot.workers
         self._window = int(os.environ.get(_INCOMPLETE_STEP_WINDOW, 1000))
+        self._known: dict[tuple[Any, ...], Any] = {}
+
+    def _derived(self, key: tuple[Any, ...], make: Callable[[], _T]) -> _T:
+        if key not in self._known:
+            self._known[key] = make()
+        return self._known[key]  # type: ignore[no-any-return]
 
     @property
-    def saved(self) -> SavedSteps:
-        """The saved steps."""
-        return self._catalogue.steps
+    def job_ended(self) -> bool:
+        """True if the job has ended, so that nothing more will come: no file can be read that could not."""
+        return self.workers.job_ended and not self.snapshot.awaited
 
     def of(self, step: int, mode: ModeKeys) -> StepState:
         """Return the state of a step of a mode."""
-        state = step_state(step, *self.all(mode), self._workers.job_ended)
+        state = step_state(step, *self.all(mode), self.workers.job_ended)
         if state is StepState.UNAVAILABLE and self._awaited(step, mode) is not None:
             return StepState.NOT_YET_AVAILABLE
         return state
@@ -52,10 +53,10 @@ class StepStates:
     def all(self, mode: ModeKeys) -> tuple[list[int], list[bool]]:
         """Return all steps of a mode, ascending, and which of them are complete: the first ones. Not to be changed."""
         mode = ModeKeys.parse(mode)
-        return self._catalogue.derived(("states", mode), lambda: complete_steps(self.saved, mode, self._session()))
+        return self._derived(("states", mode), lambda: complete_steps(self.saved, mode, self._session()))
 
     def _session(self) -> Session:
-        workers = self._workers
+        workers = self.workers
         earlier = frozenset(info.worker for info in workers.infos if info.session < workers.newest_session)
         return Session(
             workers.num_workers,
@@ -73,7 +74,7 @@ class StepStates:
             steps, complete = self.all(mode)
             return steps if all(complete) else [step for step, whole in zip(steps, complete, strict=True) if whole]
 
-        return self._catalogue.derived(("complete_steps", ModeKeys.parse(mode)), select)
+        return self._derived(("complete_steps", ModeKeys.parse(mode)), select)
 
     def info(self, step: int, mode: ModeKeys, worker: str | None = None) -> StepInfo | None:
         """Return a saved step of a mode: what it was for one worker, or for the first that has it; None without one."""
@@ -84,6 +85,12 @@ class StepStates:
             infos = [info for info in infos if info[:3] == of_worker]
         return infos[0] if infos else None
 
+    def known_info(self, step: int, mode: ModeKeys = GLOBAL) -> StepInfo:
+        """Return a step of a mode as the first worker saved it. Raises StepUnavailable or StepNotYetAvailable."""
+        if (info := self.info(step, mode)) is None:
+            raise self.missing(step, mode)
+        return info
+
     def global_steps(self, step: int, mode: ModeKeys) -> list[int]:
         """Return the global steps of a step of a mode, ascending: several where workers are not in step."""
         return (
@@ -92,7 +99,7 @@ class StepStates:
 
     def late_workers(self) -> list[LateWorker]:
         """Return the workers that the newest saved steps wait for, in natural order."""
-        if self._workers.job_ended:
+        if self.workers.job_ended:
             return []
         session = self._session()
         progress = {
@@ -103,7 +110,7 @@ class StepStates:
         newest = max((last for last, _ in progress.values()), default=None)
         if newest is None:
             return []
-        names = [*(info.worker for info in self._workers.writing), *self._workers.not_begun]
+        names = [*(info.worker for info in self.workers.writing), *self.workers.not_begun]
         late = [LateWorker(name, *_last_saved(progress.get(name)), newest) for name in sorted(names, key=natural)]
         return [each for each in late if each.last_step is None or each.last_step < newest]
 
@@ -114,7 +121,7 @@ class StepStates:
         if self.of(step, mode) is StepState.NOT_YET_AVAILABLE:
             return self.not_yet(step, mode)
         steps, _ = self.all(mode)
-        if self._workers.job_ended and (not steps or step > steps[-1]):
+        if self.workers.job_ended and (not steps or step > steps[-1]):
             return NoMoreData(step, mode, steps[-1] if steps else None, self.reason_of_loss(step, mode))
         return StepUnavailable(step, mode, self.reason_of_loss(step, mode))
 
@@ -132,11 +139,7 @@ class StepStates:
 
     def lost_rows(self) -> LostRows:
         """Return which rows are lost with the damaged files."""
-        damaged = self._damaged()
-        return self._catalogue.derived(
-            ("lost", *damaged),
-            lambda: LostRows(self._with_rows(damaged), self.saved),
-        )
+        return self._derived(("lost",), lambda: LostRows(self._with_rows(self.snapshot.damaged), self.saved))
 
     def _with_rows(self, damaged: Mapping[str, FileError]) -> dict[str, FileError]:
         """Return the damaged files without the claims of workers that published nothing, such as stray copies."""
@@ -148,10 +151,10 @@ class StepStates:
 
     def _awaited(self, step: int, mode: ModeKeys) -> FileError | None:
         """Return the error of a file that may hold a step of a mode, and may be read yet; None if there is none."""
-        awaited = self._catalogue.awaited
+        awaited = self.snapshot.awaited
         if not awaited:
             return None
-        rows = self._catalogue.derived(("awaited", *awaited), lambda: LostRows(awaited, self.saved))
+        rows = self._derived(("awaited", *awaited), lambda: LostRows(awaited, self.saved))
         return rows.holding(step, ModeKeys.parse(mode))
 
 

@@ -9,10 +9,10 @@ import pyarrow.compute as pc
 
 from ...errors import CorruptFile
 from ...format.checksum import check_file
-from ...format.index_log import NewFile
 from ...format.index_reader import read_batches
 from ...format.index_types import IndexSummary, SavedTensor
 from ...format.schema import INDEX_SCHEMA, is_chunk_path
+from ...snapshot.index_files import IndexFile
 from ...storage.open import Storage
 from .checking import Findings
 from .stream import pieces_of, seal_of
@@ -21,7 +21,7 @@ _LARGE_BYTES = 64 << 20
 _COLUMNS = [name for name in SavedTensor._fields if name in INDEX_SCHEMA.names and name not in ("histogram", "sketch")]
 
 
-def check_index_file(storage: Storage, file: NewFile, findings: Findings) -> pa.Table | None:
+def check_index_file(storage: Storage, file: IndexFile, findings: Findings) -> pa.Table | None:
     """Read all of an index file, and return its rows that name a chunk; None if it is damaged.
 
     Raises FileNotFoundError if it is missing, as one that was compacted is.
@@ -54,7 +54,7 @@ def _check_large(storage: Storage, path: str) -> None:
         seal.check(piece.data, piece.start)
 
 
-def _check_rows(file: NewFile, table: pa.Table) -> None:
+def _check_rows(file: IndexFile, table: pa.Table) -> None:
     summary = file.summary
     if len(table) != summary.rows:
         raise CorruptFile(file.path, f"it has {len(table)} rows, and its footer says {summary.rows}")

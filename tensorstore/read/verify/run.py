@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from urllib.parse import unquote
 
 import numpy as np
@@ -12,13 +12,12 @@ import pyarrow.compute as pc
 
 from ...dtypes import Array
 from ...errors import FileError, StorageError
-from ...format.flush_range import current_files
-from ...format.index_log import IndexFiles, NewFile, list_index, read_summaries
 from ...format.index_types import IndexSummary
-from ...format.schema import INDEX, SYSTEM, TENSORS, collections_path, end_path
+from ...format.schema import INDEX, SYSTEM, TENSORS, collections_path
 from ...progress import progress_bar
+from ...snapshot.index_files import IndexFile, read_index, read_summaries
+from ...snapshot.workers import Workers, read_workers
 from ...storage.open import Storage, StoredFile
-from ..steps.workers import Workers
 from .checking import Findings
 from .chunks import check_chunk
 from .documents import check_document, is_document, read_lost
@@ -57,13 +56,10 @@ class _Verifier:
     def __init__(self, storage: Storage, files: Mapping[str, StoredFile], advance: Callable[[float], object]) -> None:
         self._storage, self._files = storage, files
         self._findings = Findings(advance)
-        self._workers = Workers(storage)
-        self._index = IndexFiles(storage)
+        self._workers = Workers()
         self._steps: dict[str, list[Array]] = {}
         self._named: set[str] = set()
         """Chunks that index files name."""
-        self._known: set[str] = set()
-        """Index files of which that is known."""
         self._superseded: list[str] = []
 
     def run(self) -> Verification:
@@ -73,14 +69,12 @@ class _Verifier:
                 findings.damaged(file.path, "it is a symbolic link, through which nothing in a run is read")
             elif is_document(file.path):
                 check_document(self._storage, file, findings)
-        self._workers.refresh()
+        self._workers = read_workers(self._storage)
         for path, error in self._workers.damaged.items():
             findings.damaged(path, error)
         self._check_claims()
         for info in self._workers.infos:
             self._check_worker(info.worker)
-        for path, error in self._index.damaged.items():
-            findings.damaged(path, error, _worker_of(path))
         lost = read_lost(self._storage)
         damage = findings.damage()
         return Verification(
@@ -108,30 +102,26 @@ class _Verifier:
     # One worker.
 
     def _check_worker(self, worker: str) -> None:
-        last = self._workers.last_index_files.get(worker)
-        if last is not None:
-            self._index.expect(worker, last, end_path(worker))
-        found = self._index.find_new(worker)
+        index, found = read_index(self._storage, worker, last=self._workers.last_index_file(worker))
         for _ in range(_COMPACTIONS):
             gone = [file for file in found if not self._check_file(file)]
             if not gone:
                 break
             # What is gone has been compacted since it was listed, or is lost.
-            found = self._rescan(worker, gone)
-        listed = list_index(self._storage, worker)
-        self._superseded += set(listed) - set(current_files(listed))
-        self._named.update(_named_chunks(self._storage, [path for path in listed if path not in self._known]))
+            index, found = read_index(self._storage, worker, index, is_full=True)
+            replaced = {path for file in found for path in file.replaces}
+            self._findings.forget(replaced)
+            for file in gone:
+                if file.path not in replaced:
+                    self._check_file(file, is_final=True)
+        for path, error in index.damaged.items():
+            self._findings.damaged(path, error, worker)
+        self._superseded += index.superseded
+        for _, _, summary in read_summaries(self._storage, index.superseded):
+            if isinstance(summary, IndexSummary):
+                self._named.update(summary.chunks)
 
-    def _rescan(self, worker: str, gone: Iterable[NewFile]) -> list[NewFile]:
-        found = self._index.find_new(worker, rescan=True)
-        replaced = {path for file in found for path in file.replaces}
-        self._findings.forget(replaced)
-        for file in gone:
-            if file.path not in replaced:
-                self._check_file(file, is_final=True)
-        return found
-
-    def _check_file(self, file: NewFile, is_final: bool = False) -> bool:
+    def _check_file(self, file: IndexFile, is_final: bool = False) -> bool:
         """Verify an index file and its values. Return False if one of its files is missing, unless `is_final`."""
         findings = self._findings
         try:
@@ -145,7 +135,6 @@ class _Verifier:
             findings.damaged(file.path, exc, file.worker)
             return True
         self._named.update(file.summary.chunks)
-        self._known.add(file.path)
         if rows is None:
             return True
         self._steps.setdefault(file.worker, []).append(
@@ -202,12 +191,6 @@ class _Verifier:
 
 
 _NOTHING = np.zeros(0, np.int64)
-
-
-def _named_chunks(storage: Storage, paths: list[str]) -> Iterator[str]:
-    for _, _, summary in read_summaries(storage, paths):
-        if isinstance(summary, IndexSummary):
-            yield from summary.chunks
 
 
 def _is_hidden(path: str) -> bool:

@@ -185,7 +185,7 @@ def test_files_that_a_killed_compaction_left_are_deleted(tmp_path: Path, monkeyp
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("tensortrial.maintenance.compaction.write_compacted", killed)
+        patched.setattr("tensortrial.maintenance.compaction.publish_compacted", killed)
         patched.setattr("tensortrial.format.chunk_merge.discard", killed)
         with pytest.raises(KeyboardInterrupt):
             compact(tmp_path, grace=0)

@@ -20,10 +20,10 @@ from support.commands import run_command
 from support.limits import keep_index_files, set_limits
 from support.runs import Job
 from tensortrial.errors import NotARun, RunNotFound, StorageError
-from tensortrial.format.index_log import list_index
 from tensortrial.format.index_reader import read_batches
 from tensortrial.maintenance.compaction import compact
 from tensortrial.read.verify import Damage, Verification, chunks
+from tensortrial.snapshot.index_files import list_index
 from tensortrial.storage.local import LocalStorage
 from tensortrial.storage.open import open_storage
 

@@ -1,0 +1,310 @@
+"""The index files of a worker: which ones count, which others supersede, and which are damaged or missing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, pairwise
+from typing import NamedTuple
+
+from ..errors import FileError, MissingIndexFile, StorageError
+from ..format.flush_range import FlushRange, current_files, flush_range_of, folder_of
+from ..format.index_footer import read_summary
+from ..format.index_types import IndexSummary
+from ..format.schema import end_path, index_folder
+from ..storage.base import FileSource
+
+# Enough for the footer of most flushes; a longer one costs a second read.
+_TAIL_BYTES = 64 << 10
+_SUFFIX = ".parquet"
+# How many times files may be compacted between listing and reading.
+_ATTEMPTS = 5
+_LOST = float("-inf")
+
+
+def list_index(storage: FileSource, worker: str, after: str = "") -> list[str]:
+    """Return the paths of the worker's index files after the path `after`, superseded ones included.
+
+    A listing does not show the folder at one moment: flushes that are compacted meanwhile may appear neither in their
+    old files nor in the new one. Where numbers are missing, the folder is listed again, which then shows the new file.
+    """
+    folder = index_folder(worker)
+    seen: set[FlushRange] = set()
+    while True:
+        names = storage.list_after(folder, after.removeprefix(f"{folder}/"))
+        paths = [path for path in names if path.endswith(_SUFFIX)]
+        if after and len(paths) < 2:
+            return paths
+        gaps = set(_gaps(paths, from_start=not after))
+        if gaps <= seen:
+            return paths
+        seen = gaps
+
+
+def read_summaries(storage: FileSource, paths: Sequence[str]) -> Iterator[tuple[str, int, IndexSummary | Exception]]:
+    """Yield each index file with its size in bytes and its summary, or the error that prevents reading it.
+
+    Raises:
+        UnknownFormat: A later release wrote a file.
+    """
+    for path, tail in zip(paths, storage.read_tails(paths, _TAIL_BYTES), strict=True):
+        try:
+            if isinstance(tail, Exception):
+                raise tail
+            summary = read_summary(path, *tail)
+            if isinstance(summary, int):
+                summary = read_summary(path, *storage.read_tail(path, summary))
+            assert isinstance(summary, IndexSummary)
+            yield path, tail[1], summary
+        except (FileError, FileNotFoundError) as exc:
+            yield path, 0, exc
+
+
+class IndexFile(NamedTuple):
+    """An index file with the summary in its footer."""
+
+    worker: str
+    path: str
+    summary: IndexSummary
+    replaces: Sequence[str] = ()
+    """The files known before that it supersedes: they may be deleted."""
+    size: int = 0
+    """In bytes."""
+
+    @property
+    def flushes(self) -> FlushRange:
+        """The flushes that it holds. Only of a file whose name has numbers."""
+        flushes = flush_range_of(self.path)
+        assert flushes is not None
+        return flushes
+
+
+def without_replaced(files: Iterable[IndexFile]) -> list[IndexFile]:
+    """Return the files that none of the others replaces. Each replaces what those that it has replaced did, too."""
+    left: dict[str, IndexFile] = {}
+    for file in files:
+        earlier = [left.pop(path) for path in file.replaces if path in left]
+        replaces = [*file.replaces, *chain.from_iterable(each.replaces for each in earlier)]
+        left[file.path] = file._replace(replaces=replaces)
+    return list(left.values())
+
+
+@dataclass(frozen=True, eq=False)
+class WorkerIndex:
+    """The index files of one worker, as listings have shown them. It never changes."""
+
+    last: str = ""
+    """The last file, from which on the next listing begins."""
+    held: Mapping[str, Mapping[str, FlushRange | None]] = field(default_factory=dict)
+    """By folder: the files that count and could be read, with their flushes."""
+    damaged: Mapping[str, FileError] = field(default_factory=dict)
+    """Files that cannot be read or are missing, by their paths, and why."""
+    unread: Mapping[str, float] = field(default_factory=dict)
+    """The damaged files that are tried again, each with the time when it could not be read first."""
+    superseded: Sequence[str] = ()
+    """Files that others supersede and that are not deleted, as of the last full listing."""
+
+    def holds(self, path: str) -> bool:
+        """Return whether a file counts and could be read."""
+        return path in self.held.get(folder_of(path), ())
+
+
+def read_index(
+    source: FileSource,
+    worker: str,
+    since: WorkerIndex | None = None,
+    *,
+    last: str = "",
+    is_full: bool = False,
+) -> tuple[WorkerIndex, list[IndexFile]]:
+    """Return the index of a worker as it is now, and the files that were not known before.
+
+    Args:
+        source: Where the files are listed and read.
+        worker: The worker.
+        since: The index as it was known; it is returned itself if nothing is new.
+        last: An index file that the worker's end mark names.
+        is_full: List all files, and so find those that superseded others in the past. Otherwise these are noticed once
+            the last file that is known has been deleted.
+
+    Raises:
+        StorageError: The storage refused to list the files, or they are compacted faster than they are read.
+        UnknownFormat: A later release wrote a file.
+    """
+    reading = _Reading(source, worker, since or WorkerIndex())
+    if last:
+        reading.expect(last, end_path(worker))
+    return reading.run(is_full)
+
+
+def superseded_files(source: FileSource, worker: str, known: WorkerIndex) -> list[str]:
+    """Return the worker's superseded index files that hold rows which no other file has, nor another one returned.
+
+    Some of their rows may be in the files that supersede them. Files that cannot be read are left out.
+    """
+    index, _ = read_index(source, worker, known, is_full=True)
+    if not index.superseded:
+        return []
+    counting = list(chain.from_iterable(index.held.values()))
+    # What a compacted file holds is not returned again with the files that it was made of.
+    rest = sorted(index.superseded, key=_width, reverse=True)
+    held, found = set[object](), list[str]()
+    for path, _, summary in read_summaries(source, [*counting, *rest]):
+        if isinstance(summary, IndexSummary) and not (tensors := summary.tensors()) <= held:
+            held |= tensors
+            found.append(path)
+    return [path for path in found if not index.holds(path)]
+
+
+def _width(path: str) -> int:
+    flushes = flush_range_of(path)
+    return 0 if flushes is None else flushes.last - flushes.first
+
+
+class _Reading:
+    """The index of a worker while it is read."""
+
+    def __init__(self, source: FileSource, worker: str, since: WorkerIndex) -> None:
+        self._source, self._worker, self._since = source, worker, since
+        self._last, self._superseded = since.last, since.superseded
+        self._held, self._damaged, self._unread = dict(since.held), dict(since.damaged), dict(since.unread)
+        self._copied = dict[str, dict[str, FlushRange | None]]()
+        """The folders of `held` that have changed."""
+        self._found: list[IndexFile] = []
+        self._named: dict[str, str] = {}
+        """Index files that no listing has shown yet, each with the file that names it."""
+
+    def run(self, is_full: bool) -> tuple[WorkerIndex, list[IndexFile]]:
+        missing, gone = dict[str, str](), set[str]()
+        for _ in range(_ATTEMPTS):
+            before = missing
+            gone = self._read_new(is_full, gone)
+            missing = {path: by for path, by in self._named.items() if not self._knows(path)}
+            if missing and missing == before:
+                # In two listings: it is not being compacted.
+                self._set_aside_missing(missing)
+                missing = {}
+            if not missing and not gone:
+                return self._index(), without_replaced(self._found)
+            is_full = True
+        raise StorageError(index_folder(self._worker), "its files were compacted while they were read; read them again")
+
+    def _index(self) -> WorkerIndex:
+        new = WorkerIndex(self._last, self._held, self._damaged, self._unread, self._superseded)
+        is_new = self._found or any(getattr(new, name) != getattr(self._since, name) for name in _COMPARED)
+        return new if is_new else self._since
+
+    def expect(self, path: str, by: str) -> None:
+        """Expect an index file that the file `by` names. It is set aside if it is missing."""
+        if not self._knows(path):
+            self._named[path] = by
+
+    def _knows(self, path: str) -> bool:
+        """Return whether a file with the last flush of `path` was listed: that one, or one that supersedes it."""
+        held = self._held.get(folder_of(path), {})
+        if path in held or path in self._damaged:
+            return True
+        flushes = flush_range_of(path)
+        assert flushes is not None
+        last = FlushRange(flushes.last, flushes.last)
+        damaged = (flush_range_of(bad) for bad in self._damaged if folder_of(bad) == folder_of(path))
+        return any(of is not None and of.supersedes(last) for of in (*held.values(), *damaged))
+
+    def _set_aside_missing(self, missing: Mapping[str, str]) -> None:
+        for path, by in missing.items():
+            # It may be restored: each listing looks for it again, and nothing waits for it.
+            self._unread[path] = _LOST
+            self._damaged.setdefault(path, MissingIndexFile(path, by))
+
+    def _read_new(self, is_full: bool, gone_before: set[str]) -> set[str]:
+        """Read what is new. Return the files that were deleted before they were read.
+
+        Those are compacted, as a new listing shows; one of `gone_before`, which is listed again, is damaged.
+        """
+        listed, is_full = self._listed(is_full)
+        if listed == [self._last]:
+            return set()
+        gone, tried = set[str](), set[str]()
+        # If a file turns out to be damaged, those that it supersedes are read instead.
+        while fresh := self._fresh(listed, tried):
+            tried.update(fresh)
+            for path, size, summary in list(read_summaries(self._source, fresh)):
+                if isinstance(summary, IndexSummary):
+                    self._take(path, size, summary)
+                elif isinstance(summary, FileNotFoundError) and path not in self._unread and path not in gone_before:
+                    gone.add(path)
+                else:
+                    self._set_aside(path, summary)
+        numbered = [path for path in listed if flush_range_of(path) and self._unread.get(path) != _LOST]
+        if numbered:
+            self._last = current_files(numbered)[-1]
+        if is_full:
+            left = (path for path in listed if path not in self._damaged and not self._counts(path))
+            self._superseded = tuple(sorted({*left} - gone))
+        return gone
+
+    def _listed(self, is_full: bool) -> tuple[list[str], bool]:
+        """Return the listed files from the last known one on, or all; and whether these are all."""
+        unread = list(self._unread)
+        if self._last and not is_full:
+            # From the last known file on, inclusive: if it is missing, it was compacted, and perhaps others after it.
+            paths = list_index(self._source, self._worker, self._last.removesuffix(_SUFFIX))
+            if self._last in paths:
+                return unread + paths, False
+        return list_index(self._source, self._worker), True
+
+    def _fresh(self, listed: list[str], tried: set[str]) -> list[str]:
+        usable = (path for path in listed if path not in self._damaged or (path in self._unread and path not in tried))
+        return [path for path in current_files(usable) if path not in tried and not self._holds(path)]
+
+    def _counts(self, path: str) -> bool:
+        return path in self._held.get(folder_of(path), ())
+
+    def _holds(self, path: str) -> bool:
+        """Return whether the rows of a file are known: it counts, or one does that supersedes it."""
+        flushes = flush_range_of(path)
+        wider = (each for each in self._held.get(folder_of(path), {}).values() if each and each.first < each.last)
+        return self._counts(path) or (flushes is not None and any(each.supersedes(flushes) for each in wider))
+
+    def _take(self, path: str, size: int, summary: IndexSummary) -> None:
+        folder = folder_of(path)
+        if folder not in self._copied:
+            self._held[folder] = self._copied[folder] = dict(self._held.get(folder, {}))
+        held, flushes, replaces = self._copied[folder], flush_range_of(path), list[str]()
+        if flushes is not None and flushes.first < flushes.last:
+            replaces = [old for old, of in held.items() if of is not None and flushes.supersedes(of)]
+            for old in replaces:
+                del held[old]
+            for bad in [bad for bad in self._unread if folder_of(bad) == folder]:
+                if (of := flush_range_of(bad)) is not None and flushes.supersedes(of):
+                    self._forget(bad)
+        held[path] = flushes
+        self._forget(path)
+        if summary.previous:
+            self.expect(summary.previous, path)
+        self._found.append(IndexFile(self._worker, path, summary, replaces, size))
+
+    def _forget(self, path: str) -> None:
+        """Forget that a file could not be read."""
+        if self._unread.pop(path, None) is not None:
+            self._damaged.pop(path, None)
+
+    def _set_aside(self, path: str, error: Exception) -> None:
+        if isinstance(error, (StorageError, FileNotFoundError)):
+            # The cause may pass: each listing tries the file again.
+            self._unread.setdefault(path, time.monotonic())
+        if not isinstance(error, FileError):
+            error = StorageError(path, "it was listed, but is missing now")
+        self._damaged.setdefault(path, error)
+
+
+_COMPARED = ("last", "damaged", "unread", "superseded")
+
+
+def _gaps(paths: Iterable[str], from_start: bool) -> Iterator[FlushRange]:
+    """Yield the flush numbers that no file has, between the first file, or 0, and the last."""
+    known = [flushes for path in current_files(paths) if (flushes := flush_range_of(path))]
+    for before, after in pairwise([FlushRange(-1, -1), *known] if from_start else known):
+        if after.first > before.last + 1:
+            yield FlushRange(before.last + 1, after.first - 1)

@@ -1,0 +1,221 @@
+"""A run at one moment, and how it is taken: the only place that lists a run for its readers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from xxhash import xxh3_64_intdigest
+
+from ..errors import CorruptFile, FileError
+from ..format.lazy import lazy
+from ..format.manifest import Manifest, read_manifest
+from ..format.schema import MANIFEST, RunInfo
+from ..storage.base import FileSource, Storage
+from .index_files import IndexFile, WorkerIndex, read_index, without_replaced
+from .saved_steps import SavedSteps
+from .step_range import StepRange
+from .workers import Workers, read_claims, read_workers
+
+AWAITED_SECONDS = 60.0
+"""After so long a file that cannot be read counts as lost."""
+
+_Indexes = Mapping[str, WorkerIndex]
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """A run at one moment: its workers, its index files and the steps in them. It never changes."""
+
+    run: RunInfo
+    range_steps: StepRange | None = None
+    """Global steps outside a <= step < b of (a, b) are left out."""
+    workers: Workers = field(default_factory=Workers)
+    index: _Indexes = field(default_factory=dict)
+    """By worker."""
+    steps: SavedSteps = field(default_factory=SavedSteps)
+    manifest: Manifest | CorruptFile | None = None
+    """The manifest that opened the run, or why it cannot be read; None if by listing, and once the run has changed."""
+    unreadable: Mapping[str, FileError] = field(default_factory=dict)
+    """The files that were found damaged when more than their footer was read, and why."""
+    unread: Mapping[str, float] = field(default_factory=dict)
+    """The files that could not be read for a cause that may pass, each with the time of the first failure."""
+    waiting: Sequence[IndexFile] = ()
+    """Files that replaced others since: what else is in them is new in the next snapshot."""
+    awaits_session: bool = False
+    """True if the newest session has saved nothing yet."""
+    is_outdated: bool = False
+    """True if steps were set aside that `steps` still has. Then the next snapshot is taken without this one."""
+
+    @lazy
+    def id(self) -> str:
+        """16 hexadecimal digits: a digest of the paths of the index files. Equal sets of files have equal ids."""
+        return id_of_digests(map(digest_of_path, self.steps.files()))
+
+    def __str__(self) -> str:
+        return self.id
+
+    def __repr__(self) -> str:
+        return f"Snapshot({self.id!r}, index_files={len(self.steps.files())})"
+
+    @lazy
+    def damaged(self) -> dict[str, FileError]:
+        """All files that cannot be read, by their paths, and why."""
+        found = dict(self.workers.damaged)
+        for index in self.index.values():
+            found |= index.damaged
+        of_manifest = {MANIFEST: self.manifest} if isinstance(self.manifest, CorruptFile) else {}
+        return {**found, **self.unreadable, **of_manifest}
+
+    @lazy
+    def _unread(self) -> dict[str, float]:
+        found = dict(self.unread)
+        for index in self.index.values():
+            found |= index.unread
+        return found
+
+    @property
+    def awaited(self) -> dict[str, FileError]:
+        """The damaged files that may be read yet: the cause may pass."""
+        return {path: self.damaged[path] for path in self._unread if path in self.damaged and self.is_awaited(path)}
+
+    def is_awaited(self, path: str) -> bool:
+        """Return whether a file cannot be read for a cause that may pass, and not for long."""
+        return path in self._unread and time.monotonic() - self._unread[path] < AWAITED_SECONDS
+
+    def with_damaged(self, path: str, error: FileError) -> Snapshot:
+        """Return the snapshot after a file was found damaged. The first error of a file is kept."""
+        return self if path in self.damaged else replace(self, unreadable={**self.unreadable, path: error})
+
+    def with_unread(self, path: str) -> Snapshot:
+        """Return another snapshot after a file could not be read, for a cause that may pass."""
+        return replace(self, unread={path: time.monotonic(), **self.unread})
+
+    def with_readable(self, paths: Iterable[str]) -> Snapshot:
+        """Return the snapshot after files could be read, some of them again."""
+        if not self.unread or not (read := self.unread.keys() & set(paths)):
+            return self
+        unread = {path: lost_at for path, lost_at in self.unread.items() if path not in read}
+        unreadable = {path: error for path, error in self.unreadable.items() if path not in read}
+        return replace(self, unreadable=unreadable, unread=unread)
+
+
+def digest_of_path(path: str) -> int:
+    """Return the part of an index file in the ids of snapshots."""
+    return xxh3_64_intdigest(path.encode(errors="surrogateescape"))
+
+
+def id_of_digests(digests: Iterable[int]) -> str:
+    """Return the id of a snapshot by the digests of its files, or by sums of some of them."""
+    return f"{sum(digests) % (1 << 64):016x}"
+
+
+def take(
+    storage: Storage,
+    run: RunInfo,
+    since: Snapshot | None = None,
+    *,
+    range_steps: StepRange | None = None,
+    source: FileSource | None = None,
+    claims: bool = False,
+) -> Snapshot:
+    """Return a run as it is now.
+
+    Args:
+        storage: The run.
+        run: Its `run.json`.
+        since: What was known of it. Only what is new is read; if nothing is, `since` itself is returned.
+        range_steps: Leaves out every global step outside a <= step < b of (a, b).
+        source: Where documents and index files are listed and read; by default in the manifest of a closed run, or in
+            the run.
+        claims: Read the claims again, which no listing shows to have changed: a worker resumes, or saves other
+            collections. They are also read again if there are new files.
+
+    Raises:
+        StorageError: The storage refused an operation.
+        UnknownFormat: A later release wrote a file.
+    """
+    if since is None or since.is_outdated:
+        manifest = None if source is not None else _manifest(storage, run)
+        if isinstance(manifest, Manifest):
+            manifest.keep_ends(storage)
+            source = manifest
+        return _next(source or storage, Snapshot(run, range_steps, manifest=manifest), is_first=True)
+    if isinstance(since.manifest, Manifest):
+        if since.manifest.is_current(storage):
+            return since
+        since, claims = replace(since, manifest=None), True
+    now = _next(storage, since, claims=claims)
+    # A job went back to a checkpoint. What is known of the run was read in another order, and is read again.
+    return take(storage, run, range_steps=since.range_steps) if now.is_outdated else now
+
+
+def _manifest(storage: Storage, run: RunInfo) -> Manifest | CorruptFile | None:
+    try:
+        return read_manifest(storage, run)
+    except CorruptFile as exc:
+        return exc
+
+
+def _next(source: FileSource, since: Snapshot, *, is_first: bool = False, claims: bool = False) -> Snapshot:
+    # The workers first: one that had ended before the index is listed can have added nothing since.
+    workers = read_workers(source, since.workers)
+    index, files = _read_indexes(source, workers, since.index)
+    is_new = index is not since.index
+    if not is_first and (is_new or claims):
+        workers = read_claims(source, workers)
+    opens = not is_first and workers.newest_session > since.workers.newest_session
+    awaits_session = since.awaits_session
+    if opens or awaits_session:
+        # A file that sets steps aside may sort before the last one that is known. It comes after the claim of a
+        # session, and before what the session saves.
+        awaits_session = opens or not is_new
+        index, more = _read_indexes(source, workers, index, is_full=True)
+        files = [*files, *more]
+    is_same = workers is since.workers and index is since.index and awaits_session == since.awaits_session
+    if is_same and not since.waiting:
+        return since
+    files = without_replaced([*since.waiting, *files])
+    steps = since.steps.compacted(files).added(files, since.range_steps)
+    return replace(
+        since,
+        workers=workers,
+        index=index,
+        steps=steps,
+        waiting=(),
+        awaits_session=awaits_session,
+        is_outdated=not is_first and (since.steps.lack(files) or steps.contradicts),
+    )
+
+
+def settled(storage: Storage, snapshot: Snapshot) -> Snapshot:
+    """Return a snapshot with the same steps in the files that hold them now: some were compacted since.
+
+    What else is new waits for the next snapshot. If no file was replaced, the snapshot itself is returned.
+    """
+    index, files = _read_indexes(storage, snapshot.workers, snapshot.index, is_full=True)
+    steps = snapshot.steps.compacted(files)
+    if steps is snapshot.steps:
+        return snapshot
+    return replace(
+        snapshot,
+        index=index,
+        steps=steps,
+        manifest=None,
+        waiting=without_replaced([*snapshot.waiting, *files]),
+        is_outdated=snapshot.is_outdated or snapshot.steps.lack(files),
+    )
+
+
+def _read_indexes(
+    source: FileSource, workers: Workers, since: _Indexes, is_full: bool = False
+) -> tuple[_Indexes, list[IndexFile]]:
+    """Return the indexes of the workers, and the new files in them; `since` itself if nothing in it has changed."""
+    new, found = dict(since), list[IndexFile]()
+    for worker in [info.worker for info in workers.infos]:
+        last = workers.last_index_file(worker)
+        new[worker], files = read_index(source, worker, since.get(worker), last=last, is_full=is_full)
+        found += files
+    is_new = any(new[worker] is not since.get(worker) for worker in new)
+    return (new if is_new else since), found

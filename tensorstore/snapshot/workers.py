@@ -1,0 +1,270 @@
+"""The workers of a run, by their claims and end marks: their number, their sessions, and whether they have ended."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import unquote
+
+from ..errors import AlreadyPublished, CorruptFile, FileError, InvalidWorker, StorageError
+from ..format.checksum import document_bytes
+from ..format.index_footer import is_index_path
+from ..format.lazy import lazy
+from ..format.schema import COLLECTIONS, END, MARKED_END, EndInfo, WorkerInfo, end_path, index_folder
+from ..storage.base import FileSource, Storage
+
+logger = logging.getLogger(__name__)
+
+# An end mark has some hundred bytes, unless the sentence of a failure is long.
+_MARK_BYTES = 1 << 20
+_MARK_NAME = MARKED_END.rpartition("/")[2]
+
+
+@dataclass(frozen=True, eq=False)
+class Workers:
+    """The claims and end marks of a run, by the names of their files. It never changes."""
+
+    claims: Mapping[str, WorkerInfo] = field(default_factory=dict)
+    contents: Mapping[str, bytes] = field(default_factory=dict)
+    """The content of each claim when it was read last: most often it is still the same."""
+    end_names: frozenset[str] = frozenset()
+    """The files in the folder of end marks."""
+    ends: Mapping[str, EndInfo] = field(default_factory=dict)
+    """The end marks that could be read."""
+    marked: frozenset[str] = frozenset()
+    """Workers that a reader marked as ended where the run cannot be written to."""
+    all_marked: bool = False
+    """True if a reader marked all of them so."""
+    damaged: Mapping[str, FileError] = field(default_factory=dict)
+    """Claims and end marks that cannot be read, by their paths, and why."""
+
+    @lazy
+    def infos(self) -> list[WorkerInfo]:
+        """The claims of the workers, in natural order of their names. Not to be changed."""
+        return sorted(self.claims.values(), key=lambda info: natural(info.worker))
+
+    def last_index_file(self, worker: str) -> str:
+        """Return the path of the last index file of a worker as its end mark names it; empty if none does."""
+        mark = self.ends.get(_file_name(end_path(worker)))
+        return (mark and mark.last_index_file) or ""
+
+    @property
+    def num_workers(self) -> int:
+        """The number of workers, by the newest claim: a resumed job may have another."""
+        return self._newest.num_workers if self.claims else 1
+
+    @lazy
+    def _newest(self) -> WorkerInfo:
+        return max(self.claims.values(), key=lambda info: (info.session, info.started_at))
+
+    @property
+    def newest_session(self) -> int:
+        """The number of the newest session, by the claims."""
+        return self._newest.session if self.claims else 0
+
+    @property
+    def session_start(self) -> int:
+        """The first global step of the newest session. The workers that wrote the steps before it have ended."""
+        return min((info.first_global_step for info in self._of_newest_session), default=0)
+
+    @lazy
+    def job_ended(self) -> bool:
+        """True if every worker of the newest session has ended, or the job was marked as ended."""
+        if self.all_marked or _MARK_NAME in self.end_names:
+            return True
+        if not self.claims or self._are_some_awaited():
+            return False
+        return not self.writing
+
+    def _are_some_awaited(self) -> bool:
+        """Return whether workers of the newest session have neither begun nor been marked as ended."""
+        return len(self._of_newest_session) + len(self._ended_unclaimed) < self.num_workers
+
+    @lazy
+    def ended(self) -> list[str]:
+        """The workers of the newest session that will write no more, in natural order."""
+        claimed = [info.worker for info in self._of_newest_session if self._has_ended(info.worker)]
+        return sorted([*claimed, *self._ended_unclaimed], key=natural)
+
+    @lazy
+    def writing(self) -> list[WorkerInfo]:
+        """The workers of the newest session that have not ended, in natural order."""
+        return [info for info in self._of_newest_session if not self._has_ended(info.worker)]
+
+    @property
+    def not_begun(self) -> list[str]:
+        """The workers that the newest session waits for, if all names are known to be worker_<number>."""
+        known = {info.worker for info in self._of_newest_session} | set(self._ended_unclaimed)
+        expected = [f"worker_{rank}" for rank in range(self.num_workers)]
+        return [name for name in expected if name not in known] if known <= set(expected) else []
+
+    @lazy
+    def _of_newest_session(self) -> list[WorkerInfo]:
+        return [info for info in self.infos if info.session == self.newest_session]
+
+    def _has_ended(self, worker: str) -> bool:
+        name = _file_name(end_path(worker))
+        return (name in self.end_names and not self._is_of_earlier_session(name)) or worker in self.marked
+
+    def _is_of_earlier_session(self, name: str) -> bool:
+        return name in self.claims and self._session_of_end(name) < self.claims[name].session
+
+    def _session_of_end(self, name: str) -> int:
+        """Return the session that a worker's mark ends. A damaged one ends that which is claimed."""
+        if (mark := self.ends.get(name)) is None:
+            return 0  # until it is read
+        claimed = self.claims[name].session if name in self.claims else self.newest_session
+        return claimed if mark.session is None else mark.session
+
+    @lazy
+    def _ended_unclaimed(self) -> list[str]:
+        """The workers that were marked as ended before they began in the newest session."""
+        marks = [name for name in self._unclaimed_marks if self._session_of_end(name) >= self.newest_session]
+        workers = {unquote(name.removesuffix(".json")) for name in marks}
+        return sorted(workers | (self.marked - {info.worker for info in self._of_newest_session}))
+
+    @lazy
+    def _unclaimed_marks(self) -> list[str]:
+        """The end marks of workers that have no claim in the newest session."""
+        newest = self.newest_session
+        # A name with '=' is the end of one session of a worker.
+        names = (name for name in self.end_names if name.endswith(".json") and "=" not in name and name != _MARK_NAME)
+        return [name for name in names if name not in self.claims or self.claims[name].session < newest]
+
+    @property
+    def doubtful_ends(self) -> list[str]:
+        """The end marks that were not read yet, or that a later one may have replaced since."""
+        awaited = {*self._unclaimed_marks} if self.newest_session and self._are_some_awaited() else set()
+        return sorted(
+            name
+            for name in self.end_names
+            if name.endswith(".json")
+            if name not in self.ends
+            # A process that was taken over may have written the mark last.
+            or self._is_of_earlier_session(name)
+            or (name in awaited and self._session_of_end(name) < self.newest_session)
+        )
+
+
+def read_workers(source: FileSource, since: Workers | None = None, again: bool = False) -> Workers:
+    """Return the workers of a run with new claims and end marks; `since` itself if there are none.
+
+    Args:
+        source: Where the documents are read.
+        since: What was known before.
+        again: Read all claims again: they may change once training has begun, which no listing shows.
+    """
+    known = since or Workers()
+    names = [name for name in source.list(COLLECTIONS) if name.endswith(".json")]
+    end_names = frozenset(source.list(END))
+    # An end mark that disappears belongs to a worker that resumes, and has written a new claim.
+    again = again or bool(known.end_names - end_names)
+    workers = _with_claims(source, known, [name for name in names if again or name not in known.claims])
+    if end_names != known.end_names:
+        ends = {name: mark for name, mark in known.ends.items() if name in end_names}
+        workers = replace(workers, end_names=end_names, ends=ends)
+    return _with_ends(source, workers, workers.doubtful_ends)
+
+
+def read_claims(source: FileSource, since: Workers) -> Workers:
+    """Return the workers with their claims as they are now; `since` itself if they have not changed."""
+    return _with_claims(source, since, list(since.claims))
+
+
+def _with_claims(source: FileSource, known: Workers, names: Iterable[str]) -> Workers:
+    claims, contents, damaged = dict(known.claims), dict(known.contents), dict(known.damaged)
+    for name in names:
+        path = f"{COLLECTIONS}/{name}"
+        try:
+            content = source.read_document(path)
+            if contents.get(name) != content:
+                claims[name] = WorkerInfo.from_bytes(content, path)
+                contents[name] = content
+            damaged.pop(path, None)
+        except (ValueError, FileNotFoundError) as exc:
+            damaged.setdefault(path, CorruptFile(path, f"it does not say what a worker saves: {exc}"))
+        except FileError as exc:
+            damaged.setdefault(path, exc)
+    if contents == known.contents and damaged == known.damaged:
+        return known
+    return replace(known, claims=claims, contents=contents, damaged=damaged)
+
+
+def _with_ends(source: FileSource, known: Workers, names: list[str]) -> Workers:
+    """Return the workers with some end marks, which are read all at once."""
+    ends, damaged = dict(known.ends), dict(known.damaged)
+    paths = [f"{END}/{name}" for name in names]
+    for name, path, tail in zip(names, paths, source.read_tails(paths, _MARK_BYTES), strict=True):
+        try:
+            if isinstance(tail, Exception):
+                raise tail
+            ends[name] = _checked(EndInfo.from_bytes(tail[0], path))
+            damaged.pop(path, None)
+        except FileNotFoundError:
+            continue  # removed since it was listed
+        except ValueError as exc:
+            ends[name] = EndInfo("")
+            damaged.setdefault(path, CorruptFile(path, f"it does not say how a worker ended: {exc}"))
+        except FileError as exc:
+            damaged.setdefault(path, exc)
+    return known if (ends, damaged) == (known.ends, known.damaged) else replace(known, ends=ends, damaged=damaged)
+
+
+def _checked(end: EndInfo) -> EndInfo:
+    """Return an end mark. Raises ValueError if what it names cannot be the last index file of its worker."""
+    path = end.last_index_file
+    if path and (end.worker is None or not is_index_path(path) or not path.startswith(f"{index_folder(end.worker)}/")):
+        raise ValueError(f"{path!r} is not the path of an index file of {end.worker}")
+    return end
+
+
+def mark_ended(storage: Storage, workers: Workers, worker: str | None = None) -> Workers:
+    """Mark all workers, or one, as ended in the run, unless they have ended.
+
+    Returns:
+        The workers. Where the run cannot be written to, only they know.
+
+    Raises:
+        InvalidWorker: The job has no such worker.
+    """
+    if worker is None:
+        if workers.job_ended or _write_mark(storage, workers, MARKED_END, {}):
+            return workers
+        return replace(workers, all_marked=True)
+    known = [info.worker for info in workers.writing] + workers.not_begun
+    if worker not in known:
+        if worker not in workers.ended:
+            raise InvalidWorker(worker, sorted([*known, *workers.ended], key=natural))
+        return workers
+    if _write_mark(storage, workers, end_path(worker), {"worker": worker, "session": workers.newest_session}):
+        return workers
+    return replace(workers, marked=workers.marked | {worker})
+
+
+def _write_mark(storage: Storage, workers: Workers, path: str, whose: dict[str, Any]) -> bool:
+    document = {**whose, "ended_at": datetime.now(UTC).isoformat(), "failure": "marked as ended by a reader"}
+    try:
+        mark = workers.ends.get(_file_name(path))
+        if mark is not None and (mark.session or 0) < whose.get("session", 0):
+            storage.remove(path)
+        # A worker's own end mark stays.
+        with suppress(AlreadyPublished):
+            storage.create(path, document_bytes(document))
+    except StorageError as exc:
+        logger.warning("run %s: marked as ended for this reader only: %s", storage.url, exc)
+        return False
+    return True
+
+
+def _file_name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def natural(name: str) -> list[tuple[int, int | str]]:
+    """Return a sort key that puts worker_2 before worker_10."""
+    return [(0, int(part)) if part.isdecimal() else (1, part) for part in re.split(r"(\d+)", name)]

@@ -1,0 +1,118 @@
+"""Snapshots: their ids, and trials that are opened at one."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tensortrial
+from support.limits import keep_index_files
+from support.runs import Job
+from tensortrial.errors import ConfigurationError, SnapshotNotFound, StepNotYetAvailable
+
+AGAIN: dict[str, Callable[[Any], Any]] = {
+    "itself": lambda snapshot: snapshot,
+    "pickled": lambda snapshot: pickle.loads(pickle.dumps(snapshot)),
+    "by its id": str,
+}
+
+
+def seen(trial: tensortrial.Trial) -> list[Any]:
+    """Return answers of a trial, from its steps, its values, its tables and its views."""
+    queries = ["from steps", "select name, global_step, worker, value from scalars", "from collections"]
+    return [
+        trial.steps(),
+        trial.steps(show_incomplete_steps=True),
+        trial.tensor("x").values(),
+        [sorted(trial.sql(query).fetchall(), key=repr) for query in queries],
+        trial.loaded_all_steps,
+        str(trial.snapshot),
+    ]
+
+
+@pytest.mark.parametrize("again", AGAIN.values(), ids=AGAIN)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_snapshot_has_the_same_answers_while_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, again: Callable[[Any], Any]
+) -> None:
+    keep_index_files(monkeypatch)
+    jobs = [Job(tmp_path, f"worker_{rank}", workers, flush_seconds=3600) for rank in range(workers)]
+    states = []
+    for number in range(3):
+        for job in jobs:
+            job.step({"x": float(number)})
+            job.flush()
+            with tensortrial.create_trial(tmp_path) as trial:
+                states.append((trial.snapshot, seen(trial)))
+    for job in jobs:
+        job.close()
+    assert len({str(snapshot) for snapshot, _ in states}) == len(states)
+    for snapshot, answers in states:
+        with tensortrial.create_trial(tmp_path, snapshot=again(snapshot)) as trial:
+            assert seen(trial)[:4] == answers[:4]
+            assert str(trial.snapshot) == str(snapshot)
+            trial.refresh()
+            assert seen(pickle.loads(pickle.dumps(trial)))[:4] == answers[:4]
+
+
+def test_an_id_has_16_digits_and_is_that_of_the_same_files_in_any_process(tmp_path: Path) -> None:
+    with Job(tmp_path) as job:
+        job.step({"x": 1.0})
+        job.flush()
+        first, second = (str(tensortrial.create_trial(tmp_path).snapshot) for _ in range(2))
+        assert first == second
+        assert len(first) == 16
+        assert int(first, 16)
+        trial = tensortrial.create_trial(tmp_path)
+        job.step({"x": 2.0})
+        job.flush()
+        assert str(trial.snapshot) != first
+
+
+def test_sql_and_exports_say_which_snapshot_they_saw(tmp_path: Path) -> None:
+    with Job(tmp_path / "a") as job:
+        job.step({"x": 1.0})
+    trial, runs = tensortrial.create_trial(tmp_path / "a"), tensortrial.open_runs(tmp_path)
+    name = str(trial.snapshot)
+    assert dict(trial.sql("from steps").snapshots) == {"": name}
+    assert dict(runs.sql("from steps").snapshots) == {"a": name}
+    assert tensortrial.export(tmp_path / "a", tmp_path / "out.duckdb", progress=False).snapshots == {"a": name}
+
+
+def test_a_snapshot_by_an_id_lives_as_long_as_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_index_files(monkeypatch)
+    with Job(tmp_path, flush_seconds=3600) as job:
+        for number in range(3):
+            job.step({"x": float(number)})
+            job.flush()
+            if number == 1:
+                snapshot = tensortrial.create_trial(tmp_path).snapshot
+    tensortrial.compact(tmp_path, grace=0)
+    with pytest.raises(SnapshotNotFound, match="its files were compacted"):
+        tensortrial.create_trial(tmp_path, snapshot=str(snapshot))
+    # The snapshot itself knows its steps; their rows are in the compacted file.
+    assert tensortrial.create_trial(tmp_path, snapshot=snapshot).tensor("x").values() == {0: 0.0, 1: 1.0}
+
+
+def test_a_snapshot_of_another_run_or_range_is_refused(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        with Job(tmp_path / name) as job:
+            job.step({"x": 1.0})
+    snapshot = tensortrial.create_trial(tmp_path / "a").snapshot
+    with pytest.raises(SnapshotNotFound, match="of another run"):
+        tensortrial.create_trial(tmp_path / "b", snapshot=snapshot)
+    with pytest.raises(ConfigurationError, match="range_steps"):
+        tensortrial.create_trial(tmp_path / "a", range_steps=(0, 1), snapshot=snapshot)
+
+
+def test_a_trial_of_a_snapshot_does_not_wait_for_steps(tmp_path: Path) -> None:
+    with Job(tmp_path, flush_seconds=3600) as job:
+        job.step({"x": 1.0})
+        job.flush()
+        trial = tensortrial.create_trial(tmp_path, snapshot=tensortrial.create_trial(tmp_path).snapshot)
+        with pytest.raises(StepNotYetAvailable, match="one snapshot"):
+            trial.wait_for_steps([5])
