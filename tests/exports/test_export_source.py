@@ -17,6 +17,7 @@ import pytest
 import tensortrial
 from support.export_conformance import in_utc, same, write_run, write_step
 from support.file_access import before_opening
+from support.limits import set_limits
 from support.runs import Job
 from tensortrial.errors import ConfigurationError, MissingChunk
 
@@ -148,6 +149,7 @@ def test_tables_that_are_no_names_are_refused(tmp_path: Path, run: Path) -> None
 def test_no_bar_is_shown_where_nothing_is_new(
     tmp_path: Path, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    set_limits(monkeypatch, seconds_without_progress=0.0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)  # elsewhere there is no bar at all
     tensortrial.export(run, f"csv:{tmp_path}/out")
     assert "export" in capsys.readouterr().err

@@ -43,6 +43,7 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("TreeDepth", {}, "deep trees", "shallow trees", "above 4"),
     ("LossSpike", {}, "spike", "healthy", "jumped to"),
     ("GradientNormSpike", {}, "spike", "healthy", "the norm of all gradients"),
+    ("StatisticAnomaly", {"collection_names": "weights"}, "spike", "healthy", "its own past"),
     ("RankDivergence", {}, "strangers", "replicas", "of 2 workers"),
     ("ReplicaDivergence", {}, "strangers", "replicas", "1 of 2 workers"),
     ("LowPrecisionSaturation", {"collection_names": "gradients"}, "half flushed", "half", "% zeros"),

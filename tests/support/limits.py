@@ -35,6 +35,8 @@ _CONSTANTS = {
     "seconds_until_a_gap_is_damage": "snapshot.snapshot.AWAITED_SECONDS",
     "seconds_between_checks_of_an_ended_run": "read.run_reader._ENDED_SECONDS",
     "seconds_of_silent_waiting": "read.waiting.SAY_AFTER_SECONDS",
+    # How long an operation runs on a terminal before it has a progress bar.
+    "seconds_without_progress": "progress.DELAY_SECONDS",
     # How long a process waits for the lock of a lease.
     "seconds_of_a_lock": "write.lease._LOCK_SECONDS",
 }

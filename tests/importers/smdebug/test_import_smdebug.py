@@ -15,6 +15,7 @@ import pytest
 import tensortrial
 from support import warm
 from support.commands import run_command, run_program
+from support.limits import set_limits
 from support.programs import run_cold
 from support.servers import ObjectStore
 from support.smdebug_imports import COLLECTIONS, everything, imported
@@ -284,6 +285,7 @@ def test_the_progress_bar_needs_tqdm(
     three: OldRun, new: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("tqdm")
+    set_limits(monkeypatch, seconds_without_progress=0.0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     import_run(three.folder, new)
     assert "3/3" in capsys.readouterr().err

@@ -12,6 +12,7 @@ import pytest
 import tensortrial as package
 from support import warm
 from support.commands import run_command as run
+from support.limits import set_limits
 from support.runs import EVAL, TRAIN, Job
 from tensortrial.cli.sparkline import sparkline
 from tensortrial.errors import StepUnavailable, TensorUnavailableForStep
@@ -143,7 +144,7 @@ def test_a_progress_bar_is_drawn_on_a_terminal_only(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("tqdm")
-    monkeypatch.setattr("tensortrial.progress.DELAY_SECONDS", 0.0)
+    set_limits(monkeypatch, seconds_without_progress=0.0)
     for is_terminal in (False, True):
         monkeypatch.setattr(sys.stderr, "isatty", lambda shown=is_terminal: shown, raising=False)
         with progress_bar(2, True, "count", "one") as advance:

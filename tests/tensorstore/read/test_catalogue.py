@@ -25,7 +25,6 @@ from tensortrial.errors import (
 )
 from tensortrial.format.index_reader import IndexRows
 from tensortrial.format.index_types import SavedTensor
-from tensortrial.format.schema import RunInfo
 from tensortrial.read.steps.step_state import StepState
 from tensortrial.read.trial import Trial
 from tensortrial.storage.base import Paths, Tails
@@ -48,6 +47,11 @@ class CountingStorage(LocalStorage):
         return super().read_tails(paths, length)
 
 
+def trial_of(storage: LocalStorage) -> Trial:
+    """Open a run through a storage that a test watches."""
+    return Trial(storage, tensortrial.create_trial(storage.url).info, "t")
+
+
 # ---------------------------------------------------------------------------------------------------------- refresh
 
 
@@ -57,7 +61,7 @@ def test_a_refresh_reads_only_new_files(tmp_path: Path) -> None:
     for _ in range(3):
         job.step({"a": np.zeros(2), "b": 1.0})
         job.flush()
-    trial = Trial(storage, RunInfo("", id="a"), "t")
+    trial = trial_of(storage)
     assert len([path for path in storage.reads if path.startswith("index/")]) == 3
     for number in range(3, 6):
         storage.reads.clear()
@@ -154,7 +158,7 @@ class Flaky(LocalStorage):
 
 def test_a_file_that_cannot_be_read_now_is_read_later(run: Path) -> None:
     storage = Flaky(str(run))
-    trial = Trial(storage, RunInfo("", id="a"), "t")
+    trial = trial_of(storage)
     assert trial.steps() == [0, 1, 4, 5]
     assert len(trial.damaged) == 1
     storage.broken = False
@@ -165,7 +169,7 @@ def test_a_file_that_cannot_be_read_now_is_read_later(run: Path) -> None:
 
 def test_steps_of_a_file_that_cannot_be_read_now_may_come(run: Path) -> None:
     storage = Flaky(str(run))
-    trial = Trial(storage, RunInfo("", id="a"), "t")
+    trial = trial_of(storage)
     assert not trial.loaded_all_steps
     assert [trial.has_passed_step(step) for step in (1, 2)] == [StepState.AVAILABLE, StepState.NOT_YET_AVAILABLE]
     with pytest.raises(StepNotYetAvailable, match=r"00000001\.parquet: no"):
@@ -181,7 +185,7 @@ def test_steps_of_a_file_that_cannot_be_read_now_may_come(run: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_for_long_is_taken_for_lost(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trial = Trial(Flaky(str(run)), RunInfo("", id="a"), "t")
+    trial = trial_of(Flaky(str(run)))
     set_limits(monkeypatch, seconds_until_a_gap_is_damage=0.0)
     assert trial.loaded_all_steps
     with pytest.raises(StepUnavailable, match=r"lost or damaged may have held it .*00000001\.parquet: no"):
@@ -191,7 +195,7 @@ def test_a_file_that_cannot_be_read_for_long_is_taken_for_lost(run: Path, monkey
 def test_sql_is_refused_while_a_file_cannot_be_read(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = Flaky(str(run))
     storage.broken = False
-    trial = Trial(storage, RunInfo("", id="a"), "t")
+    trial = trial_of(storage)
     storage.broken = True
     count = "select count(distinct global_step) from tensors"
     with pytest.raises(StorageError, match=r"00000001\.parquet: no"):
@@ -217,9 +221,9 @@ def test_a_refresh_that_fails_is_made_up_for(run: Path) -> None:
     (run / "end" / "worker_0.json").unlink()
     storage.broken = True
     with pytest.raises(StorageError):
-        Trial(storage, RunInfo("", id="a"), "t")
+        trial_of(storage)
     storage.broken = False
-    assert Trial(storage, RunInfo("", id="a"), "t").steps(show_incomplete_steps=True) == [*range(6)]
+    assert trial_of(storage).steps(show_incomplete_steps=True) == [*range(6)]
 
 
 def test_what_was_listed_before_a_listing_failed_is_kept(tmp_path: Path) -> None:
@@ -236,7 +240,7 @@ def test_what_was_listed_before_a_listing_failed_is_kept(tmp_path: Path) -> None
         job.step({"a": [0]})
         job.flush()
     storage = Failing(str(tmp_path))
-    trial = Trial(storage, RunInfo("", id="a"), "t")
+    trial = trial_of(storage)
     for job in jobs:
         job.step({"a": [1]})
         job.flush()
