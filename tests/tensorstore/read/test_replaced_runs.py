@@ -62,6 +62,7 @@ def test_an_open_trial_reads_the_run_that_has_replaced_its_own(
     run.close()
 
 
+@pytest.mark.s3
 def test_a_trial_in_an_object_store_reads_the_run_that_has_replaced_its_own(moto_s3: ObjectStore) -> None:
     url, options = f"{moto_s3.new_bucket()}/run", {"storage_options": moto_s3.storage_options}
     write(url, 1, 4, **options).close()
