@@ -45,7 +45,9 @@ class Answers:
 
     def info(self, given: Parameters) -> dict[str, Any]:
         described = self.runs.describe(given.get("run", ""))
-        return {"runs": described, "damaged": [f"{path}: {error}" for path, error in self.runs.damaged.items()]}
+        damaged = {path: str(error) for path, error in self.runs.damaged.items()}
+        named = [text if text.startswith(f"{path}: ") else f"{path}: {text}" for path, text in damaged.items()]
+        return {"runs": described, "damaged": named}
 
     def sizes(self, _: Parameters) -> dict[str, int]:
         return self.runs.sizes()

@@ -305,12 +305,10 @@ def _spelled(location: str | Storage) -> str:
 
 
 def _listing(storage: Storage) -> object:
-    """Return what differs when a run has grown or ended."""
+    """Return what differs when a run has grown or ended, or was replaced by one whose files have the same names."""
     try:
-        workers = storage.list(INDEX)
-        return [storage.list_after(f"{INDEX}/{worker}", "") for worker in workers], [
-            *map(storage.list, (END, FINDINGS))
-        ]
+        grown = [storage.list_after(f"{INDEX}/{worker}", "") for worker in storage.list(INDEX)]
+        return storage.read_document(RUN_FILE), grown, [*map(storage.list, (END, FINDINGS))]
     except (TensorTrialError, FileNotFoundError) as exc:
         return str(exc)
 

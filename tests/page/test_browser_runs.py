@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -197,6 +198,30 @@ def test_hyperparameters_are_drawn_against_a_metric(url: str, tab: Any, plot: st
     picture(tab, f"runs-{plot}")
     ready(tab, lambda: marks.first.dispatch_event("click"))
     assert "run=run-" in tab.url
+
+
+def test_names_and_values_that_programs_use_themselves_are_shown_as_saved(tmp_path: Path, tab: Any) -> None:
+    values = {"a": 10, "b": "auto", "c": 2, "d\x01": "5"}
+    for number, (name, value) in enumerate(values.items()):
+        metadata = {"lr": value} | ({"constructor": "c", "__proto__": "p"} if name == "a" else {})
+        with tensortrial.Run(tmp_path / name, metadata=metadata) as run:
+            for step in range(3):
+                run.log({"loss": number + step}, step=step)
+    with serving(tmp_path) as url:
+        show(tab, url, "view=runs&group=constructor&plot=parallel")
+        assert tab.locator("figure path.run").count() == 4
+        assert tab.locator("#runs li.group").all_inner_texts() == ["constructor is missing (3)", "constructor = c (1)"]
+        show(tab, url, "view=runs&sort=lr")
+        assert rows(tab) == ["c", "d\\u0001", "a", "b"]
+        show(tab, url, "view=compare&a=b&b=c")
+        assert tab.locator("table").first.locator("td").all_inner_texts() == ["lr", "auto", "2"]
+        show(tab, url, "view=scalars")
+        tab.get_by_label("save loss").click()
+        with tab.expect_download() as download:
+            tab.get_by_role("button", name="SVG", exact=True).click()
+        download.value.save_as(tmp_path / "chart.svg")
+    titles = [each.text for each in ElementTree.parse(tmp_path / "chart.svg").iter("{http://www.w3.org/2000/svg}title")]
+    assert titles == ["d\\u0001", "c", "b", "a"]
 
 
 # The curves.

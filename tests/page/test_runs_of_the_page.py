@@ -17,6 +17,7 @@ import httpx
 import numpy as np
 import pytest
 
+import tensortrial
 from support.browser import printed_url
 from support.leased_runs import wait_until
 from support.runs import EVAL, TRAIN, Job
@@ -216,7 +217,8 @@ def test_a_deleted_run_is_named_and_the_others_are_answered(tmp_path: Path) -> N
         assert [curve["run"] for curve in fetch(served, "scalars", **scalars)] == ["a", "d"]
         info = fetch(served, "info")
         assert [run["name"] for run in info["runs"]] == ["a", "d"]
-        assert sum("it was deleted" in text for text in info["damaged"]) == 2
+        sentence = "it was deleted while the page was open"
+        assert sorted(info["damaged"]) == [f"{tmp_path / name}: {sentence}" for name in "bc"]
         assert set(answered(served, "a").values()) == {200}
         for name in "bc":
             assert "was deleted" in get(served, "names", run=name).json()["error"]
@@ -233,6 +235,36 @@ def test_a_run_that_is_replaced_is_shown_as_it_is_now(tmp_path: Path) -> None:
     assert (tiles["names"], tiles["starts"]) == (["new"], [0, 1, 2])
     with page(tmp_path / "run") as served:
         assert fetch(served, "tiles", **TILES) == tiles
+
+
+@pytest.mark.parametrize("shown", ["", "a"])
+def test_a_run_whose_files_are_called_as_those_of_the_run_before_it_is_shown_as_it_is_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shown: str
+) -> None:
+    monkeypatch.setattr("tensortrial.page.served_runs._SEARCH_SECONDS", 0.0)
+    monkeypatch.setattr("tensortrial.page.served_runs._SEARCH_SHARE", 0)
+
+    def log(name: str, value: float, **options: Any) -> None:
+        with tensortrial.Run(tmp_path / name, metadata={"value": value}, **options) as run:
+            for step in range(4):
+                run.log({"loss": value, f"only {value}": value}, step=step)
+
+    def described() -> dict[str, Any]:
+        return {run["name"]: run["metadata"]["value"] for run in fetch(served, "info", run=shown)["runs"]}
+
+    def lasts() -> set[tuple[str, str, float]]:
+        return {(row["run"], row["name"], row["last"]["value"]) for row in fetch(served, "scalar_table")}
+
+    log("a", 1)
+    log("b", 2)
+    with page(tmp_path) as served:
+        assert described() == {"a": 1, "b": 2}
+        assert lasts() == {("a", "loss", 1), ("a", "only 1", 1), ("b", "loss", 2), ("b", "only 2", 2)}
+        log("a", 3, on_exists="replace")
+        shutil.rmtree(tmp_path / "b")
+        log("b", 4)
+        wait_until(lambda: described() == {"a": 3, "b": 4})
+        assert lasts() == {("a", "loss", 3), ("a", "only 3", 3), ("b", "loss", 4), ("b", "only 4", 4)}
 
 
 def test_a_run_that_begins_below_a_served_folder_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

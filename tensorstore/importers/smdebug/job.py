@@ -86,7 +86,8 @@ def import_runs(
 ) -> list[str]:
     """Import the run that smdebug wrote to `source`, or else all such runs in the folders below it.
 
-    A run in `source`/job-1/debug-output goes to `target`/job-1/debug-output. See `import_run`.
+    A run in `source`/job-1/debug-output goes to `target`/job-1/debug-output, and its damaged files are reported with
+    this folder in their paths. See `import_run`.
 
     Returns:
         The paths of the new runs.
@@ -98,13 +99,24 @@ def import_runs(
         ConfigurationError: Source and target are the same.
     """
     old = open_storage(source, storage_options, follow_links=True)
-    pairs: list[tuple[str | os.PathLike[str], str | os.PathLike[str]]] = [(source, target)]
-    if not is_smdebug_run(old) and (folders := runs_below(old)):
-        pairs = [(f"{old.url}/{each}", f"{os.fspath(target).rstrip('/')}/{each}") for each in folders]
+    report = on_damage or _log
+    if is_smdebug_run(old) or not (folders := runs_below(old)):
+        return [import_run(source, target, storage_options=storage_options, progress=progress, on_damage=report)]
     return [
-        import_run(one, new, storage_options=storage_options, progress=progress, on_damage=on_damage)
-        for one, new in pairs
+        import_run(
+            f"{old.url}/{each}",
+            f"{os.fspath(target).rstrip('/')}/{each}",
+            storage_options=storage_options,
+            progress=progress,
+            on_damage=_naming(each, report),
+        )
+        for each in folders
     ]
+
+
+def _naming(folder: str, report: Report) -> Report:
+    """Return a report of the files of one of several runs, which names them with the run's folder."""
+    return lambda error: report(FileError(f"{folder}/{error.path}", str(error).removeprefix(f"{error.path}: ")))
 
 
 def _log(error: FileError) -> None:

@@ -32,7 +32,9 @@ Report = Callable[[FileError], None]
 _END = "training_job_end.ts"
 _REDUCTIONS = "smdebug/reductions/"
 _COLLECTIONS_FILE = "_collections.json"
-_RUN_FILE = re.compile(r"(?:(?P<run>.+?)/)??(?:collections/\d+/[^/]+_collections\.json|events/\d+/[^/]+\.tfevents)")
+_RUN_FILE = re.compile(
+    r"(?:(?P<run>.+?)/)??(?:collections/\d+/[^/]+_collections\.json|events/\d+/[^/]+\.tfevents)", re.S
+)
 _STEP_FILE = re.compile(r"(\d{1,18})_(.+)\.(?:json|tfevents)")
 _MOST = 1 << 63
 # What reading fields of a JSON document raises where it has another structure.
@@ -190,7 +192,7 @@ def runs_below(storage: Storage) -> list[str]:
 
 def is_smdebug_run(storage: Storage) -> bool:
     """Return whether a folder has the layout of a run of smdebug."""
-    return bool(storage.list("events")) or any(each.isdecimal() for each in storage.list("collections"))
+    return any(each.isdecimal() for folder in ("collections", "events") for each in storage.list(folder))
 
 
 def _shape(sizes: Iterable[Any]) -> tuple[int, ...]:

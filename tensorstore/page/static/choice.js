@@ -60,14 +60,14 @@ export function toggled(text, member) {
   return next.length ? JSON.stringify(next) : null;
 }
 
-/** @type {WeakMap<Run, Record<string, any>>} */
+/** @type {WeakMap<Run, any>} */
 const flattened = new WeakMap();
 
 /** Return the metadata of a run with the keys of nested objects joined: "model.layers". @param {Run} run @returns {Record<string, any>} */
 export function metadataOf(run) {
   let found = flattened.get(run);
   if (!found) {
-    found = {};
+    found = Object.create(null);
     flatten(run.metadata, "", found, 0);
     flattened.set(run, found);
   }

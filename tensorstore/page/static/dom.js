@@ -169,7 +169,7 @@ function sortRows(rows, key, descending) {
   return [...rows].sort((left, right) => {
     const [a, b] = [key(left), key(right)];
     if (absent(a) || absent(b)) return Number(absent(a)) - Number(absent(b));
-    if (typeof a === "string") return sign * a.localeCompare(String(b), undefined, { numeric: true });
+    if (typeof a === "string" || typeof b === "string") return sign * String(a).localeCompare(String(b), undefined, { numeric: true });
     return sign * (a < b ? -1 : a > b ? 1 : 0);
   });
 }

@@ -2,6 +2,7 @@
 
 import { LINES, dashOf } from "./colors.js";
 import { h } from "./dom.js";
+import { printable } from "./format.js";
 
 const TITLE = 24; // pixels above a chart for its title
 
@@ -64,7 +65,7 @@ function savePng(plot, title) {
 }
 
 /** @param {string} text */
-const escaped = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;").replaceAll('"', "&quot;");
+const escaped = (text) => printable(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;").replaceAll('"', "&quot;");
 
 /** Return a chart as SVG, of the size that it has on the screen. @param {Plot} plot @param {Chart} chart @param {string} title */
 export function svgOf(plot, chart, title) {

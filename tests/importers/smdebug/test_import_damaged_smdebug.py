@@ -21,7 +21,7 @@ from tensortrial.errors import (
     NotARun,
     RunNotFound,
 )
-from tensortrial.importers.smdebug import import_run
+from tensortrial.importers.smdebug import import_run, import_runs
 from tensortrial.mode import ModeKeys
 
 TRAIN = ModeKeys.TRAIN
@@ -195,3 +195,15 @@ def test_a_source_of_another_kind_is_refused(tmp_path: Path, new: str, three: Ol
 def test_create_trial_of_an_old_run_says_how_to_import_it(three: OldRun) -> None:
     with pytest.raises(NotARun, match=r"tensortrial import smdebug .*import_run"):
         tensortrial.create_trial(three.folder)
+
+
+def test_damaged_files_of_several_runs_are_named_with_their_folders(tmp_path: Path) -> None:
+    for folder in ("a", "b/c"):
+        run = OldRun(tmp_path / "jobs" / folder)
+        run.step({"loss": np.float32(1)})
+        next((run.folder / "events").rglob("*.tfevents")).write_bytes(b"damaged")
+    damage: list[FileError] = []
+    import_runs(tmp_path / "jobs", tmp_path / "runs", progress=False, on_damage=damage.append)
+    files = [f"{each}/events/000000000000/000000000000_worker_0.tfevents" for each in ("a", "b/c")]
+    assert [error.path for error in damage] == files
+    assert [str(error).count(path) for error, path in zip(damage, files, strict=True)] == [1, 1]

@@ -95,6 +95,15 @@ def test_all_runs_below_a_folder_are_imported_by_their_paths(tmp_path: Path) -> 
         import_runs(tmp_path / "missing", tmp_path / "other")
 
 
+def test_runs_below_folders_with_names_of_the_format_or_line_breaks_are_imported(tmp_path: Path) -> None:
+    folders = ["events/job", "line\nbreak"]
+    for folder in folders:
+        OldRun(tmp_path / "jobs" / folder).step({"loss": np.float32(1)})
+    made = import_runs(tmp_path / "jobs", tmp_path / "runs", progress=False)
+    assert [str(Path(path).relative_to(tmp_path / "runs")) for path in made] == folders
+    assert [tensortrial.create_trial(path).steps() for path in made] == [[0], [0]]
+
+
 @pytest.mark.parametrize("name", ["w:0", "conv/w:0", "a/min/b", "smdebug/reductions/x", "plain"])
 @pytest.mark.parametrize("with_raw", [False, True])
 def test_reductions_belong_to_their_tensor(old: OldRun, new: str, name: str, with_raw: bool) -> None:
