@@ -7,6 +7,8 @@ from html import escape
 from itertools import islice
 from typing import TypeVar
 
+from .visible import visible
+
 _MOST_ROWS = 50
 _LONGEST = 200
 _Value = TypeVar("_Value")
@@ -52,7 +54,8 @@ def html_rows(title: str, columns: Sequence[str], rows: Iterable[Sequence[object
 
 def html_list(title: str, lines: Iterable[str]) -> str:
     """Return a list under a title, in which every text is escaped and none is cut."""
-    return f"<div>{escape(title)}<ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul></div>"
+    items = "".join(f"<li>{escape(visible(line))}</li>" for line in lines)
+    return f"<div>{escape(visible(title))}<ul>{items}</ul></div>"
 
 
 class TableOfValues(dict[str, _Value]):
@@ -68,5 +71,5 @@ class TableOfValues(dict[str, _Value]):
 
 
 def _text(value: object) -> str:
-    text = str(value)
+    text = visible(str(value))
     return escape(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")

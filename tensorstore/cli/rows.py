@@ -112,7 +112,7 @@ def _text(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: str, guar
         writer.writerows([cell(value) for value in row] for row in rows)
     elif form == "json":
         for row in rows:
-            file.write(json.dumps(dict(zip(columns, map(_plain, row), strict=True)), ensure_ascii=False) + "\n")
+            file.write(json.dumps(dict(zip(columns, map(plain, row), strict=True)), ensure_ascii=False) + "\n")
     else:
         _print(columns, rows, file)
     return file.getvalue()
@@ -142,7 +142,7 @@ def _cell(value: Any) -> str:
 def _csv_cell(value: Any) -> str:
     """Return a value as an export into CSV writes it."""
     if isinstance(value, bool | list | dict):
-        return json.dumps(_plain(value), ensure_ascii=False)
+        return json.dumps(plain(value), ensure_ascii=False)
     if isinstance(value, bytes | bytearray):
         return value.hex()
     return "" if value is None else str(value)
@@ -153,12 +153,12 @@ def _guarded_cell(value: Any) -> str:
     return f"'{text}" if isinstance(value, str) and text.startswith(FORMULA_SIGNS) else text
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return a value as JSON can hold it: NaN, infinities and other values become text."""
     if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [plain(each) for each in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, bytes | bytearray):

@@ -156,9 +156,10 @@ class Collection(Configuration):
         Args:
             tensor_names: Names of tensors.
         """
-        before = len(self._tensor_names)
-        self._tensor_names.update(tensor_names)
-        Changes.names += len(self._tensor_names) != before
+        # Hooks add the same names again and again, which is no change.
+        if added := set(tensor_names) - self._tensor_names:
+            self._tensor_names |= added
+            Changes.names += 1
 
     def add_tensor_name(self, tensor_name: str) -> None:
         """Add a tensor by its full name.

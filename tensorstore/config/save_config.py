@@ -360,4 +360,6 @@ def _parts(value: Iterable[int | str] | str | None) -> Iterable[int | str]:
         return ()
     if isinstance(value, str):
         return [part.strip() for part in value.split(",") if part.strip()]
+    if not isinstance(value, Iterable):
+        raise ConfigurationError(f"save_steps must be a list or a comma-separated string, got {value!r}")
     return value

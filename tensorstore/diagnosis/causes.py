@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..rules.finding import Finding
-from .checks import NON_FINITE, SPIKES, Check
+from .checks import FROZEN, NON_FINITE, SPIKES, Check
 from .result import Problem
 
 _REACH = 10
@@ -37,7 +37,12 @@ class _Group:
 
 
 def problems(
-    findings: Sequence[Finding], checks: Sequence[Check], places: Places, sizes: Mapping[int, int], steps: Sequence[int]
+    findings: Sequence[Finding],
+    checks: Sequence[Check],
+    places: Places,
+    sizes: Mapping[int, int],
+    steps: Sequence[int],
+    learned_from: Mapping[str, int],
 ) -> list[Problem]:
     """Return the problems in the order in which they began, notes last.
 
@@ -47,30 +52,41 @@ def problems(
         places: The places of tensors in the execution of their steps.
         sizes: How many tensors of a step have a place.
         steps: The saved steps, ascending.
+        learned_from: The first step with a gradient of each parameter.
     """
     roots: list[_Group] = []
-    for group in sorted(_groups(findings, checks, places), key=lambda each: each.key):
+    for group in sorted(_groups(findings, checks, places, learned_from), key=lambda each: each.key):
         _add(group, roots, steps)
     return sorted((_problem(root, sizes) for root in roots), key=lambda problem: problem.is_note)
 
 
-def _groups(findings: Sequence[Finding], checks: Sequence[Check], places: Places) -> list[_Group]:
+def _groups(
+    findings: Sequence[Finding], checks: Sequence[Check], places: Places, learned_from: Mapping[str, int]
+) -> list[_Group]:
     by_rule = {check.rule: check for check in checks}
-    groups: dict[tuple[str, str | None, str | None], _Group] = {}
+    groups: dict[tuple[str, bool, str | None, str | None], _Group] = {}
     for finding in findings:
-        key = finding.rule, finding.tensor, finding.worker
+        check = FROZEN if _is_frozen(finding, learned_from) else by_rule[finding.rule]
+        key = finding.rule, check.is_note, finding.tensor, finding.worker
         if key in groups:
             groups[key].last_step = finding.step
         else:
             place = places.get((finding.step or 0, finding.tensor or "", finding.worker or ""))
-            groups[key] = _Group(by_rule[finding.rule], finding, place, finding.step)
+            groups[key] = _Group(check, finding, place, finding.step)
     return list(groups.values())
+
+
+def _is_frozen(finding: Finding, learned_from: Mapping[str, int]) -> bool:
+    if finding.rule != FROZEN.rule or finding.observed != 0 or not learned_from:
+        return False
+    first = learned_from.get(finding.tensor or "")
+    return first is None or (finding.step or 0) <= first
 
 
 def _add(group: _Group, roots: list[_Group], steps: Sequence[int]) -> None:
     """Add a group to the first problem that explains it; else it is a problem of its own."""
     for root in roots:
-        if root.check.rule == group.check.rule:
+        if root.check == group.check:
             root.others.append(group)
             return
         if any(_explains(each, group, steps) for each in (root, *root.others, *root.explained)):

@@ -180,6 +180,13 @@ CHECKS = (
     ),
 )
 
+FROZEN = Check(
+    "WeightUpdateRatio",
+    "nothing if this parameter is frozen; else check that it is part of the computation of the loss",
+    is_note=True,
+)
+"""The check of a weight that does not change, and has no gradient although others have one."""
+
 
 def checks_for(facts: RunFacts) -> list[Check]:
     """Return the checks that make sense for a run, whatever it has saved."""

@@ -34,6 +34,12 @@ select global_step, name, worker, "order"
 from tensors
 where "order" is not null and list_contains($steps, global_step)
 """
+_LEARNED_FROM = """
+select parameter, min(global_step)
+from tensors
+where parameter is not null
+group by parameter
+"""
 
 
 def diagnose(
@@ -85,14 +91,16 @@ def _diagnosed(trial: Trial, progress: bool) -> Diagnosis:
         sizes: dict[int, int] = {}
         for (step, _, _), place in places.items():
             sizes[step] = max(sizes.get(step, 0), place + 1)
-        joined = tuple(_located(trial, each, damaged) for each in problems(found, checks, places, sizes, steps))
+        learned_from = _learned_from(trial, damaged)
+        joined = problems(found, checks, places, sizes, steps, learned_from)
+        joined = [_located(trial, each, damaged) for each in joined]
     allowed = {check.rule: check.allowed_by for check in checks}
     unchecked = tuple(Unchecked(rule, allowed[rule] or reason) for rule, reason in failed.items())
     checked = tuple(check.rule for check in checks if check.rule not in failed)
     damaged |= trial.damaged
     reasons = {path: str(error).removeprefix(f"{path}: ") for path, error in sorted(damaged.items())}
     begun = max(_steps_begun(trial), steps[-1] + 1 if steps else 0)
-    return Diagnosis(trial.path, len(steps), joined, checked, unchecked, reasons, begun)
+    return Diagnosis(trial.path, len(steps), tuple(joined), checked, unchecked, reasons, begun)
 
 
 def _without_offsets(found: Sequence[Finding], names: Iterable[str]) -> list[Finding]:
@@ -154,9 +162,21 @@ def _places(trial: Trial, findings: Iterable[Finding], damaged: dict[str, FileEr
     steps = sorted(set(firsts.values()))
     if not steps:
         return {}
+    rows = _fetched(trial, _PLACES, {"steps": steps}, damaged)
+    return {(step, name, worker): place for step, name, worker, place in rows}
+
+
+def _learned_from(trial: Trial, damaged: dict[str, FileError]) -> dict[str, int]:
+    """Return the first step with a gradient of each parameter."""
+    return dict(_fetched(trial, _LEARNED_FROM, {}, damaged))
+
+
+def _fetched(
+    trial: Trial, query: str, parameters: Mapping[str, Any], damaged: dict[str, FileError]
+) -> list[tuple[Any, ...]]:
+    """Return the rows of a query. None, and a note of the file, if one cannot be read."""
     try:
-        rows = trial.sql(_PLACES, {"steps": steps}).fetchall()
+        return trial.sql(query, dict(parameters)).fetchall()
     except FileError as exc:
         damaged.setdefault(exc.path, exc)
-        return {}
-    return {(step, name, worker): place for step, name, worker, place in rows}
+        return []

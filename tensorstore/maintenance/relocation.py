@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import NotARun, RunExists, RunNotFound, StorageError
 from ..format.schema import RUN_FILE
-from ..storage.base import ByteRange
+from ..storage.base import ByteRange, StoredFile
 from ..storage.open import Storage, open_storage
 from ..write.lease import Observer
 from ..write.removal import check_removable, remove_run
@@ -33,10 +33,11 @@ def remove(path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] |
         RunNotFound: Nothing is at `path`.
         NotARun: Something else is at `path`.
         RunInUse: A living process writes to the run.
+        StorageError: `path` is a symbolic link.
     """
     storage = _removable(path, storage_options)
     remove_run(storage)
-    _remove_empty_folders(path)
+    _remove_empty_folders(storage)
     return [file.path for file in storage.walk()]
 
 
@@ -49,7 +50,7 @@ def move(
     """Move a run with all files in its folder. A reader finds it at the one place or at the other, whole.
 
     A folder on the same file system is renamed. Otherwise all files are copied, `run.json` last, so that nobody takes
-    half a run for one, and then deleted.
+    half a run for one, and then those that were copied are deleted. If it fails before, the copies are deleted.
 
     Args:
         path: Folder or URL of the run.
@@ -63,21 +64,25 @@ def move(
         RunNotFound: Nothing is at `path`.
         NotARun: Something else is at `path`.
         RunExists: A run or a folder with files is where the run would go.
-        RunInUse: A living process writes to the run.
-        StorageError: The file system or the object store refused an operation.
+        RunInUse: A living process writes to the run, or to another one in its folder.
+        StorageError: `path` is a symbolic link, or the file system or the object store refused an operation.
     """
     source, target = _removable(path, storage_options), open_storage(to, storage_options)
-    if target.exists_any() and RUN_FILE not in target.list(""):
-        name = os.fspath(path).rstrip("/").rpartition("/")[2]
-        to = f"{os.fspath(to).rstrip('/')}/{name}"
+    if (target.exists_any() or os.path.isdir(target.url)) and RUN_FILE not in target.list(""):
+        to = f"{os.fspath(to).rstrip('/')}/{source.url.rpartition('/')[2]}"
         target = open_storage(to, storage_options)
     if target.exists_any():
         raise RunExists(target.url, "a run or a folder of this name is there; choose another name")
-    if not _renamed(path, to):
-        _copy(source, target)
-        for file in list(source.walk()):
+    for file in source.walk():
+        folder, _, name = file.path.rpartition("/")
+        if folder and name == RUN_FILE:
+            _check_unused(open_storage(f"{source.url}/{folder}", storage_options))
+    if not _renamed(source, target):
+        copied = _copy(source, target)
+        # What came or changed since stays. Without run.json, nobody takes the rest for a run.
+        for file in sorted(copied.intersection(source.walk()), key=lambda file: file.path != RUN_FILE):
             source.remove(file.path)
-        _remove_empty_folders(path)
+        _remove_empty_folders(source)
     return os.fspath(to)
 
 
@@ -87,38 +92,61 @@ def _removable(path: str | os.PathLike[str], storage_options: Mapping[str, Any] 
         raise RunNotFound(storage.url, "no run was found here")
     if RUN_FILE not in storage.list(""):
         raise NotARun(storage.url, f"it has no {RUN_FILE}, so it is not a run")
-    check_removable(Observer(storage), storage)
+    if os.path.islink(storage.url):
+        real = os.path.realpath(storage.url)
+        raise StorageError(storage.url, f"it is a symbolic link to {real}; name that folder, or delete the link")
+    _check_unused(storage)
     return storage
 
 
-def _renamed(path: str | os.PathLike[str], to: str | os.PathLike[str]) -> bool:
-    """Rename a folder. Return False if one of the two is a URL, or on another file system."""
-    if "://" in os.fspath(to) or not Path(path).is_dir():
+def _check_unused(storage: Storage) -> None:
+    check_removable(Observer(storage), storage)
+
+
+def _renamed(source: Storage, target: Storage) -> bool:
+    """Rename a folder. Return False if one of the two is no folder of this machine, or on another file system."""
+    if not (source.is_local and target.is_local):
         return False
     try:
-        Path(to).parent.mkdir(parents=True, exist_ok=True)
-        Path(path).rename(to)
+        Path(target.url).parent.mkdir(parents=True, exist_ok=True)
+        Path(source.url).rename(target.url)
     except OSError as exc:
         if exc.errno == errno.EXDEV:
             return False
-        raise StorageError(os.fspath(to), f"the run cannot be moved here: {exc.strerror}") from exc
+        raise StorageError(target.url, f"the run cannot be moved here: {exc.strerror}") from exc
     return True
 
 
-def _copy(source: Storage, target: Storage) -> None:
-    for file in sorted(source.walk(), key=lambda file: file.path == RUN_FILE):
-        sink = target.sink(file.path)
-        try:
-            for offset in range(0, file.nbytes, _PIECE):
-                piece = ByteRange(file.path, offset, min(_PIECE, file.nbytes - offset))
-                sink.append([bytes(data) for data in source.read_ranges([piece])])
-            sink.publish()
-        except BaseException:
-            sink.abort()
-            raise
+def _copy(source: Storage, target: Storage) -> set[StoredFile]:
+    """Copy all files of a folder, and return them. Delete the copies if that fails, or the run is written meanwhile."""
+    copied: list[StoredFile] = []
+    try:
+        for file in sorted(source.walk(), key=lambda file: file.path == RUN_FILE):
+            _copy_file(source, target, file)
+            copied.append(file)
+        _check_unused(source)
+    except BaseException:
+        for file in reversed(copied):
+            with suppress(StorageError):
+                target.remove(file.path)
+        _remove_empty_folders(target)
+        raise
+    return set(copied)
 
 
-def _remove_empty_folders(path: str | os.PathLike[str]) -> None:
-    for folder, _, _ in os.walk(path, topdown=False):
+def _copy_file(source: Storage, target: Storage, file: StoredFile) -> None:
+    sink = target.sink(file.path)
+    try:
+        for offset in range(0, file.nbytes, _PIECE):
+            piece = ByteRange(file.path, offset, min(_PIECE, file.nbytes - offset))
+            sink.append([bytes(data) for data in source.read_ranges([piece])])
+        sink.publish()
+    except BaseException:
+        sink.abort()
+        raise
+
+
+def _remove_empty_folders(storage: Storage) -> None:
+    for folder, _, _ in os.walk(storage.url, topdown=False) if storage.is_local else ():
         with suppress(OSError):  # files of other kinds are in it
             Path(folder).rmdir()

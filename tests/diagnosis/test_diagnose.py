@@ -57,6 +57,33 @@ def test_a_bias_that_a_normalization_subtracts_is_no_problem(tmp_path: Path, wei
     assert ("gradient/net.0.bias" in str(found)) != weight_learns
 
 
+def test_a_frozen_layer_is_a_note_and_one_that_does_not_learn_a_problem(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    tt = pytest.importorskip("tensortrial.hooks.pytorch")
+
+    def diagnosed(name: str, frozen: int, not_updated: int) -> Diagnosis:
+        net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+        net[0].requires_grad_(False)
+        optimizer = torch.optim.SGD(net[not_updated:].parameters(), 0.1)
+        hook = tt.Hook(tmp_path / name, include_collections=["weights", "gradients"], save_interval=1)
+        hook.register_module(net)
+        for step in range(12):
+            if step == frozen:
+                net[0].requires_grad_(True)
+            net(torch.ones(2, 4) * (step + 1)).sum().backward()
+            optimizer.step()
+        hook.close()
+        return tensortrial.diagnose(tmp_path / name)
+
+    for name, frozen in (("frozen", 12), ("unfrozen", 6)):
+        found = diagnosed(name, frozen, not_updated=0)
+        (note,) = found.problems
+        assert (found.is_healthy, note.is_note, note.rule) == (True, True, "WeightUpdateRatio")
+        assert note.advice.startswith("nothing if this parameter is frozen")
+    found = diagnosed("not updated", 0, not_updated=2)
+    assert [(each.rule, each.is_note) for each in found.problems] == [("WeightUpdateRatio", False)]
+
+
 def test_a_nan_explains_every_nan_after_it_and_what_follows(tmp_path: Path) -> None:
     found = saved(tmp_path, layer1=(20, with_nan), layer2=(21, with_nan), layer0=(25, with_nan))
     (problem,) = found.problems

@@ -136,17 +136,17 @@ class CollectionManager:
     def complete(self) -> None:
         """Fill in what the save configurations leave open: they may have been replaced since the last step."""
         # This is called at each step.
-        if self._completed_at != Changes.count():
+        if self._completed_at != (changes := Changes.count()):
             for collection in self:
                 self._complete(collection)
-            self._completed_at = Changes.count()
+            self._completed_at = changes  # read before: another thread may change a collection meanwhile
 
     def by_name(self) -> dict[str, Collection]:
         """Return all collections by their names."""
         return dict(self._collections)
 
     def __iter__(self) -> Iterator[Collection]:
-        return iter(self._collections.values())
+        return iter(list(self._collections.values()))  # another thread may add one
 
     def warn_of_empty(self) -> None:
         """Log a warning, once, for each saved custom collection that matches no tensor, because it has no patterns."""
@@ -199,7 +199,7 @@ class CollectionManager:
 
     def fingerprint(self) -> tuple[object, ...]:
         """Return a value that changes when any collection starts to match, or to keep, something else."""
-        return tuple(collection.fingerprint for collection in self._collections.values())
+        return tuple(collection.fingerprint for collection in self)
 
 
 class ModuleCollection(Collection):

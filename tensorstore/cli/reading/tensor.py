@@ -14,6 +14,7 @@ from ...read.tensor import Tensor
 from ..console import console_for, print_line, print_table
 from ..options import mode_option, open_trial, run_argument, storage_option
 from ..ranges import ranges
+from ..rows import plain
 
 _STATISTICS = ("min", "max", "mean", "std", "median", "l2", "nan_count", "inf_count", "zero_count")
 _SHOWN = 60
@@ -49,7 +50,7 @@ def tensor(
         raise click.ClickException(f"tensor {name!r} was saved at no step of mode {mode}")
     at = _At(found, steps[-1] if step is None else step, ModeKeys[mode], worker)
     if as_json:
-        click.echo(json.dumps(at.document(), ensure_ascii=False))
+        click.echo(json.dumps(plain(at.document()), ensure_ascii=False))
         return
     print_line(f"{name}: {at.description()}; saved at {len(steps)} steps of {mode}: {', '.join(ranges(steps))}")
     rows = [[key, f"{value:.6g}"] for key, value in at.statistics().items()]

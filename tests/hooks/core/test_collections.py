@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -68,6 +70,32 @@ class TestWhich:
             [("l2", False)],
             [("l2", False)],
         ]
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda weights: weights.reduction_config.reductions.append("max"),
+            lambda weights: weights.reduction_config.norms.__setitem__(0, "l1"),
+            lambda weights: weights.tensor_names.add("Net_output_0"),
+            lambda weights: weights.tensor_names.discard("Net_fc1.weight"),
+            lambda weights: weights.patterns.append(re.compile("^Net_output")),
+        ],
+        ids=["a statistic is appended", "a norm is replaced", "a name is added", "a name is removed", "a pattern"],
+    )
+    def test_a_change_in_place_takes_effect_at_the_next_step(
+        self, make_hook: Any, change: Callable[[tt.Collection], object]
+    ) -> None:
+        hook, net = make_hook(include_collections=["weights"]), seeded()
+        weights = hook.get_collection("weights")
+        weights.reduction_config = tt.ReductionConfig(norms=["l2"])
+        hook.register_module(net)
+        train(net, 2)
+        change(weights)
+        train(net, 1)
+        hook.close()
+        trial = create_trial(hook.out_dir)
+        saved = [{n: set(trial.tensor(n).reduction_values(s)) for n in trial.tensor_names(step=s)} for s in range(3)]
+        assert saved[0] == saved[1] != saved[2]
 
     def test_a_collection_that_grows_while_training_matches_more(self, make_hook: Any) -> None:
         hook, net = make_hook(include_regex="^fc1_output"), seeded()

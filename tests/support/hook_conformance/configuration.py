@@ -89,6 +89,7 @@ class ConfigurationTests(HookTests):
             ({"include_regex": [None]}, "None"),
             ({"save_all": "perhaps"}, "true or false"),
             ({"save_config": 3}, "save_config"),
+            ({"save_steps": 5}, "save_steps must be a list or a comma-separated string, got 5"),
             ({"save_config": SaveConfig(), "save_interval": 3}, "save_interval as a part of save_config"),
             ({"save_interval": 0}, "save_interval must be at least 1"),
         ],

@@ -291,6 +291,14 @@ def test_tensor_shows_a_value_and_its_statistics(run: Path) -> None:
     assert found["statistics"]["mean"] == 4.0
 
 
+def test_tensor_prints_values_as_text_that_json_does_not_have(tmp_path: Path) -> None:
+    with Job(tmp_path) as job:
+        job.step({"gap": np.array([1, np.nan, np.inf]), "wave": np.array([1 + 2j])})
+    found = json.loads(run_command("tensor", tmp_path, "gap", "--json").stdout, parse_constant=pytest.fail)
+    assert found["value"] == [1, "nan", "inf"]
+    assert json.loads(run_command("tensor", tmp_path, "wave", "--json").stdout)["value"] == ["(1+2j)"]
+
+
 def test_demo_writes_a_run_that_is_diagnosed(tmp_path: Path) -> None:
     printed = run_command("demo", tmp_path / "demo").stdout
     assert f"tensortrial diagnose {tmp_path / 'demo'}" in printed

@@ -11,6 +11,9 @@ import tensortrial
 from support.commands import run_command
 from support.runs import Job
 from tensortrial.errors import NotARun, RunNotFound
+from tensortrial.maintenance.relocation import move
+from tensortrial.storage.base import Sink
+from tensortrial.storage.fsspec import FsspecStorage
 
 
 @pytest.fixture
@@ -21,7 +24,7 @@ def run(tmp_path: Path) -> Path:
     return tmp_path / "runs" / "a"
 
 
-def write(path: Path) -> None:
+def write(path: Path | str) -> None:
     with Job(path) as job:
         for step in range(4):
             job.step({"w": np.full(3, step), "loss": float(step)})
@@ -88,6 +91,69 @@ def test_mv_copies_a_run_to_a_url_whole_and_back(run: Path, tmp_path: Path) -> N
     run_command("mv", "memory://moved/a", tmp_path / "back")
     assert losses(tmp_path / "back") == before
     assert (tmp_path / "back" / "model.pt").read_bytes() == b"weights"
+
+
+def test_mv_moves_a_run_into_an_empty_folder(run: Path) -> None:
+    (run.parent / "kept").mkdir()
+    run_command("mv", run, run.parent / "kept")
+    assert losses(run.parent / "kept" / "a") == [0, 1, 2, 3]
+
+
+def test_mv_into_a_folder_of_the_run_itself_loses_nothing(run: Path) -> None:
+    refused = run_command("mv", f"file://{run}", run / "inner", status=1)
+    assert "the run cannot be moved here" in refused.stderr
+    assert losses(run) == [0, 1, 2, 3]
+    write("memory://itself/a")
+    run_command("mv", "memory://itself/a", "memory://itself/a/inner")
+    assert losses("memory://itself/a/inner") == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("command", ["rm", "mv"])
+def test_a_link_to_a_run_is_refused_by_the_name_of_the_folder(run: Path, command: str) -> None:
+    link = run.parent.parent / "latest"
+    link.symlink_to("runs/a")
+    refused = run_command(command, f"{link}/", *(["-y"] if command == "rm" else [run.parent / "b"]), status=1)
+    assert f"it is a symbolic link to {run}; name that folder" in refused.stderr
+    assert losses(link) == [0, 1, 2, 3]
+
+
+def test_mv_that_is_interrupted_leaves_no_part_of_a_copy(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copied = []
+    sink = FsspecStorage.sink
+
+    def interrupted(storage: FsspecStorage, path: str) -> Sink:
+        copied.append(path)
+        if len(copied) == 3:
+            raise KeyboardInterrupt
+        return sink(storage, path)
+
+    monkeypatch.setattr(FsspecStorage, "sink", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        move(run, "memory://interrupted/a")
+    assert losses(run) == [0, 1, 2, 3]
+    assert move(run, "memory://interrupted/a") == "memory://interrupted/a"
+    assert losses("memory://interrupted/a") == [0, 1, 2, 3]
+
+
+def test_mv_leaves_a_file_that_was_written_after_the_copy_of_it(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = FsspecStorage.sink
+
+    def late(storage: FsspecStorage, path: str) -> Sink:
+        if path == "run.json":
+            (run / "late.txt").write_text("precious")
+            (run / "model.pt").write_bytes(b"more weights")
+        return sink(storage, path)
+
+    monkeypatch.setattr(FsspecStorage, "sink", late)
+    run_command("mv", run, "memory://late/a")
+    assert sorted(path.name for path in run.rglob("*")) == ["late.txt", "model.pt"]
+
+
+def test_mv_refuses_a_folder_with_another_run_that_a_process_writes(run: Path) -> None:
+    with tensortrial.Run(run / "inner", environment=False) as writing:
+        writing.log({"loss": 1.0}, step=0)
+        refused = run_command("mv", run, run.parent / "b", status=1)
+        assert "only a run that nobody writes to is replaced, moved or deleted" in refused.stderr
 
 
 @pytest.mark.parametrize("command", ["rm", "mv"])

@@ -16,7 +16,7 @@ from support.leased_runs import wait_until
 from support.runs import EVAL, TRAIN, Job
 from tensortrial.errors import ConfigurationError, TensorTrialError, TensorUnavailable
 
-HOSTILE = "<script>alert(1)</script>&"
+HOSTILE = "<script>alert(1)</script>&\x1b[2J\u202e"
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,8 @@ def test_tables_have_steps_by_mode_and_size_and_escape_names(run: Path) -> None:
     tensor = str(trial[HOSTILE]._repr_html_())
     assert "float64" in tensor
     assert "&lt;script&gt;" in tensor
-    assert "<script" not in table + tensor
+    for hidden in ("<script", "\x1b", "\u202e"):
+        assert hidden not in table + tensor
 
 
 def test_a_closed_trial_shows_its_text(run: Path) -> None:
@@ -82,7 +83,9 @@ def test_runs_are_a_container_of_trials(run: Path) -> None:
 def test_a_collection_shows_its_tensors(run: Path) -> None:
     collection = tensortrial.Collection("c")
     collection.add_tensor_names([HOSTILE])
-    assert "&lt;script&gt;" in collection._repr_html_()
+    shown = collection._repr_html_()
+    assert "&lt;script&gt;" in shown
+    assert r"\x1b[2J\u202e" in shown
 
 
 @pytest.mark.parametrize("engine", ["pandas", "polars"])
