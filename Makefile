@@ -403,7 +403,7 @@ test-tf215: env-tf215  ## Run the tests of the TensorFlow hooks on TensorFlow 2.
 
 .PHONY: test-page
 test-page: env-page chromium  ## Run the tests of the page in a real browser; screenshots are in build/page
-	$(PY) -m pytest -m browser $(PYTEST_ARGS) tests/page
+	$(PY) -m pytest -n $(CORES) --dist loadfile -m browser $(PYTEST_ARGS) tests/page
 
 .PHONY: test-models
 test-models: env-models env-mxnet  ## Run models of transformers, PyTorch, Keras and Gluon, each hooked and without a hook

@@ -188,6 +188,8 @@ interface Finding {
 interface Diagnosis {
   /** one sentence */
   summary: string;
+  /** the first cause, in one sentence; empty without a problem */
+  headline: string;
   /** in the order in which they began; step is of the mode */
   problems: { step: number | null; mode: string | null; tensor: string | null; text: string; note: boolean }[];
   /** files that cannot be read, so that the answer may lack what they hold */

@@ -66,9 +66,8 @@ def _set_named(files: Sequence[IndexFile], name: str) -> list[IndexFile]:
         for worker, own in of_worker.items()
     }
     counts = dict.fromkeys(of_worker, 0)
-    shifts = list(product((0, -1, 1), repeat=len(of_worker)))
-    if len(shifts) * len(files) > _MOST_TRIED:
-        shifts = shifts[:1]
+    are_few = 3 ** len(of_worker) * len(files) <= _MOST_TRIED
+    shifts = list(product((0, -1, 1) if are_few else (0,), repeat=len(of_worker)))
     for file in files:
         counts[file.worker] += 1
         for shift in shifts:

@@ -88,7 +88,7 @@ def test_a_report_holds_them(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed: make chromium")
 def test_charts_and_images_show_them(folder: Path, tab: Any) -> None:
     with serving(folder) as url:
-        show(tab, url, "stat=value&color=value")
+        show(tab, url, "view=overview&stat=value&color=value")
         assert "NaN or infinity" not in text(tab, ".legend")
         show(tab, url, "view=scalars&smooth=0")
         assert tab.locator(".error, .bad").count() == 0

@@ -109,6 +109,27 @@ def test_a_snapshot_of_another_run_or_range_is_refused(tmp_path: Path) -> None:
         tensortrial.create_trial(tmp_path / "a", range_steps=(0, 1), snapshot=snapshot)
 
 
+def test_a_snapshot_of_many_workers_is_found_by_its_id_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_index_files(monkeypatch)
+    jobs = [Job(tmp_path, f"worker_{rank}", 32, flush_seconds=3600) for rank in range(32)]
+    names = []
+    for number in range(2):
+        for job in jobs:
+            job.step({"x": float(number)})
+            job.flush()
+        with tensortrial.create_trial(tmp_path) as trial:
+            names.append(str(trial.snapshot))
+    for job in jobs:
+        job.close()
+    for name, last in zip(names, (0, 1), strict=True):
+        with tensortrial.create_trial(tmp_path, snapshot=name) as trial:
+            assert trial.steps()[-1] == last
+    with pytest.raises(SnapshotNotFound):
+        tensortrial.create_trial(tmp_path, snapshot="0" * 16)
+
+
 def test_a_trial_of_a_snapshot_does_not_wait_for_steps(tmp_path: Path) -> None:
     with Job(tmp_path, flush_seconds=3600) as job:
         job.step({"x": 1.0})

@@ -389,13 +389,8 @@ function diagnosed(run, found) {
   const first = found.problems.find((each) => !each.note);
   const more = found.problems.length - (first ? 1 : 0);
   return h("div", { class: first ? "diagnosed" : "diagnosed well", role: "status" },
-    first ? h("span", {}, h("b", {}, sentenceOf(first.text))) : h("b", {}, found.summary.slice(found.summary.indexOf(": ") + 2)), " ",
+    first ? h("span", {}, h("b", {}, found.headline)) : h("b", {}, found.summary.slice(found.summary.indexOf(": ") + 2)), " ",
     first?.tensor && h("a", { class: "name", href: link({ view: "tensor", name: first.tensor, step: first.step, mode: first.mode, from: null, to: null }) }, first.tensor), " · ",
     first && first.step !== null && h("a", { href: around(run, { mode: first.mode, step: first.step }) }, "this place"), " · ",
     h("a", { href: link({ view: "findings" }) }, more > 0 ? `all of it, ${counted(more, "more remark")}` : "all of it"));
-}
-
-/** Return the first sentence of a text. @param {string} text */
-function sentenceOf(text) {
-  return text.match(/^.*?[.;](?=\s[A-Z]|$)/s)?.[0] ?? text;
 }
