@@ -76,4 +76,4 @@ def peak_megabytes() -> float:
 
 
 CALL_BYTES = 512 << 10
-"""What one call writes to a file: larger ones take much longer on some virtual machines."""
+"""The most bytes of one call that writes to a file: larger calls take much longer on some virtual machines."""

@@ -135,7 +135,7 @@ def write_wide(folder: Path, values: int) -> None:
             run.save_tensor("w", value, step=step)
 
 
-# What a fresh process measures and prints.
+# The measurements that a fresh process makes and prints.
 
 
 def query_runs(folder: str) -> None:

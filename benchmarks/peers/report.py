@@ -16,7 +16,7 @@ _READS = {"value": "one tensor, one step", "series": "one tensor, all steps", "a
 _STATES = ("first", "again", "cold")
 
 Found = dict[str, Any]
-"""What one round measured, of a peer or of the limits."""
+"""The measurements of one round, of a peer or of the limits."""
 Figure = Callable[[Found], float]
 
 
@@ -36,7 +36,7 @@ class Column:
     form: Callable[[float], str] = _time
     is_compared: bool = True
     limits: Mapping[str, Figure] = field(default_factory=dict)
-    """What it is held against, by the name of its row."""
+    """Limits of the same figure, by the names of their rows."""
 
 
 def taken(figure: Figure, found: Found) -> float | None:
