@@ -30,7 +30,7 @@ def work(peers):
 
 
 def measured(peers, work, folder):
-    """What a round of the benchmark would find of these peers, without its processes."""
+    """Measure these peers as a round of the benchmark does, without its processes."""
     from peers import limits, worker
     from peers.work import Scalars
 

@@ -79,7 +79,7 @@ def move(
             _check_unused(open_storage(f"{source.url}/{folder}", storage_options))
     if not _renamed(source, target):
         copied = _copy(source, target)
-        # What came or changed since stays. Without run.json, nobody takes the rest for a run.
+        # Files that came or changed since stay. Without run.json, nobody takes the rest for a run.
         for file in sorted(copied.intersection(source.walk()), key=lambda file: file.path != RUN_FILE):
             source.remove(file.path)
         _remove_empty_folders(source)

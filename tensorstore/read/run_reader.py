@@ -184,7 +184,7 @@ class RunReader:
         info, self._claims_read_at = run_info(self.storage), time.monotonic()
         if info.id == self.info.id:
             return False
-        # What a storage remembers of a file is that of the other run's.
+        # The storage remembers files of the other run by the same names.
         self.info, self.storage = info, copy(self.storage)
         self._begin()
         return True

@@ -147,7 +147,7 @@ def superseded_files(source: FileSource, worker: str, known: WorkerIndex) -> lis
     if not index.superseded:
         return []
     counting = list(chain.from_iterable(index.held.values()))
-    # What a compacted file holds is not returned again with the files that it was made of.
+    # A compacted file stands for the files that it was made of, which are not returned as well.
     rest = sorted(index.superseded, key=_width, reverse=True)
     held, found = set[object](), list[str]()
     for path, _, summary in read_summaries(source, [*counting, *rest]):

@@ -66,7 +66,7 @@ def rows(tab: Any) -> list[str]:
     return [str(name) for name in tab.locator("tbody .runname a").all_inner_texts()]
 
 
-# What is seen first.
+# The view that a run opens on.
 
 
 def test_several_runs_open_on_their_table_and_numbers_on_their_curves(url: str, folder: Path, tab: Any) -> None:

@@ -17,7 +17,7 @@ from ...format.schema import FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
 from ...snapshot.step_range import StepRange
 from .catalogue import Catalogue
 
-# What each view is made of: views over files, and small tables.
+# The parts of each view: views over files, and small tables.
 _SOURCES = {
     "tensors": ("tensors",),
     "reductions": ("tensors",),
