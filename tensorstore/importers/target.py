@@ -13,10 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import RunExists, StorageError, TensorTrialError
-from ..format.flush_range import current_files
 from ..format.index_reader import read_batches
 from ..format.schema import INDEX_SCHEMA, RUN_FILE, RunInfo, end_path, index_folder
-from ..snapshot.index_files import list_index
+from ..snapshot.index_files import read_published
 from ..storage.open import Storage
 from ..write.writer import Writer
 
@@ -122,10 +121,11 @@ def report_changed_metadata(earlier: RunInfo, run: RunInfo, target: Storage, rep
 def _published(target: Storage, worker: str) -> Found:
     """Return what a worker has published."""
     for _ in range(_ATTEMPTS):
-        # Twice: what one listing lacks, because it lags behind, would be written again.
-        paths = current_files(sorted({*list_index(target, worker), *list_index(target, worker)}))
+        index, files = read_published(target, worker)
+        for error in index.damaged.values():
+            raise error
         try:
-            tables = [table for path in paths for table in read_batches(path, target.read(path), _READ)]
+            tables = [table for file in files for table in read_batches(file.path, target.read(file.path), _READ)]
         except FileNotFoundError:
             continue  # compacted meanwhile
         rows = pa.concat_tables([_READ.empty_table(), *tables])

@@ -138,6 +138,16 @@ def read_index(
     return reading.run(is_full)
 
 
+def read_published(source: FileSource, worker: str) -> tuple[WorkerIndex, list[IndexFile]]:
+    """Return the index of a worker and all its files that count, as two listings show them.
+
+    What one listing lacks, because it lags behind, would be written again.
+    """
+    index, files = read_index(source, worker)
+    index, more = read_index(source, worker, index, is_full=True)
+    return index, without_replaced([*files, *more])
+
+
 def superseded_files(source: FileSource, worker: str, known: WorkerIndex) -> list[str]:
     """Return the worker's superseded index files that hold rows which no other file has, nor another one returned.
 

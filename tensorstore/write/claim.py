@@ -10,8 +10,8 @@ from dataclasses import replace
 from itertools import chain
 from urllib.parse import unquote
 
-from ..errors import AlreadyPublished, CorruptFile, FileError, RunExists, WorkerClaimed
-from ..format.flush_range import FirstFlush, current_files, flush_range_of, folder_of
+from ..errors import AlreadyPublished, CorruptFile, FileError, MissingIndexFile, RunExists, WorkerClaimed
+from ..format.flush_range import FirstFlush, flush_range_of, folder_of
 from ..format.footer import read_footer, row_groups
 from ..format.index_types import StepSummary
 from ..format.schema import (
@@ -30,7 +30,7 @@ from ..format.schema import (
     end_path,
 )
 from ..format.verified_files import verified_files
-from ..snapshot.index_files import list_index, read_summaries
+from ..snapshot.index_files import list_index, read_published
 from ..storage.open import Storage
 from .lease import LeaseInfo, Observer, read_leases
 from .progress import Progress, SavedStep, after, in_step_with, latest, lies_at, rewound
@@ -136,14 +136,15 @@ def _set_aside_later_steps(
     """Set aside what this worker, and those that are not in its job, saved after its first step.
 
     The others of the job, which may go back to other steps, do it themselves. One whose name does not show that it is
-    in the job may claim, and publish, meanwhile: what was listed before its claim is of an earlier session.
+    in the job may claim, and publish, meanwhile: what has a smaller number than its next
+    flush had before its claim is of an earlier session.
     """
     others = [each for each in _indexed_workers(storage) if not _is_of_job(each, worker)]
     workers = {worker.worker, *others}
-    listed = {each: (list_index(storage, each), next_flush(storage, each).number + skipped) for each in sorted(workers)}
-    for each, (paths, flush) in listed.items():
+    flushes = {each: next_flush(storage, each).number + skipped for each in sorted(workers)}
+    for each, flush in flushes.items():
         if each == worker.worker or has_left_job(storage, worker, each):
-            set_aside_after(storage, each, paths, back_to.get(each, worker.first_global_step), flush, check)
+            set_aside_after(storage, each, back_to.get(each, worker.first_global_step), flush, check)
 
 
 def has_left_job(storage: Storage, worker: WorkerInfo, other: str) -> bool:
@@ -300,29 +301,23 @@ def _steps_of_chunks(storage: Storage, worker: str, damaged: Sequence[str]) -> I
 def published_steps(storage: Storage, worker: str, damaged: list[str] | None = None) -> Iterator[StepSummary]:
     """Yield every step that the worker has published, flush by flush.
 
-    Raises CorruptFile for a damaged index file, unless a list is passed: then a warning names it, and it is appended.
+    Raises FileError for an index file that is damaged or missing, unless a list is passed: then a warning names it, and
+    it is appended.
     """
-    # Twice: a step that one listing lacks, because it lags behind, would be saved again.
-    left = sorted({*list_index(storage, worker), *list_index(storage, worker)})
-    read: set[str] = set()
-    while fresh := [path for path in current_files(left) if path not in read]:
-        read.update(fresh)
-        for path, _, summary in read_summaries(storage, fresh):
-            if isinstance(summary, FileNotFoundError) and path not in (left := list_index(storage, worker)):
-                continue  # compacted meanwhile; the file that holds it now is among those listed
-            if damaged is not None and isinstance(summary, CorruptFile):
-                logger.warning(
-                    "run %s: continued without the steps of a damaged file: %s. Its flush number stays taken; run "
-                    "`tensortrial verify %s` to see what is lost",
-                    storage.url,
-                    summary,
-                    storage.url,
-                )
-                damaged.append(path)
-                continue
-            if isinstance(summary, Exception):
-                raise summary
-            yield from summary.steps
+    index, files = read_published(storage, worker)
+    for path, error in index.damaged.items():
+        if damaged is None or not isinstance(error, CorruptFile | MissingIndexFile):
+            raise error
+        logger.warning(
+            "run %s: continued without the steps of a damaged file: %s. Its flush number stays taken; run "
+            "`tensortrial verify %s` to see what is lost",
+            storage.url,
+            error,
+            storage.url,
+        )
+        damaged.append(path)
+    for file in files:
+        yield from file.summary.steps
 
 
 def _indexed_workers(storage: Storage) -> list[str]:

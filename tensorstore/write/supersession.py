@@ -10,19 +10,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import pairwise
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import AlreadyPublished, RunTakenOver, StorageError, TensorTrialError
-from ..format.flush_range import current_files, flush_range_of, folder_of
+from ..errors import AlreadyPublished, FileError, MissingIndexFile, RunTakenOver, StorageError, TensorTrialError
+from ..format.flush_range import flush_range_of, folder_of
 from ..format.index_footer import joined
 from ..format.index_reader import read_rows
-from ..format.index_types import IndexSummary
 from ..format.index_writer import publish_compacted
-from ..snapshot.index_files import list_index, read_summaries
+from ..snapshot.index_files import IndexFile, read_index
 from ..storage.open import Storage
 
 logger = logging.getLogger(__name__)
@@ -31,18 +28,8 @@ _ATTEMPTS = 5
 """The number of times that files may be compacted between listing and reading, or that the storage may fail."""
 
 
-class _File(NamedTuple):
-    path: str
-    summary: IndexSummary
-
-    def is_followed_by(self, later: _File) -> bool:
-        """Return whether no file is missing between this one and a later one of the same folder."""
-        named, own = flush_range_of(later.summary.previous), flush_range_of(self.path)
-        return named is None or own is None or named.last <= own.last
-
-
 def set_aside_after(
-    storage: Storage, worker: str, paths: Sequence[str], step: int, flush: int, check: Callable[[], None] = lambda: None
+    storage: Storage, worker: str, step: int, flush: int, check: Callable[[], None] = lambda: None
 ) -> None:
     """Supersede what a worker saved at a global step and after it.
 
@@ -51,33 +38,32 @@ def set_aside_after(
     Args:
         storage: The run.
         worker: The worker, which writes no more of what is set aside.
-        paths: Its index files.
         step: The global step.
-        flush: A number of a flush that is later than all of these files, and that no file has.
+        flush: A number of a flush that no file has. Files of later flushes stay.
         check: Raises an error if another process has taken the run over, whose files a new file would supersede.
     """
     has_later_steps = False
     # In this order: a reader that follows the run lists its last folder only, and reads all again if steps are gone.
-    for folder in sorted({folder_of(path) for path in paths}):
+    found = _files_before(storage, worker, flush)
+    for folder in sorted(found):
         is_done = False
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                files = _files([path for path in paths if folder_of(path) == folder], storage)
+                if attempt > 1:
+                    found = _files_before(storage, worker, flush)
+                files = _readable(found.get(folder, []))
                 is_here = any(each.global_step >= step for file in files for each in file.summary.steps)
                 has_later_steps |= is_here
-                if is_here or (has_later_steps and not is_done):
+                if files and (is_here or (has_later_steps and not is_done)):
                     _set_aside_in(storage, files, step, flush, check)
                 break
-            except (FileNotFoundError, AlreadyPublished) as exc:
-                # Compacted meanwhile, or set aside by another worker of the job, perhaps from a later step on.
-                is_done = isinstance(exc, AlreadyPublished)
-                flush += is_done
-                paths = [path for path in list_index(storage, worker) if _is_before(path, flush)]
             except RunTakenOver:
                 raise
-            except TensorTrialError as exc:
-                if isinstance(exc, StorageError) and attempt < _ATTEMPTS:
-                    continue  # the cause may pass, and what stays is there twice
+            except (FileNotFoundError, TensorTrialError) as exc:
+                is_done = isinstance(exc, AlreadyPublished)
+                flush += is_done
+                if attempt < _ATTEMPTS and _may_pass(exc):
+                    continue  # and what stays is there twice
                 logger.warning(
                     "run %s: what %s saved from step %d on stays as it is in %s, until it is saved again: %s",
                     storage.url,
@@ -89,18 +75,40 @@ def set_aside_after(
                 break
 
 
-def _is_before(path: str, flush: int) -> bool:
-    flushes = flush_range_of(path)
-    return flushes is not None and flushes.last < flush
+def _may_pass(exc: Exception) -> bool:
+    """Return whether the cause of an error may pass.
+
+    Files were compacted meanwhile, or set aside by another worker of the job, perhaps from a later step on.
+    """
+    passes = isinstance(exc, FileNotFoundError | AlreadyPublished | StorageError)
+    return passes and not isinstance(exc, MissingIndexFile)
 
 
-def _files(paths: Sequence[str], storage: Storage) -> list[_File]:
-    return [_File(path, _readable(summary)) for path, _, summary in read_summaries(storage, current_files(paths))]
+def _files_before(storage: Storage, worker: str, flush: int) -> dict[str, list[IndexFile | FileError]]:
+    """Return the files that hold flushes before one, by folder; in the place of a damaged or missing file, why."""
+    index, files = read_index(storage, worker)
+    found: dict[str, list[IndexFile | FileError]] = {}
+    all_files: dict[str, IndexFile | FileError] = {**{file.path: file for file in files}, **index.damaged}
+    for path, file in all_files.items():
+        flushes = flush_range_of(path)
+        if flushes is not None and flushes.last < flush:
+            found.setdefault(folder_of(path), []).append(file)
+    return found
 
 
-def _set_aside_in(storage: Storage, files: Sequence[_File], step: int, flush: int, check: Callable[[], None]) -> None:
-    if not all(before.is_followed_by(after) for before, after in pairwise(files)):
-        raise TensorTrialError("an index file is missing")
+def _readable(files: Sequence[IndexFile | FileError]) -> list[IndexFile]:
+    """Return files in the order of their flushes. Raises the error of one that cannot be read."""
+    readable = list[IndexFile]()
+    for file in files:
+        if isinstance(file, FileError):
+            raise file
+        readable.append(file)
+    return sorted(readable, key=lambda file: file.flushes)
+
+
+def _set_aside_in(
+    storage: Storage, files: Sequence[IndexFile], step: int, flush: int, check: Callable[[], None]
+) -> None:
     rows = pa.concat_tables([read_rows(file.path, storage.read(file.path)) for file in files])
     kept = rows.filter(pc.less(rows["global_step"], step))
     summary = joined([file.summary for file in files])
@@ -110,15 +118,7 @@ def _set_aside_in(storage: Storage, files: Sequence[_File], step: int, flush: in
         steps=[each for each in summary.steps if each.global_step < step],
         chunks=kept["chunk"].unique().drop_null().to_pylist(),
     )
-    first = flush_range_of(files[0].path)
-    assert first is not None
     check()
-    path = f"{folder_of(files[0].path)}/{first.first:08d}-{flush:08d}.parquet"
+    path = f"{folder_of(files[0].path)}/{files[0].flushes.first:08d}-{flush:08d}.parquet"
     publish_compacted(storage, path, kept, summary)
     storage.sync(path)
-
-
-def _readable(summary: IndexSummary | Exception) -> IndexSummary:
-    if isinstance(summary, Exception):
-        raise summary
-    return summary

@@ -22,7 +22,6 @@ from ..format.index_writer import write_index
 from ..format.record import Plan, Record, ScalarBatch, Step, TensorSpec, ValueBatch, plan_by_axis
 from ..format.schema import STEPS_PER_DIRECTORY, chunk_path, end_path, index_path, session_end_path
 from ..mode import ModeKeys
-from ..snapshot.index_files import list_index
 from ..statistics.batched import can_join, statistics_of_many
 from ..statistics.by_axis import axis_within, statistics_by_axis
 from ..statistics.digest import digest_of
@@ -430,8 +429,7 @@ class Writer:
 
     def _set_aside(self, back_to: Progress) -> None:
         with contextlib.nullcontext() if self._lease is None else self._lease.writing():
-            paths = list_index(self._storage, self._worker)
-            set_aside_after(self._storage, self._worker, paths, back_to.global_step, self._flush)
+            set_aside_after(self._storage, self._worker, back_to.global_step, self._flush)
             self._flush, self._last_index_file, self._last_folder = next_flush(self._storage, self._worker)
         self._small = None
         if self._also_to is not None:
