@@ -1,12 +1,16 @@
-"""Compactions that are killed at random moments, and several at once: nothing is lost, and the next one ends them."""
+"""Compactions that are killed at random moments, several at once, and next to queries.
+
+Nothing is lost, the next compaction ends those that were killed, and every query is answered.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import shutil
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -15,9 +19,11 @@ from random import Random
 from night.finder import Case
 from night.forks import in_child
 
+import tensortrial
 from support.compacted_runs import assert_chunks_are_named, flush, index_files, rows_of
 from support.runs import Job
 from tensortrial.maintenance.compaction import compact
+from tensortrial.read.trial import Trial
 
 KILLS = 5
 """Of one case, at most."""
@@ -71,6 +77,53 @@ def compact_and_kill(run: Path, pauses: list[float], at_once: int) -> int:
     return killed
 
 
+def compact_again_and_again(run: Path, enough: Path) -> None:
+    """Compact a run without grace, once it has begun, until the file `enough` exists."""
+    while not enough.exists():
+        if (run / "index").exists():
+            compact(run, grace=0)
+        time.sleep(0.1)  # a query is repeated five times at most, and a machine may be busy
+
+
+def query_while_compacting(run: Path, flushes: Sequence[int], steps_per_directory: int) -> None:
+    """Query a run after some flushes each, while another process compacts it without grace."""
+    enough = run.with_name("enough")
+    process = _context.Process(target=compact_again_and_again, args=[run, enough])
+    process.start()  # before there are threads
+    try:
+        with Job(run, flush_seconds=3600, steps_per_directory=steps_per_directory) as job:
+            flush(job, 1)
+            trial = tensortrial.create_trial(run)
+            for count in flushes:
+                flush(job, count)
+                _check_trial(trial, job.next_global_step)
+                _check_runs(run, job.next_global_step)
+    finally:
+        enough.touch()
+        process.join(60)
+    assert process.exitcode == 0
+    assert not trial.damaged
+
+
+def _check_trial(trial: Trial, count: int) -> None:
+    steps = trial.steps(show_incomplete_steps=True)
+    assert steps == [*range(count)]
+    with_value = [step for step in steps if step % 3]
+    for view, expected in {"tensors": steps, "scalars": steps, "tensor_values": with_value}.items():
+        answer = trial.sql(f"select distinct global_step from {view} order by 1")
+        assert [row[0] for row in answer.fetchall()] == expected, view
+    assert trial.values(["w"], steps)["w"].keys() == set(with_value)
+    assert "loss" in trial.tensor_names(step=steps[-1])
+
+
+def _check_runs(run: Path, count: int) -> None:
+    runs = tensortrial.open_runs(run)
+    assert not runs.damaged
+    for view, expected in {"tensors": count, "tensor_values": sum(step % 3 > 0 for step in range(count))}.items():
+        assert runs.sql(f"select count(distinct global_step) from {view}").fetchall() == [(expected,)], view
+    assert not runs.damaged
+
+
 @contextmanager
 def prepared(folder: Path) -> Iterator[Case]:
     del folder
@@ -78,6 +131,10 @@ def prepared(folder: Path) -> Iterator[Case]:
 
 
 def _case(random: Random, own: Path) -> Counter[str]:
+    if random.random() < 1 / 3:
+        flushes = [random.randint(1, 4) for _ in range(random.randint(3, 12))]
+        query_while_compacting(own / "run", flushes, random.choice([4, 7, 1000]))
+        return Counter({"rounds of queries": len(flushes)})
     write_and_end(own / "run", random.randint(10, 100), random.choice([7, 22, 1000]))
     pauses = [random.uniform(0, LONGEST_SECONDS) for _ in range(random.randint(0, KILLS))]
     at_once = random.choice([0, 0, 2, 3])

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from night.compactions import query_while_compacting
 
 import tensortrial
 from support.limits import keep_index_files
 from support.runs import GLOBAL, Job
-from tensortrial.engines.duckdb_answer import DuckDBAnswer
 from tensortrial.errors import QueryError
 from tensortrial.format.record import Step
 from tensortrial.maintenance.compaction import compact
@@ -228,50 +225,6 @@ def test_many_runs_pass_over_a_damaged_compacted_file(tmp_path: Path) -> None:
     assert list(runs.damaged) == [str(wide)]
 
 
-PROGRAM = """
-    import sys
-    import time
-    from pathlib import Path
-    from tensortrial.maintenance.compaction import compact
-    while not Path(sys.argv[2]).exists():
-        compact(sys.argv[1], grace=0)
-        time.sleep(0.1)  # a query is repeated five times at most, and a machine may be busy
-"""
-
-
 @pytest.mark.slow
 def test_every_query_while_another_process_compacts_without_grace(tmp_path: Path) -> None:
-    folder, enough = tmp_path / "run", tmp_path / "enough"
-    with Job(folder, flush_seconds=3600, steps_per_directory=4) as job:
-        flush(job, 1)
-        trial = tensortrial.create_trial(folder)
-        command = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(folder), str(enough)]
-        compacting = subprocess.Popen(command)
-        try:
-            for _ in range(60):
-                flush(job, 2)
-                check(trial, job.next_global_step)
-                check_runs(folder, job.next_global_step)
-        finally:
-            enough.touch()
-            assert compacting.wait(60) == 0
-    assert not trial.damaged
-
-
-def check(trial: Trial, count: int) -> None:
-    steps = trial.steps(show_incomplete_steps=True)
-    assert steps == [*range(count)]
-    for view in VIEWS:
-        answer = trial.sql(f"select distinct global_step from {view} order by 1")
-        assert isinstance(answer, DuckDBAnswer)
-        assert answer.fetchall() == [(step,) for step in steps]
-    assert trial.values(["w"], steps)["w"].keys() == set(steps)
-    assert trial.tensor_names(step=steps[-1]) == ["loss", "w"]
-
-
-def check_runs(folder: Path, count: int) -> None:
-    runs = tensortrial.open_runs(folder)
-    assert not runs.damaged
-    assert runs.sql("select count(distinct global_step) from tensors").fetchall() == [(count,)]
-    assert runs.sql("select count(distinct global_step) from tensor_values").fetchall() == [(count,)]
-    assert not runs.damaged
+    query_while_compacting(tmp_path / "run", [2] * 15, steps_per_directory=4)
