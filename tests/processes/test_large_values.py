@@ -20,8 +20,6 @@ ELEMENTS = (1 << 29) + 3
 """Of four bytes each: more than a 32-bit number of bytes can say."""
 PARTED = ELEMENTS if os.environ.get("TENSORTRIAL_TEST_LARGE") else (1 << 28) + 3
 """More than 1 GB, so that the value has parts. The night saves twice as much."""
-SENT = ELEMENTS if os.environ.get("TENSORTRIAL_TEST_LARGE") else (1 << 27) + 3
-"""To an object store, in parts of its own."""
 
 BEGINNING = """
     import json, sys
@@ -112,6 +110,6 @@ def test_a_large_value_in_an_object_store(tmp_path: Path, moto_s3: ObjectStore) 
     url = f"{moto_s3.new_bucket()}/run"
     options = {"storage_options": moto_s3.storage_options}
     # The copy that was captured, and the file as it is sent.
-    assert measured(WRITE, tmp_path, url, SENT, {"hook": options, "dtype": "int32"}) < 2.3
+    assert measured(WRITE, tmp_path, url, PARTED, {"hook": options, "dtype": "int32"}) < 2.3
     # The client holds what it has received in buffers of its own.
-    assert measured(READ, tmp_path, url, SENT, moto_s3.storage_options) < 0.7
+    assert measured(READ, tmp_path, url, PARTED, moto_s3.storage_options) < 0.7
