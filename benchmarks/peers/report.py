@@ -1,11 +1,17 @@
-"""What was measured, as Markdown: a table a question, each figure with how many times tensortrial's it is."""
+"""What was measured, as Markdown: a table a question, each figure with how many times tensortrial's it is.
+
+python -m peers.report FILE     # the tables of docs/performance.md, and that of the README
+"""
 
 from __future__ import annotations
 
+import json
 import platform
 import statistics
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from . import NAMES, adapter
@@ -109,7 +115,21 @@ def _aims(rounds: Sequence[Found]) -> Iterator[str]:
         yield f"| {aim.what} | {aim.measured} | {aim.spread} | {aim.wanted} | {aim.verdict} |"
 
 
-def _table(title: str, columns: list[Column], rounds: Sequence[Found]) -> Iterator[str]:
+def page_tables(rounds: Sequence[Found]) -> list[str]:
+    """Return the tables of the page on performance: medians without their spread."""
+    return ["\n".join(_table(title, columns, rounds, has_spread=False)).strip() for title, columns in tables(rounds)]
+
+
+def claims(rounds: Sequence[Found]) -> list[str]:
+    """Return the rows of the README's table: a peer, a task, and how many times tensortrial's time the peer's is."""
+    rows = []
+    for name, task, figure in _CLAIMED:
+        if ratios := _ratios(figure, rounds, name):
+            rows.append(f"| {adapter(name).title} | {task} | {_times(statistics.median(ratios))} |")
+    return rows
+
+
+def _table(title: str, columns: list[Column], rounds: Sequence[Found], has_spread: bool = True) -> Iterator[str]:
     yield ""
     yield f"**{title}**"
     yield ""
@@ -117,23 +137,30 @@ def _table(title: str, columns: list[Column], rounds: Sequence[Found]) -> Iterat
     yield "|---" * (len(columns) + 1) + "|"
     for name in NAMES:
         if name in rounds[0]["peers"]:
-            cells = [_cell(column, rounds, name) for column in columns]
+            cells = [_cell(column, rounds, name, has_spread) for column in columns]
             if set(cells) != {NOT_OFFERED}:
                 yield f"| {adapter(name).title} | {' | '.join(cells)} |"
     for what in dict.fromkeys(what for column in columns for what in column.limits):
         yield f"| *{what}* | {' | '.join(_limit(column, what, rounds) for column in columns)} |"
 
 
-def _cell(column: Column, rounds: Sequence[Found], name: str) -> str:
-    both = [[taken(column.figure, each["peers"].get(peer, {})) for peer in (name, OURS)] for each in rounds]
-    values = [value for value, _ in both if value is not None]
+def _cell(column: Column, rounds: Sequence[Found], name: str, has_spread: bool) -> str:
+    measured = [taken(column.figure, each["peers"].get(name, {})) for each in rounds]
+    values = [value for value in measured if value is not None]
     if not values:
         return NOT_OFFERED
     text = column.form(statistics.median(values))
-    ratios = [value / ours for value, ours in both if value is not None and ours]
+    ratios = _ratios(column.figure, rounds, name)
     if name == OURS or not column.is_compared or not ratios:
         return text
-    return f"{text} ({_times(statistics.median(ratios))}, {_times(min(ratios))} to {_times(max(ratios))})"
+    spread = f", {_times(min(ratios))} to {_times(max(ratios))}" if has_spread else ""
+    return f"{text} ({_times(statistics.median(ratios))}{spread})"
+
+
+def _ratios(figure: Figure, rounds: Sequence[Found], name: str) -> list[float]:
+    """Return how many times tensortrial's figure that of a peer is, in each round that has both."""
+    both = [[taken(figure, each["peers"].get(peer, {})) for peer in (name, OURS)] for each in rounds]
+    return [value / ours for value, ours in both if value is not None and ours]
 
 
 def _limit(column: Column, what: str, rounds: Sequence[Found]) -> str:
@@ -168,13 +195,10 @@ def _size(size: str) -> Column:
 
 
 def _scalars() -> list[Column]:
-    def written(what: str) -> Figure:
-        return lambda peer: peer["scalars"]["write"][what] / peer["scalars"]["write"]["count"]
-
     return [
         Column("in the loop, each", lambda peer: peer["scalars"]["write"]["each"]),
-        Column("until all is written, each", written("seconds")),
-        Column("bytes each", written("bytes"), "{:.1f}".format, is_compared=False),
+        Column("until all is written, each", _written("seconds")),
+        Column("bytes each", _written("bytes"), "{:.1f}".format, is_compared=False),
         Column("measured with", lambda peer: peer["scalars"]["write"]["count"], "{:,.0f}".format, is_compared=False),
     ]
 
@@ -211,3 +235,31 @@ def _summary(size: str, what: str) -> Column:
 
 def _times(ratio: float) -> str:
     return f"{ratio:.2f}x" if ratio < 10 else f"{ratio:.0f}x"
+
+
+def _written(what: str) -> Figure:
+    return lambda peer: peer["scalars"]["write"][what] / peer["scalars"]["write"]["count"]
+
+
+_CLAIMED: list[tuple[str, str, Figure]] = [
+    ("smdebug", "write a scalar, until it can be read", _written("seconds")),
+    ("mlflow", "write a scalar, until it can be read", _written("seconds")),
+    ("trackio", "write a scalar, until it can be read", _written("seconds")),
+    ("smdebug", "write a tensor of 4 kB", lambda peer: peer["4 kB"]["write"]["steady"]),
+    ("safetensors", "write a tensor of 4 kB", lambda peer: peer["4 kB"]["write"]["steady"]),
+    ("safetensors", "write a tensor of 4 MB", lambda peer: peer["4 MB"]["write"]["steady"]),
+    ("numpy", "read a tensor of 4 kB at a step", lambda peer: peer["4 kB"]["read"]["first"]["value"]),
+    ("tensorstore", "read a tensor of 4 kB at all steps", lambda peer: peer["4 kB"]["read"]["first"]["series"]),
+    ("safetensors", "read all tensors of 4 kB of a step", lambda peer: peer["4 kB"]["read"]["first"]["at"]),
+    ("lance", "compute mean and l2 of all tensors of 4 kB", lambda peer: peer["4 kB"]["statistics"]["first"]),
+]
+"""The rows of the README's table: what is better here, and what is not."""
+
+
+def main() -> None:
+    rounds = json.loads(Path(sys.argv[1]).read_text())["rounds"]
+    print("\n\n".join(page_tables(rounds)), *claims(rounds), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
