@@ -8,6 +8,8 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import count, islice
 from weakref import WeakKeyDictionary, ref
 
 from .. import forking
@@ -90,7 +92,7 @@ class StepView:
         """
         saved = row.statistics
         if saved is not None:
-            found = tuple(saved[_POSITION[name]] for name in names)
+            found = tuple([saved[position] for position in _positions(names)])
             if None not in found:
                 return found  # type: ignore[return-value]
         if not row.has_raw:
@@ -105,6 +107,11 @@ class StepView:
     def values(self, rows: Sequence[SavedTensor]) -> list[Array]:
         """Return the raw values of rows, read together. All rows must have one."""
         return self._reader.values(rows)
+
+
+@cache
+def _positions(names: tuple[str, ...]) -> tuple[int, ...]:
+    return tuple(_POSITION[name] for name in names)
 
 
 def _derived(row: SavedTensor, names: tuple[str, ...]) -> tuple[float, ...]:
@@ -137,6 +144,8 @@ class Reader:
         self._name_sets: NameSets | None = None
         """The names that `_selected` refers to."""
         self._views: OrderedDict[int, list[StepView]] = OrderedDict()
+        self._before: dict[tuple[str, int, tuple[int, ...]], _Remembered] = {}
+        """The steps before one, by sets of names, mode and step: those of most tensors of a step are the same."""
         self._values: OrderedDict[Key, Array] = OrderedDict()
         self._bytes = 0
         self._computed: OrderedDict[Key, dict[str, float]] = OrderedDict()
@@ -162,6 +171,7 @@ class Reader:
         if version != self._version:
             for step in [step for step, views in self._views.items() if views[0].revision != saved.revision(step)]:
                 del self._views[step]
+            self._before.clear()
             self._version = version
         return saved
 
@@ -290,15 +300,43 @@ class Reader:
 
     def _steps_before(self, row: SavedTensor) -> Iterator[StepInfo]:
         """Yield the steps of a tensor in its mode before that of a row, newest first."""
-        saved, wanted = self._forget_old_views(), ModeKeys[row.mode]
-        steps = [saved.steps_of_set(name_set) for name_set in saved.sets_of(row.name)]
-        positions = [bisect_left(of_set, row.global_step) for of_set in steps]
-        while any(positions):
-            newest = max(of_set[position - 1] for of_set, position in zip(steps, positions, strict=True) if position)
-            for which, of_set in enumerate(steps):
-                if positions[which] and of_set[positions[which] - 1] == newest:
-                    positions[which] -= 1
-            yield from (info for info in saved.infos(newest) if info.mode is wanted)
+        saved = self._forget_old_views()
+        key = row.mode, row.global_step, tuple(saved.sets_of(row.name))
+        if key not in self._before:
+            if len(self._before) >= _KEPT_STEPS:
+                self._before.clear()
+            self._before[key] = _Remembered(_steps_of_mode_before(saved, *key))
+        return iter(self._before[key])
+
+
+class _Remembered:
+    """Steps from an iterator, for several readers. It is advanced as far as one of them has read."""
+
+    def __init__(self, source: Iterator[StepInfo]) -> None:
+        self._source, self._known = source, list[StepInfo]()
+
+    def __iter__(self) -> Iterator[StepInfo]:
+        for position in count():
+            if position == len(self._known):
+                self._known += islice(self._source, 1)
+            if position == len(self._known):
+                return
+            yield self._known[position]
+
+
+def _steps_of_mode_before(
+    saved: SavedSteps, mode: str, global_step: int, name_sets: Sequence[int]
+) -> Iterator[StepInfo]:
+    """Yield the steps of some sets of names in a mode before a step, newest first."""
+    wanted = ModeKeys[mode]
+    steps = [saved.steps_of_set(name_set) for name_set in name_sets]
+    positions = [bisect_left(of_set, global_step) for of_set in steps]
+    while any(positions):
+        newest = max(of_set[position - 1] for of_set, position in zip(steps, positions, strict=True) if position)
+        for which, of_set in enumerate(steps):
+            if positions[which] and of_set[positions[which] - 1] == newest:
+                positions[which] -= 1
+        yield from (info for info in saved.infos(newest) if info.mode is wanted)
 
 
 # By what each trial reads through, because trials of the same path are equal.
