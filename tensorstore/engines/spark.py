@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -186,11 +187,8 @@ class SparkDatabase(Database):
         if self._closed:
             raise RunClosed
         self._send_tables()
-        try:
+        with _translated():
             return self._session.sql(text, args=parameters or None).toArrow()
-        except (PySparkException, Py4JError) as exc:
-            said = str(exc)
-            raise (MissingFile if "FILE_NOT_EXIST" in said else QueryError)(said) from exc
 
     # Views.
 
@@ -220,7 +218,8 @@ class SparkDatabase(Database):
         schema = self._session.createDataFrame(with_decimals(view.schema).empty_table()).schema
         if files:
             uris = [_uri(file.storage, file.path) for file in files]
-            frame = self._session.read.schema(schema).parquet(*(uri.translate(_PATTERN) for uri in uris))
+            with _translated():
+                frame = self._session.read.schema(schema).parquet(*(uri.translate(_PATTERN) for uri in uris))
         else:
             frame = self._session.createDataFrame([], schema)
         runs = sorted({file.run for file in files})
@@ -246,6 +245,17 @@ class SparkDatabase(Database):
         self._tables.clear()
         self._views.clear()
         self._closed = True
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Raise MissingFile or QueryError for an error of Spark in the block."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as exc:
+        said = str(exc)
+        is_missing = "FILE_NOT_EXIST" in said or "PATH_NOT_FOUND" in said
+        raise (MissingFile if is_missing else QueryError)(said) from exc
 
 
 def _uri(storage: Storage, path: str) -> str:
