@@ -13,6 +13,16 @@ DEFAULT_SAVE_INTERVAL = 500
 STEP_ARGUMENTS = ("save_interval", "start_step", "end_step", "save_steps", "warmup_steps")
 """The arguments of a SaveConfig that hold for every mode."""
 
+GROWING = "growing"
+"""The `save_interval` that grows with the step. It depends on the step alone: any two runs save the same steps."""
+GROWING_STEPS = (
+    "the first ten steps, every 10th up to 100, every 50th up to 1,000, every 100th up to 10,000 and every 500th after "
+    "that"
+)
+"""The words for the steps that it saves."""
+
+_INTERVALS = ((10, 1), (100, 10), (1000, 50), (10_000, 100))
+_LAST_INTERVAL = 500
 _MOST_WARMUP_STEPS = 1000
 
 
@@ -23,7 +33,9 @@ class SaveConfigMode:
     `end_step`. Numbers may be strings.
 
     Args:
-        save_interval: Number of steps from one saved step to the next; the framework's default if None.
+        save_interval: Number of steps from one saved step to the next, or "growing": the first ten steps, every 10th up
+            to 100, every 50th up to 1,000, every 100th up to 10,000 and every 500th after that. The framework's default
+            if None.
         start_step: First step that may be saved; 0 if None.
         end_step: First step that is not saved any more; None for no end, 0 to save nothing.
         save_steps: Further steps, as a list or a comma-separated string.
@@ -64,13 +76,13 @@ class SaveConfigMode:
         self.save_steps = sorted({*self.save_steps, *range(self.start_step, end)})
 
     @property
-    def save_interval(self) -> int:
-        """Number of steps from one saved step to the next."""
+    def save_interval(self) -> int | str:
+        """Number of steps from one saved step to the next, or "growing"."""
         return self._default_interval if self._interval is None else self._interval
 
     @save_interval.setter
     def save_interval(self, save_interval: int | str | None) -> None:
-        self._interval = None if save_interval is None else _integer("save_interval", save_interval, 1)
+        self._interval = None if save_interval is None else _interval(save_interval)
         self._default_interval = DEFAULT_SAVE_INTERVAL
 
     def set_default_interval(self, save_interval: int) -> None:
@@ -80,6 +92,20 @@ class SaveConfigMode:
             save_interval: Number of steps.
         """
         self._default_interval = save_interval
+
+    def interval_at(self, step: int) -> int:
+        """Return the number of steps from one saved step to the next.
+
+        Args:
+            step: Step of the mode, for an interval that grows.
+
+        Returns:
+            The number of steps.
+        """
+        interval = self.save_interval
+        if isinstance(interval, int):
+            return interval
+        return next((grown for end, grown in _INTERVALS if step < end), _LAST_INTERVAL)
 
     def should_save_step(self, step: int) -> bool:
         """Return whether a step is saved.
@@ -93,7 +119,7 @@ class SaveConfigMode:
         if step in self.save_steps:
             return True
         return (
-            step % self.save_interval == 0
+            step % self.interval_at(step) == 0
             and step >= self.start_step
             and (self.end_step is None or step < self.end_step)
         )
@@ -147,7 +173,7 @@ class SaveConfig:
 
     Args:
         mode_save_configs: Configurations of single modes, as SaveConfigMode objects or dictionaries of its arguments.
-        save_interval: Number of steps from one saved step to the next, in every mode.
+        save_interval: Number of steps from one saved step to the next, in every mode, or "growing".
         start_step: First step that may be saved, in every mode; 0 if None.
         end_step: First step that is not saved any more, in every mode; None for no end, 0 to save nothing.
         save_steps: Further steps, in every mode, as a list or a comma-separated string.
@@ -340,6 +366,14 @@ def _mode_config(config: SaveConfigMode | Mapping[str, Any]) -> SaveConfigMode:
         except TypeError as exc:
             raise ConfigurationError(f"unknown key in a mode's save configuration: {exc}") from None
     raise ConfigurationError(f"a mode's save configuration must be a SaveConfigMode or a dictionary, got {config!r}")
+
+
+def _interval(value: Any) -> int | str:
+    if isinstance(value, str) and value.strip().isalpha():
+        if value.strip().lower() == GROWING:
+            return GROWING
+        raise ConfigurationError(f"save_interval must be an integer or {GROWING!r}, got {value!r}")
+    return _integer("save_interval", value, 1)
 
 
 def _integer(name: str, value: Any, least: int = 0) -> int:

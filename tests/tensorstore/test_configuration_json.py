@@ -62,3 +62,14 @@ def test_a_collection_takes_one_name() -> None:
     collection = Collection("mine")
     collection.add_tensor_name("x")
     assert collection.tensor_names == {"x"}
+
+
+def test_a_growing_interval_saves_the_same_steps_after_json() -> None:
+    growing = SaveConfig(save_interval="growing", end_step=30_001)
+    expected = [*range(10), *range(10, 100, 10), *range(100, 1000, 50), *range(1000, 10_000, 100)]
+    expected += range(10_000, 30_001, 500)
+    for config in (growing, SaveConfig.from_json(growing.to_json()), growing.copy()):
+        assert [step for step in range(40_000) if config.should_save_step(modes.TRAIN, step)] == expected
+    assert SaveConfig.parse({"train": {"save_interval": "Growing"}, "eval": {"save_interval": 3}}).save_interval == "growing"
+    with pytest.raises(ConfigurationError, match="must be an integer or 'growing', got 'shrinking'"):
+        SaveConfig(save_interval="shrinking")
