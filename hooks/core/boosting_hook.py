@@ -44,6 +44,7 @@ def boosting_framework(name: str, version: str, collections: Iterable[str] = PAT
         {name: version},
         builtin=collections,
         always_saved=[CollectionKeys.METRICS],
+        by_default=[CollectionKeys.FEATURE_IMPORTANCE],
         save_interval=SAVE_INTERVAL,
         # A round of boosting is one computation.
         is_ordered=False,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tensortrial.config.reduction_config import ReductionConfig, boolean, check_reduction_config, names
-from tensortrial.config.save_config import SaveConfig
+from tensortrial.config.save_config import GROWING, GROWING_STEPS, SaveConfig
 from tensortrial.errors import ConfigurationError, TrainingStopped
 from tensortrial.format.buffer_pool import BatchBuffers, BufferPool
 from tensortrial.format.record import Step
@@ -17,7 +17,7 @@ from tensortrial.mode import ModeKeys
 
 from .called_steps import CalledSteps, step_number
 from .configuration.collections import CollectionManager
-from .configuration.options import Framework, HookOptions, check_on_exists
+from .configuration.options import Framework, HookOptions, check_on_exists, makes_choice
 from .configuration.planner import Planner
 from .failures import Failures, Refusals, strict
 from .process.rank import Duty, Rank
@@ -57,7 +57,8 @@ class StepRecorder:
         duty = Duty(rank, options.include_workers)
         check_on_exists(options.on_exists, duty.num_workers)
         self.options = options
-        self.save_config = SaveConfig.parse(options.save_config)
+        by_default = () if makes_choice(vars(options)) else tuple(framework.by_default)
+        self.save_config = SaveConfig(save_interval=GROWING) if by_default else SaveConfig.parse(options.save_config)
         self.save_config.inherit(SaveConfig())
         self.save_config.set_default_interval(framework.save_interval)
         check_reduction_config(options.reduction_config)
@@ -65,8 +66,13 @@ class StepRecorder:
         self.collections = collections or CollectionManager(
             framework.builtin, self.save_config, framework.collection_type, framework.save_interval
         )
-        chosen = [*framework.always_saved, *names(options.include_collections)]
+        chosen = [*framework.always_saved, *by_default, *names(options.include_collections)]
         self.collections.choose(chosen, options.include_regex, boolean("save_all", options.save_all))
+        if by_default and collections is None:
+            for name in framework.always_saved:
+                self.collections.require(name).save_config = SaveConfig(save_interval=1)
+        self.saved_by_default = _in_words(by_default, framework.always_saved) if by_default else ""
+        """The sentence about what is saved because the arguments make no choice."""
         self.errors_of_training = framework.errors_of_training
         exports = boolean("export_tensorboard", options.export_tensorboard)
         if options.tensorboard_dir and not exports:
@@ -106,6 +112,8 @@ class StepRecorder:
         self.saving = False
         """True if anything is due at the open step. Hooks check this first: most steps save nothing."""
         if self.active:
+            if self.saved_by_default and collections is None:
+                logger.info("saved to %s: %s", self.run.out_dir, self.saved_by_default)
             watch(self)
             self.run.environment.read()
 
@@ -281,11 +289,11 @@ class StepRecorder:
             self.run.announce()
         return self.planner.select(step)
 
-    def next_is_due(self) -> bool:
-        """Return whether anything will be due at the step that begins next in this mode, as far as is known now."""
+    def next_due(self) -> frozenset[str]:
+        """Return the collections that will be due at the step that begins next in this mode, as far as is known now."""
         with self._lock:
             self.collections.complete()
-            return self.active and bool(self.planner.due_at(self.clock.next(self.clock.mode)))
+            return self.planner.due_at(self.clock.next(self.clock.mode)) if self.active else frozenset()
 
     def may_save(self, names: Iterable[str]) -> bool:
         """Return whether a tensor of one of these names is saved at some step."""
@@ -329,7 +337,7 @@ class StepRecorder:
         self._close_step()
         for mode, (steps, due) in self._counted.items():
             if due == 1 and steps >= _MANY_STEPS and self.planner.has_planned:
-                interval = self.save_config.get_save_config(ModeKeys[mode]).save_interval
+                interval = self.save_config.get_save_config(ModeKeys[mode]).interval_at(self.clock.newest()[ModeKeys[mode]])
                 self.failures.warn_of_short_run(mode, steps, interval)
         if self.run.open:
             self.called_steps.close()
@@ -457,6 +465,11 @@ class StepRecorder:
     def counting(self) -> bool:
         """Return whether this process keeps to the job's steps, although it may save nothing."""
         return self.active or self.follows
+
+
+def _in_words(growing: Iterable[str], always: Iterable[str]) -> str:
+    """Return the sentence about what a hook saves whose arguments make no choice."""
+    return f"{', '.join(always)} at every step; {', '.join(growing)} at {GROWING_STEPS}"
 
 
 def switched_on() -> bool:

@@ -83,7 +83,14 @@ _BUILTIN = (
     CollectionKeys.HEALTH,
 )
 _ALWAYS_SAVED = (CollectionKeys.METRICS, CollectionKeys.LOSSES, CollectionKeys.SM_METRICS)
-_FRAMEWORK = Framework("keras", versions(), builtin=_BUILTIN, always_saved=_ALWAYS_SAVED, collection_type=Collection)
+_FRAMEWORK = Framework(
+    "keras",
+    versions(),
+    builtin=_BUILTIN,
+    always_saved=_ALWAYS_SAVED,
+    by_default=[CollectionKeys.HEALTH],
+    collection_type=Collection,
+)
 _MODES: dict[Phase, ModeKeys] = {"train": modes.TRAIN, "test": modes.EVAL, "predict": modes.PREDICT}
 _PATTERNS = {
     CollectionKeys.OPTIMIZER_VARIABLES: "^optimizer/",

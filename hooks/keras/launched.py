@@ -10,18 +10,9 @@ from typing import Any
 
 import keras
 
-from tensortrial.config.reduction_config import ReductionConfig
-from tensortrial.config.save_config import SaveConfig
-
 from ..launch.launch import Launch, active_launch, has_own_hook
 
 logger = logging.getLogger("tensortrial.hooks")
-
-_DEFAULTS = {
-    "include_collections": ["weights", "gradients"],
-    "reduction_config": ReductionConfig(["min", "max", "mean", "std"], norms=["l2"]),
-    "save_config": SaveConfig(save_interval=50, warmup_steps=10),
-}
 
 
 def activate() -> None:
@@ -71,7 +62,7 @@ class _LaunchedModel:
 
                 self._model = weakref.ref(model)
                 if not _has_hook(callbacks, KerasHook):
-                    self._hook = self._launch.make_hook(KerasHook, _DEFAULTS)
+                    self._hook = self._launch.make_hook(KerasHook)
             if self._hook is None or self._model is None or self._model() is not model or has_own_hook(self._hook):
                 return None
             return None if _has_hook(callbacks, type(self._hook)) else self._hook

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from tensortrial.config.collection import check_collection_name, compile_regex, regexes
-from tensortrial.config.reduction_config import ReductionConfig
+from tensortrial.config.reduction_config import ReductionConfig, names
 from tensortrial.config.save_config import SaveConfig, with_save_config
 from tensortrial.errors import ConfigurationError
 from tensortrial.suggestions import near_names
@@ -62,6 +62,8 @@ def _parse(document: Mapping[str, Any]) -> HookConfiguration:
     collections = document.get(_COLLECTIONS) or {}
     if not isinstance(collections, dict) or not all(isinstance(each, dict) for each in collections.values()):
         raise ConfigurationError(f"{_COLLECTIONS} must be an object of objects by name, got {collections!r:.200}")
+    if collections:
+        arguments["include_collections"] = [*names(arguments.get("include_collections")), *collections]
     return HookConfiguration(arguments, [_collection(name, dict(own)) for name, own in collections.items()])
 
 

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from tensortrial.config.save_config import SaveConfig
 from tensortrial.errors import ConfigurationError, TensorTrialError
 from tensortrial.storage.open import open_storage
 from tensortrial.write.claim import check_out_dir
@@ -21,7 +22,7 @@ from tensortrial.write.claim import check_out_dir
 from ..core import current_hook
 from ..core.configuration import sagemaker
 from ..core.configuration.json_config import HookConfiguration
-from ..core.configuration.options import Framework, HookOptions
+from ..core.configuration.options import Framework, HookOptions, at_steps
 from ..core.process.rank import Duty, rank_of_process
 from ..core.recorder import Recorder
 from ..core.step_recorder import switched_on
@@ -133,13 +134,13 @@ class Launch:
         """Return where to save a run of which nobody said where: `runs/<script>`, with a number if a run is there."""
         return default_out_dir("runs", self.resume, self.name)
 
-    def make_hook(self, make: Callable[..., Any], defaults: Mapping[str, Any], **arguments: Any) -> Any:
+    def make_hook(self, make: Callable[..., Any], save_config: SaveConfig | None = None, **arguments: Any) -> Any:
         """Make the hook for a training that begins.
 
         Args:
             make: The class of the hook, or a function with its arguments.
-            defaults: What is saved if there is no configuration.
-            **arguments: What the framework knows: the folder and the steps, unless the configuration says otherwise.
+            save_config: The steps of a library's own log, for a configuration that chooses what is saved, but not when.
+            **arguments: What the framework knows, such as the folder, unless the configuration says otherwise.
 
         Returns:
             The hook; None if it cannot be made, which is logged.
@@ -149,7 +150,7 @@ class Launch:
                 pass
         try:
             found = self.configuration()
-            given = {**({} if self.config else defaults), **arguments, **found.arguments}
+            given = at_steps({**arguments, **found.arguments}, save_config)
             given["resume"] = bool(arguments.get("resume") or found.arguments.get("resume"))
             given.setdefault("out_dir", self.default_out_dir())
             hook = make(**_accepted(make, given))
@@ -158,7 +159,9 @@ class Launch:
             logger.error("nothing of this training is saved: %s", exc)
             return None
         if hook.recorder.active:
-            print(f"tensortrial: tensors of this training are saved to {hook.out_dir}", file=sys.stderr)
+            chosen = hook.recorder.saved_by_default
+            said = f"tensortrial: tensors of this training are saved to {hook.out_dir}{chosen and ': '}{chosen}"
+            print(said, file=sys.stderr)
         return hook
 
     def check_found(self) -> None:

@@ -7,9 +7,10 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tensortrial.config.save_config import with_save_config
+from tensortrial.config.save_config import SaveConfig, with_save_config
 from tensortrial.errors import ConfigurationError
 
+from ..core.configuration.options import at_steps
 from ..core.recorder import Recorder
 from ..core.user_values import shown
 from .integrations import default_out_dir
@@ -59,20 +60,20 @@ class HookOwner:
         if self._hook is not None:
             self._hook.close()
 
-    def _make_hook(self, parent: str = "", resumes: bool = False, **defaults: Any) -> None:
+    def _make_hook(self, parent: str = "", resumes: bool = False, save_config: SaveConfig | None = None) -> None:
         """Make the hook.
 
         Args:
             parent: The folder of the library's own output, where the run is if nobody said where.
             resumes: Continue the run that is there.
-            **defaults: The arguments of the hook that the caller did not pass.
+            save_config: The steps of the library's own log, for options that choose what is saved, but not when.
         """
         out_dir = default_out_dir(parent, resumes) if self._out_dir is None else self._out_dir
-        options = {**defaults, **self._options}
-        self._hook = self._make(out_dir, {**options, "resume": resumes or options.get("resume", False)})
+        resumes = resumes or self._options.get("resume", False)
+        self._hook = self._make(out_dir, {**self._options, "resume": resumes}, save_config)
 
-    def _make(self, out_dir: str | os.PathLike[str], options: dict[str, Any]) -> Any:
-        return self._hook_type(out_dir, **options)
+    def _make(self, out_dir: str | os.PathLike[str], options: dict[str, Any], save_config: SaveConfig | None) -> Any:
+        return self._hook_type(out_dir, **at_steps(options, save_config))
 
 
 def _check(hook_type: Callable[..., Any], out_dir: Any, hook: Any, options: Mapping[str, Any]) -> None:

@@ -36,8 +36,8 @@ class Callback(TrainingSteps, lightning.Callback):  # type: ignore[misc]
             package; else the environment variable TENSORTRIAL_OUT_DIR; else `tensortrial` in the Trainer's
             `default_root_dir`, with a number if a run is there.
         hook: A hook of your own, instead of `out_dir` and `options`.
-        **options: Further arguments of `tensortrial.hooks.pytorch.Hook`. The default of `save_config` is each step that
-            is a multiple of the Trainer's `log_every_n_steps`.
+        **options: Further arguments of `tensortrial.hooks.pytorch.Hook`. If they choose what is saved, but not when, it
+            is saved at each step that is a multiple of the Trainer's `log_every_n_steps`.
 
     Raises:
         ConfigurationError: Both `hook` and arguments of one were given.

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..launch.launch import active_launch, has_own_hook
-from ..pytorch import Hook
-from ..pytorch.launched.defaults import LIBRARY_DEFAULTS
+from ..pytorch import Hook, SaveConfig
 from .callback import Callback
 
 
@@ -26,7 +25,7 @@ class LaunchedCallback(Callback):
         others = any(isinstance(each, Callback) and each is not self for each in trainer.callbacks)
         return self._hook is None and (others or has_own_hook())
 
-    def _make(self, out_dir: Any, options: dict[str, Any]) -> Hook:
+    def _make(self, out_dir: Any, options: dict[str, Any], save_config: SaveConfig | None) -> Hook:
         launch = active_launch()
-        made = launch and launch.make_hook(Hook, LIBRARY_DEFAULTS, out_dir=out_dir, **options)
+        made = launch and launch.make_hook(Hook, save_config, out_dir=out_dir, **options)
         return made or Hook(out_dir, dry_run=True)

@@ -37,7 +37,11 @@ class Receiver(Protocol):
 
     @property
     def saving(self) -> bool:
-        """Return whether anything is due at the open step. If not, only `begin_root` is called."""
+        """True if anything is due at the open step. If not, only `begin_root` is called."""
+
+    @property
+    def saving_tensors(self) -> bool:
+        """True if more than losses is due. If not, only models and losses call."""
 
     def may_save(self, names: list[str]) -> bool:
         """Return whether a tensor of one of these names may be saved at some step."""
@@ -94,7 +98,7 @@ class BeginStep(_Callback):
             self._subject.in_compiled_code = True
             was_on = switch.on
             self.receiver.begin_root(self._subject, None)
-            if self.receiver.saving and not was_on:
+            if self.receiver.saving_tensors and not was_on:
                 compiled.warn_of_unforeseen_step()
 
 
@@ -145,7 +149,7 @@ class Inputs(_ModuleCallback):
             self._put_into_graph(module, args)
             if kwargs:
                 self._put_into_graph(module, kwargs)
-        elif self.receiver.saving and not is_ignored():
+        elif self.receiver.saving_tensors and not is_ignored():
             self.receiver.capture_values(self._subject, "input", args)
             if kwargs:
                 self.receiver.capture_values(self._subject, "input", kwargs)
@@ -154,13 +158,18 @@ class Inputs(_ModuleCallback):
 class Outputs(_ModuleCallback):
     """The forward hook that captures a module's outputs."""
 
-    __slots__ = ()
+    __slots__ = ("of_losses",)
     direction = "output"
+
+    def __init__(self, receiver: Receiver, subject: str, module: torch.nn.Module, of_losses: bool) -> None:
+        super().__init__(receiver, subject, module)
+        self.of_losses = of_losses
+        """True if a loss may be among the outputs."""
 
     def __call__(self, module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> None:
         if is_compiling():
             self._put_into_graph(module, output)
-        elif self.receiver.saving and not is_ignored():
+        elif (self.receiver.saving if self.of_losses else self.receiver.saving_tensors) and not is_ignored():
             self.receiver.capture_values(self._subject, "output", output)
 
 
@@ -196,7 +205,7 @@ class GradientCallback(_Callback):
                 emit(self._number, gradient, None)
             return
         self.called = True
-        if self.receiver.saving:
+        if self.receiver.saving_tensors:
             self.receiver.capture_gradient(self, parameter.grad, parameter._version)
 
     def captures(self, kind: type[torch.nn.Module] | None, direction: str) -> bool:
@@ -206,7 +215,7 @@ class GradientCallback(_Callback):
         return self.receiver.may_save([self._subject])
 
     def receive(self, tensor: torch.Tensor, key: str | None) -> None:
-        if self.receiver.saving:
+        if self.receiver.saving_tensors:
             self.receiver.capture_gradient(self, tensor, self._version)
 
 

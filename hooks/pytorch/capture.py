@@ -39,6 +39,7 @@ from .updates import OPTIMIZER_KIND, Updates
 logger = logging.getLogger("tensortrial.hooks")
 
 _NOTHING = np.empty(0)
+_LOSSES = frozenset({CollectionKeys.LOSSES})
 _NAME = attrgetter("name")
 
 
@@ -62,7 +63,7 @@ class Capture:
         """The number of steps that registered optimizers have made."""
         self.unscaling = Unscaling()
         self._pauses = 0
-        self._in_probe = self._lazy = False
+        self._in_probe = self._lazy = self._knows_losses = False
         self._generation = -1
         self.occurrences = OccurrenceCounter()
         self._hiding: set[type[Any]] = set()
@@ -79,8 +80,14 @@ class Capture:
 
     @property
     def saving(self) -> bool:
-        """Return whether anything is due at the open step, and models run for it."""
+        """True if anything is due at the open step, and models run for it."""
         return self.recorder.saving and not self._pauses
+
+    @property
+    def saving_tensors(self) -> bool:
+        """True if more than losses is due: those are found without a look at every module and parameter."""
+        saving = self.recorder.saving and not self._pauses
+        return saving and not (self._knows_losses and self.recorder.planner.due == _LOSSES)
 
     @contextmanager
     def not_capturing(self) -> Iterator[None]:
@@ -146,7 +153,7 @@ class Capture:
     @guarded
     def begin_update(self, name: str, optimizer: torch.optim.Optimizer) -> None:
         """Capture what an optimizer is about to use for its update."""
-        if self.saving:
+        if self.saving_tensors:
             self.updates.begin(name, optimizer)
         elif OPTIMIZER in self.moments and self.recorder.clock.step is None and self.recorder.counting:
             self.optimizers.warn_of_late_step(name)
@@ -176,15 +183,16 @@ class Capture:
     def _begin_step(self, root: Root) -> None:
         self.end_step()
         self.recorder.begin_step()
-        self.leave_fused()
+        self.follow_plan()
         self.unsaved.check()
         self.recorder.pending_models.discard(root.name)
         root.ran_at = self.recorder.clock.step
         self.save_parameters(root)
 
-    def leave_fused(self) -> None:
-        """Remove the callbacks from fused layers of which nothing is due at the open step."""
-        due = self.recorder.planner.due if self.saving else frozenset()
+    def follow_plan(self) -> None:
+        """Prepare for what is due at the step that has begun: fused layers of which nothing is due lose callbacks."""
+        self._knows_losses = len(self.recorder.collections.saved_names) > 1 and self.models.knows_all_losses()
+        due = self.recorder.planner.due if self.saving_tensors else frozenset()
         self.models.leave_fused(due, self.recorder.planner.generation)
 
     def end_step(self) -> None:
@@ -195,6 +203,7 @@ class Capture:
                 self.unsaved.note_due_step()
             if OPTIMIZER in self.moments:
                 self.optimizers.warn_if_none()
+        if self.saving_tensors:
             self.missed.check(self.recorder.clock.step, lambda name: self.recorder.planner.plan(name) is not None)
         self.send()
 
@@ -207,7 +216,7 @@ class Capture:
         """Record the parameters and buffers of a model, once a step."""
         step = self.recorder.clock.step
         # A model that runs again in the step may have been updated in between.
-        if self.saving and root.parameters_saved_at is not step:
+        if self.saving_tensors and root.parameters_saved_at is not step:
             root.parameters_saved_at = step
             for name, tensor in self.models.follow(root):
                 if self.saves_buffers or isinstance(tensor, torch.nn.Parameter):
@@ -239,7 +248,10 @@ class Capture:
             compiled.refresh()
         # A model that runs inside compiled code begins its step after the code has checked the switch.
         ahead = any(root.in_compiled_code or root.name in recorder.pending_models for root in self.models.roots)
-        compiled.switch.turn(self, recorder.saving or (ahead and recorder.next_is_due()))
+        # By default losses are due at every step, which would copy everything that graphs capture.
+        rest = _LOSSES if recorder.saved_by_default else frozenset()
+        is_due = recorder.saving and bool(recorder.planner.due - rest)
+        compiled.switch.turn(self, is_due or (ahead and bool(recorder.next_due() - rest)))
 
     def resolve_modules(self) -> None:
         """Add the tensors of modules to the collections that a user has added the modules to."""
@@ -290,7 +302,7 @@ class Capture:
             label = f"{key}_{label}" if label else key
         name = f"{path}_{direction}_{label}"
         if is_loss:
-            self.recorder.collections.require(CollectionKeys.LOSSES).add_tensor_names([name])
+            self.models.add_loss(name)
         self.tensor(name, tensor)
         if direction == "output" and label == 0 and CollectionKeys.HEALTH in self.recorder.planner.due:
             self._routers.record(path, tensor)

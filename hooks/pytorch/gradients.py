@@ -114,8 +114,8 @@ class GradientCallbacks:
 
     @property
     def saving(self) -> bool:
-        """True if anything is due at the open step."""
-        return self._receiver.saving
+        """True if more than losses is due at the open step."""
+        return self._receiver.saving_tensors
 
     def keep_only(self, root: Root, names: Iterable[str]) -> None:
         """Forget the parameters that are no longer the model's."""

@@ -79,6 +79,7 @@ _FRAMEWORK = Framework(
     {"torch": torch.__version__},
     builtin=_BUILTIN,
     always_saved=[CollectionKeys.LOSSES],
+    by_default=[CollectionKeys.HEALTH],
     collection_type=Collection,
 )
 
@@ -198,7 +199,7 @@ class Hook(BaseHook):
         """
         capture = self.capture
         step = capture.updates.saved_by_call = self.recorder.clock.step
-        for root, model in capture.models.living() if capture.saving else ():
+        for root, model in capture.models.living() if capture.saving_tensors else ():
             if module is None or root is capture.models.root_of(module):
                 root.gradients_saved_at = step
                 capture.save_gradients(root, model)
@@ -237,7 +238,7 @@ class Hook(BaseHook):
         number = self.capture.occurrences.next(self.recorder.clock.step, tensor_name, "output")
         name = f"{tensor_name}_output_{number}"
         if "loss" in tensor_name.lower():
-            self.recorder.collections.require(CollectionKeys.LOSSES).add_tensor_names([name])
+            self.capture.models.add_loss(name)
         try:
             self.capture.tensor(name, to_tensor(tensor_value))
         except UnsupportedValue as exc:
@@ -277,7 +278,7 @@ class Hook(BaseHook):
         if self.recorder.counting:
             capture.end_step()
         self.recorder.hold_step(step, mode)
-        capture.leave_fused()
+        capture.follow_plan()
         if self.recorder.counting:
             capture.unsaved.check()
             for root, _ in capture.models.living():

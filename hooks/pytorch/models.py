@@ -49,6 +49,8 @@ class Models:
         self.has_losses = False
         """True if a loss was registered."""
         self._losses: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self._loss_patterns: set[str] = set()
+        self._loss_names: set[str] = set()
         self._handles: MutableMapping[torch.nn.Module, list[Any]] = weakref.WeakKeyDictionary()
         self._gradients = GradientCallbacks(receiver)
         self._fused: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
@@ -97,8 +99,19 @@ class Models:
         self._root_names.add(name)
         self.names.setdefault(module, name)
         self._add_callbacks(module, name)
+        self._loss_patterns.add(f"^{re.escape(name)}_output_")
         self._collections.require(CollectionKeys.LOSSES).include(f"^{re.escape(name)}_output_")
         return name
+
+    def add_loss(self, name: str) -> None:
+        """Add the name of a loss that a model returns, or that the user records, to its collection."""
+        self._loss_names.add(name)
+        self._collections.require(CollectionKeys.LOSSES).add_tensor_names([name])
+
+    def knows_all_losses(self) -> bool:
+        """Return whether the collection `losses` has nothing but what models and losses return, and what was added."""
+        losses = self._collections.require(CollectionKeys.LOSSES)
+        return self._loss_patterns.issuperset(losses.include_regex) and self._loss_names >= losses.tensor_names
 
     def root_of(self, module: torch.nn.Module) -> Root | None:
         """Return the root of a registered model, with or without the wrappers around it; None if there is none."""
@@ -226,7 +239,9 @@ class Models:
 
     def _add_callbacks(self, module: torch.nn.Module, name: str, container: torch.nn.Module | None = None) -> None:
         if _takes_callbacks(module, name):
-            inputs, outputs = Inputs(self._receiver, name, module), Outputs(self._receiver, name, module)
+            of_losses = module in self._losses or any(name == root.name for root in self.roots)
+            inputs = Inputs(self._receiver, name, module)
+            outputs = Outputs(self._receiver, name, module, of_losses)
             inputs.container = container
             self._keep(module, module.register_forward_pre_hook(inputs, with_kwargs=True))
             self._keep(module, module.register_forward_hook(outputs))

@@ -48,8 +48,8 @@ class TensorTrialCallback(TrainingSteps, TrainerCallback):  # type: ignore[misc]
         out_dir: The folder or URL of the run. Default: the environment variable TENSORTRIAL_OUT_DIR, else
             `tensortrial` in the Trainer's `output_dir`, with a number if a run is there.
         hook: A hook of your own, instead of `out_dir` and `options`.
-        **options: Further arguments of `tensortrial.hooks.pytorch.Hook`. The default of `save_config` is the first
-            step, and each that is a multiple of `logging_steps`. Without any argument, as with
+        **options: Further arguments of `tensortrial.hooks.pytorch.Hook`. If they choose what is saved, but not when, it
+            is saved at the first step, and at each that is a multiple of `logging_steps`. Without any argument, as with
             `report_to="tensortrial"`, those of the environment variable TENSORTRIAL_TRANSFORMERS are used, a JSON
             object such as {"save_interval": 10}.
 

@@ -7,8 +7,7 @@ from typing import Any
 from transformers import trainer
 
 from ..launch.launch import active_launch, has_own_hook
-from ..pytorch import Hook
-from ..pytorch.launched.defaults import LIBRARY_DEFAULTS
+from ..pytorch import Hook, SaveConfig
 from .callback import TensorTrialCallback
 
 
@@ -27,7 +26,7 @@ class LaunchedCallback(TensorTrialCallback):
             return
         super()._begin(args, state, model)
 
-    def _make(self, out_dir: Any, options: dict[str, Any]) -> Hook:
+    def _make(self, out_dir: Any, options: dict[str, Any], save_config: SaveConfig | None) -> Hook:
         launch = active_launch()
-        made = launch and launch.make_hook(Hook, LIBRARY_DEFAULTS, out_dir=out_dir, **options)
+        made = launch and launch.make_hook(Hook, save_config, out_dir=out_dir, **options)
         return made or Hook(out_dir, dry_run=True)

@@ -47,7 +47,7 @@ def _hook(launch: Launch, callbacks: Any) -> Any:
     try:
         if has_own_hook() or any(isinstance(each, Hook) for each in callbacks or ()):
             return None
-        return launch.make_hook(Hook, {"include_collections": ["feature_importance"]})
+        return launch.make_hook(Hook)
     except Exception:  # the training must not fail for it
         logger.exception("nothing is saved of this training")
         return None

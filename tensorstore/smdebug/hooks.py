@@ -20,6 +20,10 @@ from tensortrial.mode import ModeKeys
 from .constants import SCALAR_PREFIX
 
 
+_INCLUDE_COLLECTIONS = 7
+"""The position of the argument `include_collections` of a hook."""
+
+
 class StepNumber(int):
     """The number of the newest step. Called, it begins a step: `with hook.step():`."""
 
@@ -52,6 +56,8 @@ class ScriptHook(BaseHook):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("on_exists", "restart_crashed")
+        if len(args) <= _INCLUDE_COLLECTIONS:
+            kwargs.setdefault("include_collections", ())  # a choice: nothing but what smdebug always saves
         super().__init__(*args, **kwargs)
         self.recorder.called_steps.joins_first = True
 

@@ -53,8 +53,8 @@ class HookOptions:
             functions). TENSORTRIAL_ENVIRONMENT overrides it.
         system_metrics: Seconds between two samples of CPU, memory, disk, network and GPUs, which are saved as a run of
             their own in out_dir/system; True: 10 seconds. It needs psutil. TENSORTRIAL_SYSTEM_METRICS overrides it.
-        save_interval: Number of steps from one saved step to the next. This and the next four arguments are those of a
-            SaveConfig, and may be passed in its place.
+        save_interval: Number of steps from one saved step to the next, or "growing". This and the next four arguments
+            are those of a SaveConfig, and may be passed in its place.
         start_step: First step that may be saved.
         end_step: First step that is not saved any more; 0 to save nothing.
         save_steps: Further steps, as a list or a comma-separated string.
@@ -95,6 +95,19 @@ class HookOptions:
             object.__setattr__(self, name, value)
 
 
+_CHOICES = ("reduction_config", "save_config", "include_regex", "include_collections", "save_all")
+
+
+def makes_choice(arguments: Mapping[str, Any]) -> bool:
+    """Return whether one of a hook's arguments says what is saved, when, or in which form."""
+    return any(arguments.get(name) not in (None, False) for name in _CHOICES)
+
+
+def at_steps(arguments: Mapping[str, Any], save_config: SaveConfig | None) -> dict[str, Any]:
+    """Return the arguments of a hook, with the steps of a library's log if they choose what is saved, but not when."""
+    return {"save_config": save_config, **arguments} if makes_choice(arguments) else dict(arguments)
+
+
 _ON_EXISTS = ("fail", "number", "replace", "resume", "restart_crashed")
 
 
@@ -124,6 +137,9 @@ class Framework:
     """The names of the framework's own collections."""
     always_saved: Iterable[str] = ()
     """The names of the collections that are saved in any case."""
+    by_default: Iterable[str] = ()
+    """The names of those that are saved at a growing interval by a hook whose arguments make no choice. Those that are
+    saved in any case are then saved at every step."""
     collection_type: type[Collection] = Collection
     errors_of_training: tuple[type[Exception], ...] = ()
     """The errors that a framework that computes in the background raises where a result is first waited for, which may

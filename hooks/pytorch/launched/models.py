@@ -25,7 +25,6 @@ from ..callbacks import is_ignored
 from ..gradients import parameters_of
 from ..hook import Hook
 from ..names import class_name
-from .defaults import DEFAULTS
 from .loss import LaunchedLoss
 from .steps import LaunchedSteps, close_for_own_hook
 
@@ -180,7 +179,7 @@ class LaunchedModels:
             self._steps.add_optimizer(optimizer)
 
     def _begin(self) -> None:
-        self._hook = self._launch.make_hook(Hook, DEFAULTS)
+        self._hook = self._launch.make_hook(Hook)
         if self._hook is None:
             self._retire()
             return

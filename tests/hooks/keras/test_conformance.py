@@ -58,6 +58,7 @@ class TestKeras(HookConformance):
     module, framework, hook_class = tt, "keras", "KerasHook"
     number, tensor, gradient = NUMBER, TENSOR, GRADIENT
     defaults = ("losses", "metrics", "sm_metrics")
+    growing = ("health",)
     mode = modes.TRAIN
 
     def make_job(self, hook: Any) -> KerasJob:

@@ -26,8 +26,10 @@ def test_the_script_of_the_page_is_saved(tmp_path: Path, monkeypatch: pytest.Mon
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[0] in PAGE
     trial = create_trial(str(tmp_path / "runs" / "train"))
-    assert trial.steps(modes.TRAIN) == trial.steps(modes.EVAL) == list(range(10))
-    assert trial.tensor("MSELoss_output_0").steps(modes.TRAIN) == list(range(10))
+    assert trial.steps(modes.TRAIN) == list(range(20))
+    assert trial.tensor("MSELoss_output_0").steps(modes.TRAIN) == list(range(20))
+    statistics = trial.tensor("0_output_0")
+    assert statistics.steps(modes.TRAIN) == statistics.steps(modes.EVAL) == list(range(11))
 
 
 def test_the_configuration_of_the_page_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

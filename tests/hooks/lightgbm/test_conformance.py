@@ -52,6 +52,7 @@ class LightGBMJob(Job):
 class TestLightGBM(HookConformance):
     module, framework = tt, "lightgbm"
     number, defaults = "validation-binary_logloss", ("metrics",)
+    growing = ("feature_importance",)
     tensor, collection, gradient = "trees/value", "trees", None
     interval, step_stays_open = 10, False
 

@@ -48,6 +48,7 @@ class PyTorchJob(Job):
 class TestPyTorch(HookConformance):
     module, framework = tt, "pytorch"
     number, tensor, gradient = NUMBER, TENSOR, GRADIENT
+    growing = ("health",)
 
     def make_job(self, hook: Any) -> PyTorchJob:
         return PyTorchJob(hook)

@@ -57,6 +57,7 @@ class XGBoostJob(Job):
 class TestXGBoost(HookConformance):
     module, framework = tt, "xgboost"
     number, defaults = "validation-logloss", ("metrics",)
+    growing = ("feature_importance",)
     tensor, collection, gradient = "predictions", "predictions", None
     interval, step_stays_open = 10, False
 

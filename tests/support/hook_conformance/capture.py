@@ -7,6 +7,7 @@ values. So each framework runs these tests.
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ class CaptureTests(HookTests):
     """Tests of the tensors and the steps that are saved."""
 
     def test_the_default_collections_are_saved_by_default(self, out: str) -> None:
-        hook = self.make_hook(out, metadata={"seed": 7})
+        hook = self.make_hook(out, metadata={"seed": 7}, include_collections=())
         assert hook.save_config.get_save_config(modes.TRAIN).save_interval == self.interval
         assert set(hook.recorder.collections.saved_names) == set(self.defaults)
         seen = self.run(hook, 2)
@@ -37,6 +38,26 @@ class CaptureTests(HookTests):
         run = json.loads(Path(out, "run.json").read_bytes())
         assert (run["framework"], run["metadata"]) == (self.framework, {"seed": 7})
         assert {"tensortrial", "python"} < set(run["versions"])
+
+    def test_a_hook_without_a_choice_saves_statistics_at_a_growing_interval(
+        self, out: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        if not self.growing:
+            pytest.skip(f"{self.framework} has no collection that is saved by default")
+        with caplog.at_level(logging.INFO, "tensortrial.hooks"):
+            hook = self.make_hook(out)
+        assert caplog.text.count("at every step") == 1
+        self.run(hook, 22)
+        trial = create_trial(out)
+        assert set(trial.tensor(self.number).steps(self.mode)) == set(range(22))
+        saved = [name for each in self.growing for name in trial.tensor_names(collection=each)]
+        steps = {step for name in saved if name != self.number for step in trial.tensor(name).steps(self.mode)}
+        assert steps == {*range(10), 10, 20}
+        assert trial.collection(self.growing[0]).save_config == SaveConfig(save_interval="growing")
+        if self.growing == ("health",):
+            assert trial.tensor(self.tensor).reduction_value(20, "l2", self.mode) > 0
+            with pytest.raises(KeyError, match="only reductions were"):
+                trial.tensor(self.tensor).value(20, self.mode)
 
     def test_saved_values_are_those_of_the_job(self, hook: Any, out: str) -> None:
         collections = [self.collection, *(["gradients"] if self.gradient else [])]

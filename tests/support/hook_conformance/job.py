@@ -54,7 +54,10 @@ class HookTests:
     number: ClassVar[str]
     """A tensor of one element or a few in the first of `defaults`: a loss or a metric. It is always saved raw."""
     defaults: ClassVar[tuple[str, ...]] = ("losses",)
-    """The collections that are saved by default; `number` is in the first."""
+    """The collections that are saved in any case; `number` is in the first."""
+    growing: ClassVar[tuple[str, ...]] = ()
+    """The collections that a hook saves at a growing interval, and those of `defaults` at every step, if its arguments
+    make no choice."""
     tensor: ClassVar[str]
     """A float tensor of several elements that is saved only if configured: a weight."""
     collection: ClassVar[str] = "weights"
