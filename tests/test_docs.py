@@ -108,7 +108,7 @@ def test_the_session_of_the_readme_reads_what_its_program_saves(
         done = warm.run(["-c", program], cwd=tmp_path, timeout=300, preload=warm.TORCH)
         assert done.returncode == 0, done.stderr
         trial = create_trial(tmp_path / "runs" / run)
-        assert trial.steps() == list(range(0, 100, 10))
+        assert trial.steps() == list(range(100))
         assert "gradient/Linear_weight" in trial.tensor_names()
     monkeypatch.chdir(tmp_path)
     test = doctest.DocTestParser().get_doctest(session, {}, "README", "README.md", 0)

@@ -1,11 +1,13 @@
 """Draw the pictures of the page in the documentation, in a real browser: `make pictures`.
 
-The run is that of `examples/exploding.py`, of which one layer goes wrong.
+The runs are that of `examples/exploding.py`, of which one layer goes wrong, and that of the README's program.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -29,11 +31,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         os.chdir(folder)
         exploding.train("exploding")
+        (program,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+        subprocess.run([sys.executable, "-c", program], check=True)
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
         with serving("exploding") as url:
             tab = browser.new_page(viewport=WINDOW, color_scheme="light")
             draw(tab, f"{url}#view=overview&from=150", ".diagnosed b", "page-overview")
             draw(tab, f"{url}#view=tensor&name={LAYER}&step=214", "canvas.image", "page-tensor")
+        with serving("runs/mine") as url:
+            tab = browser.new_page(viewport={"width": 1280, "height": 560}, color_scheme="light")
+            draw(tab, f"{url}#view=overview", ".diagnosed b", "page-mine")
         browser.close()
 
 

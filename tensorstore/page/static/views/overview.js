@@ -353,7 +353,7 @@ function hasValues({ starts, count, nonfinite }, row) {
 
 /**
  * Return, for each cell, the cell whose value it shows, -1 for none. A tensor that is saved at every tenth step holds its
- * value until the next one is due.
+ * value until the next one is due. The interval is that of its neighbors: it may grow.
  * @param {Tiles} tiles
  */
 function heldBy({ names, starts, count, nonfinite, missing }) {
@@ -363,9 +363,9 @@ function heldBy({ names, starts, count, nonfinite, missing }) {
     /** @type {number[]} */
     const filled = [];
     for (let column = 0; column < columns; column++) if (count[row * columns + column] || nonfinite[row * columns + column]) filled.push(column);
-    const gaps = filled.slice(1).map((column, i) => column - filled[i]).sort((a, b) => a - b);
-    const interval = gaps[gaps.length >> 1] ?? 1;
+    const gaps = filled.slice(1).map((column, i) => column - filled[i]);
     filled.forEach((column, i) => {
+      const interval = Math.max(gaps[i - 1] ?? 0, gaps[i + 1] ?? 0) || (gaps[i] ?? 1);
       const end = Math.min(filled[i + 1] ?? columns, column + interval);
       for (let at = column; at < end && (at === column || !missing[at]); at++) held[row * columns + at] = row * columns + column;
     });
