@@ -337,7 +337,8 @@ class StepRecorder:
         self._close_step()
         for mode, (steps, due) in self._counted.items():
             if due == 1 and steps >= _MANY_STEPS and self.planner.has_planned:
-                interval = self.save_config.get_save_config(ModeKeys[mode]).interval_at(self.clock.newest()[ModeKeys[mode]])
+                newest = self.clock.newest()[ModeKeys[mode]]
+                interval = self.save_config.get_save_config(ModeKeys[mode]).interval_at(newest)
                 self.failures.warn_of_short_run(mode, steps, interval)
         if self.run.open:
             self.called_steps.close()

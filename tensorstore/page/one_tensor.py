@@ -13,6 +13,7 @@ from ..format.schema import UNKNOWN_SHAPE
 from ..mode import ModeKeys
 from ..plots.thinning import finite_mean
 from ..read.trial import run_reader_of
+from ..statistics.computed import USUAL
 from ..statistics.histogram import histogram
 from .open_run import OpenRun
 from .payload import number, numbers
@@ -43,6 +44,8 @@ def describe_tensor(run: OpenRun, name: str, mode: str, worker: str) -> dict[str
         row = run_reader_of(run.trial).rows_at(name, steps[-1], ModeKeys.parse(mode))[0]
         shape = None if tuple(row.shape) == UNKNOWN_SHAPE else list(row.shape)
         saved = _statistics_at(run, name, mode, steps[-1])
+        if row.has_raw and not saved:
+            saved = [each for each in USUAL if each in run.row_statistics]
         answer |= {"dtype": row.dtype, "shape": shape, "nbytes": row.nbytes, "statistics": saved}
     return {**answer, "collections": run.collections.get(name, [])}
 
@@ -73,11 +76,13 @@ def series(
     steps = _steps_of(run, name, mode, (first, end))
     width = _width(steps, min(points, _MOST_POINTS))
     columns = ", ".join(_columns_of(i) for i in range(len(chosen)))
-    values = ", ".join(f"{run.expression(each)} as value{i}" for i, each in enumerate(chosen))
+    computed = run.computed([name], [each for each in chosen if each in USUAL])
+    expressions = (computed.expression(each) if each in USUAL else run.expression(each) for each in chosen)
+    values = ", ".join(f"{each} as value{i}" for i, each in enumerate(expressions))
     comma = ", " if chosen else ""
     found = run.trial.sql(
         f"select min(step) as step{comma}{columns} from (select {_step(mode)} as step{comma}{values} "
-        f"from tensors where {_OF_TENSOR}) where step >= $first and step < $end and $newest is not null "
+        f"from {computed.source} where {_OF_TENSOR}) where step >= $first and step < $end and $newest is not null "
         "group by step // $width order by 1",
         {
             "name": name,
@@ -87,6 +92,7 @@ def series(
             "end": end,
             "width": width,
             "newest": steps[-1] if steps else 0,
+            **computed.parameters,
         },
     ).to_arrow_table()
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from ..errors import ConfigurationError
 from ..format.schema import FINDINGS, RunInfo
 from ..mode import ModeKeys
 from ..read.catalogue.catalogue import Catalogue, parquet_files
 from ..read.trial import Trial, run_reader_of
+from ..statistics.computed import NOTHING, USUAL, Computed, from_raw
 from ..statistics.definitions import STATISTICS
 from ..statistics.derived import expression as derived_expression
 from .grid import Grid
@@ -54,6 +56,11 @@ _GRADIENTS = """(
 )"""
 
 
+_RAW = "chunk is not null and l2 is null and coalesce(list_product(shape), 0) > 1"
+_MOST_READ = 256 << 20
+"""Bytes of raw values that are read for the statistics of one answer."""
+
+
 @dataclass(frozen=True)
 class _Outer:
     """The facts about all tensors that the first and one of the last steps show."""
@@ -64,6 +71,8 @@ class _Outer:
     """Saved, or made of saved ones."""
     lean: frozenset[str]
     """Statistics that are saved themselves wherever they can be had."""
+    raw: list[str]
+    """Names of tensors with raw values of several elements and without statistics."""
 
 
 @dataclass
@@ -192,7 +201,7 @@ class OpenRun:
         names = [name for name, _ in self._tensors()]
         steps = self.steps("GLOBAL")
         if not len(steps.steps):
-            return _Outer(names, [], frozenset())
+            return _Outer(names, [], frozenset(), [])
         # The newest step may be incomplete: a few steps before, all workers have been.
         outer = [steps.first, int(steps.steps[-min(len(steps.steps), 8)])]
         catalogue = self._reader.catalogue
@@ -202,22 +211,25 @@ class OpenRun:
         found = query_files(
             self._reader.storage,
             catalogue.readable_index(list(dict.fromkeys(paths))),
-            f'select name, min("order"), count(digest), {", ".join(columns)} from tensors '
+            f'select name, min("order"), bool_or({_RAW}), count(digest), '
+            f"{', '.join(columns)} from tensors "
             "where global_step in ($first, $last) group by name",
             {"first": outer[0], "last": outer[1]},
             left_out={},  # a row that does not count has the statistics of the one that does
         )
         rows = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
         places = {row[0]: row[1] for row in rows if row[1] is not None}
-        counts = np.array([row[2:] for row in rows], np.int64).reshape(-1, 1 + len(columns)).sum(axis=0)
+        raw = [row[0] for row in rows if row[2]]
+        counts = np.array([row[3:] for row in rows], np.int64).reshape(-1, 1 + len(columns)).sum(axis=0)
         derived, saved = (
             dict(zip(made, counts[1:], strict=False)),
             dict(zip(STATISTICS, counts[1 + len(made) :], strict=True)),
         )
-        statistics = [name for name, count in derived.items() if count]
+        statistics = [name for name, count in derived.items() if count or (raw and name in USUAL)]
         statistics += self._made_of_several(names, {row[0] for row in rows}, derived, bool(counts[0]), len(steps.steps))
         lean = frozenset(name for name, count in saved.items() if count == derived[name])
-        return _Outer(sorted(names, key=lambda name: (name not in places, places.get(name, 0))), statistics, lean)
+        ordered = sorted(names, key=lambda name: (name not in places, places.get(name, 0)))
+        return _Outer(ordered, statistics, lean, raw)
 
     def _made_of_several(
         self, names: list[str], seen: set[str], counts: Mapping[str, int], has_digests: bool, steps: int
@@ -252,11 +264,21 @@ class OpenRun:
         first, end = self.bounded(mode, bounds)
         last = max(self.steps(mode).end - 1, 0)
         grid = self.tiles.grid(self._choice(statistic, mode, worker), first, end, columns, last)
+        if self._outer.raw and statistic in USUAL:
+            rows = self.kept(("raw", statistic), lambda: self.computed(self._outer.raw, [statistic])).rows
+            grid = grid.joined(_grid_of(rows, mode, worker, grid.width).cut(first, end))
         if statistic == UPDATE_RATIO:
             grid = grid.renamed(
                 {name: name.removeprefix(_UPDATE_RATIOS) for name in grid.names if name.startswith(_UPDATE_RATIOS)}
             )
         return grid.ordered(self.names)
+
+    def computed(self, names: Sequence[str], statistics: Sequence[str]) -> Computed:
+        """Compute statistics of tensors that were saved raw: of as many bytes as an answer may wait for."""
+        raw = [name for name in names if name in self._outer.raw]
+        if not raw:
+            return NOTHING
+        return from_raw(self._reader, statistics, "list_contains($names, name)", {"names": raw}, _MOST_READ)
 
     def _choice(self, statistic: str, mode: str, worker: str) -> Choice:
         if statistic in (VALUE, UPDATE_RATIO):
@@ -277,3 +299,19 @@ class OpenRun:
         first = steps.first if bounds[0] is None else max(bounds[0], 0)
         end = steps.end if bounds[1] is None else min(bounds[1], steps.end)
         return first, max(end, first + 1)
+
+
+def _grid_of(rows: Sequence[tuple[Any, ...]], mode: str, worker: str, width: int) -> Grid:
+    """Return the tiles of computed values: rows of name, worker, global step, mode, step of the mode, and value."""
+    cells: dict[tuple[str, int], list[float]] = {}
+    for name, of, global_step, of_mode, mode_step, value in rows:
+        if worker in ("", of) and mode in ("GLOBAL", of_mode) and value is not None:
+            step = global_step if mode == "GLOBAL" else mode_step
+            cells.setdefault((name, step // width), []).append(value)
+    return Grid.from_rows(pa.Table.from_pylist([_cell(*key, np.array(each)) for key, each in cells.items()]), width)
+
+
+def _cell(name: str, column: int, values: np.ndarray[Any, Any]) -> dict[str, Any]:
+    finite = values[np.isfinite(values)]
+    folded = {"least": finite.min(), "most": finite.max()} if len(finite) else {"least": None, "most": None}
+    return {"name": name, "bin": column, **folded, "total": finite.sum(), "finite": len(finite), "valued": len(values)}

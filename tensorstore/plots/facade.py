@@ -13,7 +13,6 @@ from ..snapshot.step_range import StepRange
 from .drawing import require_matplotlib
 from .heatmap import draw_heatmap
 from .histograms import draw_histograms
-from .raw_statistics import with_raw
 from .raw_value import draw_raw_value
 from .scalars import draw_scalars
 from .selection import select
@@ -49,7 +48,7 @@ class TrialPlots(plots.TrialPlots):
         own_past: bool = True,
         ax: Axes | None = None,
     ) -> Axes:
-        chosen = with_raw(self._trial, select([self._trial], names, statistic, mode, worker, steps))
+        chosen = select([self._trial], names, statistic, mode, worker, steps).with_raw(self._trial)
         drawn: Axes = draw_heatmap(self._trial, chosen, ax, own_past)
         return drawn
 
@@ -64,7 +63,7 @@ class TrialPlots(plots.TrialPlots):
         smoothing: float = 0.0,
         ax: Axes | None = None,
     ) -> Axes:
-        chosen = with_raw(self._trial, select([self._trial], names, statistic, mode, worker, steps))
+        chosen = select([self._trial], names, statistic, mode, worker, steps).with_raw(self._trial)
         drawn: Axes = draw_scalars(self._trial, chosen, smoothing, ax)
         return drawn
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -11,21 +11,15 @@ from ..config.collection import Collection
 from ..errors import ConfigurationError
 from ..mode import ModeKeys
 from ..read.plots import Names
-from ..read.trial import Trial
+from ..read.trial import Trial, run_reader_of
 from ..snapshot.step_range import StepRange, checked_range
+from ..statistics.computed import NOTHING, Computed, from_raw
 from ..statistics.definitions import parse_statistic
-from ..statistics.derived import expression
 from ..suggestions import near_names
 
 VALUE = "value"
 ZERO_FRACTION = "zero_fraction"
 _LAST = 2**62
-_COLUMNS = ("raw_names", "raw_workers", "raw_steps", "raw_values")
-_COMPUTED = """
-    select
-        unnest(cast($raw_names as varchar[])) as name, unnest(cast($raw_workers as varchar[])) as worker,
-        unnest(cast($raw_steps as bigint[])) as global_step, unnest(cast($raw_values as double[])) as computed_value
-"""
 
 
 @dataclass(frozen=True)
@@ -40,8 +34,8 @@ class Selection:
     worker: str | None
     first: int
     end: int
-    computed: tuple[tuple[str, str, int, float | None], ...] = ()
-    """Values that were not saved: name, worker, global step and value."""
+    computed: Computed = NOTHING
+    """Values that were not saved."""
 
     @property
     def step_column(self) -> str:
@@ -62,14 +56,20 @@ class Selection:
     def rows(self) -> str:
         """A SELECT of the chosen rows: all columns of the view `tensors`, and `step` and `value`."""
         value = {VALUE: "scalar", ZERO_FRACTION: "zero_count / nullif(list_product(shape), 0)"}.get(self.statistic)
-        value = value or expression(self.statistic)
-        source = "tensors"
-        if self.computed:
-            value = f"coalesce({value}, computed_value)"
-            source = f"tensors left join ({_COMPUTED}) using (name, worker, global_step)"
+        value = value or self.computed.expression(self.statistic)
+        return f"select *, {self.step_column} as step, {value} as value from {self.computed.source} where {self.where}"
+
+    def with_raw(self, trial: Trial) -> Selection:
+        """Return the selection of one run with the statistic also of tensors that were saved as raw values only."""
+        if self.statistic in (VALUE, ZERO_FRACTION):
+            return self
+        return replace(self, computed=from_raw(run_reader_of(trial), [self.statistic], self.where, self.parameters))
+
+    @property
+    def where(self) -> str:
+        """The condition that chooses the rows."""
         return (
-            f"select *, {self.step_column} as step, {value} as value from {source} "
-            "where list_contains($names, name) and ($mode = 'GLOBAL' or mode = $mode) "
+            "list_contains($names, name) and ($mode = 'GLOBAL' or mode = $mode) "
             f"and ($worker is null or worker = $worker) and {self.step_column} >= $first and {self.step_column} < $end"
         )
 
@@ -77,12 +77,12 @@ class Selection:
     def parameters(self) -> dict[str, Any]:
         """The parameters of `rows`."""
         return {
+            **self.computed.parameters,
             "names": list(self.names),
             "mode": self.mode.name,
             "worker": self.worker,
             "first": self.first,
             "end": self.end,
-            **dict(zip(_COLUMNS, map(list, zip(*self.computed, strict=True)), strict=False)),
         }
 
 

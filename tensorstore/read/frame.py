@@ -11,17 +11,18 @@ import numpy as np
 
 from ..errors import ConfigurationError, MissingExtra
 from ..mode import ModeKeys
+from ..statistics.computed import from_raw
 from ..statistics.definitions import parse_statistic
 from .run_reader import RunReader
 
 _ENGINES = ("pandas", "polars")
 _QUERY = """
     select name, {step} as step, arg_min({value}, (length(worker), worker)) as value
-    from tensors
-    where list_contains($names, name) and {value} is not null and ($mode = 'GLOBAL' or mode = $mode)
-        and ($worker is null or worker = $worker)
+    from {source}
+    where {where} and {value} is not null
     group by all order by step
 """
+_WHERE = "list_contains($names, name) and ($mode = 'GLOBAL' or mode = $mode) and ($worker is null or worker = $worker)"
 
 
 def frame_of(
@@ -36,10 +37,14 @@ def frame_of(
     if engine not in _ENGINES:
         raise ConfigurationError(f"engine must be one of {', '.join(_ENGINES)}, got {engine!r}")
     names = _matching(reader, [pattern] if isinstance(pattern, str) else list(pattern))
-    value = "scalar" if statistic is None else f'"{parse_statistic(statistic)}"'
+    parsed = None if statistic is None else parse_statistic(statistic)
     mode = ModeKeys.parse(mode)
-    query = _QUERY.format(step="global_step" if mode is ModeKeys.GLOBAL else "mode_step", value=value)
-    rows = reader.sql(query, {"names": names, "mode": mode.name, "worker": worker}, None).fetchall()
+    parameters = {"names": names, "mode": mode.name, "worker": worker}
+    computed = from_raw(reader, [] if parsed is None else [parsed], _WHERE, parameters)
+    value = "scalar" if parsed is None else computed.expression(parsed)
+    step = "global_step" if mode is ModeKeys.GLOBAL else "mode_step"
+    query = _QUERY.format(step=step, value=value, source=computed.source, where=_WHERE)
+    rows = reader.sql(query, parameters | computed.parameters, None).fetchall()
     if not rows:
         what = "scalar value; pass a statistic, such as 'l2'" if statistic is None else f"saved {statistic}"
         raise ConfigurationError(f"none of {len(names)} matching tensors has a {what}")

@@ -19,7 +19,6 @@ from tensortrial.mode import ModeKeys
 
 from .constants import SCALAR_PREFIX
 
-
 _INCLUDE_COLLECTIONS = 7
 """The position of the argument `include_collections` of a hook."""
 

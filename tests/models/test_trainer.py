@@ -209,8 +209,9 @@ def test_report_to_tensortrial_is_enough(made_trainer: MakeTrainer, tmp_path: Pa
     trainer.pop_callback(TensorTrialCallback).close()
     trial = create_trial(tmp_path / "out" / "tensortrial")
     assert trial.tensor("loss").steps(mode=modes.TRAIN) == [2, 4]
-    # The first step, and those that the Trainer logs.
-    assert trial.tensor("GPT2LMHeadModel_output_loss").steps(mode=modes.TRAIN) == [1, 2, 4]
+    assert trial.tensor("GPT2LMHeadModel_output_loss").steps(mode=modes.TRAIN) == [1, 2, 3, 4]
+    norm = trial.tensor("gradient/GPT2LMHeadModel_transformer.wte.weight").reduction_value(3, "l2", modes.TRAIN)
+    assert norm > 0
     run = json.loads((tmp_path / "out" / "tensortrial" / "run.json").read_text())
     assert run["metadata"]["trainer"]["max_steps"] == 4
 
