@@ -71,7 +71,8 @@ class TestPostgreSQL(ExportConformance):
 
 def test_metadata_is_queried_as_in_a_run(tmp_path: Path, postgres: Any) -> None:
     target = str(postgres.new_database())
-    with tensortrial.Run(tmp_path / "a", metadata={"lr": 0.25, "who": "é"}, flush_seconds=0) as run:
+    metadata = {"lr": 0.25, "who": "é", "zero": "a\0b", "half": "\ud800", "face": "😀", "path": "\\u0000"}
+    with tensortrial.Run(tmp_path / "a", metadata=metadata, flush_seconds=0) as run:
         for step in range(2):
             run.log({"loss": 1.0}, step=step)
         run.flush()
@@ -79,6 +80,8 @@ def test_metadata_is_queried_as_in_a_run(tmp_path: Path, postgres: Any) -> None:
         tensortrial.export(tmp_path / "a", target, progress=False)
         (expected,) = tensortrial.open_runs(tmp_path / "a").sql(query.replace(" precision", "")).fetchall()
         assert _fetch(target, query) == [expected] == [(0.25,)]
+    found = "select metadata->>'who', metadata->>'zero', metadata->>'face', metadata->>'path' from runs"
+    assert _fetch(target, f"{found} where metadata @> '{{\"lr\": 0.25}}'") == [("é", "a\ufffdb", "😀", "\\u0000")]
 
 
 @pytest.mark.parametrize("encoding", ["EUC_JP", "LATIN1"])

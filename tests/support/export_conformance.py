@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from abc import ABC, abstractmethod
@@ -21,6 +22,7 @@ from support import warm
 from support.runs import EPOCH, EVAL, TRAIN, Job
 from tensortrial.config.collection import Collection
 from tensortrial.errors import ConfigurationError, ExportError, TableMismatch
+from tensortrial.exports.tables import DOCUMENTS
 from tensortrial.rules import ExplodingTensor, watch
 
 KEYS = ["run", "worker", "global_step", "name", "reduction"]
@@ -85,7 +87,10 @@ def end_power() -> None:
 
 
 def same(found: pa.Table, expected: pa.Table) -> bool:
-    """Return whether two tables hold the same rows, in any order; NaN equals NaN, and a decimal a whole number."""
+    """Return whether two tables hold the same rows, in any order; NaN equals NaN, and a decimal a whole number.
+
+    The keys of JSON documents have any order, too.
+    """
     return repr(_sorted(_whole(found)).to_pylist()) == repr(_sorted(_whole(expected)).to_pylist())
 
 
@@ -93,6 +98,9 @@ def _whole(table: pa.Table) -> pa.Table:
     """Return the table with unsigned integers for decimals, which targets have in their place."""
     kinds = [pa.uint64() if pa.types.is_decimal(kind) else kind for kind in table.schema.types]
     columns = [column.cast(kind) for column, kind in zip(table.columns, kinds, strict=True)]
+    for name in DOCUMENTS.intersection(table.column_names):
+        parsed = [text and json.dumps(json.loads(text), sort_keys=True) for text in table[name].to_pylist()]
+        columns[table.column_names.index(name)] = pa.chunked_array([pa.array(parsed, pa.string())])
     return pa.table(columns, names=table.column_names)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -108,7 +109,7 @@ class PostgreSQL(SQLTarget):
             self._fetch(f"create schema {_quoted(self._schema)}")
 
     def _wanted_columns(self, schema: pa.Schema) -> dict[str, str]:
-        return {field.name: "json" if field.name in DOCUMENTS else _type(field.type) for field in schema}
+        return {field.name: "jsonb" if field.name in DOCUMENTS else _type(field.type) for field in schema}
 
     def _found_columns(self, table: str) -> dict[str, str]:
         rows = self._fetch(
@@ -209,6 +210,20 @@ def _type(kind: pa.DataType) -> str:
     return "timestamp with time zone" if pa.types.is_timestamp(kind) else _NAMES[kind]
 
 
+# A zero character, and a half of a surrogate pair, which JSON can spell and `jsonb` cannot hold.
+_UNSTORABLE = re.compile(
+    r"\\\\|\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|(\\u0000|\\ud[89a-f][0-9a-f]{2})", re.IGNORECASE
+)
+_JSONB_VERSION = "\x01"
+"""The first byte of a `jsonb` in a binary COPY. Its text follows."""
+
+
+def _jsonb(document: str | None) -> str | None:
+    if document is None:
+        return None
+    return _JSONB_VERSION + _UNSTORABLE.sub(lambda found: "\\ufffd" if found[1] else found[0], document)
+
+
 def _as_stored(rows: pa.Table) -> pa.Table:
     """Return the rows with histograms as JSON, as the driver has no structs, and without columns that are all null.
 
@@ -219,4 +234,7 @@ def _as_stored(rows: pa.Table) -> pa.Table:
     for index, field in enumerate(rows.schema):
         if pa.types.is_struct(field.type):
             rows = rows.set_column(index, field.name, as_json(rows[field.name].combine_chunks()))
+        elif field.name in DOCUMENTS:
+            documents = [_jsonb(document) for document in rows[field.name].to_pylist()]
+            rows = rows.set_column(index, field.name, pa.array(documents, pa.string()))
     return rows
