@@ -17,7 +17,7 @@ from tensortrial.mode import ModeKeys
 
 from .called_steps import CalledSteps, step_number
 from .configuration.collections import CollectionManager
-from .configuration.options import Framework, HookOptions, check_on_exists, makes_choice
+from .configuration.options import Framework, HookOptions, check_on_exists
 from .configuration.planner import Planner
 from .failures import Failures, Refusals, strict
 from .process.rank import Duty, Rank
@@ -57,8 +57,9 @@ class StepRecorder:
         duty = Duty(rank, options.include_workers)
         check_on_exists(options.on_exists, duty.num_workers)
         self.options = options
-        by_default = () if makes_choice(vars(options)) else tuple(framework.by_default)
-        self.save_config = SaveConfig(save_interval=GROWING) if by_default else SaveConfig.parse(options.save_config)
+        by_default = () if options.chooses else tuple(framework.by_default)
+        is_growing = bool(by_default) and options.save_config is None
+        self.save_config = SaveConfig(save_interval=GROWING) if is_growing else SaveConfig.parse(options.save_config)
         self.save_config.inherit(SaveConfig())
         self.save_config.set_default_interval(framework.save_interval)
         check_reduction_config(options.reduction_config)
@@ -68,10 +69,10 @@ class StepRecorder:
         )
         chosen = [*framework.always_saved, *by_default, *names(options.include_collections)]
         self.collections.choose(chosen, options.include_regex, boolean("save_all", options.save_all))
-        if by_default and collections is None:
+        if is_growing and collections is None:
             for name in framework.always_saved:
                 self.collections.require(name).save_config = SaveConfig(save_interval=1)
-        self.saved_by_default = _in_words(by_default, framework.always_saved) if by_default else ""
+        self.saved_by_default = _in_words(by_default, framework.always_saved) if is_growing else ""
         """The sentence about what is saved because the arguments make no choice."""
         self.errors_of_training = framework.errors_of_training
         exports = boolean("export_tensorboard", options.export_tensorboard)

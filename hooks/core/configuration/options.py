@@ -88,8 +88,11 @@ class HookOptions:
     end_step: int | str | None = None
     save_steps: Iterable[int | str] | str | None = None
     warmup_steps: int | str | None = None
+    chooses: bool = field(init=False, repr=False)
+    """True if an argument says what is saved, or in which form."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "chooses", makes_choice(vars(self)))
         given = {name: getattr(self, name) for name in ("save_config", *STEP_ARGUMENTS)}
         for name, value in {**dict.fromkeys(STEP_ARGUMENTS), **with_save_config(given)}.items():
             object.__setattr__(self, name, value)
@@ -99,7 +102,7 @@ _CHOICES = ("reduction_config", "save_config", "include_regex", "include_collect
 
 
 def makes_choice(arguments: Mapping[str, Any]) -> bool:
-    """Return whether one of a hook's arguments says what is saved, when, or in which form."""
+    """Return whether one of a hook's arguments says what is saved, or in which form. A number of steps says neither."""
     return any(arguments.get(name) not in (None, False) for name in _CHOICES)
 
 

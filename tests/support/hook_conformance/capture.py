@@ -59,6 +59,14 @@ class CaptureTests(HookTests):
             with pytest.raises(KeyError, match="only reductions were"):
                 trial.tensor(self.tensor).value(20, self.mode)
 
+    def test_a_hook_that_chooses_steps_alone_saves_statistics_at_them(self, out: str) -> None:
+        if not self.growing:
+            pytest.skip(f"{self.framework} has no collection that is saved by default")
+        self.run(self.make_hook(out, save_interval=4), 9)
+        trial = create_trial(out)
+        names = [self.number, *(name for each in self.growing for name in trial.tensor_names(collection=each))]
+        assert {step for name in names for step in trial.tensor(name).steps(self.mode)} == {0, 4, 8}
+
     def test_saved_values_are_those_of_the_job(self, hook: Any, out: str) -> None:
         collections = [self.collection, *(["gradients"] if self.gradient else [])]
         seen = self.run(hook(include_collections=collections), 3)
