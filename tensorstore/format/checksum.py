@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
@@ -21,6 +21,7 @@ from ..storage.base import DOCUMENT_BYTES
 BLOCK_BYTES = 64 << 10
 """The size of a block of a file, in bytes; its last block may be smaller."""
 
+_PASSING_BYTES = 8 * BLOCK_BYTES
 _MARKER = b"SUM1"
 _AFTER_FOOTER = 8
 _SUM = 8
@@ -89,10 +90,14 @@ class BlockSums:
         self._rest = bytearray()
         self._sums: list[bytes] = []
 
-    def append(self, pieces: Sequence[Bytes]) -> None:
-        """Add the next bytes of the file, in pieces."""
+    def passing(self, pieces: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
+        """Yield the next bytes of the file, in pieces that the processor's cache holds, once they are in the sums."""
         for piece in pieces:
-            self._append(memoryview(piece))
+            view = memoryview(piece)
+            for begin in range(0, len(view), _PASSING_BYTES):
+                passing = view[begin : begin + _PASSING_BYTES]
+                self._append(passing)
+                yield passing
 
     def _append(self, view: memoryview) -> None:
         if self._rest or len(view) < BLOCK_BYTES:

@@ -69,7 +69,7 @@ def test_a_buffer_is_released_once_its_row_group_is_written(tmp_path: Path, code
     pool, plan = BufferPool(), Plan("t", (), True)
     value = pool.acquire(np.zeros(LARGE, np.uint8))
     writer.append(
-        Step(ModeKeys.TRAIN, 0, 0), Record(plan, value, 0, owner=pool), TensorSpec(plan, "uint8", (LARGE,), LARGE)
+        Step(ModeKeys.TRAIN, 0, 0), Record(plan, value, 0, owner=pool), TensorSpec(plan, "uint8", (LARGE,), LARGE), []
     )
     assert not np.shares_memory(pool.acquire(np.zeros(LARGE, np.uint8)), value)
     writer.finish()

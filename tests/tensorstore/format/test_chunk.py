@@ -47,7 +47,9 @@ def write(
         value = np.arange(number, number + size, dtype=np.int64).astype(np.uint8)
         values.append(value.tobytes())
         plan = Plan(f"n{number}", (), True)
-        spans.append(writer.append(step, Record(plan, value, 0), TensorSpec(plan, "uint8", value.shape, value.nbytes)))
+        spans.append(
+            writer.append(step, Record(plan, value, 0), TensorSpec(plan, "uint8", value.shape, value.nbytes), [])
+        )
     writer.finish()
     writer.publish()
     return folder / PATH, values, spans
@@ -263,6 +265,6 @@ def test_an_aborted_chunk_leaves_nothing(tmp_path: Path) -> None:
     sink = open_storage(tmp_path).sink(PATH)
     writer = ChunkWriter(sink, "chunk", "w")
     plan = Plan("a", (), True)
-    writer.append(Step(ModeKeys.TRAIN, 0, 0), Record(plan, np.zeros(9), 0), TensorSpec(plan, "float64", (9,), 72))
+    writer.append(Step(ModeKeys.TRAIN, 0, 0), Record(plan, np.zeros(9), 0), TensorSpec(plan, "float64", (9,), 72), [])
     writer.abort()
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
