@@ -8,7 +8,7 @@ Each is compared with the same code with its checksums left out.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,8 @@ REPEATS = 5
 
 
 class _NoSums:
-    def append(self, pieces: Sequence[object]) -> None:
-        pass
+    def passing(self, pieces: Iterable[bytes | memoryview]) -> Iterable[bytes | memoryview]:
+        return pieces
 
     def finish(self) -> bytes:
         return b""

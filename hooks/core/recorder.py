@@ -18,7 +18,7 @@ from tensortrial.config.collection import CollectionKeys, check_collection_name
 from tensortrial.config.reduction_config import names
 from tensortrial.dtypes import Array, dtype_name, in_stored_dtype, storable
 from tensortrial.errors import ConfigurationError, UnsupportedValue
-from tensortrial.format.buffer_pool import BATCHED_BYTES, SMALL_BYTES
+from tensortrial.format.buffer_pool import BATCHED_BYTES, BUFFERS, SMALL_BYTES
 from tensortrial.format.record import BufferOwner, Plan, Record, ScalarBatch, Step, check_name
 from tensortrial.mode import ModeKeys
 
@@ -101,7 +101,7 @@ class Recorder(StepRecorder):
         kept = storable(value)
         if kept is value and not owned:
             # The one copy: training goes on to overwrite its tensors while the writer still reads them.
-            kept, owner = self._pool.acquire(value), self._pool
+            kept, owner = BUFFERS.acquire(value), BUFFERS
         record = Record(plan, kept, time.time_ns(), statistics, dtype, shape, ready, owner, by_axis=by_axis)
         self._add(record, kept.nbytes, step)
 

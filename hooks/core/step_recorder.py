@@ -11,7 +11,7 @@ from typing import Any
 from tensortrial.config.reduction_config import ReductionConfig, boolean, check_reduction_config, names
 from tensortrial.config.save_config import GROWING, GROWING_STEPS, SaveConfig
 from tensortrial.errors import ConfigurationError, TrainingStopped
-from tensortrial.format.buffer_pool import BatchBuffers, BufferPool
+from tensortrial.format.buffer_pool import BatchBuffers
 from tensortrial.format.record import Step
 from tensortrial.mode import ModeKeys
 
@@ -103,7 +103,7 @@ class StepRecorder:
         # Replicas share a process, and the first one samples it.
         seconds = parse_interval(options.system_metrics) if collections is None else None
         self._system = SystemMetrics(options, seconds if self.active else None, self._newest_step)
-        self._pool, self._batch_buffers = BufferPool(), BatchBuffers()
+        self._batch_buffers = BatchBuffers()
         self._handed_over = self._waiting_bytes = 0
         self._refusals = Refusals()
         # By mode: the steps of this session, and those at which something was due.
@@ -346,6 +346,7 @@ class StepRecorder:
         self.run.steps = self._newest_step() + 1
 
     def _close_run(self) -> None:
+        self._batch_buffers = BatchBuffers()  # the next run of the process uses the memory of these
         self.run.close(self.failures.first)
 
     # The run.

@@ -16,6 +16,7 @@ from contextlib import suppress
 import numpy as np
 
 from ..dtypes import Array
+from ..forking import register
 
 LIMIT_BYTES = 96 << 20
 """The most that released buffers keep. The values of one row group are released together, while the next are copied."""
@@ -37,6 +38,7 @@ class BufferPool:
 
     def __init__(self, limit: int = LIMIT_BYTES) -> None:
         self._limit = limit
+        register(self)
         self._lock = threading.Lock()
         self._free: dict[int, list[Array]] = {}
         self._free_bytes = 0
@@ -71,6 +73,15 @@ class BufferPool:
                 self._free.setdefault(memory.nbytes, []).append(memory)
                 self._free_bytes += memory.nbytes
 
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()
+
+
+BUFFERS = BufferPool()
+"""The pool of this process, which all its runs share: one that follows another finds memory in use."""
+_spare_batch_buffers: dict[int, deque[mmap.mmap]] = {}
+"""Released memory of batch buffers, by its size, shared in the same way."""
+
 
 class BatchBuffer:
     """A buffer in which values lie one after another as in a page of Parquet, each after its length.
@@ -78,13 +89,13 @@ class BatchBuffer:
     Its memory is used again once nobody holds the object any more.
     """
 
-    def __init__(self, buffers: BatchBuffers, memory: mmap.mmap) -> None:
-        self._batch_buffers, self.memory = buffers, memory
+    def __init__(self, spare: deque[mmap.mmap], memory: mmap.mmap) -> None:
+        self._spare, self.memory = spare, memory
         self.free_bytes = len(memory)
         """The bytes that are left for values and their lengths."""
 
     def __del__(self) -> None:
-        self._batch_buffers.release(self.memory)
+        self._spare.append(self.memory)
 
     def copy(self, array: Array) -> None:
         """Copy an array behind the others. It must fit into `free_bytes`."""
@@ -104,18 +115,15 @@ class BatchBuffers:
 
     def __init__(self, nbytes: int = _BATCH_BUFFER_BYTES) -> None:
         self._nbytes = nbytes
-        self._spare: deque[mmap.mmap] = deque(maxlen=_SPARE_BATCH_BUFFERS)
+        self._spare = _spare_batch_buffers.setdefault(nbytes, deque(maxlen=_SPARE_BATCH_BUFFERS))
         self._current: BatchBuffer | None = None
 
     def acquire(self, nbytes: int) -> BatchBuffer:
         """Return a buffer with space for a value of so many bytes."""
         if self._current is None or self._current.free_bytes < nbytes + LENGTH_BYTES:
             self._current = None  # this may release its memory
-            self._current = BatchBuffer(self, self._memory())
+            self._current = BatchBuffer(self._spare, self._memory())
         return self._current
-
-    def release(self, memory: mmap.mmap) -> None:
-        self._spare.append(memory)
 
     def _memory(self) -> mmap.mmap:
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
@@ -21,6 +21,7 @@ from ..storage.base import DOCUMENT_BYTES
 BLOCK_BYTES = 64 << 10
 """The size of a block of a file, in bytes; its last block may be smaller."""
 
+_PASSING_BYTES = 8 * BLOCK_BYTES
 _MARKER = b"SUM1"
 _AFTER_FOOTER = 8
 _SUM = 8
@@ -89,10 +90,14 @@ class BlockSums:
         self._rest = bytearray()
         self._sums: list[bytes] = []
 
-    def append(self, pieces: Sequence[Bytes]) -> None:
-        """Add the next bytes of the file, in pieces."""
+    def passing(self, pieces: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
+        """Yield the next bytes of the file, in pieces that the processor's cache holds, once they are in the sums."""
         for piece in pieces:
-            self._append(memoryview(piece))
+            view = memoryview(piece)
+            for begin in range(0, len(view), _PASSING_BYTES):
+                passing = view[begin : begin + _PASSING_BYTES]
+                self._append(passing)
+                yield passing
 
     def _append(self, view: memoryview) -> None:
         if self._rest or len(view) < BLOCK_BYTES:
@@ -203,7 +208,7 @@ def _sum_of_path(path: str) -> bytes:
 
 
 def document_bytes(document: Mapping[str, Any]) -> bytes:
-    """Return a JSON document as it is written: with the key `checksum` last.
+    """Return a JSON document as it is written: with the key `checksum` last. A dataclass in it becomes an object.
 
     A lone surrogate, which no reader could decode, is written as the six characters of its escape sequence.
 
@@ -211,11 +216,11 @@ def document_bytes(document: Mapping[str, Any]) -> bytes:
         ConfigurationError: It is larger than what readers accept.
     """
     rest = {key: value for key, value in document.items() if key != CHECKSUM}
-    dumped = json.dumps({**rest, CHECKSUM: _NO_CHECKSUM}, indent=1)
+    dumped = _dump({**rest, CHECKSUM: _NO_CHECKSUM})
     if "\\ud" in dumped:
         # Perhaps half of a pair.
         plain = _LONE_SURROGATES.sub(lambda half: f"\\\\u{ord(half[0]):04x}", json.dumps(rest, ensure_ascii=False))
-        dumped = json.dumps({**json.loads(plain), CHECKSUM: _NO_CHECKSUM}, indent=1)
+        dumped = _dump({**json.loads(plain), CHECKSUM: _NO_CHECKSUM})
     text = dumped.encode()
     if len(text) > DOCUMENT_BYTES:
         reason = f"a document of a run may have {DOCUMENT_BYTES:,} bytes, got {len(text):,}; keep less metadata"
@@ -223,6 +228,11 @@ def document_bytes(document: Mapping[str, Any]) -> bytes:
     found = _CHECKSUM_OF_DOCUMENT.search(text)
     assert found is not None
     return text[: found.start(1)] + xxh3_64_hexdigest(text).encode() + text[found.end(1) :]
+
+
+def _dump(document: Mapping[str, Any]) -> str:
+    # An item a line, for people. With `indent`, json takes eight times as long: it then works in Python alone.
+    return json.dumps(document, separators=(",\n ", ": "), default=vars)
 
 
 def check_document(data: bytes) -> bool:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from ..dtypes import to_bytes
+from ..statistics.digest import PassingDigest
 from ..storage.open import Sink, translated
 from .parquet_writer import Cells, Column, ParquetWriter, Positions, distinct
 from .record import Record, Step, TensorSpec, ValueBatch
@@ -27,6 +30,7 @@ _SPLIT_BYTES = 128 << 20
 # A compressed one takes its size in memory several times.
 _COMPRESSED_PART_BYTES = 32 << 20
 
+_Pieces: TypeAlias = Callable[[int, int], Iterable[memoryview]]
 _KINDS = {pa.string(): str, pa.int64(): int, pa.int32(): int, pa.list_(pa.int64()): tuple, pa.binary(): bytes}
 _COLUMNS = [Column(field.name, _KINDS[field.type], 32 if field.type == pa.int32() else 64) for field in TENSORS_SCHEMA]
 
@@ -57,7 +61,7 @@ class _RowGroup:
         self.specs: list[TensorSpec] = []
         self.parts: list[int] = []
         self.sizes: list[int] = []
-        self.page: list[bytes | memoryview] = []
+        self.page: list[Iterable[bytes | memoryview]] = []
         self.steps: list[Step] = []
         """Each step once for all its consecutive rows; `counts` says how many these are."""
         self.counts: list[int] = []
@@ -119,28 +123,31 @@ class ChunkWriter:
         self._pending = _RowGroup()
         self.nbytes = 0
 
-    def append(self, step: Step, record: Record, spec: TensorSpec) -> ValueSpan:
-        """Add the array of `record`; the span is complete once the chunk is finished."""
+    def append(self, step: Step, record: Record, spec: TensorSpec, digests: list[int]) -> ValueSpan:
+        """Add the array of `record`. Once the chunk is finished, the span is complete, and `digests` has the digest."""
         assert isinstance(record.value, np.ndarray)
-        span = self.append_bytes(step, spec, to_bytes(record.value))
+        data = to_bytes(record.value)
+        span = self.append_bytes(step, spec, data, PassingDigest(data, spec.digest_header, digests).passing)
         if self._pending.specs:
             self._pending.read.append(record)
         else:
             record.release()
         return span
 
-    def append_bytes(self, step: Step, spec: TensorSpec, data: memoryview) -> ValueSpan:
-        """Add a value as it is stored. Its memory is read until the chunk is finished."""
-        self.nbytes += len(data)
-        size = len(data) if len(data) <= self._part_bytes else min(self._part_bytes, _SPLIT_BYTES)
-        parts = -(-len(data) // size) if size else 1
+    def append_bytes(self, step: Step, spec: TensorSpec, data: memoryview, pieces: _Pieces | None = None) -> ValueSpan:
+        """Add a value as it is stored. Its memory is read, through `pieces` of a range, until the chunk is finished."""
+        nbytes = len(data)
+        self.nbytes += nbytes
+        size = nbytes if nbytes <= self._part_bytes else min(self._part_bytes, _SPLIT_BYTES)
+        parts = -(-nbytes // size) if size else 1
         span = None
         for part in range(parts):
-            piece = data[part * size : (part + 1) * size] if parts > 1 else data
-            self._begin_row_group_for(1, len(piece))
+            begin, end = part * size, min((part + 1) * size, nbytes)
+            self._begin_row_group_for(1, end - begin)
             span = span or self._next_span(1, parts)
-            self._pending.page += (struct.pack("<i", len(piece)), piece)
-            self._pending.add(step, [spec], part, [len(piece)], len(piece))
+            found = pieces(begin, end) if pieces else [data[begin:end]]
+            self._pending.page += ([struct.pack("<i", end - begin)], found)
+            self._pending.add(step, [spec], part, [end - begin], end - begin)
             self._write_if_full()
         assert span is not None
         return span
@@ -150,7 +157,7 @@ class ChunkWriter:
         self.nbytes += batch.nbytes
         self._begin_row_group_for(len(specs), batch.nbytes)
         span = self._next_span(len(specs))
-        self._pending.page.append(batch.page())
+        self._pending.page.append([batch.page()])
         self._pending.batches.append(batch)
         self._pending.add(step, specs, 0, batch.sizes, batch.nbytes)
         self._write_if_full()
@@ -190,7 +197,8 @@ class ChunkWriter:
             return
         with translated(self._path, "write"):
             sizes = np.array(pending.sizes, np.int64)
-            positions = self._parquet.write_row_group(pending.cells(self._worker), pending.page, sizes)
+            page = chain.from_iterable(pending.page)
+            positions = self._parquet.write_row_group(pending.cells(self._worker), page, sizes)
         if positions is not None:
             for span in pending.spans:
                 span.offsets = positions[span.row : span.row + span.count]

@@ -13,6 +13,7 @@ import struct
 import zlib
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -44,8 +45,8 @@ Positions: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 class File(Protocol):
     """A file to which bytes are appended."""
 
-    def append(self, pieces: Sequence[bytes | memoryview]) -> None:
-        """Write pieces one after another, from where they lie."""
+    def append(self, pieces: Iterable[bytes | memoryview], nbytes: int) -> None:
+        """Write pieces, of `nbytes` bytes, one after another, from where they lie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,19 +112,21 @@ class ParquetWriter:
         self._columns = columns
         self._codec, name = _CODECS[codec]
         self._compressor = None if name is None else pa.Codec(name)
-        self._position = len(MAGIC)
-        self._pieces: list[bytes | memoryview] = [MAGIC]
+        self._position = self._written = 0
+        self._pieces: list[Iterable[bytes | memoryview]] = []
+        self._write(MAGIC)
         self._rows = 0
         self._row_groups: list[Struct] = []
 
     def write_row_group(
-        self, rows: Sequence[Cells], page: Sequence[bytes | memoryview], sizes: Sizes
+        self, rows: Sequence[Cells], page: Iterable[bytes | memoryview], sizes: Sizes
     ) -> Positions | None:
         """Write one row group.
 
         Args:
             rows: The cells of each column but the last.
-            page: The page of the last column, in pieces. Each value comes after its length.
+            page: The page of the last column, in pieces. Each value comes after its length. A piece is taken when it is
+                written.
             sizes: The lengths of the values of the last column, in bytes.
 
         Returns:
@@ -154,16 +157,17 @@ class ParquetWriter:
         ).to_bytes()
         end = footer + struct.pack("<i", len(footer)) + MAGIC
         self._flush()
-        self._file.append([make_seal(self._path, self._sums.finish(), end), end])
+        seal = make_seal(self._path, self._sums.finish(), end)
+        self._file.append([seal, end], len(seal) + len(end))
 
     def _write(self, data: bytes) -> None:
         self._position += len(data)
-        self._pieces.append(data)
+        self._pieces.append([data])
 
     def _flush(self) -> None:
         pieces, self._pieces = self._pieces, []
-        self._sums.append(pieces)
-        self._file.append(pieces)
+        begun, self._written = self._written, self._position
+        self._file.append(self._sums.passing(chain.from_iterable(pieces)), self._position - begun)
 
     # Columns of few distinct values: a page of those, and a page that refers to them.
 
@@ -197,7 +201,7 @@ class ParquetWriter:
     # The column of bytes: one page, in which each value stands as it is, after its length.
 
     def _write_values(
-        self, column: Column, page: Sequence[bytes | memoryview], sizes: Sizes
+        self, column: Column, page: Iterable[bytes | memoryview], sizes: Sizes
     ) -> tuple[Struct, Positions | None]:
         begun, rows = self._position, len(sizes)
         size = int(sizes.sum()) + LENGTH_PREFIX * rows
@@ -205,7 +209,7 @@ class ParquetWriter:
             self._write(_data_page_header(size, size, rows, _PLAIN))
             positions = np.cumsum(sizes + LENGTH_PREFIX) - sizes + self._position
             self._position += size
-            self._pieces += page
+            self._pieces.append(page)
             return self._chunk(column, begun, rows, [_PLAIN, _RLE], begun, None, None), positions
         compressed = self._compressor.compress(b"".join(page), asbytes=True)
         self._write(_data_page_header(size, len(compressed), rows, _PLAIN) + compressed)

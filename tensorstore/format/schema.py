@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Annotated, Any
 from urllib.parse import quote, unquote
@@ -220,7 +220,7 @@ class RunInfo:
     format: int = FORMAT
 
     def to_bytes(self) -> bytes:
-        return document_bytes({"tensortrial": "run", **asdict(self)})
+        return document_bytes({"tensortrial": "run", **vars(self)})
 
     @classmethod
     def from_bytes(cls, data: bytes, url: str) -> RunInfo:
@@ -298,7 +298,7 @@ class LostInfo:
     """The tensors of which something is lost, as far as they are known."""
 
     def to_bytes(self) -> bytes:
-        return document_bytes(asdict(self))
+        return document_bytes(vars(self))
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str) -> LostInfo:
@@ -345,7 +345,7 @@ class WorkerInfo:
     format: int = FORMAT
 
     def to_bytes(self) -> bytes:
-        return document_bytes(asdict(self))
+        return document_bytes(vars(self))
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str) -> WorkerInfo:

@@ -26,49 +26,54 @@ class Struct(dict[int, Value]):
 
     def to_bytes(self) -> bytes:
         out = bytearray()
-        last = 0
-        for number, value in self.items():
-            if value is None:
-                continue
-            # The short form: Parquet's structs never leap over 15 numbers.
-            out.append((number - last) << 4 | _kind(value))
-            out += _encode(value)
-            last = number
-        out.append(0)
+        _append_struct(out, self)
         return bytes(out)
+
+
+_KINDS: dict[type, int] = {int: _I32, I64: _I64, bytes: _BINARY, Struct: _STRUCT}
 
 
 def varint(number: int) -> bytes:
     """An unsigned integer, seven bits a byte, the lowest first."""
     out = bytearray()
+    _append_varint(out, number)
+    return bytes(out)
+
+
+def _append_varint(out: bytearray, number: int) -> None:
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
         number >>= 7
     out.append(number)
-    return bytes(out)
 
 
-def _kind(value: Value) -> int:
-    if isinstance(value, I64):
-        return _I64
-    if isinstance(value, int):
-        return _I32
-    if isinstance(value, bytes):
-        return _BINARY
-    return _STRUCT if isinstance(value, Struct) else LIST
+def _append_struct(out: bytearray, fields: Struct) -> None:
+    last = 0
+    for number, value in fields.items():
+        if value is not None:
+            kind = _KINDS.get(type(value), LIST)
+            # The short form: Parquet's structs never leap over 15 numbers.
+            out.append((number - last) << 4 | kind)
+            _append(out, kind, value)
+            last = number
+    out.append(0)
 
 
-def _encode(value: Value) -> bytes:
-    if isinstance(value, int):
-        return varint((value << 1) ^ (value >> 63))  # zigzag: small negative numbers stay short
-    if isinstance(value, bytes):
-        return varint(len(value)) + value
-    if isinstance(value, Struct):
-        return value.to_bytes()
-    assert value is not None
-    kind = _kind(value[0]) if value else _STRUCT
-    head = bytes([len(value) << 4 | kind]) if len(value) < 15 else bytes([0xF0 | kind]) + varint(len(value))
-    return head + b"".join(map(_encode, value))
+def _append(out: bytearray, kind: int, value: Any) -> None:
+    if kind == _STRUCT:
+        _append_struct(out, value)
+    elif kind == _BINARY:
+        _append_varint(out, len(value))
+        out += value
+    elif kind == LIST:
+        kind = _KINDS.get(type(value[0]), LIST) if value else _STRUCT
+        out.append(min(len(value), 15) << 4 | kind)
+        if len(value) >= 15:
+            _append_varint(out, len(value))
+        for each in value:
+            _append(out, kind, each)
+    else:
+        _append_varint(out, (value << 1) ^ (value >> 63))  # zigzag: small negative numbers stay short
 
 
 # Reading. For any bytes, these return values or raise ValueError or IndexError.

@@ -11,7 +11,7 @@ XXH3 is no cryptographic function: it finds accidents, not forgeries. A random c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from ..dtypes import Array, dtype_name, storable, to_bytes
 
 LEAF_BYTES = 16 << 10
 LEAF_DTYPE = np.dtype("<u8")
+_PASSING_BYTES = 32 * LEAF_BYTES
 
 # Any: arrays are buffers, which the checker of Python 3.11 does not know.
 _hash: Callable[[Any], int] = xxhash.xxh3_64_intdigest
@@ -54,6 +55,34 @@ def leaves_of(data: bytes | bytearray | memoryview | Array) -> Array:
     # A loop of Python, so that the training can take Python's lock between two leaves.
     leaves = [_hash(values[begin : begin + LEAF_BYTES]) for begin in range(0, len(data), LEAF_BYTES)]
     return np.array(leaves, LEAF_DTYPE)
+
+
+class PassingDigest:
+    """The digest of a value that is computed while its bytes are written: so they are read from memory once.
+
+    Args:
+        data: The bytes as they are stored, contiguous.
+        header: The value's `digest_header`.
+        found: Receives the digest, once the last byte has passed.
+    """
+
+    def __init__(self, data: memoryview, header: bytes, found: list[int]) -> None:
+        self._data, self._header, self._found = data, header, found
+        self._leaves: list[int] = []
+
+    def passing(self, begin: int, end: int) -> Iterator[memoryview]:
+        """Yield the bytes from `begin` to `end` in pieces, each once the leaves that begin in it are hashed.
+
+        The ranges of several calls must follow one another.
+        """
+        data, leaves = self._data, self._leaves
+        for first in range(begin, end, _PASSING_BYTES):
+            last = min(end, first + _PASSING_BYTES)
+            starts = range(len(leaves) * LEAF_BYTES, last, LEAF_BYTES)
+            leaves += [_hash(data[start : start + LEAF_BYTES]) for start in starts]
+            yield data[first:last]
+        if end == len(data):
+            self._found.append(digest_of_leaves(np.array(leaves, LEAF_DTYPE), self._header))
 
 
 def digest_of_array(array: Array) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -80,8 +80,13 @@ class Sink(ABC):
     file: Any
     """A writable binary file; pyarrow.parquet.ParquetWriter takes it as `where`."""
 
-    def append(self, pieces: Sequence[bytes | memoryview]) -> None:
-        """Write pieces one after another, without copying them together."""
+    def append(self, pieces: Iterable[bytes | memoryview], nbytes: int = 0) -> None:
+        """Write pieces one after another, without copying them together.
+
+        Args:
+            pieces: The pieces. Each is written soon after it was taken.
+            nbytes: The bytes of all pieces, if they are many: a disk can reserve space for them.
+        """
         for piece in pieces:
             self.file.write(piece)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import io
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -29,16 +29,18 @@ class BoundedWrites(io.FileIO):
         return super().write(memoryview(data).cast("B")[:CALL_BYTES])
 
 
-def append_all(number: int, pieces: Sequence[bytes | memoryview]) -> None:
-    """Write all pieces at the position of a file descriptor, which is the end of its file. Raises OSError."""
-    nbytes = sum(map(len, pieces))
+def append_all(number: int, pieces: Iterable[bytes | memoryview], nbytes: int) -> None:
+    """Write all pieces, of `nbytes` bytes, at the position of a file descriptor, the end of its file. Raises OSError.
+
+    A piece is taken when a call is to write it, so that what computes it leaves it in the processor's cache.
+    """
     if nbytes >= _RESERVED_BYTES:
         _reserve(number, nbytes)
     for call in _calls(pieces):
         _write_all(number, call)
 
 
-def _calls(pieces: Sequence[bytes | memoryview]) -> Iterator[list[bytes | memoryview]]:
+def _calls(pieces: Iterable[bytes | memoryview]) -> Iterator[list[bytes | memoryview]]:
     """Yield what each call writes. Pieces are cut where a call would write too much."""
     call: list[bytes | memoryview] = []
     left = CALL_BYTES

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -242,7 +242,7 @@ class LocalStorage(Storage):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
             number = _in_its_folder(temporary, lambda: os.open(temporary, flags, 0o666))
             try:
-                append_all(number, [memoryview(data).cast("B")])
+                append_all(number, [memoryview(data).cast("B")], len(data))
                 if synced:
                     sync_file(number)
             finally:
@@ -280,9 +280,9 @@ class _LocalSink(Sink):
             file = _in_its_folder(self._temporary, lambda: BoundedWrites(self._temporary, "xb"))
             self.file = io.BufferedWriter(file)
 
-    def append(self, pieces: Sequence[bytes | memoryview]) -> None:
+    def append(self, pieces: Iterable[bytes | memoryview], nbytes: int = 0) -> None:
         self.file.flush()
-        append_all(self.file.fileno(), pieces)
+        append_all(self.file.fileno(), pieces, nbytes)
 
     def publish(self) -> None:
         with _removed_on_error(self._temporary), translated(self.path, "write"), self.file:

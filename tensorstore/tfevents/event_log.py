@@ -14,7 +14,7 @@ from ..format.schema import path_component
 from ..mode import ModeKeys
 from ..storage.open import Storage
 from .event_file import EventFile
-from .summary import event, session_start, shown
+from .summary import events, session_start
 
 logger = logging.getLogger(__name__)
 
@@ -67,9 +67,9 @@ class EventLog:
             if self._back_to is not None:
                 self._start_at(self._back_to)
                 self._back_to = None
-            for mode, events in of_mode.items():
-                if events:
-                    self._file(mode).append(events)
+            for mode, found in of_mode.items():
+                if found:
+                    self._file(mode).append(found)
         except TensorTrialError as exc:
             self._is_off = True
             logger.error(
@@ -122,5 +122,4 @@ def _events(indexed: IndexedStep, names: Container[str]) -> Iterator[bytes]:
     for row in indexed.rows():
         # A double has no more than the microseconds of such a time.
         seconds = round(row.saved_at_ns / 1000) / 1e6
-        for value in shown(row.spec.plan.name, row.scalar, row.statistics, row.histogram, names):
-            yield event(seconds, step, value)
+        yield from events(seconds, step, row.spec.plan.name, row.scalar, row.statistics, row.histogram, names)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Container, Iterator, Mapping, Sequence
+from functools import lru_cache
 
-from .wire import bytes_field, double_field, doubles_field, float_field, varint_field
+from .wire import bytes_field, double_field, doubles_field, float_field, single, varint_field
 
 VERSION = "brain.Event:2"
 """The file version in the first event of a file."""
@@ -19,7 +20,7 @@ _START = 1
 
 def event(seconds: float, step: int, value: bytes) -> bytes:
     """Return an event with one value at a step; `seconds` are since 1970."""
-    return double_field(1, seconds) + varint_field(2, step) + bytes_field(5, bytes_field(1, value))
+    return double_field(1, seconds) + _step(step) + bytes_field(5, bytes_field(1, value))
 
 
 def first_event(seconds: float) -> bytes:
@@ -32,26 +33,40 @@ def session_start(seconds: float, step: int) -> bytes:
     return double_field(1, seconds) + varint_field(2, step) + bytes_field(7, varint_field(1, _START))
 
 
-def shown(
+def events(
+    seconds: float,
+    step: int,
     name: str,
     number: float | None,
     statistics: Mapping[str, float],
     drawn: tuple[Sequence[float], Sequence[int]] | None,
     names: Container[str] = (),
 ) -> Iterator[bytes]:
-    """Yield the values that TensorBoard shows of a saved tensor.
+    """Yield the events of a saved tensor at a step, each with one value; `seconds` are since 1970.
 
     A number is one scalar. Of a larger tensor each statistic is a scalar, named after both, and its histogram is a
     histogram. A statistic does not take the name of another tensor, one of the `names`.
     """
+    at = double_field(1, seconds) + _step(step)
     if number is not None:
-        yield scalar(name, number)
+        yield at + _scalar(name) + single(number)
         return
     for statistic, value in statistics.items():
         tag = f"{name}/{statistic}"
-        yield scalar(f"{name}/statistics/{statistic}" if tag in names else tag, value)
+        yield at + _scalar(f"{name}/statistics/{statistic}" if tag in names else tag) + single(value)
     if drawn is not None:
-        yield histogram(name, *drawn, statistics)
+        yield event(seconds, step, histogram(name, *drawn, statistics))
+
+
+@lru_cache(maxsize=65536)  # many tensors are saved at a step, and a tensor at many steps
+def _step(step: int) -> bytes:
+    return varint_field(2, step)
+
+
+@lru_cache(maxsize=65536)
+def _scalar(tag: str) -> bytes:
+    """Return the summary with a scalar in single precision, up to these four bytes, which end it."""
+    return bytes_field(5, bytes_field(1, scalar(tag, 0.0)))[:-4]
 
 
 def scalar(tag: str, value: float) -> bytes:

@@ -11,7 +11,7 @@ import struct
 import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -50,9 +50,14 @@ def framed(contents: Sequence[bytes]) -> bytes:
     """Return the records with these contents, as they follow each other in a file."""
     parts = []
     for content in contents:
-        length = _LENGTH.pack(len(content))
-        parts += [length, _CHECKSUM.pack(masked_crc32c(length)), content, _CHECKSUM.pack(masked_crc32c(content))]
+        parts += [_header(len(content)), content, _CHECKSUM.pack(masked_crc32c(content))]
     return b"".join(parts)
+
+
+@lru_cache(maxsize=1024)  # most records of a file have one of few lengths
+def _header(nbytes: int) -> bytes:
+    length = _LENGTH.pack(nbytes)
+    return length + _CHECKSUM.pack(masked_crc32c(length))
 
 
 def masked_crc32c(data: bytes) -> int:

@@ -12,6 +12,7 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _FIXED = {FIXED64: 8, FIXED32: 4}
 _ONE_BYTE = [bytes([value]) for value in range(0x80)]
 _MOST = (1 << 64) - 1
+_SINGLE = struct.Struct("<f")
 
 
 def fields(message: memoryview) -> Iterator[tuple[int, Value]]:
@@ -100,11 +101,15 @@ def double_field(number: int, value: float) -> bytes:
 
 def float_field(number: int, value: float) -> bytes:
     """Return a field in single precision. A number that is too large for it becomes an infinity."""
+    return _varint(number << 3 | FIXED32) + single(value)
+
+
+def single(value: float) -> bytes:
+    """Return a number in single precision. One that is too large for it becomes an infinity."""
     try:
-        packed = struct.pack("<f", value)
+        return _SINGLE.pack(value)
     except OverflowError:
-        packed = struct.pack("<f", math.copysign(math.inf, value))
-    return _varint(number << 3 | FIXED32) + packed
+        return _SINGLE.pack(math.copysign(math.inf, value))
 
 
 def doubles_field(number: int, values: Sequence[float]) -> bytes:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from ..errors import AlreadyPublished, ConfigurationError, RunInUse, RunTakenOver, StorageError
@@ -80,7 +80,7 @@ class LeaseInfo:
         return self.released_at is None and (not self.process.is_local or self.process.runs)
 
     def to_bytes(self) -> bytes:
-        return document_bytes(asdict(self))
+        return document_bytes(vars(self))
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str) -> LeaseInfo:

@@ -364,15 +364,17 @@ class Writer:
         if plan.sketch and (sketch := sketch_of(value)) is not None:
             indexed.sketches[row] = sketch
         scalar = as_scalar(value) if plan.raw else None
-        if plan.digest or (plan.raw and scalar is None):
+        if plan.raw and scalar is None:
+            path, chunk = self._chunk(indexed.step)
+            digests = list[int]()
+            indexed.spans.append((row, path, chunk.append(indexed.step, record, spec, digests)))
+            indexed.digests.append((row, digests))
+            self._chunk_bytes += value.nbytes
+            return
+        if plan.digest:
             indexed.digests.append((row, [digest_of(to_bytes(value), spec.digest_header)]))
         if scalar is not None:
             indexed.scalars.append((row, [scalar]))
-        elif plan.raw:
-            path, chunk = self._chunk(indexed.step)
-            indexed.spans.append((row, path, chunk.append(indexed.step, record, spec)))
-            self._chunk_bytes += value.nbytes
-            return
         record.release()
 
     def _write_by_axis(self, indexed: IndexedStep, record: Record, shape: tuple[int, ...]) -> None:

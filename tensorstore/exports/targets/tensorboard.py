@@ -20,7 +20,7 @@ from ...format.schema import path_component
 from ...mode import ModeKeys
 from ...statistics.definitions import STATISTICS
 from ...storage.open import Sink, Storage
-from ...tfevents.summary import event, first_event, shown
+from ...tfevents.summary import events, first_event
 from ...tfevents.tfrecord import framed
 from ..tables import SCHEMAS
 from ..target import Held, Part, Position, Replacement, Target, reader_of, with_part
@@ -197,5 +197,6 @@ def _events(batch: pa.RecordBatch, names: Container[str]) -> Iterator[tuple[str,
     columns = {each: batch[each].to_pylist() for each in STATISTICS if batch[each].null_count < batch.num_rows}
     for row, (name, mode, step, number, drawn, saved_at) in enumerate(rows):
         statistics = {each: column[row] for each, column in columns.items() if column[row] is not None}
-        for value in shown(name, number, statistics, drawn and (drawn["edges"], drawn["counts"]), names):
-            yield mode, event(saved_at / 1e6, step, value)
+        histogram = drawn and (drawn["edges"], drawn["counts"])
+        for event in events(saved_at / 1e6, step, name, number, statistics, histogram, names):
+            yield mode, event

@@ -69,7 +69,7 @@ def test_a_buffer_is_released_once_its_row_group_is_written(tmp_path: Path, code
     pool, plan = BufferPool(), Plan("t", (), True)
     value = pool.acquire(np.zeros(LARGE, np.uint8))
     writer.append(
-        Step(ModeKeys.TRAIN, 0, 0), Record(plan, value, 0, owner=pool), TensorSpec(plan, "uint8", (LARGE,), LARGE)
+        Step(ModeKeys.TRAIN, 0, 0), Record(plan, value, 0, owner=pool), TensorSpec(plan, "uint8", (LARGE,), LARGE), []
     )
     assert not np.shares_memory(pool.acquire(np.zeros(LARGE, np.uint8)), value)
     writer.finish()
@@ -101,12 +101,31 @@ def test_no_value_is_overwritten_by_a_later_one(tmp_path: Path, monkeypatch: pyt
             assert plan is not None
             recorder.record(plan, value)
     recorder.close()
-    assert 0 < allocated.count(LARGE) < 4 * 60, "no memory was used again"
+    assert allocated.count(LARGE) < 4 * 60, "no memory was used again"
     trial = tensortrial.create_trial(tmp_path / "run")
     for number in range(4):
         found = trial.tensor(f"t{number}").values()
         assert len(found) == 60
         assert all((saved == step * 10 + number).all() for step, saved in found.items())
+
+
+@pytest.mark.parametrize("nbytes", [100_000, 3 * LARGE])
+def test_a_run_uses_the_memory_of_an_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nbytes: int) -> None:
+    allocated: list[int] = []
+
+    def counted_memory(nbytes: int) -> mmap.mmap:
+        allocated.append(nbytes)
+        return fresh_memory(nbytes)
+
+    monkeypatch.setattr(buffer_pool, "fresh_memory", counted_memory)
+    for name in ("earlier", "later"):
+        allocated.clear()
+        with tensortrial.Run(tmp_path / name) as run, run.step():
+            run.save_tensor("t", np.full(nbytes, len(name), np.uint8))
+    assert not allocated
+    for name in ("earlier", "later"):
+        with tensortrial.create_trial(tmp_path / name) as trial:
+            assert (trial.tensor("t").value(0) == len(name)).all()
 
 
 def test_a_batch_buffer_is_used_again_once_nobody_holds_it() -> None:

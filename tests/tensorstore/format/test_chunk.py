@@ -28,6 +28,7 @@ from tensortrial.format.chunk_writer import (
 from tensortrial.format.record import Plan, Record, Step, TensorSpec, ValueBatch
 from tensortrial.format.schema import TENSORS_SCHEMA
 from tensortrial.mode import ModeKeys
+from tensortrial.statistics.digest import digest_header, digest_of
 from tensortrial.storage.base import ByteRange
 from tensortrial.storage.local import LocalStorage
 from tensortrial.storage.open import open_storage
@@ -42,14 +43,17 @@ def write(
     sink = open_storage(folder).sink(PATH)
     writer = ChunkWriter(sink, PATH, "w", codec, **options)
     step = Step(ModeKeys.TRAIN, 3, 4)
-    values, spans = [], []
+    values, spans, digests = [], [], list[list[int]]()
     for number, size in enumerate(sizes):
         value = np.arange(number, number + size, dtype=np.int64).astype(np.uint8)
         values.append(value.tobytes())
         plan = Plan(f"n{number}", (), True)
-        spans.append(writer.append(step, Record(plan, value, 0), TensorSpec(plan, "uint8", value.shape, value.nbytes)))
+        digests.append([])
+        spec = TensorSpec(plan, "uint8", value.shape, value.nbytes)
+        spans.append(writer.append(step, Record(plan, value, 0), spec, digests[-1]))
     writer.finish()
     writer.publish()
+    assert digests == [[digest_of(value, digest_header("uint8", (len(value),)))] for value in values]
     return folder / PATH, values, spans
 
 
@@ -263,6 +267,6 @@ def test_an_aborted_chunk_leaves_nothing(tmp_path: Path) -> None:
     sink = open_storage(tmp_path).sink(PATH)
     writer = ChunkWriter(sink, "chunk", "w")
     plan = Plan("a", (), True)
-    writer.append(Step(ModeKeys.TRAIN, 0, 0), Record(plan, np.zeros(9), 0), TensorSpec(plan, "float64", (9,), 72))
+    writer.append(Step(ModeKeys.TRAIN, 0, 0), Record(plan, np.zeros(9), 0), TensorSpec(plan, "float64", (9,), 72), [])
     writer.abort()
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

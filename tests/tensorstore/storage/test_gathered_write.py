@@ -35,7 +35,7 @@ def calls_of(file: Path, pieces: list[Any]) -> list[list[bytes]]:
 
     with pytest.MonkeyPatch.context() as patch, open(file, "ab", buffering=0) as opened:
         patch.setattr(os, "writev", recorded)
-        append_all(opened.fileno(), pieces)
+        append_all(opened.fileno(), iter(pieces), sum(map(len, pieces)))
     return calls
 
 
@@ -87,7 +87,7 @@ def test_a_full_file_system_is_named_and_keeps_no_part(tmp_path: Path) -> None:
     try:
         sink = open_storage(tmp_path).sink("tensors/file")
         with pytest.raises(StorageError, match="the disk is full"), translated("tensors/file", "write"):
-            sink.append([memoryview(data_of(12 << 20))])
+            sink.append([memoryview(data_of(12 << 20))], 12 << 20)
         sink.abort()
         assert list((tmp_path / "tensors").iterdir()) == []
     finally:
