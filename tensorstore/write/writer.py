@@ -350,9 +350,9 @@ class Writer:
         spec = plan.spec(record.dtype or dtype_name(value.dtype), shape, value.nbytes)
         row = indexed.add([spec], [record.saved_at_ns])
         if record.statistics is not None:
-            indexed.statistics[row] = dict(record.statistics)
+            indexed.add_statistics(row, record.statistics)
         elif plan.statistics:
-            indexed.statistics[row] = statistics(value, plan.statistics)
+            indexed.add_statistics(row, statistics(value, plan.statistics))
         self._write_by_axis(indexed, record, shape)
         counted = histogram(value) if plan.histogram else record.histogram
         if counted is not None:
