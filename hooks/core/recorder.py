@@ -89,7 +89,7 @@ class Recorder(StepRecorder):
         # A value with memory of its own is copied once more if it is small: that is quicker than to keep it apart.
         small = value.nbytes < (SMALL_BYTES if owned else BATCHED_BYTES) and plan.only_raw and value.size != 1
         if small and ready is None and statistics is None:
-            stored = in_stored_dtype(value)
+            stored = value if value.dtype.isbuiltin else in_stored_dtype(value)
             with self._lock:
                 step = step or self.clock.step
                 if step is not None:
