@@ -18,8 +18,6 @@ def array_of(value: Any, convert: Callable[[Any], Any] = np.asarray) -> Array:
         UnsupportedValue: The value cannot be converted, whatever error its own library raises: it is the caller's
             mistake.
     """
-    if type(value) is np.ndarray and value.dtype.kind != "O":
-        return value
     if value is None:
         raise UnsupportedValue("a tensor must be numbers, an array or a tensor, got None")
     try:

@@ -86,10 +86,6 @@ class BatchBuffer:
     def __del__(self) -> None:
         self._batch_buffers.release(self.memory)
 
-    def has_space(self, nbytes: int) -> bool:
-        """Return whether a value of so many bytes fits behind the others."""
-        return self.end + LENGTH_BYTES + nbytes <= len(self.memory)
-
     def append(self, array: Array, nbytes: int) -> bool:
         """Copy an array of so many bytes behind the others. Return False if it does not fit."""
         memory, begin = self.memory, self.end + LENGTH_BYTES
@@ -115,19 +111,13 @@ class BatchBuffers:
 
     def acquire(self, nbytes: int) -> BatchBuffer:
         """Return a buffer with space for a value of so many bytes."""
-        if self._current is None or not self._current.has_space(nbytes):
+        if self._current is None or self._current.end + LENGTH_BYTES + nbytes > self._nbytes:
             self._current = None  # this may release its memory
-            self._current = BatchBuffer(self, self._memory())
+            self._current = BatchBuffer(self, self._spare.pop() if self._spare else fresh_memory(self._nbytes))
         return self._current
 
     def release(self, memory: mmap.mmap) -> None:
         self._spare.append(memory)
-
-    def _memory(self) -> mmap.mmap:
-        try:
-            return self._spare.pop()
-        except IndexError:
-            return fresh_memory(self._nbytes)
 
 
 def fresh_memory(nbytes: int) -> mmap.mmap:

@@ -153,7 +153,7 @@ class ChunkWriter:
         span = self._next_span(len(specs))
         self._pending.page.append(batch.page())
         self._pending.batches.append(batch)
-        self._pending.add(step, specs, 0, batch.sizes(), batch.nbytes)
+        self._pending.add(step, specs, 0, [spec.nbytes for spec in specs], batch.nbytes)
         self._write_if_full()
         return span
 

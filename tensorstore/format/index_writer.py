@@ -216,8 +216,7 @@ class _Rows:
                 all_cells += cells
         columns = {name: self._column(np.float64) for name in set().union(*saved)}
         for names, (rows, cells) in saved.items():
-            table = np.array(cells, np.float64).reshape(len(rows), len(names))
-            for name, column in zip(names, table.T, strict=True):
+            for name, column in zip(names, np.array(cells, np.float64).reshape(len(rows), len(names)).T, strict=True):
                 values, valid = columns[name]
                 values[rows], valid[rows] = column, True
         empty = pa.nulls(self._count, pa.float64())

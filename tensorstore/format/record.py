@@ -147,18 +147,15 @@ class ValueBatch:
     one piece.
     """
 
-    __slots__ = ("_begin", "_buffer", "_end", "saved_at_ns", "specs")
+    __slots__ = ("_begin", "_buffer", "nbytes", "saved_at_ns", "specs")
 
     def __init__(self, buffer: BatchBuffer) -> None:
-        self._buffer, self._begin, self._end = buffer, buffer.end, buffer.end
+        self._buffer, self._begin = buffer, buffer.end
+        self.nbytes = 0
+        """Bytes of all values with their lengths."""
         self.specs: list[TensorSpec] = []
         self.saved_at_ns: list[int] = []
         """Nanoseconds since 1970, UTC."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all values with their lengths."""
-        return self._end - self._begin
 
     def add(self, spec: TensorSpec, value: Array, saved_at_ns: int) -> bool:
         """Copy a value, which is in its stored dtype. Return False if it does not fit: then the next batch begins.
@@ -168,23 +165,19 @@ class ValueBatch:
         buffer, specs = self._buffer, self.specs
         if len(specs) == _BATCH_VALUES or not buffer.append(value, spec.nbytes):
             return False
-        self._end = buffer.end
+        self.nbytes = buffer.end - self._begin
         specs.append(spec)
         self.saved_at_ns.append(saved_at_ns)
         return True
 
     def page(self) -> memoryview:
         """Return the values, each after its length."""
-        return memoryview(self._buffer.memory)[self._begin : self._end]
-
-    def sizes(self) -> list[int]:
-        """Return the bytes of each value."""
-        return [spec.nbytes for spec in self.specs]
+        return memoryview(self._buffer.memory)[self._begin : self._begin + self.nbytes]
 
     def digests(self) -> list[int]:
         """Return the digests of the values."""
-        headers = [spec.digest_header for spec in self.specs]
-        return digests_in_page(self.page(), LENGTH_BYTES, self.sizes(), headers)
+        values = [(spec.nbytes, spec.digest_header) for spec in self.specs]
+        return digests_in_page(self.page(), LENGTH_BYTES, values)
 
 
 @dataclass(slots=True)
@@ -208,6 +201,5 @@ class Step:
         """Copy a small tensor, which is in its stored dtype."""
         last = self.records[-1] if self.records else None
         if not isinstance(last, ValueBatch) or not last.add(spec, value, saved_at_ns):
-            batch = ValueBatch(buffers.acquire(spec.nbytes))
+            self.records.append(batch := ValueBatch(buffers.acquire(spec.nbytes)))
             batch.add(spec, value, saved_at_ns)
-            self.records.append(batch)
