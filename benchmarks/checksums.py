@@ -83,7 +83,8 @@ def indexed(names: int) -> IndexedStep:
     step = IndexedStep(Step(ModeKeys.TRAIN, 0, 0))
     step.add(specs, [time.time_ns()] * names)
     values = np.random.default_rng(0).normal(size=(names, 2))
-    step.statistics.update({row: {"mean": mean, "l2": l2} for row, (mean, l2) in enumerate(values.tolist())})
+    for row, (mean, l2) in enumerate(values.tolist()):
+        step.add_statistics(row, {"mean": mean, "l2": l2})
     return step
 
 

@@ -89,12 +89,13 @@ class Recorder(StepRecorder):
         # A value with memory of its own is copied once more if it is small: that is quicker than to keep it apart.
         small = value.nbytes < (SMALL_BYTES if owned else BATCHED_BYTES) and plan.only_raw and value.size != 1
         if small and ready is None and statistics is None:
-            stored = in_stored_dtype(value)
+            stored = value if value.dtype.isbuiltin else in_stored_dtype(value)
             with self._lock:
                 step = step or self.clock.step
                 if step is not None:
-                    step.add_small(self._batch_buffers, plan, stored, name, time.time_ns())
-                    self._count_bytes(step, stored.nbytes)
+                    spec = plan.spec(name, stored.shape, stored.nbytes)
+                    step.add_small(self._batch_buffers, spec, stored, time.time_ns())
+                    self._count_bytes(step, spec.nbytes)
             if owner is not None:
                 owner.release(value)
             return
@@ -183,7 +184,8 @@ class Recorder(StepRecorder):
         Raises:
             ConfigurationError: It, or a collection, cannot have this name.
         """
-        check_name(name)
+        if type(name) is not str:  # the text itself is checked once, as its plan is made
+            check_name(name)
         if isinstance(collections_to_write, str):
             collections = _collections_in(collections_to_write)
         else:

@@ -29,10 +29,10 @@ _Key: TypeAlias = tuple[torch.Size, torch.dtype]
 class Buffer:
     """Memory for the copy of a tensor, which is read as an array until it is released."""
 
-    __slots__ = ("_pool", "array", "key", "tensor")
+    __slots__ = ("_pool", "array", "key", "nbytes", "tensor")
 
     def __init__(self, pool: BufferPool, key: _Key, memory: Array) -> None:
-        self._pool, self.key = pool, key
+        self._pool, self.key, self.nbytes = pool, key, memory.nbytes
         shape, dtype = key
         # A tensor that was made in inference mode could not be written to outside of it.
         with torch.inference_mode(False):
@@ -84,7 +84,7 @@ class BufferPool:
 
     def release(self, buffer: Buffer) -> None:
         """Use a buffer again. Nobody may read it any more."""
-        nbytes = buffer.array.nbytes
+        nbytes = buffer.nbytes
         with self._lock:
             if self._free_bytes + nbytes > self._limit and not self._free.get(buffer.key):
                 # Full of other shapes, which perhaps do not come any more.

@@ -24,10 +24,10 @@ BATCHED_BYTES = 1 << 20
 """Values of fewer bytes than this lie together in batch buffers."""
 _BATCH_BUFFER_BYTES = 4 << 20
 _SPARE_BATCH_BUFFERS = 24
-_PREFIX = struct.Struct("<i")
-LENGTH_BYTES = _PREFIX.size
+LENGTH_BYTES = 4
 SMALL_BYTES = 16 << 10
 """Below this, what is done before a copy takes longer than another copy."""
+_pack_length = struct.Struct("<i").pack_into
 
 
 class BufferPool:
@@ -91,23 +91,25 @@ class BatchBuffer:
 
     def __init__(self, spare: deque[mmap.mmap], memory: mmap.mmap) -> None:
         self._spare, self.memory = spare, memory
-        self.free_bytes = len(memory)
-        """The bytes that are left for values and their lengths."""
+        self.end = 0
+        """The position in the memory after the last value."""
 
     def __del__(self) -> None:
         self._spare.append(self.memory)
 
-    def copy(self, array: Array) -> None:
-        """Copy an array behind the others. It must fit into `free_bytes`."""
-        nbytes, memory = array.nbytes, self.memory
-        memory.write(_PREFIX.pack(nbytes))
+    def append(self, array: Array, nbytes: int) -> bool:
+        """Copy an array of so many bytes behind the others. Return False if it does not fit."""
+        memory, begin = self.memory, self.end + LENGTH_BYTES
+        end = begin + nbytes
+        if end > len(memory):
+            return False
+        _pack_length(memory, self.end, nbytes)
         if nbytes < SMALL_BYTES:
-            memory.write(array.tobytes())
+            memory[begin:end] = array.tobytes()
         else:
-            begin = memory.tell()
             np.copyto(np.ndarray(array.shape, array.dtype, memory, begin), array)
-            memory.seek(begin + nbytes)
-        self.free_bytes -= nbytes + LENGTH_BYTES
+        self.end = end
+        return True
 
 
 class BatchBuffers:
@@ -120,18 +122,14 @@ class BatchBuffers:
 
     def acquire(self, nbytes: int) -> BatchBuffer:
         """Return a buffer with space for a value of so many bytes."""
-        if self._current is None or self._current.free_bytes < nbytes + LENGTH_BYTES:
+        if self._current is None or self._current.end + LENGTH_BYTES + nbytes > self._nbytes:
             self._current = None  # this may release its memory
-            self._current = BatchBuffer(self._spare, self._memory())
+            try:
+                memory = self._spare.pop()
+            except IndexError:  # not asked before: another thread may take the last one
+                memory = fresh_memory(self._nbytes)
+            self._current = BatchBuffer(self._spare, memory)
         return self._current
-
-    def _memory(self) -> mmap.mmap:
-        try:
-            memory = self._spare.pop()
-        except IndexError:
-            return fresh_memory(self._nbytes)
-        memory.seek(0)
-        return memory
 
 
 def fresh_memory(nbytes: int) -> mmap.mmap:

@@ -152,14 +152,15 @@ class ChunkWriter:
         assert span is not None
         return span
 
-    def append_batch(self, step: Step, batch: ValueBatch, specs: Sequence[TensorSpec]) -> ValueSpan:
+    def append_batch(self, step: Step, batch: ValueBatch) -> ValueSpan:
         """Add the values of `batch`, which are smaller than a part."""
+        specs = batch.specs
         self.nbytes += batch.nbytes
         self._begin_row_group_for(len(specs), batch.nbytes)
         span = self._next_span(len(specs))
         self._pending.page.append([batch.page()])
         self._pending.batches.append(batch)
-        self._pending.add(step, specs, 0, batch.sizes, batch.nbytes)
+        self._pending.add(step, specs, 0, [spec.nbytes for spec in specs], batch.nbytes)
         self._write_if_full()
         return span
 

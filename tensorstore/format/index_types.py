@@ -32,7 +32,8 @@ class IndexedStep:
     saved_at_ns: list[int] = field(default_factory=list)
     scalars: list[tuple[int, Sequence[float]]] = field(default_factory=list)
     """Scalars of consecutive rows, each list with its first row."""
-    statistics: dict[int, Mapping[str, float]] = field(default_factory=dict)
+    statistics: dict[tuple[str, ...], tuple[list[int], list[float]]] = field(default_factory=dict)
+    """By the names of the statistics: the rows that have these, and the numbers, row after row."""
     histograms: dict[int, tuple[list[float], list[int]]] = field(default_factory=dict)
     sketches: dict[int, Sketch] = field(default_factory=dict)
     spans: list[tuple[int, str, ValueSpan]] = field(default_factory=list)
@@ -49,6 +50,12 @@ class IndexedStep:
         self.saved_at_ns += saved_at_ns
         return first
 
+    def add_statistics(self, row: int, found: Mapping[str, float]) -> None:
+        """Add the statistics of a row."""
+        rows, numbers = self.statistics.setdefault(tuple(found), ([], []))
+        rows.append(row)
+        numbers += found.values()
+
     def close(self) -> None:
         """Find the rows that count. No more may be added."""
         last = {spec.plan.name: row for row, spec in enumerate(self.specs)}
@@ -63,9 +70,13 @@ class IndexedStep:
     def rows(self) -> Iterator[IndexedRow]:
         """Yield the rows that count."""
         scalars = {row: scalar for first, found in self.scalars for row, scalar in enumerate(found, first)}
+        statistics: dict[int, Mapping[str, float]] = {}
+        for names, (rows, numbers) in self.statistics.items():
+            each = iter(numbers)
+            statistics |= {row: dict(zip(names, each, strict=False)) for row in rows}
         for row in range(len(self.specs)) if self.last is None else self.last:
-            statistics, histogram = self.statistics.get(row, {}), self.histograms.get(row)
-            yield IndexedRow(self.specs[row], self.saved_at_ns[row], scalars.get(row), statistics, histogram)
+            found, histogram = statistics.get(row, {}), self.histograms.get(row)
+            yield IndexedRow(self.specs[row], self.saved_at_ns[row], scalars.get(row), found, histogram)
 
 
 class StepSummary(NamedTuple):

@@ -208,17 +208,19 @@ class _Rows:
         return self._cells(values, valid)
 
     def statistics(self) -> list[pa.Array]:
-        saved = {begin + row: found for begin, indexed in self._steps for row, found in indexed.statistics.items()}
-        names = {name for found in saved.values() for name in found}
-        rows = np.array(list(saved), np.intp)
-        columns = []
-        for name in STATISTICS:
-            values, valid = self._column(np.float64)
-            if name in names:
-                cells = [found.get(name) for found in saved.values()]
-                values[rows], valid[rows] = cells, [cell is not None for cell in cells]
-            columns.append(self._cells(values, valid))
-        return columns
+        saved: dict[tuple[str, ...], tuple[list[int], list[float]]] = {}
+        for begin, indexed in self._steps:
+            for names, (rows, cells) in indexed.statistics.items():
+                all_rows, all_cells = saved.setdefault(names, ([], []))
+                all_rows += [begin + row for row in rows]
+                all_cells += cells
+        columns = {name: self._column(np.float64) for name in set().union(*saved)}
+        for names, (rows, cells) in saved.items():
+            for name, column in zip(names, np.array(cells, np.float64).reshape(len(rows), len(names)).T, strict=True):
+                values, valid = columns[name]
+                values[rows], valid[rows] = column, True
+        empty = pa.nulls(self._count, pa.float64())
+        return [self._cells(*columns[name]) if name in columns else empty for name in STATISTICS]
 
     def histograms(self) -> pa.Array:
         saved = {begin + row: found for begin, indexed in self._steps for row, found in indexed.histograms.items()}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -257,11 +257,11 @@ def _crc(page: bytes) -> int:
     return int.from_bytes(zlib.crc32(page).to_bytes(4, "little"), "little", signed=True)
 
 
-def distinct(cells: Iterable[_Cell]) -> tuple[list[_Cell], np.ndarray[Any, np.dtype[np.intp]]]:
+def distinct(cells: Sequence[_Cell]) -> tuple[list[_Cell], np.ndarray[Any, np.dtype[np.intp]]]:
     """Return the distinct cells in order of appearance, and for each cell its position among them."""
-    positions: dict[_Cell, int] = {}
-    found = np.array([positions.setdefault(cell, len(positions)) for cell in cells], np.intp)
-    return list(positions), found
+    found = list(dict.fromkeys(cells))
+    positions = dict(zip(found, range(len(found)), strict=True))
+    return found, np.fromiter(map(positions.__getitem__, cells), np.intp, len(cells))
 
 
 def _plain(column: Column, cells: Sequence[Any]) -> bytes:

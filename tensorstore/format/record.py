@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
@@ -49,11 +49,20 @@ class Plan:
 
     only_raw: bool = field(init=False, compare=False)
     """True if the raw value is all that is kept."""
+    _spec: TensorSpec | None = field(init=False, compare=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         others = self.statistics or self.histogram or self.sketch
         object.__setattr__(self, "only_raw", self.raw and not others)
         check_name(self.name)
+
+    def spec(self, dtype: str, shape: tuple[int, ...], nbytes: int) -> TensorSpec:
+        """Return the spec that a value shares with the last one of the tensor, or a new one."""
+        spec = self._spec
+        if spec is None or spec.nbytes != nbytes or spec.dtype != dtype or spec.shape != shape:
+            spec = TensorSpec(self, dtype, shape, nbytes)
+            object.__setattr__(self, "_spec", spec)
+        return spec
 
 
 @lru_cache(maxsize=65536)
@@ -138,34 +147,26 @@ class ValueBatch:
     one piece.
     """
 
-    __slots__ = ("_begin", "_buffer", "dtypes", "nbytes", "plans", "saved_at_ns", "shapes", "sizes")
+    __slots__ = ("_begin", "_buffer", "nbytes", "saved_at_ns", "specs")
 
     def __init__(self, buffer: BatchBuffer) -> None:
-        self._buffer, self._begin = buffer, buffer.memory.tell()
+        self._buffer, self._begin = buffer, buffer.end
         self.nbytes = 0
         """Bytes of all values with their lengths."""
-        self.plans: list[Plan] = []
-        self.dtypes: list[str] = []
-        self.shapes: list[tuple[int, ...]] = []
-        self.sizes: list[int] = []
-        """The bytes of each value."""
+        self.specs: list[TensorSpec] = []
         self.saved_at_ns: list[int] = []
         """Nanoseconds since 1970, UTC."""
 
-    def add(self, plan: Plan, value: Array, dtype: str, saved_at_ns: int) -> bool:
+    def add(self, spec: TensorSpec, value: Array, saved_at_ns: int) -> bool:
         """Copy a value, which is in its stored dtype. Return False if it does not fit: then the next batch begins.
 
         Between two calls nothing else may be written to the buffer.
         """
-        buffer, plans, size = self._buffer, self.plans, value.nbytes
-        if buffer.free_bytes < size + LENGTH_BYTES or len(plans) == _BATCH_VALUES:
+        buffer, specs = self._buffer, self.specs
+        if len(specs) == _BATCH_VALUES or not buffer.append(value, spec.nbytes):
             return False
-        buffer.copy(value)
-        self.nbytes += size + LENGTH_BYTES
-        plans.append(plan)
-        self.dtypes.append(dtype)
-        self.shapes.append(value.shape)
-        self.sizes.append(size)
+        self.nbytes = buffer.end - self._begin
+        specs.append(spec)
         self.saved_at_ns.append(saved_at_ns)
         return True
 
@@ -173,9 +174,10 @@ class ValueBatch:
         """Return the values, each after its length."""
         return memoryview(self._buffer.memory)[self._begin : self._begin + self.nbytes]
 
-    def digests(self, specs: Sequence[TensorSpec]) -> list[int]:
-        """Return the digests of the values, whose specs these are."""
-        return digests_in_page(self.page(), LENGTH_BYTES, self.sizes, [spec.digest_header for spec in specs])
+    def digests(self) -> list[int]:
+        """Return the digests of the values."""
+        values = [(spec.nbytes, spec.digest_header) for spec in self.specs]
+        return digests_in_page(self.page(), LENGTH_BYTES, values)
 
 
 @dataclass(slots=True)
@@ -195,10 +197,9 @@ class Step:
             self.records.append(last := ScalarBatch([], [], []))
         return last
 
-    def add_small(self, buffers: BatchBuffers, plan: Plan, value: Array, dtype: str, saved_at_ns: int) -> None:
+    def add_small(self, buffers: BatchBuffers, spec: TensorSpec, value: Array, saved_at_ns: int) -> None:
         """Copy a small tensor, which is in its stored dtype."""
         last = self.records[-1] if self.records else None
-        if not isinstance(last, ValueBatch) or not last.add(plan, value, dtype, saved_at_ns):
-            batch = ValueBatch(buffers.acquire(value.nbytes))
-            batch.add(plan, value, dtype, saved_at_ns)
-            self.records.append(batch)
+        if not isinstance(last, ValueBatch) or not last.add(spec, value, saved_at_ns):
+            self.records.append(batch := ValueBatch(buffers.acquire(spec.nbytes)))
+            batch.add(spec, value, saved_at_ns)

@@ -103,12 +103,15 @@ def digests_of_rows(data: Array, header: bytes) -> list[int]:
     return [_hash(header + _hash(row).to_bytes(8, "little")) for row in data]
 
 
-def digests_in_page(page: memoryview, prefix: int, sizes: Sequence[int], headers: Iterable[bytes]) -> list[int]:
-    """Return the digests of values that lie one after another, each of `sizes` bytes and after a prefix."""
+def digests_in_page(page: memoryview, prefix: int, values: Iterable[tuple[int, bytes]]) -> list[int]:
+    """Return the digests of values that lie one after another, each after a prefix, from their sizes and headers."""
     found = []
     end = 0
-    for size, header in zip(sizes, headers, strict=True):
+    for size, header in values:
         begin = end + prefix
         end = begin + size
-        found.append(digest_of(page[begin:end], header))
+        if 0 < size <= LEAF_BYTES:  # as `digest_of`, without a call for each
+            found.append(_hash(header + _hash(page[begin:end]).to_bytes(8, "little")))
+        else:
+            found.append(digest_of(page[begin:end], header))
     return found

@@ -29,6 +29,8 @@ _NARROW = {
 }
 
 
+# Elements. Above them numpy finds extremes in half the time of numkong, and without Python's lock.
+_LARGE = 16384
 _CHECKED = 10_000  # elements: several rounds of each kernel, and a rest
 
 
@@ -105,6 +107,8 @@ def sums_of_float32(block: Singles) -> tuple[float, float]:
 
 
 def extremes_of_finite(block: Singles) -> tuple[float, float] | None:
-    """Return min(x) and max(x) of a block without infinity or NaN, or None where numkong does not find them."""
+    """Return min(x) and max(x) of a block without infinity or NaN, or None where numpy is to find them."""
+    if block.size > _LARGE:
+        return None
     found = numkong().minmax(block)  # type: ignore[union-attr]
     return None if found is None else (found[0], found[2])

@@ -19,7 +19,7 @@ from ..format.chunk_writer import PART_BYTES, ChunkWriter
 from ..format.flush_range import FROM_START, FirstFlush, folder_of
 from ..format.index_types import IndexedStep
 from ..format.index_writer import write_index
-from ..format.record import Plan, Record, ScalarBatch, Step, TensorSpec, ValueBatch, plan_by_axis
+from ..format.record import Record, ScalarBatch, Step, TensorSpec, ValueBatch, plan_by_axis
 from ..format.schema import STEPS_PER_DIRECTORY, chunk_path, end_path, index_path, session_end_path
 from ..mode import ModeKeys
 from ..statistics.batched import can_join, statistics_of_many
@@ -50,8 +50,6 @@ REMOTE_FLUSH_SECONDS = 10.0
 _BACKLOG_SECONDS = 0.1
 
 _SCALAR_BYTES = 64
-# A program that makes up new names forever must not fill the memory with them.
-_KINDS = 1 << 16
 
 
 class StepSink(Protocol):
@@ -141,7 +139,6 @@ class Writer:
         self._closed: dict[int, IndexedStep] = {}
         self._num_closed = 0
         self._flush_due: float | None = None
-        self._specs: dict[str, TensorSpec] = {}
         self._warned_of_axis = False
         self._small = SmallIndex(storage, worker, codec) if first_flush.number == 0 else None
 
@@ -309,7 +306,7 @@ class Writer:
         _measure_small(batch.records)
         for record in batch.records:
             if isinstance(record, ScalarBatch):
-                specs = [self._spec(plan, "float64", (), 8) for plan in record.plans]
+                specs = [plan.spec("float64", (), 8) for plan in record.plans]
                 first = indexed.add(specs, record.saved_at_ns)
                 indexed.scalars.append((first, record.values))
                 indexed.digests += _digests_of_scalars(first, specs, record.values)
@@ -331,12 +328,11 @@ class Writer:
             self._flush_due = time.monotonic() + self._flush_seconds
 
     def _write_batch(self, indexed: IndexedStep, batch: ValueBatch) -> None:
-        specs = list(map(self._spec, batch.plans, batch.dtypes, batch.shapes, batch.sizes))
         path, chunk = self._chunk(indexed.step)
-        spans = chunk.append_batch(indexed.step, batch, specs)
-        first = indexed.add(specs, batch.saved_at_ns)
+        spans = chunk.append_batch(indexed.step, batch)
+        first = indexed.add(batch.specs, batch.saved_at_ns)
         indexed.spans.append((first, path, spans))
-        indexed.digests.append((first, batch.digests(specs)))
+        indexed.digests.append((first, batch.digests()))
         self._chunk_bytes += batch.nbytes
 
     def _write_record(self, indexed: IndexedStep, record: Record) -> None:
@@ -344,19 +340,19 @@ class Writer:
             record.ready()
         plan, value = record.plan, record.value
         if isinstance(value, float):
-            spec = self._spec(plan, "float64", (), 8)
+            spec = plan.spec("float64", (), 8)
             row = indexed.add([spec], [record.saved_at_ns])
             self._write_by_axis(indexed, record, ())
             indexed.scalars.append((row, [value]))
             indexed.digests += _digests_of_scalars(row, [spec], [value])
             return
         shape = value.shape if record.shape is None else record.shape
-        spec = self._spec(plan, record.dtype or dtype_name(value.dtype), shape, value.nbytes)
+        spec = plan.spec(record.dtype or dtype_name(value.dtype), shape, value.nbytes)
         row = indexed.add([spec], [record.saved_at_ns])
         if record.statistics is not None:
-            indexed.statistics[row] = dict(record.statistics)
+            indexed.add_statistics(row, record.statistics)
         elif plan.statistics:
-            indexed.statistics[row] = statistics(value, plan.statistics)
+            indexed.add_statistics(row, statistics(value, plan.statistics))
         self._write_by_axis(indexed, record, shape)
         counted = histogram(value) if plan.histogram else record.histogram
         if counted is not None:
@@ -401,15 +397,6 @@ class Writer:
                 shape,
                 axis,
             )
-
-    def _spec(self, plan: Plan, dtype: str, shape: tuple[int, ...], nbytes: int) -> TensorSpec:
-        """Return the spec that this value shares with the last one of its tensor, or a new one."""
-        spec = self._specs.get(plan.name)
-        if spec is None or spec.plan is not plan or spec.nbytes != nbytes or spec.dtype != dtype or spec.shape != shape:
-            if len(self._specs) >= _KINDS:
-                self._specs.clear()
-            spec = self._specs[plan.name] = TensorSpec(plan, dtype, shape, nbytes)
-        return spec
 
     def _chunk(self, step: Step) -> tuple[str, ChunkWriter]:
         """Return the path of the open chunk for the values of a step, and its writer."""
@@ -513,4 +500,6 @@ def _measure_small(records: Sequence[Record | ScalarBatch | ValueBatch]) -> None
 def _nbytes(record: Record | ScalarBatch | ValueBatch) -> int:
     if isinstance(record, Record):
         return _SCALAR_BYTES if isinstance(record.value, float) else record.value.nbytes + _SCALAR_BYTES
-    return _SCALAR_BYTES * len(record.plans) + (record.nbytes if isinstance(record, ValueBatch) else 0)
+    if isinstance(record, ValueBatch):
+        return _SCALAR_BYTES * len(record.specs) + record.nbytes
+    return _SCALAR_BYTES * len(record.plans)

@@ -189,15 +189,14 @@ def test_a_batch_of_values_is_the_page_that_pyarrow_reads(
 ) -> None:
     folder, step = tmp_path_factory.mktemp("chunk"), Step(ModeKeys.TRAIN, 3, 4)
     writer, buffers = ChunkWriter(open_storage(folder).sink(PATH), "chunk", "w"), BatchBuffers(free_bytes)
-    batches: list[tuple[ValueBatch, list[TensorSpec]]] = []
+    batches: list[ValueBatch] = []
     for number, value in enumerate(values):
         kept = in_stored_dtype(value)
-        plan, dtype = Plan(f"n{number}", (), True), dtype_name(kept.dtype)
-        if not batches or not batches[-1][0].add(plan, kept, dtype, number):
-            batches.append((ValueBatch(buffers.acquire(kept.nbytes)), []))
-            assert batches[-1][0].add(plan, kept, dtype, number)
-        batches[-1][1].append(TensorSpec(plan, dtype, kept.shape, kept.nbytes))
-    spans = [writer.append_batch(step, batch, specs) for batch, specs in batches]
+        spec = Plan(f"n{number}", (), True).spec(dtype_name(kept.dtype), kept.shape, kept.nbytes)
+        if not batches or not batches[-1].add(spec, kept, number):
+            batches.append(ValueBatch(buffers.acquire(kept.nbytes)))
+            assert batches[-1].add(spec, kept, number)
+    spans = [writer.append_batch(step, batch) for batch in batches]
     writer.finish()
     writer.publish()
     expected = [storable(value).tobytes() for value in values]

@@ -124,4 +124,4 @@ def test_many_values_have_the_digests_of_each(nbytes: int) -> None:
     header = digest_header("uint8", (nbytes,))
     expected = [digest_of(row[4:].tobytes(), header) for row in rows]
     assert digests_of_rows(rows[:, 4:], header) == expected
-    assert digests_in_page(rows.reshape(-1).data, 4, [nbytes] * 3, [header] * 3) == expected
+    assert digests_in_page(rows.reshape(-1).data, 4, [(nbytes, header)] * 3) == expected
