@@ -11,7 +11,7 @@ XXH3 is no cryptographic function: it finds accidents, not forgeries. A random c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
