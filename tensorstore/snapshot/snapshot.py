@@ -214,10 +214,8 @@ def _read_indexes(
     """Return the indexes of the workers, and the new files in them; `since` itself if nothing in it has changed."""
     new, found = dict(since), list[IndexFile]()
     for worker in [info.worker for info in workers.infos]:
-        known = since.get(worker)
-        if known and not known.unread and not is_full and workers.ended_with(worker, known.last):
-            continue
-        new[worker], files = read_index(source, worker, known, last=workers.last_index_file(worker), is_full=is_full)
+        last = workers.last_index_file(worker)
+        new[worker], files = read_index(source, worker, since.get(worker), last=last, is_full=is_full)
         found += files
     is_new = any(new[worker] is not since.get(worker) for worker in new)
     return (new if is_new else since), found

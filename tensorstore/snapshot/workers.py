@@ -13,7 +13,6 @@ from urllib.parse import unquote
 
 from ..errors import AlreadyPublished, CorruptFile, FileError, InvalidWorker, StorageError
 from ..format.checksum import document_bytes
-from ..format.flush_range import flush_range_of, folder_of
 from ..format.index_footer import is_index_path
 from ..format.lazy import lazy
 from ..format.schema import COLLECTIONS, END, MARKED_END, EndInfo, WorkerInfo, end_path, index_folder
@@ -53,12 +52,6 @@ class Workers:
         """Return the path of the last index file of a worker as its end mark names it; empty if none does."""
         mark = self.ends.get(_file_name(end_path(worker)))
         return (mark and mark.last_index_file) or ""
-
-    def ended_with(self, worker: str, path: str) -> bool:
-        """Return whether a worker has ended, and its last flush is the last one in an index file."""
-        last, held = flush_range_of(self.last_index_file(worker)), flush_range_of(path)
-        is_last = last is not None and held is not None and last.last == held.last
-        return is_last and folder_of(path) == folder_of(self.last_index_file(worker)) and self._has_ended(worker)
 
     @property
     def num_workers(self) -> int:

@@ -172,29 +172,6 @@ def test_a_closed_run_is_opened_by_its_manifest(moto_s3: ObjectStore, new_reques
     assert new_requests().count("get_object") == 2
 
 
-def test_a_refresh_lists_the_workers_that_have_not_ended(
-    moto_s3: ObjectStore, new_requests: Callable[[], Requests]
-) -> None:
-    url, options = f"{moto_s3.new_bucket()}/run", moto_s3.storage_options
-    jobs = [Job(url, f"worker_{rank}", 3, storage_options=options, flush_seconds=3600) for rank in range(3)]
-    for job in jobs:
-        job.step({"loss": 1.0})
-        job.flush()
-    for job in jobs[:2]:
-        job.close()
-    trial = tensortrial.create_trial(url, storage_options=options)
-    assert trial.steps() == [0]
-    new_requests()
-    jobs[2].step({"loss": 2.0})
-    jobs[2].flush()
-    new_requests()
-    trial.refresh()
-    listed = [key for method, key, _ in new_requests().elements() if method == "list_objects_v2" and "/index/" in key]
-    assert [key.rstrip("/").rpartition("/")[2] for key in listed] == ["worker=worker_2"]
-    assert trial.tensor("loss").steps() == [0, 1]
-    jobs[2].close()
-
-
 def test_a_verification_reads_each_file_once(
     run: tuple[str, dict[str, Any]], new_requests: Callable[[], Requests]
 ) -> None:
