@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .maintenance.repair import Repair, repair
     from .maintenance.verification import verify
     from .mode import ModeKeys, modes
-    from .page import Page, page
+    from .pages import Page, page
     from .read.named_queries import NamedQuery, list_queries, query, query_text
     from .read.opening import create_trial
     from .read.refreshing import no_refresh, refresh
@@ -50,7 +50,7 @@ _MODULE_OF = {
     "LateWorker": "read.steps.late_worker",
     "ModeKeys": "mode",
     "NamedQuery": "read.named_queries",
-    "Page": "page",
+    "Page": "pages",
     "ReductionConfig": "config.reduction_config",
     "Repair": "maintenance.repair",
     "Run": "hooks.plain",
@@ -71,7 +71,7 @@ _MODULE_OF = {
     "modes": "mode",
     "no_refresh": "read.refreshing",
     "open_runs": "read.runs",
-    "page": "page",
+    "page": "pages",
     "query": "read.named_queries",
     "query_text": "read.named_queries",
     "refresh": "read.refreshing",

@@ -15,8 +15,8 @@ import pytest
 
 import tensortrial
 from support.browser import CHROMIUM, serving, show, text
-from tensortrial.page import Page, page
-from tensortrial.page.report import report
+from tensortrial.pages import Page, page
+from tensortrial.pages.report import report
 
 VALUES = {
     "softmax of equal logits": np.array([1 / 3, 1 - 2 / 3, 1 / 3]),

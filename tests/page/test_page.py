@@ -19,11 +19,11 @@ from support.queried_runs import write_runs
 from support.runs import EPOCH, TRAIN, Job
 from tensortrial.comparison import compare
 from tensortrial.format.record import Plan, Record
-from tensortrial.page import Page, page
-from tensortrial.page.app import STATIC
-from tensortrial.page.findings import findings, run_rules
-from tensortrial.page.open_run import OpenRun
-from tensortrial.page.overview import describe_run
+from tensortrial.pages import Page, page
+from tensortrial.pages.app import STATIC
+from tensortrial.pages.findings import findings, run_rules
+from tensortrial.pages.open_run import OpenRun
+from tensortrial.pages.overview import describe_run
 from tensortrial.rules import invoke_rule, make_rule
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'\n\u202e\ud7ff</script>%00../日本"

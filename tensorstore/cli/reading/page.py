@@ -37,7 +37,7 @@ def page(
     tensortrial page runs/digits
     tensortrial page 'runs/lr=*' --port 8080 --no-browser
     """
-    from ...page import Page
+    from ...pages import Page
 
     options = parse_options(storage_options)
     served = Page(runs, host=host, port=port, token=token, allowed_hosts=allowed_hosts, storage_options=options)

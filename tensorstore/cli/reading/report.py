@@ -31,9 +31,9 @@ def report(
     \b
     tensortrial report runs/digits -o report.html --rules
     """
-    from ...page.findings import list_rules, run_rules
-    from ...page.report import write_report
-    from ...page.served_runs import ServedRuns
+    from ...pages.findings import list_rules, run_rules
+    from ...pages.report import write_report
+    from ...pages.served_runs import ServedRuns
 
     try:
         with opened_runs(runs, storage_options) as opened:

@@ -41,7 +41,7 @@ _MOST_BYTES = 8 << 20
 _BASE_BYTES = 512 << 20
 _MOST_IDLE = 2
 _PROGRAM = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from tensortrial.page.query_process import serve; serve()"
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from tensortrial.pages.query_process import serve; serve()"
 )
 _TOO_LARGE = (
     "the query needs more memory than the page allows; select fewer rows or columns, or serve the page with more in "
