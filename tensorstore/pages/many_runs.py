@@ -75,7 +75,7 @@ def scalars(served: ServedRuns, runs: Sequence[str], names: Sequence[str], point
         runs,
         f"""
         select
-            {key}, min(step) as step, min(global_step) as global, epoch_ms(min(saved_at)) as time,
+            {key}, min(step) as step, min(global_step) as global, epoch_us(min(saved_at)) / 1000 as time,
             coalesce(min(value) filter (where isfinite(value)), 'nan'::double) as least,
             coalesce(max(value) filter (where isfinite(value)), 'nan'::double) as most,
             coalesce({finite_mean("value")}, 'nan'::double) as mean,
@@ -93,7 +93,7 @@ def scalars(served: ServedRuns, runs: Sequence[str], names: Sequence[str], point
         keys = ("steps", "globals", "times", "min", "max", "mean")
         curve = curves.setdefault((run, name, mode), empty | {key: [] for key in keys} | {"nonfinite": 0})
         for key, each in zip(keys, values, strict=True):
-            curve[key].append(number(each) if isinstance(each, float) else each)
+            curve[key].append(number(each) if isinstance(each, float) and key != "times" else each)
         curve["nonfinite"] += nonfinite
         curve["last"] = {"step": last_step, "value": number(last)}
     return list(curves.values())

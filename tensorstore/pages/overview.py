@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC
 from typing import Any
 
 import numpy as np
 
+from ..errors import TensorTrialError
 from ..format.documents import utc
 from ..format.schema import RunInfo
+from ..read.run_file import run_info
 from ..read.runs import Runs
 from ..snapshot.workers import natural
+from ..storage.open import Storage
 from .grid import Grid
 from .open_run import OpenRun
 from .payload import is_wide, pack
@@ -38,6 +42,7 @@ def describe_run(run: OpenRun) -> dict[str, Any]:
         "statistics": run.statistics if workers else [],
         "collections": sorted({each for of in run.collections.values() for each in of}),
         "findings": run.count_findings(),
+        "damaged": run.damaged,
         **_about(run.info),
     }
 
@@ -54,23 +59,30 @@ def outline(runs: Runs) -> list[dict[str, Any]]:
     found = _by_run(runs, "count(*) from findings")
     savers = _by_run(runs, "list(distinct worker) from steps")
     return [
-        {
+        _outline(run.storage, run.info, run.damaged)
+        | {
             "name": run.name,
-            "path": run.storage.url,
-            "opened": False,
             "ended": run.workers.job_ended,
             "snapshot": str(run.snapshot),
             "steps": steps.get(run.name, 0),
             "saved": saved.get(run.name),
             "workers": sorted(savers.get(run.name, []), key=natural),
-            "modes": [],
-            "statistics": [],
-            "collections": [],
             "findings": found.get(run.name, 0),
-            **_about(run.info),
         }
         for run in runs.all
     ]
+
+
+def unreadable(storage: Storage, error: TensorTrialError) -> dict[str, Any]:
+    """Return the outline of a run that cannot be read."""
+    return _outline(storage, run_info(storage), {storage.url: error})
+
+
+def _outline(storage: Storage, info: RunInfo, damaged: Mapping[str, TensorTrialError]) -> dict[str, Any]:
+    nothing: dict[str, Any] = dict.fromkeys(("workers", "modes", "statistics", "collections"), ())
+    known = {"path": storage.url, "opened": False, "ended": True, "snapshot": "", "steps": 0, "saved": None}
+    said = [f"{path}: {error}" for path, error in damaged.items()]
+    return {**known, **nothing, "findings": 0, "damaged": said, **_about(info)}
 
 
 def _by_run(runs: Runs, counted: str) -> dict[str, Any]:

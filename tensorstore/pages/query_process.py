@@ -40,9 +40,12 @@ _MOST_BYTES = 8 << 20
 # What a process needs besides the engine: its modules, the stacks of threads, and the values of some rows.
 _BASE_BYTES = 512 << 20
 _MOST_IDLE = 2
-_PROGRAM = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from tensortrial.pages.query_process import serve; serve()"
-)
+_PROGRAM = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from tensortrial.pages.query_process import serve
+serve()
+"""
 _TOO_LARGE = (
     "the query needs more memory than the page allows; select fewer rows or columns, or serve the page with more in "
     f"{ENVIRONMENT_VARIABLE}, such as 8GB"

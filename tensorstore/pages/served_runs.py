@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from typing import Any, TypeVar
 
 from ..engines.base import Rows
@@ -251,6 +252,17 @@ class ServedRuns:
         described = [each for each in in_threads(self._describe, self.opened, _PARALLEL) if each is not None]
         return sorted([*described, *self._outline()], key=lambda each: str(each["name"]))
 
+    def reopen(self) -> None:
+        """Open all runs again, and verify their files again, of which one was damaged since."""
+        with self._searching:
+            self._storages = {name: copy(storage) for name, storage in self._storages.items()}
+        with self._opening:
+            self._opened = {}
+        with self._outlining:
+            self._outlines = {}
+        with self._together_lock:
+            self._forget_together()
+
     def _describe(self, run: OpenRun) -> dict[str, Any] | None:
         try:
             return overview.describe_run(run)
@@ -267,14 +279,7 @@ class ServedRuns:
             listed, now = {storage.url: storage for storage in self._unopened()}, self._listings
             grown = [each for url, each in listed.items() if self._outlines.get(url, (None,))[0] != now.get(url)]
             if grown:
-                try:
-                    with Runs(grown) as runs:
-                        found = {each["path"]: each for each in overview.outline(runs)}
-                        self.damaged |= runs.damaged
-                except TensorTrialError as exc:
-                    found = {}
-                    self.damaged |= {each.url: exc for each in grown}
-                self._outlines |= {url: (now.get(url), each) for url, each in found.items()}
+                self._outlines |= {each["path"]: (now.get(each["path"]), each) for each in _outlines(grown)}
             names = {storage.url: name for name, storage in self._storages.items()}
             return [{**self._outlines[url][1], "name": names[url]} for url in listed if url in self._outlines]
 
@@ -298,6 +303,19 @@ def _locations(runs: Runs | RunLocations) -> list[str | Storage]:
     if not listed:
         raise ConfigurationError("a page needs a folder, a pattern, or a list of runs; the list is empty")
     return [run_reader_of(each).storage if isinstance(each, Trial) else os.fspath(each) for each in listed]
+
+
+def _outlines(storages: Sequence[Storage]) -> list[dict[str, Any]]:
+    """Return the outlines of runs, of all together unless one cannot be read."""
+    if not storages:
+        return []
+    try:
+        with Runs(storages) as runs:
+            return overview.outline(runs)
+    except TensorTrialError as exc:
+        if len(storages) > 1:
+            return [outline for storage in storages for outline in _outlines([copy(storage)])]
+        return [overview.unreadable(storages[0], exc)]
 
 
 def _spelled(location: str | Storage) -> str:

@@ -121,6 +121,23 @@ def test_what_cannot_be_opened_is_named_next_to_the_others(tmp_path: Path) -> No
         assert "torn" in info["damaged"][0]
 
 
+def test_a_run_whose_file_is_damaged_after_it_was_shown_is_one_marked_row(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        with tensortrial.Run(tmp_path / name) as run:
+            for step in range(5):
+                run.log({"loss": 1.0}, step=step)
+    with page(tmp_path) as served:
+        assert {row["run"] for row in fetch(served, "scalar_table")} == {"a", "b", "c"}
+        fetch(served, "names", run="b")
+        (file,) = (tmp_path / "b" / "index").rglob("*.parquet")
+        file.write_bytes(file.read_bytes()[:-40])
+        assert {row["run"] for row in fetch(served, "scalar_table")} == {"a", "c"}
+        assert fetch(served, "names", run="b") == []
+        damaged = {run["name"]: run["damaged"] for run in fetch(served, "info")["runs"]}
+        assert file.name in damaged.pop("b")[0]
+        assert damaged == {"a": [], "c": []}
+
+
 @pytest.mark.parametrize("place", ["nothing", "empty"])
 def test_a_place_without_runs_is_an_error(tmp_path: Path, place: str) -> None:
     (tmp_path / "empty").mkdir()
