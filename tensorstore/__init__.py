@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .hooks.core.process.environment import environment
     from .hooks.plain import Run
     from .maintenance.compaction import Compaction, compact
+    from .maintenance.notes import Notes, annotate
     from .maintenance.repair import Repair, repair
     from .maintenance.verification import verify
     from .mode import ModeKeys, modes
@@ -50,6 +51,7 @@ _MODULE_OF = {
     "LateWorker": "read.steps.late_worker",
     "ModeKeys": "mode",
     "NamedQuery": "read.named_queries",
+    "Notes": "maintenance.notes",
     "Page": "pages",
     "ReductionConfig": "config.reduction_config",
     "Repair": "maintenance.repair",
@@ -61,6 +63,7 @@ _MODULE_OF = {
     "Tensor": "read.tensor",
     "Trial": "read.trial",
     "Verification": "read.verify",
+    "annotate": "maintenance.notes",
     "compare": "comparison",
     "compact": "maintenance.compaction",
     "create_trial": "read.opening",
@@ -91,6 +94,7 @@ __all__ = [
     "LateWorker",
     "ModeKeys",
     "NamedQuery",
+    "Notes",
     "Page",
     "ReductionConfig",
     "Repair",
@@ -103,6 +107,7 @@ __all__ = [
     "Trial",
     "Verification",
     "__version__",
+    "annotate",
     "compact",
     "compare",
     "create_trial",
