@@ -1,4 +1,4 @@
-"""The page: runs in the browser, served on loopback, read-only, and live. It needs the extra `page`."""
+"""The page: runs in the browser, served on loopback, and live. It needs the extra `page`."""
 
 from __future__ import annotations
 

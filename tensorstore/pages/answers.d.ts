@@ -42,6 +42,8 @@ interface Chart {
   lines: ChartLine[];
   /** upper line, lower line, colour */
   bands?: [number, number, number][];
+  /** the least and the largest x that the axis shows */
+  span?: [number, number];
   logX?: boolean;
   logY?: Axis;
   /** of x */
@@ -89,11 +91,19 @@ interface Run {
   saved: number | null;
   framework: string;
   metadata: Record<string, any>;
+  /** the files that cannot be read, and why */
+  damaged: string[];
+  note: string;
+  tags: string[];
+  /** lists leave it out */
+  archived: boolean;
 }
 
 interface Info {
   runs: Run[];
   damaged: string[];
+  /** notes can be written */
+  editable: boolean;
   /** a report, which answers nothing new */
   frozen: boolean;
 }
@@ -145,7 +155,7 @@ interface TensorAbout {
 
 type Extreme = { value: number; index: number[] } | null;
 
-/** A slice of two dimensions of a raw value. */
+/** A slice of two dimensions of a raw value, or all slices as a mosaic. */
 interface Value {
   /** of the whole tensor */
   shape: number[];
@@ -154,18 +164,18 @@ interface Value {
   total: number;
   rows: number;
   columns: number;
-  /** row after row, NaN and infinities as they are */
-  values: number[];
-  /** the two dimensions */
-  axes: [number, number];
-  /** the place in each dimension */
-  index: number[];
-  rowStride: number;
-  columnStride: number;
-  /** of the whole tensor */
-  histogram: { edges: number[]; counts: number[] } | null;
+  /** row after row, NaN and infinities as they are, null between the tiles of a mosaic */
+  values: (number | null)[];
+  /** as numpy writes it; empty for a mosaic, and of a tensor of two dimensions */
+  slice: string;
+  /** how many tiles of a mosaic are in a row and in all, and how many slices there are */
+  tiles: { across: number; shown: number; of: number } | null;
+  /** of rows and of columns */
+  strides: [number, number];
   /** of the whole tensor */
   extremes: { min: Extreme; max: Extreme; nan: number[] | null; nanCount: number } | null;
+  /** the address of a PNG, of an array that is an image */
+  image: string | null;
 }
 
 interface Finding {
@@ -399,9 +409,17 @@ interface OfTensor {
   worker: string;
 }
 
+/** Steps of the mode, both included; null for all. */
+interface Span {
+  from: number | null;
+  to: number | null;
+}
+
 /** It has one edge more than counts. */
 interface Histogram {
   step: number;
+  /** below which 5, 25, 50, 75 and 95 % of the values are */
+  quantiles: number[];
   edges: ArrayLike<number>;
   counts: ArrayLike<number>;
 }

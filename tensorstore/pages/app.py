@@ -38,8 +38,11 @@ def make_app(answers: Answers, is_ending: Callable[[], bool]) -> Starlette:
     def answer(request: Request) -> Response:
         return _respond(lambda: answers.answer(request.path_params["path"], request.query_params))
 
-    def run_rules(request: Request) -> Response:
-        return _respond(lambda: answers.run_rules(request.query_params))
+    def annotate(request: Request) -> Response:
+        return _respond(lambda: answers.annotate(request.query_params))
+
+    def npy(request: Request) -> Response:
+        return _respond(lambda: answers.npy(request.query_params))
 
     def index(request: Request) -> Response:
         return FileResponse(STATIC / "index.html")
@@ -50,7 +53,8 @@ def make_app(answers: Answers, is_ending: Callable[[], bool]) -> Starlette:
     routes = [
         Route("/", index),
         Route("/api/events", events),
-        Route("/api/rules/run", run_rules, methods=["POST"]),
+        Route("/api/notes", annotate, methods=["POST"]),
+        Route("/api/npy", npy),
         Route("/api/{path:path}", answer),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
@@ -61,7 +65,10 @@ def make_app(answers: Answers, is_ending: Callable[[], bool]) -> Starlette:
 
 def _respond(work: Any) -> Response:
     try:
-        return Response(dump(work()), media_type="application/json")
+        answer = work()
+        if isinstance(answer, bytes):
+            return Response(answer, media_type="application/octet-stream")
+        return Response(dump(answer), media_type="application/json")
     except TensorTrialError as exc:
         return Response(dump({"error": str(exc)}), status_code=400, media_type="application/json")
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..comparison import Comparison, Difference, compare
@@ -9,6 +12,7 @@ from .open_run import OpenRun
 from .payload import number
 
 _MOST_ROWS = 2_000
+_OF_A_PROCESS = ("process_id",)
 
 
 def difference(a: OpenRun, b: OpenRun, rtol: float | None = None, atol: float | None = None) -> dict[str, Any]:
@@ -36,7 +40,32 @@ def difference(a: OpenRun, b: OpenRun, rtol: float | None = None, atol: float | 
         "rows": rows[:_MOST_ROWS],
         "more": max(0, len(rows) - _MOST_ROWS),
         "same": found.same,
+        "about": _about(a, b),
     }
+
+
+def _about(a: OpenRun, b: OpenRun) -> list[list[str]]:
+    """Return what else differs: metadata, commit, command, packages, hyperparameters, as name, of a, of b."""
+    of_a, of_b = (_facts(run) for run in (a, b))
+    names = dict.fromkeys([*of_a, *of_b])
+    return [[name, of_a.get(name, ""), of_b.get(name, "")] for name in names if of_a.get(name) != of_b.get(name)]
+
+
+def _facts(run: OpenRun) -> dict[str, str]:
+    environment = {key: value for key, value in run.trial.environment().items() if key not in _OF_A_PROCESS}
+    if command := environment.get("command"):
+        environment["command"] = shlex.join(command)
+    notes = {"framework": run.info.framework, "versions": run.info.versions}
+    return dict(_flat({**run.info.metadata, **notes, **environment}, ""))
+
+
+def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+    """Yield values with the keys of nested objects joined: "packages.numpy"."""
+    for key, each in values.items():
+        if isinstance(each, Mapping):
+            yield from _flat(each, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", each if isinstance(each, str) else json.dumps(each)
 
 
 def _row(found: Difference, is_first: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The answers about one tensor: its statistics over steps, its histograms, and its raw value at a step."""
+"""The answers about one tensor: what it is, its statistics over steps, and its histograms."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import Array
-from ..errors import ConfigurationError, TensorUnavailableForStep, UnavailableError
+from ..errors import TensorUnavailableForStep
 from ..format.schema import UNKNOWN_SHAPE
 from ..mode import ModeKeys
 from ..plots.thinning import finite_mean
@@ -20,14 +20,12 @@ from .payload import number, numbers
 from .tiles import width_for
 
 _HISTOGRAM_BINS = 60
-# Elements of a side of an image, and of the whole.
-_LONGEST_SIDE = 1024
-_MOST_ELEMENTS = 20_000
 _MOST_POINTS = 2_000
 _MOST_HISTOGRAMS = 200
 # Raw values above this are not read for histograms that were not saved.
 _LARGEST_RAW = 16 << 20
 _LARGEST = 1e300
+_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _OF_TENSOR = "name = $name and ($mode = 'GLOBAL' or mode = $mode) and ($worker = '' or worker = $worker)"
 
 
@@ -138,7 +136,7 @@ def histograms(
     ).fetchall()
     if rows:
         return [{"step": at, **_compact(histogram["edges"], histogram["counts"])} for at, histogram in rows]
-    found = ((at, _raw(run, name, mode, worker, at, _LARGEST_RAW)) for at in chosen)
+    found = ((at, raw(run, name, mode, worker, at, _LARGEST_RAW)) for at in chosen)
     return [{"step": at, **made} for at, value in found if value is not None and (made := _histogram(value))]
 
 
@@ -163,7 +161,10 @@ def _compact(edges: Sequence[float], counts: Sequence[int]) -> dict[str, Any]:
     kept = np.clip(np.asarray(edges, float), -_LARGEST, _LARGEST)
     # Six digits do not tell edges apart that are near each other.
     near = kept[-1] - kept[0] < 1e-3 * np.abs(kept).max()
-    return {"edges": kept.tolist() if near else numbers(kept.tolist()), "counts": [int(each) for each in counts]}
+    shown = kept.tolist() if near else numbers(kept.tolist())
+    below = np.concatenate([[0], np.cumsum(counts)])
+    quantiles = np.interp(np.multiply(_QUANTILES, below[-1]), below, kept)  # in a bin, values are evenly distributed
+    return {"edges": shown, "counts": [int(each) for each in counts], "quantiles": quantiles.tolist()}
 
 
 def _histogram(value: Array) -> dict[str, Any] | None:
@@ -174,7 +175,7 @@ def _histogram(value: Array) -> dict[str, Any] | None:
     return _compact(edges, counts)
 
 
-def _raw(run: OpenRun, name: str, mode: str, worker: str, step: int, most: int | None = None) -> Array | None:
+def raw(run: OpenRun, name: str, mode: str, worker: str, step: int, most: int | None = None) -> Array | None:
     """Return the raw value as float64, None if there is none, or it is larger than `most` bytes."""
     tensor = run.trial.tensor(name)
     wanted = worker or None
@@ -191,112 +192,3 @@ def _raw(run: OpenRun, name: str, mode: str, worker: str, step: int, most: int |
             return np.asarray(np.abs(value) if value.dtype.kind == "c" else value).astype(np.float64)
     except (TypeError, ValueError):
         return None  # texts, records
-
-
-def value(run: OpenRun, name: str, mode: str, worker: str, step: int, axes: str, index: str) -> dict[str, Any] | None:
-    """Return a slice of two dimensions of a raw value, down-sampled; None if it was not saved.
-
-    Args:
-        run: The run.
-        name: The name of the tensor.
-        mode: The mode that the step is counted in.
-        worker: The worker; "" for the first one that has it.
-        step: The step.
-        axes: The two dimensions, as "0,1"; "" for the last two.
-        index: The position in each dimension, as "0,0,3"; "" for the first ones.
-
-    Returns:
-        See docs/page.md. Of each block, the element that is largest in absolute value, NaN if one is not finite.
-    """
-    try:
-        whole = _raw(run, name, mode, worker, step)
-    except UnavailableError:
-        return None
-    if whole is None:
-        return None
-    row = run_reader_of(run.trial).row(name, step, ModeKeys.parse(mode), worker or None)
-    down, across = _axes(axes, whole.ndim)
-    at = _index(index, whole.shape)
-    image = _image(whole, down, across, at)
-    side = min(image.shape[1], _LONGEST_SIDE, max(1, _MOST_ELEMENTS // min(image.shape[0] or 1, 140)))
-    columns, column_stride = _strided(image.shape[1], side)
-    rows, row_stride = _strided(image.shape[0], min(_LONGEST_SIDE, max(1, _MOST_ELEMENTS // max(columns, 1))))
-    return {
-        "shape": list(whole.shape),
-        "dtype": row.dtype,
-        "total": int(whole.size),
-        "rows": rows,
-        "columns": columns,
-        "values": numbers(_reduced(image, row_stride, column_stride).ravel().tolist()),
-        "axes": [down, across],
-        "index": at,
-        "rowStride": row_stride,
-        "columnStride": column_stride,
-        "histogram": _histogram(whole),
-        "extremes": _extremes(whole),
-    }
-
-
-def _axes(text: str, dimensions: int) -> tuple[int, int]:
-    default = (max(dimensions - 2, 0), max(dimensions - 1, 0))
-    if not text:
-        return default
-    chosen = _integers(text, "axes")
-    if len(chosen) != 2 or chosen[0] == chosen[1] or not all(0 <= axis < dimensions for axis in chosen):
-        # Of another tensor, whose page was seen before, or of a tensor with one dimension.
-        return default
-    return chosen[0], chosen[1]
-
-
-def _index(text: str, shape: Sequence[int]) -> list[int]:
-    chosen = _integers(text, "index") if text else []
-    chosen += [0] * (len(shape) - len(chosen))
-    return [min(max(at, 0), max(length - 1, 0)) for at, length in zip(chosen, shape, strict=False)]
-
-
-def _integers(text: str, name: str) -> list[int]:
-    try:
-        return [int(each) for each in text.split(",")]
-    except ValueError:
-        raise ConfigurationError(f"{name} must be whole numbers such as '0,1', got {text!r}") from None
-
-
-def _image(whole: Array, down: int, across: int, at: Sequence[int]) -> Array:
-    if not whole.size:
-        return np.zeros((0, 0))
-    if whole.ndim < 2:
-        return whole.reshape(1, -1)
-    picked = whole[tuple(slice(None) if axis in (down, across) else at[axis] for axis in range(whole.ndim))]
-    return picked if down < across else picked.T
-
-
-def _strided(length: int, most: int) -> tuple[int, int]:
-    stride = -(-length // most) if length > most else 1
-    return -(-length // stride) if length else 0, stride
-
-
-def _reduced(image: Array, row_stride: int, column_stride: int) -> Array:
-    if row_stride == column_stride == 1 or not image.size:
-        return image
-    rows, columns = -image.shape[0] % row_stride, -image.shape[1] % column_stride
-    padded = np.pad(image, ((0, rows), (0, columns)))
-    grouped = padded.reshape(padded.shape[0] // row_stride, row_stride, -1, column_stride).swapaxes(1, 2)
-    blocks = grouped.reshape(*grouped.shape[:2], -1)
-    # argmax of NaN is the first NaN; infinities are larger than all finite numbers.
-    return np.take_along_axis(blocks, np.abs(blocks).argmax(axis=2)[..., None], axis=2)[..., 0]
-
-
-def _extremes(whole: Array) -> dict[str, Any]:
-    finite = np.isfinite(whole)
-    bad = np.flatnonzero(~finite.ravel())
-    return {
-        "min": _extreme(np.where(finite, whole, np.inf), np.argmin) if finite.any() else None,
-        "max": _extreme(np.where(finite, whole, -np.inf), np.argmax) if finite.any() else None,
-        "nan": [int(i) for i in np.unravel_index(bad[0], whole.shape)] if len(bad) else None,
-        "nanCount": len(bad),
-    }
-
-
-def _extreme(values: Array, find: Any) -> dict[str, Any]:
-    at = np.unravel_index(find(values), values.shape)
-    return {"value": number(float(values[at])), "index": [int(i) for i in at]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import UTC
 from typing import Any
 
@@ -11,8 +12,10 @@ import numpy as np
 from ..errors import TensorTrialError
 from ..format.documents import utc
 from ..format.schema import RunInfo
+from ..maintenance.notes import Notes, read_notes
 from ..read.run_file import run_info
 from ..read.runs import Runs
+from ..read.trial import run_reader_of
 from ..snapshot.workers import natural
 from ..storage.open import Storage
 from .grid import Grid
@@ -43,13 +46,21 @@ def describe_run(run: OpenRun) -> dict[str, Any]:
         "collections": sorted({each for of in run.collections.values() for each in of}),
         "findings": run.count_findings(),
         "damaged": run.damaged,
-        **_about(run.info),
+        **_about(run_reader_of(run.trial).storage, run.info),
     }
 
 
-def _about(info: RunInfo) -> dict[str, Any]:
-    started = int(utc(info.created_at).replace(tzinfo=UTC).timestamp() * 1000)
-    return {"started": started, "framework": info.framework, "metadata": dict(info.metadata)}
+def _about(storage: Storage, info: RunInfo) -> dict[str, Any]:
+    started = utc(info.created_at).replace(tzinfo=UTC).timestamp() * 1000
+    return {"started": started, "framework": info.framework, "metadata": dict(info.metadata), **notes_of(storage)}
+
+
+def notes_of(storage: Storage) -> dict[str, Any]:
+    """Return what is noted about a run. Damaged notes do not hide it."""
+    try:
+        return asdict(read_notes(storage))
+    except TensorTrialError as exc:
+        return asdict(Notes(f"({exc})"))
 
 
 def outline(runs: Runs) -> list[dict[str, Any]]:
@@ -82,7 +93,7 @@ def _outline(storage: Storage, info: RunInfo, damaged: Mapping[str, TensorTrialE
     nothing: dict[str, Any] = dict.fromkeys(("workers", "modes", "statistics", "collections"), ())
     known = {"path": storage.url, "opened": False, "ended": True, "snapshot": "", "steps": 0, "saved": None}
     said = [f"{path}: {error}" for path, error in damaged.items()]
-    return {**known, **nothing, "findings": 0, "damaged": said, **_about(info)}
+    return {**known, **nothing, "findings": 0, "damaged": said, **_about(storage, info)}
 
 
 def _by_run(runs: Runs, counted: str) -> dict[str, Any]:

@@ -24,6 +24,8 @@ _MOST_BYTES = 4_500_000
 _MOST_OPENED = 32
 # Each tensor is read by itself: fewer of a run with more than so many rows.
 _MOST_TENSORS, _FEWEST_TENSORS, _ROWS = 48, 8, 20_000_000
+# Values, tensors x steps, of a run that is diagnosed without being asked for; also in static/diagnosis.js.
+_MOST_DIAGNOSED = 400_000
 # Steps of a tensor that can be chosen.
 _MOST_STEPS = 1_000
 _COLUMNS, _POINTS, _HISTOGRAMS = 200, 200, 24
@@ -40,7 +42,7 @@ _IMPORT = re.compile(r"""(from\s+|import\s+)"(\.{1,2}/[\w./-]+\.js)";""")
 Addressed = tuple[str, dict[str, str]]
 
 
-def report(runs: Runs | RunLocations, path: str | Path, *, diagnose: bool = False) -> int:
+def report(runs: Runs | RunLocations, path: str | Path, *, diagnose: bool | None = None) -> int:
     """Write runs as one HTML file. It is below 5 MB: what does not fit is left out, and the page says so.
 
     The tensors of at most 32 runs are in it, of those with findings first. All runs are in its list.
@@ -48,7 +50,8 @@ def report(runs: Runs | RunLocations, path: str | Path, *, diagnose: bool = Fals
     Args:
         runs: Open runs, or what `open_runs` takes.
         path: The file, which is replaced if it exists.
-        diagnose: Whether it begins with what `tensortrial.diagnose` says of each run.
+        diagnose: Whether it begins with what `tensortrial.diagnose` says of each run; None for the runs where that
+            takes a moment.
 
     Returns:
         The number of findings of rules in all runs.
@@ -60,7 +63,7 @@ def report(runs: Runs | RunLocations, path: str | Path, *, diagnose: bool = Fals
     return write_report(ServedRuns(runs), path, diagnose)
 
 
-def write_report(served: ServedRuns, path: str | Path, diagnose: bool = False) -> int:
+def write_report(served: ServedRuns, path: str | Path, diagnose: bool | None = None) -> int:
     """Write a report of runs. Return the number of findings in all of them."""
     known = served.describe()
     with_findings_first = sorted(known, key=lambda each: (not each["findings"], each["name"]))
@@ -94,16 +97,15 @@ def _resolution() -> dict[str, str]:
     return {**numbers, "statistics": ",".join(_STATISTICS)}
 
 
-def _requests(answers: Answers, runs: list[OpenRun], diagnose: bool) -> Iterator[Addressed]:
+def _requests(answers: Answers, runs: list[OpenRun], diagnose: bool | None) -> Iterator[Addressed]:
     """Yield the requests that a reader of the report can make, the most important first."""
     yield "info", {}
     yield "sizes", {}
-    yield "rules", {}
     yield "queries", {}
     for run in runs:
         yield "names", {"run": run.name}
         yield "findings", {"run": run.name}
-        if diagnose:
+        if diagnose or (diagnose is None and _is_small(run)):
             yield "diagnosis", {"run": run.name}
     # One mode, one statistic: what is seen first.
     for rank in range(len(_STATISTICS)):
@@ -116,6 +118,10 @@ def _requests(answers: Answers, runs: list[OpenRun], diagnose: bool) -> Iterator
             yield from _few(runs, answers)
     for run in runs:
         yield from _tensors(answers, run)
+
+
+def _is_small(run: OpenRun) -> bool:
+    return len(run.names) * len(run.steps(ModeKeys.GLOBAL.name).steps) <= _MOST_DIAGNOSED
 
 
 def _few(runs: list[OpenRun], answers: Answers) -> Iterator[Addressed]:

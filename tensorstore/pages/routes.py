@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import ConfigurationError, QueryError
+from ..maintenance.notes import Notes
 from ..mode import ModeKeys
-from . import findings, many_runs, one_tensor, overview
+from . import findings, many_runs, one_tensor, overview, raw_value
 from .difference import difference
 from .open_run import OpenRun
 from .served_runs import ServedRuns
@@ -26,8 +27,8 @@ _LARGEST = 2**62
 class Answers:
     """The answers of the page about some runs. Every method takes the parameters of a request."""
 
-    def __init__(self, runs: ServedRuns) -> None:
-        self.runs = runs
+    def __init__(self, runs: ServedRuns, can_annotate: bool = False) -> None:
+        self.runs, self._can_annotate = runs, can_annotate
 
     def answer(self, path: str, parameters: Parameters) -> Any:
         """Return the answer to a request.
@@ -57,7 +58,7 @@ class Answers:
         described = self.runs.describe(given.get("run", ""))
         damaged = {path: str(error) for path, error in self.runs.damaged.items()}
         named = [text if text.startswith(f"{path}: ") else f"{path}: {text}" for path, text in damaged.items()]
-        return {"runs": described, "damaged": named}
+        return {"runs": described, "damaged": named, "editable": self._can_annotate}
 
     def sizes(self, _: Parameters) -> dict[str, int]:
         return self.runs.sizes()
@@ -88,9 +89,12 @@ class Answers:
 
     def value(self, given: Parameters) -> dict[str, Any] | None:
         run, mode = self._run_and_mode(given)
-        step, worker = _integer(given, "step"), given.get("worker", "")
-        axes, index = given.get("axes", ""), given.get("index", "")
-        return one_tensor.value(run, _text(given, "name"), mode, worker, step, axes, index)
+        step, worker, name = _integer(given, "step"), given.get("worker", ""), _text(given, "name")
+        return raw_value.value(run, name, mode, worker, step, given.get("slice", ""))
+
+    def npy(self, given: Parameters) -> bytes:
+        run, mode = self._run_and_mode(given)
+        return raw_value.npy(run, _text(given, "name"), mode, given.get("worker", ""), _integer(given, "step"))
 
     def availability(self, given: Parameters) -> dict[str, Any]:
         run, mode = self._run_and_mode(given)
@@ -103,11 +107,11 @@ class Answers:
         run = self._run(given)
         return run.kept("diagnosis", lambda: findings.diagnosis(run))
 
-    def rules(self, _: Parameters) -> list[dict[str, str]]:
-        return findings.list_rules()
-
-    def run_rules(self, given: Parameters) -> str:
-        return findings.run_rules(self._run(given), _texts(given, "rules"))
+    def annotate(self, given: Parameters) -> dict[str, Any]:
+        if not self._can_annotate:
+            raise ConfigurationError("everybody can reach a page without a token, so it takes no notes")
+        notes = Notes(given.get("note", ""), _texts(given, "tags"), given.get("archived") == "1")
+        return self.runs.annotate(_text(given, "run"), notes)
 
     def scalar_table(self, given: Parameters) -> list[dict[str, Any]]:
         return many_runs.scalar_table(self.runs, self._names(given))
@@ -160,7 +164,6 @@ _ANSWERS: dict[str, Callable[[Answers, Parameters], Any]] = {
     "availability": Answers.availability,
     "findings": Answers.findings,
     "diagnosis": Answers.diagnosis,
-    "rules": Answers.rules,
     "scalar_table": Answers.scalar_table,
     "scalars": Answers.scalars,
     "difference": Answers.difference,

@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 from ..engines.base import Rows
 from ..errors import ConfigurationError, RunNotFound, TensorTrialError
 from ..format.schema import END, FINDINGS, INDEX, RUN_FILE
+from ..maintenance.notes import Notes, write_notes
 from ..parallel import in_threads
 from ..read.run_file import run_info
 from ..read.run_search import RunSearch, short_names
@@ -252,6 +254,20 @@ class ServedRuns:
         described = [each for each in in_threads(self._describe, self.opened, _PARALLEL) if each is not None]
         return sorted([*described, *self._outline()], key=lambda each: str(each["name"]))
 
+    def annotate(self, name: str, notes: Notes) -> dict[str, Any]:
+        """Write the notes of a run, and return them.
+
+        Raises:
+            ConfigurationError: No run has this name.
+            StorageError: They cannot be written.
+        """
+        if name not in self._storages:
+            raise self._unknown(name)
+        written = write_notes(self._storages[name], notes)
+        with self._outlining:
+            self._outlines.pop(self._storages[name].url, None)
+        return asdict(written)
+
     def reopen(self) -> None:
         """Open all runs again, and verify their files again, of which one was damaged since."""
         with self._searching:
@@ -326,7 +342,7 @@ def _listing(storage: Storage) -> object:
     """Return what differs when a run has grown or ended, or was replaced by one whose files have the same names."""
     try:
         grown = [storage.list_after(f"{INDEX}/{worker}", "") for worker in storage.list(INDEX)]
-        return storage.read_document(RUN_FILE), grown, [*map(storage.list, (END, FINDINGS))]
+        return storage.read_document(RUN_FILE), overview.notes_of(storage), grown, [*map(storage.list, (END, FINDINGS))]
     except (TensorTrialError, FileNotFoundError) as exc:
         return str(exc)
 

@@ -61,7 +61,7 @@ class Page:
         shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(host, f"[{host}]" if ":" in host else host)
         self.url = f"http://{shown}:{self._socket.getsockname()[1]}/{token + '/' if token else ''}"
         names = {socket.gethostname(), socket.getfqdn()} if shown != host else set[str]()
-        self._answers = Answers(self.runs)
+        self._answers = Answers(self.runs, can_annotate=bool(token))
         app = Guard(make_app(self._answers, lambda: self._server.should_exit), token, host, names, allowed_hosts)
         config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=1)
         self._server = uvicorn.Server(config)

@@ -109,12 +109,12 @@ def test_a_report_of_many_runs_lists_all_and_opens_those_with_findings_first(
     assert [name for name in "abcd" if f"api/names?run={name}" in answers] == ["a", "d"]
 
 
-def test_a_diagnosis_is_in_the_report_if_asked_for(runs: Path, tmp_path: Path) -> None:
+def test_a_report_begins_with_the_diagnosis_unless_that_is_refused(runs: Path, tmp_path: Path) -> None:
     run, path = str(runs / "right"), tmp_path / "report.html"
     address = "api/diagnosis?run=right"
-    CliRunner().invoke(main, ["report", run, "--output", str(path)])
+    CliRunner().invoke(main, ["report", run, "--output", str(path), "--no-diagnose"])
     assert address not in embedded(path.read_text())
-    CliRunner().invoke(main, ["report", run, "--output", str(path), "--diagnose"])
+    CliRunner().invoke(main, ["report", run, "--output", str(path)])
     held, expected = embedded(path.read_text())[address], diagnose(run)
     assert held["summary"] == expected.summary
     assert [each["text"] for each in held["problems"]] == [text for _, text in expected.paragraphs()]

@@ -40,7 +40,7 @@ NAMES = [
     "$name",
     "%s",
 ]
-REQUESTS = ["info", "sizes", "names", "tiles", "availability", "findings", "scalar_table", "rules", "queries"]
+REQUESTS = ["info", "sizes", "names", "tiles", "availability", "findings", "scalar_table", "queries"]
 
 
 def write(out: Any, steps: int = 3, *, close: bool = True, names: tuple[str, ...] = ("w",), **options: Any) -> Job:

@@ -47,7 +47,6 @@ async function problemOf(response) {
   }
 }
 
-/** Numbers as JSON has them: NaN and infinities are strings. */
 const SPECIAL = /** @type {Record<string, number>} */ ({ NaN: NaN, Infinity, "-Infinity": -Infinity, inf: Infinity, "-inf": -Infinity, nan: NaN });
 
 /** @param {any} value @returns {number | null} */
@@ -61,13 +60,16 @@ const numbers = (list) => list.map(numberOf);
 /** @param {any} curve */
 const numbersOf = (curve) => ({ min: numbers(curve.min), max: numbers(curve.max), mean: numbers(curve.mean) });
 
+/** @param {any} curve */
+const lastOf = ({ last }) => ({ ...last, value: numberOf(last.value) });
+
 /** Return what the runs are, and all of one of them. @param {string} [run] @returns {Promise<Info>} */
 export async function loadInfo(run) {
   const info = await fetchJson("info", embedded ? {} : { run });
   return { ...info, frozen: embedded !== null };
 }
 
-/** @param {{run: string, statistic: string, mode: string, worker: string, from: number | null, to: number | null, columns: number}} query @returns {Promise<Tiles>} */
+/** @param {{run: string, statistic: string, mode: string, worker: string, columns: number} & Span} query @returns {Promise<Tiles>} */
 export async function loadTiles(query) {
   const tiles = await fetchJson("tiles", query);
   return { ...tiles, ...(await unpack(tiles.packed, tiles.names.length * tiles.starts.length, tiles.wide)) };
@@ -118,20 +120,29 @@ export function loadTensorNames(run) {
 /** @type {Load<OfTensor, TensorAbout>} */
 export const loadTensor = (query) => fetchJson("tensor", query);
 
-/** @param {OfTensor & {statistics: string[], points: number, from: number | null, to: number | null}} query @returns {Promise<Series>} */
+/** @param {OfTensor & {statistics: string[], points: number} & Span} query @returns {Promise<Series>} */
 export async function loadSeries(query) {
   const series = await fetchJson("series", query);
   return { steps: series.steps, statistics: series.statistics.map((/** @type {any} */ each) =>
     ({ ...each, ...numbersOf(each), last: numberOf(each.last) })) };
 }
 
-/** @type {Load<OfTensor & {count: number}, Histogram[]>} */
+/** @type {Load<OfTensor & {count: number} & Span, Histogram[]>} */
 export const loadHistograms = (query) => fetchJson("histograms", query);
 
-/** @param {OfTensor & {step: number, axes: string, index: string}} query @returns {Promise<Value | null>} null if the raw value was not saved */
+/** @param {OfTensor & {step: number, slice: string}} query @returns {Promise<Value | null>} null if the raw value was not saved */
 export async function loadValue(query) {
   const value = await fetchJson("value", query);
-  return value && { ...value, values: value.values.map((/** @type {any} */ each) => numberOf(each) ?? NaN) };
+  return value && { ...value, values: numbers(value.values) };
+}
+
+/** Return the address of a raw value as a file of numpy; a report has none. @param {OfTensor & {step: number}} query */
+export const addressOfNpy = ({ run, name, mode, worker, step }) => !embedded && `api/npy?${new URLSearchParams({ run, name, mode, worker, step: String(step) })}`;
+
+/** Write what is noted about a run. @param {Run} run @param {{note?: string, tags?: string[], archived?: boolean}} change */
+export async function saveNotes(run, change) {
+  const { note, tags, archived } = { ...run, ...change };
+  Object.assign(run, await fetchJson("notes", { run: run.name, note, tags: JSON.stringify(tags), archived: archived ? 1 : 0 }, { method: "POST" }));
 }
 
 /** @param {string} run @returns {Promise<Finding[]>} */
@@ -143,14 +154,6 @@ export async function loadFindings(run) {
 /** @type {Load<string, Diagnosis>} */
 export const loadDiagnosis = (run) => fetchJson("diagnosis", { run });
 
-/** @type {Load<void, {name: string, about: string}[]>} */
-export const loadRules = () => fetchJson("rules");
-
-/** @param {string} run @param {string[]} rules @returns {Promise<string>} */
-export function runRules(run, rules) {
-  return fetchJson("rules/run", { run, rules: JSON.stringify(rules) }, { method: "POST" });
-}
-
 /** Return what a report holds of one request whose parameters name several runs: of all of them together. @param {string} path @returns {any[]} */
 function heldOf(path) {
   return Object.entries(embedded ?? {}).filter(([address]) => address.startsWith(`api/${path}?`)).flatMap(([, answer]) => answer);
@@ -160,7 +163,7 @@ function heldOf(path) {
 export async function loadScalarTable(runs) {
   if (runs?.length === 0) return [];
   const rows = embedded ? heldOf("scalar_table").filter((each) => runs?.includes(each.run) ?? true) : await fetchJson("scalar_table", { runs: runs && JSON.stringify(runs) });
-  return rows.map((/** @type {any} */ each) => ({ ...each, min: numberOf(each.min), max: numberOf(each.max), last: { step: each.last.step, value: numberOf(each.last.value) } }));
+  return rows.map((/** @type {any} */ each) => ({ ...each, min: numberOf(each.min), max: numberOf(each.max), last: lastOf(each) }));
 }
 
 /** @param {{runs: string[], names: string[], points: number}} query @returns {Promise<Curve[]>} */
@@ -168,7 +171,7 @@ export async function loadScalars({ runs, names, points }) {
   if (!runs.length || !names.length) return [];
   const curves = embedded ? heldOf("scalars").filter((each) => runs.includes(each.run) && names.includes(each.name))
     : await fetchJson("scalars", { runs: JSON.stringify(runs), names: JSON.stringify(names), points });
-  return curves.map((/** @type {any} */ each) => ({ ...each, ...numbersOf(each), last: { step: each.last.step, value: numberOf(each.last.value) } }));
+  return curves.map((/** @type {any} */ each) => ({ ...each, ...numbersOf(each), last: lastOf(each) }));
 }
 
 /** @type {Load<{run: string, mode: string, columns: number}, Availability>} */
@@ -176,7 +179,7 @@ export const loadAvailability = (query) => fetchJson("availability", query);
 
 /**
  * @param {{a: string, b: string, rtol?: string, atol?: string}} query without tolerances, bits are compared
- * @returns {Promise<{sentence: string, lastAgreeing: string | null, lines: string[], rows: DifferenceRow[], more: number, same: boolean}>}
+ * @returns {Promise<{sentence: string, lastAgreeing: string | null, lines: string[], rows: DifferenceRow[], more: number, same: boolean, about: string[][]}>} about: name, of a, of b
  */
 export async function loadDifference(query) {
   const found = await fetchJson("difference", query);

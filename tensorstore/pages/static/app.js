@@ -66,6 +66,7 @@ function viewOf(now) {
   const named = VIEWS.find(({ key }) => key === now.view);
   if (named) return named;
   if (page.info.runs.length > 1 && !now.run) return VIEWS[0];
+  if (page.info.frozen && !now.run) return VIEWS[5];
   return VIEWS[choose(chosenRun(page.info, now), {}).statistic === "value" ? 2 : 1];
 }
 
@@ -100,7 +101,6 @@ function isOfOne(now) {
   return Boolean(now.run) || OF_ONE_RUN.has(viewOf(now).key);
 }
 
-/** Load what the runs are now. */
 async function refresh() {
   try {
     const now = state();
@@ -111,7 +111,6 @@ async function refresh() {
   drawBar();
 }
 
-/** Show new steps. */
 async function grown() {
   await refresh();
   const view = shown?.view;

@@ -1,10 +1,11 @@
 /** Line charts by uPlot, with the colours of the page. */
 
 import { LINES, dashOf } from "./colors.js";
-import { h } from "./dom.js";
+import { h, select } from "./dom.js";
 import { chartMenu } from "./download.js";
 import { count, date, duration, number, ticks } from "./format.js";
 import { stroke } from "./side.js";
+import { go } from "./state.js";
 import { tooltip } from "./tooltip.js";
 
 const [FEW, FEW_OF_MANY, MANY] = [60, 15, 8]; // points that are each drawn, and those of one of many lines
@@ -13,19 +14,15 @@ const NEAR = 40; // pixels to the next point that a tooltip shows
 /** Distances of the marks of steps, which are whole. */
 const WHOLE = Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((factor) => factor * 10 ** power)).flat();
 
-/** What a reader can choose for the y axis. */
-export const AXES = [{ value: "", text: "automatic" }, { value: "0", text: "linear" }, { value: "1", text: "logarithmic" }];
+/** Return what chooses the y axis. @param {State} now */
+export const axisSelect = (now) => select("y axis", [{ value: "", text: "automatic" }, { value: "0", text: "linear" }, { value: "1", text: "logarithmic" }], now.logy ?? "", (logy) => go({ logy }));
 
 /** Return the y axis that the state names. @param {State} now @returns {Axis} */
 export function axisOf(now) {
   return now.logy === "1" ? "log" : now.logy === "0" ? "linear" : "auto";
 }
 
-/**
- * Return uPlot's scale of y. Values of both signs that span many decades get an inverse hyperbolic sine, which is linear
- * around zero.
- * @param {Chart} chart
- */
+/** Return uPlot's scale of y. Values of both signs that span many decades get an inverse hyperbolic sine, which is linear around zero. @param {Chart} chart */
 function scaleY({ logY = "linear", lines }) {
   const sizes = lines.flatMap(({ values }) => Array.from(values, (value) => value ?? NaN)).filter((value) => Number.isFinite(value) && value !== 0);
   const positive = sizes.every((value) => value > 0);
@@ -34,7 +31,7 @@ function scaleY({ logY = "linear", lines }) {
   const ordered = sizes.map(Math.abs).sort((a, b) => a - b);
   const median = ordered[ordered.length >> 1];
   if (ordered[ordered.length - 1] < 1e4 * median) return { distr: 1 };
-  return positive ? { distr: 3 } : { distr: 4, asinh: median };
+  return positive ? { distr: 3 } : { distr: 4, asinh: 10 ** Math.floor(Math.log10(median)) }; // from others, uPlot's marks never end
 }
 
 /** Return whether uPlot's own axis cannot show values. @param {ArrayLike<number | null | undefined>} values */
@@ -54,6 +51,19 @@ function farMarks(distr) {
   const splits = (/** @type {any} */ _, /** @type {number} */ _axis, /** @type {number} */ min, /** @type {number} */ max) => distr === 1 ? ticks(min, max, 5)
     : distr === 3 ? ticks(Math.log10(min), Math.log10(max), 5, 1).map((exponent) => 10 ** exponent) : [min, 0, max];
   return { incrs, splits, filter: (/** @type {any} */ _, /** @type {number[]} */ marks) => marks };
+}
+
+/** Return one x of several lines, and what puts the values of a line at their places on it. @param {ArrayLike<number>[]} xs */
+export function together(xs) {
+  const x = [...new Set(xs.flatMap((each) => Array.from(each)))].sort((a, b) => a - b);
+  const index = new Map(x.map((each, i) => [each, i]));
+  const spread = (/** @type {ArrayLike<number>} */ at, /** @type {ArrayLike<number | null>} */ values) => {
+    /** @type {(number | null | undefined)[]} */
+    const line = new Array(x.length).fill(undefined);
+    for (let i = 0; i < values.length; i++) line[/** @type {number} */ (index.get(at[i]))] = values[i];
+    return line;
+  };
+  return { x, spread };
 }
 
 /** Put a chart into an element, and return it. @param {HTMLElement} parent @param {Chart} chart */
@@ -87,7 +97,7 @@ export function draw(parent, chart) {
     width: Math.max(200, parent.clientWidth),
     height: chart.height ?? 200,
     padding: [null, 22 * scale, null, null], // half of the last mark's text
-    scales: { x: { time: chart.unit === "time", distr: chart.logX ? 3 : 1, range: farX ? farRange : undefined }, y: far && y.distr === 1 ? { ...y, range: farRange } : y },
+    scales: { x: { time: chart.unit === "time", distr: chart.logX ? 3 : 1, range: farX ? farRange : chart.span && (() => chart.span) }, y: far && y.distr === 1 ? { ...y, range: farRange } : y },
     axes: [
       { ...axis, ...(farX && farMarks(1)), ...(chart.unit === "step" && !chart.logX && { incrs: WHOLE }), space: 60 * scale, size: 30 * scale,
         values: chart.unit === "time" ? undefined : (_, at) => at.map((v) => (v === null ? "" : x(v))) },
@@ -212,17 +222,10 @@ function drawable(values, log) {
   });
 }
 
-/** @param {string} hex @param {number} alpha */
-function withAlpha(hex, alpha) {
-  return alpha >= 1 ? hex : `${hex}${Math.round(alpha * 255).toString(16).padStart(2, "0")}`;
-}
+/** @param {string} color @param {number} alpha */
+const withAlpha = (color, alpha) => alpha >= 1 ? color : `${color}${Math.round(alpha * 255).toString(16).padStart(2, "0")}`;
 
-/**
- * Return a panel with a title and, to its right, what there is to say about it.
- * @param {string | Node} title
- * @param {import("./dom.js").Child} [aside]
- * @param {boolean} [wide]
- */
+/** Return a panel with a title and, to its right, what there is to say about it. @param {string | Node} title @param {import("./dom.js").Child} [aside] @param {boolean} [wide] */
 export function panel(title, aside, wide = false) {
   const body = h("div", {});
   const box = h("section", { class: wide ? "panel wide" : "panel" }, h("header", {}, h("h3", {}, title), h("span", { class: "quiet aside" }, aside)), body);

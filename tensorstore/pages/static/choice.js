@@ -1,6 +1,9 @@
 /** What the state chooses: a run, a statistic, a mode, a worker. */
 
-/** What each statistic says, for people who see its name for the first time. */
+import { h, select } from "./dom.js";
+import { go, link } from "./state.js";
+
+/** The statistics in words. */
 export const STATISTICS = /** @type {Record<string, string>} */ ({
   l2: "L2 norm", l1: "L1 norm", mean: "mean", std: "standard deviation", variance: "variance", min: "minimum", max: "maximum",
   abs_mean: "mean |x|", abs_max: "largest |x|", abs_min: "smallest |x|", abs_std: "std of |x|", abs_l2: "L2 norm of |x|", abs_l1: "L1 norm of |x|",
@@ -18,15 +21,14 @@ export function newestFirst(info) {
   return [...info.runs].sort((a, b) => (b.started ?? 0) - (a.started ?? 0) || a.name.localeCompare(b.name, undefined, { numeric: true }));
 }
 
-/**
- * Return the run that views of one run show: the one that the state names, by default the newest of those that are ticked.
- * @param {Info} info
- * @param {State} now
- */
+/** Return the run that views of one run show: the one that the state names, by default the newest of those that are ticked. @param {Info} info @param {State} now */
 export function chosenRun(info, now) {
   const ticked = tickedRuns(info, now);
   return info.runs.find((run) => run.name === now.run) ?? ticked[0] ?? newestFirst(info)[0];
 }
+
+/** Return whether lists leave a run out. @param {Run} run @param {State} now */
+export const isHidden = (run, now) => (run.archived && !now.archived) || listOf(now.hidden).includes(run.name);
 
 /** How many runs views of several runs show unless others are ticked. */
 const MOST_RUNS = 30;
@@ -34,7 +36,7 @@ const MOST_RUNS = 30;
 /** Return the runs that views of several runs show, the newest first. @param {Info} info @param {State} now */
 export function tickedRuns(info, now) {
   const runs = newestFirst(info);
-  if (now.runs === undefined) return runs.slice(0, MOST_RUNS);
+  if (now.runs === undefined) return runs.filter((run) => !isHidden(run, now)).slice(0, MOST_RUNS);
   const wanted = new Set(listOf(now.runs));
   return runs.filter(({ name }) => wanted.has(name));
 }
@@ -49,11 +51,7 @@ export function listOf(text) {
   }
 }
 
-/**
- * Return the text for the state of a list with a member added, or removed if it is there; null for an empty list.
- * @param {string | undefined} text
- * @param {string} member
- */
+/** Return the text for the state of a list with a member added, or removed if it is there; null for an empty list. @param {string | undefined} text @param {string} member */
 export function toggled(text, member) {
   const list = listOf(text);
   const next = list.includes(member) ? list.filter((each) => each !== member) : [...list, member];
@@ -110,6 +108,15 @@ export function colorsOf(info, now) {
   const groups = now.group ? [...new Set(oldest.map(group))] : [];
   const places = new Map(oldest.map((run, i) => [run.name, now.group ? groups.indexOf(group(run)) : i]));
   return (name) => places.get(name) ?? 0;
+}
+
+/** Return a link to a tensor. @param {string} name @param {Record<string, any>} at what else the state has: step, mode, run @param {import("./dom.js").Child} [text] */
+export const tensorLink = (name, at, text = name) => h("a", { class: "name", href: link({ view: "tensor", name, from: null, to: null, ...at }) }, text);
+
+/** Return what chooses the mode and the worker, where there are several. @param {Run} run @param {{mode: string, worker: string}} choice */
+export function modeAndWorker(run, { mode, worker }) {
+  return [run.modes.length > 1 && select("mode", run.modes.map((each) => each.mode), mode, (to) => go({ mode: to, step: null, from: null, to: null })),
+    run.workers.length > 1 && select("worker", [{ value: "", text: "all" }, ...run.workers], worker, (to) => go({ worker: to }))];
 }
 
 /** Return the statistic, mode and worker that the state names, or the defaults. @param {Run} run @param {State} now */

@@ -77,16 +77,21 @@ export function indexOf(scale, value) {
   return Math.max(0, Math.min(255, Math.round(((map(value) / 2 - low / 2) / (high / 2 - low / 2)) * 255))); // half: the whole may be infinite
 }
 
-/** Return the scale of values: logarithmic if they are positive and spread over more than two decades. @param {ArrayLike<number>} values @returns {Scale} */
-export function scaleOf(values) {
+/**
+ * Return the scale of values: logarithmic if they are positive and spread over more than two decades.
+ * @param {ArrayLike<number>} values
+ * @param {boolean} [diverging] the middle is 0, whatever the values
+ * @returns {Scale}
+ */
+export function scaleOf(values, diverging = false) {
   const finite = Float64Array.from(/** @type {any} */ (values)).filter(Number.isFinite).sort();
   if (!finite.length) return { kind: "sequential", low: 0, high: 1, log: false };
   // The outermost 0.5 % do not choose the colours of all others; they take the colour at the end.
   const at = (/** @type {number} */ q) => finite[Math.min(finite.length - 1, Math.floor(q * finite.length))];
   let [low, high] = [at(0.005), at(0.995)];
   if (low === high) [low, high] = [finite[0], finite[finite.length - 1]];
-  if (low < 0 && high > 0) {
-    const reach = Math.max(-low, high);
+  if (diverging || (low < 0 && high > 0)) {
+    const reach = Math.max(-low, high) || 1;
     return { kind: "diverging", low: -reach, high: reach, log: false };
   }
   const positive = finite.find((value) => value > 0) ?? 0;

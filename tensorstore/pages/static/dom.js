@@ -35,6 +35,14 @@ function append(element, children) {
   }
 }
 
+/** Return an element of SVG. @param {string} tag @param {Record<string, string | number>} attributes @param {...(Node | string)} children */
+export function s(tag, attributes, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
+  element.append(...children.map((child) => (typeof child === "string" ? printable(child) : child)));
+  return element;
+}
+
 /** @param {...Child} children said quietly */
 export const quiet = (...children) => h("span", { class: "quiet" }, ...children);
 /** @param {...Child} children of a quiet paragraph */
@@ -51,11 +59,7 @@ export function breakable(name) {
   return name.split(/(?<=[/._-])/).flatMap((part) => [part, document.createElement("wbr")]);
 }
 
-/**
- * Replace the content of an element. A field that somebody uses keeps its focus, and what was typed meanwhile.
- * @param {Element} element
- * @param {...Child} children
- */
+/** Replace the content of an element. A field that somebody uses keeps its focus, and what was typed meanwhile. @param {Element} element @param {...Child} children */
 export function fill(element, ...children) {
   const used = document.activeElement;
   const label = used && element.contains(used) ? used.getAttribute("aria-label") : null;
@@ -84,7 +88,7 @@ export async function steadily(element, action) {
 /**
  * Return a labelled drop-down list.
  * @param {string} label
- * @param {{value: string, text: string}[]} options
+ * @param {(string | {value: string, text: string})[]} options
  * @param {string} value the chosen one
  * @param {(value: string) => void} onchange
  * @param {string} [hint] shown when the pointer rests on it
@@ -92,7 +96,8 @@ export async function steadily(element, action) {
 export function select(label, options, value, onchange, hint) {
   const list = h("select", { "aria-label": label, onchange: () => onchange(list.value) });
   for (const option of options) {
-    list.append(h("option", { value: option.value, selected: option.value === value }, option.text));
+    const each = typeof option === "string" ? { value: option, text: option } : option;
+    list.append(h("option", { value: each.value, selected: each.value === value }, each.text));
   }
   return h("label", { class: "field", title: hint }, h("span", {}, label), list);
 }
@@ -147,8 +152,8 @@ export function table({ columns, rows, sort = "", onsort, attributes, empty = "N
     const next = here && !descending ? `-${column.title}` : column.title;
     const button = column.key && onsort
       ? h("button", { class: "sort", title: column.hint ?? `Sort by ${column.title}`, onclick: () => onsort(next) },
-          column.title, here ? (descending ? " ▼" : " ▲") : "")
-      : column.title;
+          breakable(column.title), here ? (descending ? " ▼" : " ▲") : "")
+      : breakable(column.title);
     head.append(h("th", { class: column.number && "number", scope: "col", title: column.hint }, button));
   }
   const body = h("tbody");

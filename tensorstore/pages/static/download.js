@@ -1,8 +1,7 @@
 /** Charts and tables as files: PNG, SVG, CSV. */
 
 import { LINES, dashOf } from "./colors.js";
-import { h } from "./dom.js";
-import { printable } from "./format.js";
+import { h, s } from "./dom.js";
 
 const TITLE = 24; // pixels above a chart for its title
 
@@ -64,39 +63,33 @@ function savePng(plot, title) {
   canvas.toBlob((blob) => blob && save(`${title}.png`, blob));
 }
 
-/** @param {string} text */
-const escaped = (text) => printable(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;").replaceAll('"', "&quot;");
-
 /** Return a chart as SVG, of the size that it has on the screen. @param {Plot} plot @param {Chart} chart @param {string} title */
 export function svgOf(plot, chart, title) {
   const style = getComputedStyle(document.body);
   const [text, quiet, line] = ["--text", "--quiet", "--line"].map((name) => style.getPropertyValue(name).trim());
-  const box = { left: plot.over.offsetLeft, top: plot.over.offsetTop, width: plot.over.clientWidth, height: plot.over.clientHeight };
-  const x = (/** @type {number} */ value) => box.left + plot.valToPos(value, "x");
-  const y = (/** @type {number} */ value) => box.top + plot.valToPos(value, "y");
-  const parts = [`<text x="8" y="-8" font-weight="600" font-size="13" fill="${text}">${escaped(title)}</text>`];
-  const { left, top, width, height } = box;
+  const { offsetLeft: left, offsetTop: top, clientWidth: width, clientHeight: height } = plot.over;
+  const x = (/** @type {number} */ value) => left + plot.valToPos(value, "x");
+  const y = (/** @type {number} */ value) => top + plot.valToPos(value, "y");
+  const parts = [s("rect", { y: -TITLE, width: "100%", height: "100%", fill: style.backgroundColor }), s("text", { x: 8, y: -8, "font-weight": 600, "font-size": 13, fill: text }, title)];
   plot.axes.forEach((axis, i) => (axis._splits ?? []).forEach((/** @type {number} */ at, /** @type {number} */ j) => {
     const label = axis._values?.[j];
     if (at === null || !label) return;
-    parts.push(`<path d="${i ? `M${left} ${y(at)}h${width}` : `M${x(at)} ${top}v${height}`}" stroke="${line}"/>`,
-      `<text ${i ? `x="${left - 6}" y="${y(at) + 4}" text-anchor="end"` : `x="${x(at)}" y="${top + height + 18}" text-anchor="middle"`} fill="${quiet}">${escaped(String(label))}</text>`);
+    parts.push(s("path", { d: i ? `M${left} ${y(at)}h${width}` : `M${x(at)} ${top}v${height}`, stroke: line }),
+      s("text", { ...(i ? { x: left - 6, y: y(at) + 4, "text-anchor": "end" } : { x: x(at), y: top + height + 18, "text-anchor": "middle" }), fill: quiet }, String(label)));
   }));
   chart.lines.forEach((each, i) => {
-    const color = LINES[(each.color ?? i) % LINES.length];
     const values = plot.data[i + 1];
     let path = "";
     let down = false;
     for (let at = 0; at < values.length; at++) {
       if (values[at] === undefined) continue;
       const px = plot.valToPos(plot.data[0][at], "x");
-      if (values[at] === null || px < -1 || px > box.width + 1) { down = false; continue; }
-      path += `${down ? "L" : "M"}${(box.left + px).toFixed(1)} ${y(values[at]).toFixed(1)}`;
+      if (values[at] === null || px < -1 || px > width + 1) { down = false; continue; }
+      path += `${down ? "L" : "M"}${(left + px).toFixed(1)} ${y(values[at]).toFixed(1)}`;
       down = true;
     }
-    const dash = each.dash ? "6 4" : dashOf(each.color ?? i).join(" ");
-    parts.push(`<path d="${path}" fill="none" stroke="${color}" stroke-width="${each.width ?? 1.5}" stroke-opacity="${each.alpha ?? 1}" stroke-linecap="round"${dash && ` stroke-dasharray="${dash}"`}><title>${escaped(each.label)}</title></path>`);
+    parts.push(s("path", { d: path, fill: "none", stroke: LINES[(each.color ?? i) % LINES.length], "stroke-width": each.width ?? 1.5, "stroke-opacity": each.alpha ?? 1, "stroke-linecap": "round",
+      "stroke-dasharray": each.dash ? "6 4" : dashOf(each.color ?? i).join(" ") }, s("title", {}, each.label)));
   });
-  return `<svg xmlns="http://www.w3.org/2000/svg" width="${plot.width}" height="${plot.height + TITLE}" viewBox="0 ${-TITLE} ${plot.width} ${plot.height + TITLE}" font-family="system-ui, sans-serif" font-size="11">` +
-    `<rect y="${-TITLE}" width="100%" height="100%" fill="${style.backgroundColor}"/>${parts.join("")}</svg>\n`;
+  return new XMLSerializer().serializeToString(s("svg", { width: plot.width, height: plot.height + TITLE, viewBox: `0 ${-TITLE} ${plot.width} ${plot.height + TITLE}`, "font-family": "system-ui, sans-serif", "font-size": 11 }, ...parts));
 }

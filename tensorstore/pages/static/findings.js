@@ -1,10 +1,6 @@
 /** Findings of rules, of which most repeat at every step what the first one says. */
 
-/**
- * Return the first finding of each rule in each tensor and mode, and how often it was found.
- * @param {Finding[]} found
- * @returns {{finding: Finding, times: number, last: number}[]}
- */
+/** Return the first finding of each rule in each tensor and mode, and how often it was found. @param {Finding[]} found @returns {{finding: Finding, times: number, last: number}[]} */
 export function firstFindings(found) {
   /** @type {Map<string, {finding: Finding, times: number, last: number}>} */
   const firsts = new Map();

@@ -34,12 +34,9 @@ export function counted(value, noun) {
 /** Return a size as kB, MB, GB. @param {number | null | undefined} nbytes */
 export function size(nbytes) {
   if (nbytes === null || nbytes === undefined) return "–";
-  let value = nbytes;
-  for (const unit of ["B", "kB", "MB", "GB", "TB"]) {
-    if (value < 1000 || unit === "TB") return `${unit === "B" ? value : value.toFixed(value < 10 ? 1 : 0)} ${unit}`;
-    value /= 1000;
-  }
-  return "";
+  const power = Math.min(4, Math.floor(Math.log10(nbytes || 1) / 3));
+  const value = nbytes / 1000 ** power;
+  return `${value.toFixed(power && value < 10 ? 1 : 0)} ${["B", "kB", "MB", "GB", "TB"][power]}`;
 }
 
 /** Return a value of metadata or of a query as text. @param {any} value */
@@ -52,9 +49,7 @@ export function textOf(value) {
 /** Return a date and a time to the minute: "2026-11-27 14:05". @param {number | null | undefined} ms milliseconds since 1970 */
 export function date(ms) {
   if (ms === null || ms === undefined) return "–";
-  const at = new Date(ms);
-  const two = (/** @type {number} */ value) => String(value).padStart(2, "0");
-  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}`;
+  return new Date(ms).toLocaleString("sv").slice(0, 16);
 }
 
 /** Return a duration: "3 s", "2 min 5 s", "4 h 3 min". @param {number} seconds */

@@ -15,7 +15,7 @@ export const MISSING = 3;
 
 const AXIS = 26; // pixels below for the steps
 const TOP = 14; // pixels above for the marks of findings
-const LABELLED = 10; // pixels that a row needs to have a label
+const LABELLED = 13; // pixels that a row needs to have a label
 
 export class Heatmap {
   /** Put a heat map into an element. @param {HTMLElement} parent has a height @param {OnHeatmap} on */
@@ -459,12 +459,7 @@ function symbolOf({ kind }) {
   return kind === "open" ? "▾ " : kind === "folded" ? "▸ " : "";
 }
 
-/**
- * Return a name that fits, with its beginning left out: its end tells tensors apart.
- * @param {CanvasRenderingContext2D} context
- * @param {string} text
- * @param {number} room pixels
- */
+/** Return a name that fits, with its beginning left out: its end tells tensors apart. @param {CanvasRenderingContext2D} context @param {string} text @param {number} room pixels */
 function fitting(context, text, room) {
   if (context.measureText(text).width <= room) return text;
   let [low, high] = [1, text.length];
@@ -494,7 +489,7 @@ export function legend(scale, title, format, others) {
   }
   return h("div", { class: "legend" },
     h("span", { class: "legend-title" }, title),
-    h("span", {}, scale.kind === "diverging" ? format(scale.low) : `${format(scale.low)}`), strip, h("span", {}, format(scale.high)),
+    h("span", {}, format(scale.low)), strip, h("span", {}, format(scale.high)),
     scale.log && h("span", { class: "quiet" }, "(log scale)"),
     ...others.map(({ label, kind }) => h("span", { class: "swatch" }, h("i", { class: kind }), label)));
 }

@@ -1,8 +1,8 @@
 /** Runs as points of a scatter, and as lines of parallel coordinates: hyperparameters against a metric. */
 
 import { LINES, css, lookup } from "./colors.js";
-import { h } from "./dom.js";
-import { number, printable, textOf, ticks } from "./format.js";
+import { h, s } from "./dom.js";
+import { number, textOf, ticks } from "./format.js";
 import { tooltip } from "./tooltip.js";
 
 /** @typedef {{column: Column, place: (run: Run) => number | null, marks: {at: number, text: string}[]}} Axis places and marks are from 0 to 1 */
@@ -10,20 +10,7 @@ import { tooltip } from "./tooltip.js";
 const WIDTH = 900;
 const HEIGHT = 320;
 
-/** Return an element of SVG. @param {string} tag @param {Record<string, string | number>} attributes @param {...(Node | string)} children */
-function s(tag, attributes, ...children) {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
-  element.append(...children.map((child) => (typeof child === "string" ? printable(child) : child)));
-  return element;
-}
-
-/**
- * Return where a column's values lie: numbers on a scale, logarithmic over more than two decades, others evenly.
- * @param {Column} column
- * @param {Run[]} runs
- * @returns {Axis}
- */
+/** Return where a column's values lie: numbers on a scale, logarithmic over more than two decades, others evenly. @param {Column} column @param {Run[]} runs @returns {Axis} */
 function axisOf(column, runs) {
   const values = runs.map(column.value).filter((value) => value !== null && value !== undefined);
   const finite = values.filter((value) => typeof value === "number" && Number.isFinite(value));
@@ -37,15 +24,14 @@ function axisOf(column, runs) {
     const marks = distinct.length < 6 && distinct.every(Number.isInteger) ? distinct : log ? ticks(Math.log10(low), Math.log10(high), 6, 1).map((exponent) => 10 ** exponent) : ticks(low, high, 6);
     return { column, place: (run) => { const value = column.value(run); return Number.isFinite(value) ? place(value) : null; }, marks: marks.map((mark) => ({ at: place(mark), text: number(mark) })) };
   }
-  const text = (/** @type {any} */ value) => typeof value === "string" ? value : JSON.stringify(value);
-  const kinds = [...new Set(values.map(text))].sort((a, b) => a.localeCompare(b, undefined, { numeric: true }));
+  const kinds = [...new Set(values.map(textOf))].sort((a, b) => a.localeCompare(b, undefined, { numeric: true }));
   const place = (/** @type {string} */ kind) => kinds.length === 1 ? 0.5 : kinds.indexOf(kind) / (kinds.length - 1);
   const every = Math.ceil(kinds.length / 8);
-  return { column, place: (run) => { const value = column.value(run); return value === undefined || value === null ? null : place(text(value)); },
+  return { column, place: (run) => { const value = column.value(run); return value === undefined || value === null ? null : place(textOf(value)); },
     marks: kinds.filter((_, i) => i % every === 0).map((kind) => ({ at: place(kind), text: kind.length > 14 ? `…${kind.slice(-13)}` : kind })) };
 }
 
-/** Return a picture that is as wide as its place. @param {string} label @param {Element[]} parts */
+/** Return a picture. @param {string} label @param {Element[]} parts */
 function picture(label, parts) {
   return h("figure", { class: "figure" }, s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label }, ...parts));
 }
@@ -61,14 +47,14 @@ function alive(mark, run, columns, open) {
   mark.addEventListener("pointermove", (event) => tooltip({ title: run.name, pairs: columns.map((column) => [column.title, textOf(column.value(run)) || "–"]) },
     /** @type {PointerEvent} */ (event).clientX, /** @type {PointerEvent} */ (event).clientY));
   mark.addEventListener("pointerleave", () => tooltip(null));
-  mark.addEventListener("click", () => { tooltip(null); open(run); });
+  const opened = () => { tooltip(null); open(run); };
+  mark.addEventListener("click", opened);
+  mark.addEventListener("keydown", (event) => { if (/** @type {KeyboardEvent} */ (event).key === "Enter") opened(); });
+  for (const [name, value] of Object.entries({ tabindex: "0", role: "link", "aria-label": run.name })) mark.setAttribute(name, value);
   return mark;
 }
 
-/**
- * Return a scatter of a metric over a hyperparameter.
- * @param {{runs: Run[], x: Column, y: Column, color: (run: string) => number, open: (run: Run) => void}} plot
- */
+/** Return a scatter of a metric over a hyperparameter. @param {{runs: Run[], x: Column, y: Column, color: (run: string) => number, open: (run: Run) => void}} plot */
 export function scatter({ runs, x, y, color, open }) {
   const [left, right, top, bottom] = [70, WIDTH - 20, 14, HEIGHT - 44];
   const [across, up] = [axisOf(x, runs), axisOf(y, runs)];
@@ -109,6 +95,6 @@ export function parallel({ runs, columns, open }) {
   });
   return picture(columns.map(({ title }) => title).join(", "), [...lines,
     ...axes.flatMap((axis, i) => [s("line", { x1: px(i), x2: px(i), y1: top, y2: bottom, class: "axis" }),
-      s("text", { x: px(i), y: i % 2 && axes.length > 5 ? 28 : 14, "text-anchor": "middle", class: "title" }, axis.column.title),
+      s("text", { x: i < axes.length - 1 ? px(i) : WIDTH, y: i % 2 && axes.length > 5 ? 28 : 14, "text-anchor": i < axes.length - 1 ? "middle" : "end", class: "title" }, axis.column.title),
       ...axis.marks.map(({ at, text }) => s("text", { x: px(i) + 5, y: py(at) + 4, class: "mark" }, text))])]);
 }

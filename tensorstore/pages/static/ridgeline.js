@@ -50,7 +50,7 @@ export function ridgelines(histograms, width, height, style, chosen) {
     const base = plot.top + (i + 1) * gap;
     const marked = histogram.step === chosen;
     trace(context, histogram, x, base, tall / top);
-    context.fillStyle = mix(marked ? LINES[5] : LINES[0], ground, marked ? 0.75 : 0.25 + (0.45 * i) / histograms.length);
+    context.fillStyle = `color-mix(in srgb, ${LINES[marked ? 5 : 0]} ${marked ? 75 : 25 + (45 * i) / histograms.length}%, ${ground})`;
     context.fill();
     context.lineWidth = marked ? 1.6 : 0.8;
     context.strokeStyle = marked ? LINES[5] : ground;
@@ -95,32 +95,4 @@ function bounds(histograms) {
   const low = Math.min(...histograms.map(({ edges }) => edges[0]));
   const high = Math.max(...histograms.map(({ edges }) => edges[edges.length - 1]));
   return low < high ? [low, high] : [low - 0.5, low + 0.5];
-}
-
-/** @param {string} hex @param {string} ground @param {number} share of the first */
-function mix(hex, ground, share) {
-  const channel = (/** @type {string} */ color, /** @type {number} */ at) => parseInt(color.slice(at, at + 2), 16);
-  return `rgb(${[1, 3, 5].map((at) => Math.round(share * channel(hex, at) + (1 - share) * channel(ground, at))).join(" ")})`;
-}
-
-/**
- * Return the quantiles of a histogram, each bin's values taken as spread evenly.
- * @param {Histogram} histogram
- * @param {number[]} quantiles ascending
- * @returns {(number | null)[]}
- */
-export function quantilesOf({ edges, counts }, quantiles) {
-  let total = 0;
-  for (let i = 0; i < counts.length; i++) total += counts[i];
-  if (!total) return quantiles.map(() => null);
-  return quantiles.map((quantile) => {
-    let below = 0;
-    for (let i = 0; i < counts.length; i++) {
-      if (counts[i] && below + counts[i] >= quantile * total) {
-        return edges[i] + ((quantile * total - below) / counts[i]) * (edges[i + 1] - edges[i]);
-      }
-      below += counts[i];
-    }
-    return edges[edges.length - 1];
-  });
 }

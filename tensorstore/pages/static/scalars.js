@@ -3,11 +3,7 @@
 const KINDS = [/loss|perplexity|nll|logloss/i, /acc|auc|f1|precision|recall|error|rmse|mae|reward|score|bleu|rouge|r2/i, /(^|[^a-z])lr([^a-z]|$)|learning.?rate/i];
 const HIGHER_IS_BETTER = /acc|auc|(^|[^a-z])f1|precision|recall|reward|score|bleu|rouge|(^|[^a-z])r2|map/i;
 
-/**
- * Return how early a scalar is shown: losses, then measures of quality, then learning rates, then all others.
- * @param {string} name
- * @param {boolean} isLoss whether it was saved as one
- */
+/** Return how early a scalar is shown: losses, then measures of quality, then learning rates, then all others. @param {string} name @param {boolean} isLoss whether it was saved as one */
 export function rankOf(name, isLoss) {
   if (isLoss) return 0;
   const found = KINDS.findIndex((kind) => kind.test(name));

@@ -11,11 +11,7 @@ export function state() {
   return found;
 }
 
-/**
- * Return the link to a state: the present one with some keys changed; null or "" removes a key.
- * @param {Record<string, string | number | null | undefined>} change
- * @param {State} [base]
- */
+/** Return the link to a state: the present one with some keys changed; null or "" removes a key. @param {Record<string, string | number | null | undefined>} change @param {State} [base] */
 export function link(change, base = state()) {
   const next = new URLSearchParams(base);
   for (const [key, value] of Object.entries(change)) {

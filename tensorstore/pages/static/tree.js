@@ -12,14 +12,8 @@ export function flat(names) {
   return names.map((name, i) => ({ row: { text: name, key: name, level: 0, kind: "tensor" }, members: [i] }));
 }
 
-/**
- * Return rows with modules folded below a depth. Modules come in the order of their first tensor.
- * @param {string[]} names
- * @param {number} depth modules this deep are folded
- * @param {Set<string>} toggled paths of modules that are the other way round
- * @returns {Line[]}
- */
-export function folded(names, depth, toggled) {
+/** Return the tree of the modules of tensors. @param {string[]} names */
+export function treeOf(names) {
   const root = node("", "");
   names.forEach((name, i) => {
     let at = root;
@@ -34,6 +28,18 @@ export function folded(names, depth, toggled) {
     }
     at.tensor = i;
   });
+  return root;
+}
+
+/**
+ * Return rows with modules folded below a depth. Modules come in the order of their first tensor.
+ * @param {string[]} names
+ * @param {number} depth modules this deep are folded
+ * @param {Set<string>} toggled paths of modules that are the other way round
+ * @returns {Line[]}
+ */
+export function folded(names, depth, toggled) {
+  const root = treeOf(names);
   /** @type {Line[]} */
   const lines = [];
   for (const child of root.children.values()) walk(child, 0, 1);

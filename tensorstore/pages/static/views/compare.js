@@ -1,9 +1,9 @@
 /** Compare: two runs layer by layer, the first difference marked. */
 
-import { loadDifference } from "../api.js";
-import { metadataKeys, metadataOf, tickedRuns } from "../choice.js";
-import { fill, h, message, note, quiet, select, table, toolbar } from "../dom.js";
-import { count, counted, number, textOf } from "../format.js";
+import { loadDifference, loadScalarTable } from "../api.js";
+import { tensorLink, tickedRuns } from "../choice.js";
+import { fill, h, message, named, note, quiet, select, table, toolbar } from "../dom.js";
+import { count, counted, number } from "../format.js";
 import { REPLACE, go, link } from "../state.js";
 
 /** @type {ViewMaker} */
@@ -19,7 +19,7 @@ export function compare(root, page) {
       fill(body, message("Only one run is open. Open two to compare them: tensortrial page RUN_A RUN_B"));
       return;
     }
-    const names = runs.map(({ name }) => ({ value: name, text: name }));
+    const names = runs.map(({ name }) => name);
     const [newest, older] = tickedRuns(page.info, now).concat(runs);
     const a = runs.find((run) => run.name === now.a)?.name ?? older.name;
     const b = [now.b, newest.name, ...runs.map(({ name }) => name)].find((name) => name !== a && runs.some((run) => run.name === name)) ?? "";
@@ -30,20 +30,24 @@ export function compare(root, page) {
     fill(body, message("Comparing …"));
     const found = await loadDifference({ a, b, rtol: now.rtol, atol: now.atol });
     const [first] = found.rows;
-    const pair = [a, b].map((name) => /** @type {Run} */ (runs.find((run) => run.name === name)));
-    const differing = metadataKeys(pair).filter(({ differs }) => differs);
+    const both = { view: "scalars", runs: JSON.stringify([a, b]) };
+    const scalars = await loadScalarTable([a, b]);
+    const last = (/** @type {string} */ run, /** @type {ScalarRow} */ { name, mode }) => number(scalars.find((row) => row.run === run && row.name === name && row.mode === mode)?.last.value);
     fill(body,
-      h("p", { class: "summary" }, found.sentence, " ", h("a", { href: link({ view: "scalars", runs: JSON.stringify([a, b]) }) }, "Scalars of both")),
-      differing.length > 0 && table({ rows: differing, columns: [{ title: "metadata", cell: ({ key }) => key },
-        ...pair.map((run) => ({ title: run.name, cell: (/** @type {{key: string}} */ { key }) => textOf(metadataOf(run)[key]) }))] }),
-      first?.first && found.lastAgreeing && h("p", {}, "The last tensor that agrees before it: ", h("a", { class: "name", href: place(a, { ...first, name: found.lastAgreeing }) }, found.lastAgreeing)),
+      h("p", { class: "summary" }, found.sentence, " ", h("a", { href: link(both) }, "Scalars of both")),
+      folded("What differs besides the tensors", found.about, [{ title: "", cell: ([name]) => named(name) },
+        ...[a, b].map((run, i) => ({ title: run, cell: (/** @type {string[]} */ row) => row[i + 1] || "–" }))]),
+      folded("Last value of the scalars", scalars.filter((row, i) => scalars.findIndex(({ name, mode }) => name === row.name && mode === row.mode) === i), [
+        { title: "", cell: (row) => h("a", { class: "name", href: link({ ...both, q: row.name }) }, row.name, row.mode === "GLOBAL" ? "" : ` · ${row.mode}`) },
+        ...[a, b].map((run) => ({ title: run, number: true, cell: (/** @type {ScalarRow} */ row) => last(run, row) }))]),
+      first?.first && found.lastAgreeing && h("p", {}, "The last tensor that agrees before it: ", at(a, first, found.lastAgreeing)),
       ...found.lines.map((line) => note(line)),
       table({
         rows: found.rows, sort: now.sort ?? "", onsort: (sort) => go({ sort }, REPLACE), empty: "No tensor that both have differs.",
         attributes: (row) => ({ class: row.first && "first" }),
         columns: [
           { title: "", cell: (row) => row.first ? h("span", { class: "bad", title: "The first difference" }, "first ▸") : "" },
-          { title: "tensor", key: (row) => row.name, cell: (row) => h("a", { class: "name", href: place(row.kind === "only b" ? b : a, row) }, row.name) },
+          { title: "tensor", key: (row) => row.name, cell: (row) => at(row.kind === "only b" ? b : a, row) },
           { title: "mode", key: (row) => row.mode, cell: (row) => row.mode },
           { title: "worker", key: (row) => row.worker, cell: (row) => row.worker },
           { title: "first differs at step", number: true, key: (row) => row.step, cell: (row) => count(row.step) },
@@ -65,7 +69,10 @@ export function compare(root, page) {
   return { show, grow: () => {} };
 }
 
-/** Return the link to a tensor of a run at a step. @param {string} run @param {DifferenceRow} row */
-function place(run, { name, mode, step }) {
-  return link({ view: "tensor", run, name, mode, step });
+/** @param {string} run @param {DifferenceRow} row */
+const at = (run, { name, mode, step }, of = name) => tensorLink(of, { run, mode, step });
+
+/** Return a table that is folded where it is long. @template T @param {string} title @param {T[]} rows @param {{title: string, number?: boolean, cell: (row: T) => import("../dom.js").Child}[]} columns */
+function folded(title, rows, columns) {
+  return rows.length > 0 && h("details", { open: rows.length <= 12 }, h("summary", {}, h("b", {}, title), " ", quiet(count(rows.length))), table({ rows, columns }));
 }

@@ -1,10 +1,10 @@
 /** Overview: all tensors by all steps, coloured by one statistic. */
 
-import { loadDiagnosis, loadFindings, loadTensorNames, loadTiles } from "../api.js";
-import { STATISTICS, choose, chosenRun } from "../choice.js";
+import { loadFindings, loadTensorNames, loadTiles } from "../api.js";
+import { STATISTICS, choose, chosenRun, modeAndWorker, tensorLink } from "../choice.js";
 import { scaleOf } from "../colors.js";
+import { drawDiagnosis, inOneSentence } from "../diagnosis.js";
 import { breakable, fill, h, message, named, note, quiet, select, textbox, toolbar } from "../dom.js";
-import { around } from "./findings.js";
 import { commonPrefix, count, counted, number, withoutPrefix } from "../format.js";
 import { Heatmap, MISSING, NONFINITE, NOTHING, VALUE, legend } from "../heatmap.js";
 import { robustZ } from "../past.js";
@@ -17,8 +17,6 @@ const Z_REACH = 8;
 const Z_USUAL = 3;
 const WORST = 10;
 const TALLEST = 60; // pixels of a row
-/** How many values, tensors × steps, are diagnosed without being asked for. */
-const MOST_DIAGNOSED = 400_000;
 
 /** @type {ViewMaker} */
 export function overview(root, page) {
@@ -68,21 +66,7 @@ export function overview(root, page) {
     shownStatistic = choice.statistic;
     z = new Float64Array();
     draw(now, choice, found);
-    drawDiagnosis(run, loaded.names.length);
-  }
-
-  /** Show what went wrong first. @param {Run} run @param {number} tensors */
-  function drawDiagnosis(run, tensors) {
-    const version = `${run.name} ${run.ended}`;
-    if (diagnosis.dataset.version === version) return;
-    diagnosis.dataset.version = version;
-    const say = (/** @type {import("../dom.js").Child} */ answer) => { if (diagnosis.dataset.version === version) fill(diagnosis, answer); };
-    const ask = () => {
-      say(h("div", { class: "diagnosed well quiet", role: "status" }, "Looking for what went wrong …"));
-      return loadDiagnosis(run.name).then((found) => say(diagnosed(run, found)), (error) => say(!page.info.frozen && note(`Not diagnosed: ${error.message}`)));
-    };
-    if (page.info.frozen || (run.ended && tensors * run.steps <= MOST_DIAGNOSED)) void ask();
-    else fill(diagnosis, note(h("button", { onclick: ask }, "What went wrong?"), run.ended && " It takes a while for this run."));
+    void drawDiagnosis(diagnosis, page, run, inOneSentence);
   }
 
   /** @param {State} now @param {{statistic: string, mode: string, worker: string}} choice @param {Finding[]} found */
@@ -120,40 +104,38 @@ export function overview(root, page) {
     drawWorst(order, prefix, now);
   }
 
-  /** List the tensors that are furthest from their past, those with NaN first. @param {number[]} order @param {string} prefix @param {State} now */
+  /**
+   * List the tensors that are furthest from their past. Among those as far as the colours reach, or with NaN, the one
+   * that left it first comes first: it may be the cause.
+   * @param {number[]} order @param {string} prefix @param {State} now
+   */
   function drawWorst(order, prefix, now) {
     const { starts, names, nonfinite } = /** @type {Tiles} */ (tiles);
     const zs = zOf(/** @type {Tiles} */ (tiles));
     const columns = starts.length;
     const [from, to] = [now.from ? Number(now.from) : -Infinity, now.to ? Number(now.to) : Infinity];
     const found = order.flatMap((row) => {
-      let [at, first] = [-1, -1];
-      for (let column = 0; column < columns; column++) {
-        if (starts[column] < from || starts[column] >= to) continue;
-        const place = row * columns + column;
-        if (nonfinite[place] && first < 0) first = column;
-        if (Number.isFinite(zs[place]) && (at < 0 || Math.abs(zs[place]) > Math.abs(zs[row * columns + at]))) at = column;
-      }
-      const z = at < 0 ? 0 : zs[row * columns + at];
-      return first >= 0 ? [{ row, column: first, text: "NaN or infinity", weight: Infinity }] : Math.abs(z) >= Z_USUAL ? [{ row, column: at, text: `${z > 0 ? "+" : "−"}${Math.abs(z) >= 99 ? "99 or more" : Math.abs(z).toFixed(1)}`, weight: Math.abs(z) }] : [];
-    }).sort((a, b) => (a.weight === b.weight ? a.column - b.column : b.weight - a.weight));
+      const has = (/** @type {number} */ column) => starts[column] >= from && starts[column] < to && !Number.isNaN(far(column));
+      const far = (/** @type {number} */ column) => nonfinite[row * columns + column] ? Infinity : Math.abs(zs[row * columns + column]);
+      const saved = [...starts.keys()].filter(has);
+      const at = saved.reduce((best, column, i) => (far(column) > far(saved[best]) ? i : best), 0);
+      if (!saved.length || far(saved[at]) < Z_USUAL) return [];
+      let first = at;
+      while (first > 0 && far(saved[first - 1]) >= Z_USUAL) first--;
+      return [{ row, column: saved[first], worst: saved[at], weight: Math.min(far(saved[at]), Z_REACH), z: far(saved[at]) }];
+    }).sort((a, b) => b.weight - a.weight || a.column - b.column);
+    const said = (/** @type {number} */ z, /** @type {number} */ at) => z === Infinity ? "NaN or infinity" : `${zs[at] > 0 ? "+" : "−"}${z >= 99 ? "99 or more" : z.toFixed(1)}`;
     fill(worst, h("h3", {}, found.length ? "Furthest from their past" : "Nothing unusual"),
-      found.length ? h("ol", {}, ...found.slice(0, WORST).map(({ row, column, text }) => h("li", {
+      found.length ? h("ol", {}, ...found.slice(0, WORST).map(({ row, column, worst: most, z }) => h("li", {
         onpointerenter: () => map.point({ row: lines.findIndex(({ members }) => members.includes(row)), column }), onpointerleave: () => map.point(null) },
-        h("a", { class: "name", href: link({ view: "tensor", name: names[row], step: starts[column], rows: null }) }, breakable(withoutPrefix(names[row], prefix))),
-        quiet(`${text} at step ${count(starts[column])}`))))
+        tensorLink(names[row], { step: starts[column], rows: null }, breakable(withoutPrefix(names[row], prefix))),
+        quiet(column === most ? `${said(z, row * columns + most)} at step ${count(starts[most])}`
+          : `left at ${count(starts[column])}; ${said(z, row * columns + most).replace("infinity", "inf")} at ${count(starts[most])}`))))
         : note(`No value is ${Z_USUAL} deviations from its tensor's past.`),
       found.length > WORST && note(`and ${counted(found.length - WORST, "tensor")} more`));
   }
 
-  /**
-   * Return the flag and the value of a cell: of several tensors, the one that stands out.
-   * @param {number[]} members
-   * @param {number} column
-   * @param {Float64Array} shown
-   * @param {boolean} past
-   * @returns {[number, number]}
-   */
+  /** Return the flag and the value of a cell: of several tensors, the one that stands out. @param {number[]} members @param {number} column @param {Float64Array} shown @param {boolean} past @returns {[number, number]} */
   function cellOf(members, column, shown, past) {
     const { starts, nonfinite, missing, max, min } = /** @type {Tiles} */ (tiles);
     let [best, weight] = [NaN, -1];
@@ -199,14 +181,12 @@ export function overview(root, page) {
 
   /** @param {Run} run @param {ReturnType<typeof choose>} choice @param {State} now */
   function drawTools(run, choice, now) {
-    const options = (/** @type {string[]} */ values) => values.map((value) => ({ value, text: STATISTICS[value] ?? value }));
     fill(tools,
-      select("statistic", options(run.statistics), choice.statistic, (stat) => go({ stat })),
+      select("statistic", run.statistics.map((value) => ({ value, text: STATISTICS[value] ?? value })), choice.statistic, (stat) => go({ stat })),
       select("colour by", [{ value: "past", text: "change against its own past" }, { value: "value", text: "value" }], now.color ?? "past",
         (color) => go({ color: color === "past" ? null : color })),
-      run.modes.length > 1 && select("mode", options(run.modes.map(({ mode }) => mode)), choice.mode, (mode) => go({ mode, from: null, to: null })),
-      run.workers.length > 1 && select("worker", [{ value: "", text: "all (the most extreme)" }, ...options(run.workers)], choice.worker, (worker) => go({ worker })),
-      run.collections.length > 1 && select("collection", [{ value: "", text: "all" }, ...options(run.collections)], now.collection ?? "", (collection) => go({ collection, rows: null })),
+      ...modeAndWorker(run, choice),
+      run.collections.length > 1 && select("collection", [{ value: "", text: "all" }, ...run.collections], now.collection ?? "", (collection) => go({ collection, rows: null })),
       select("rows", [{ value: "", text: "in execution order" }, { value: "name", text: "by name" }], now.order ?? "", (order) => go({ order })),
       select("fold", [{ value: "", text: "nothing" }, ...[1, 2, 3, 4].map((depth) => ({ value: String(depth), text: `modules, level ${depth}` }))], now.fold ?? "",
         (fold) => go({ fold, toggled: null, rows: null }), "Fold the tensors of a module into one row, which shows the one that stands out."),
@@ -249,7 +229,7 @@ export function overview(root, page) {
       prefix && ["The names begin with ", named(prefix), ". "],
       "Click a cell for the tensor at that step. ",
       without.length > 0 && h("details", { class: "hidden" }, h("summary", {}, `${counted(without.length, "tensor")} without this statistic ${without.length === 1 ? "is" : "are"} not here`),
-        h("ul", {}, ...without.slice(0, 200).map((name) => h("li", {}, h("a", { class: "name", href: link({ view: "tensor", name, step: null }) }, name))))));
+        h("ul", {}, ...without.slice(0, 200).map((name) => h("li", {}, tensorLink(name, { step: null }))))));
   }
 
   /** @param {Cell | null} cell @param {number} x @param {number} y */
@@ -351,11 +331,7 @@ function hasValues({ starts, count, nonfinite }, row) {
   return false;
 }
 
-/**
- * Return, for each cell, the cell whose value it shows, -1 for none. A tensor that is saved at every tenth step holds its
- * value until the next one is due. The interval is that of its neighbors: it may grow.
- * @param {Tiles} tiles
- */
+/** Return, for each cell, the cell whose value it shows, -1 for none: a value is held until the next is due, by the interval of its neighbours. @param {Tiles} tiles */
 function heldBy({ names, starts, count, nonfinite, missing }) {
   const columns = starts.length;
   const held = new Int32Array(names.length * columns).fill(-1);
@@ -382,15 +358,4 @@ function rowsOf(text) {
 /** @param {Finding} finding */
 function openFinding(finding) {
   location.hash = link({ view: "findings", finding: `${finding.rule} ${finding.step}` });
-}
-
-/** Return a diagnosis as one sentence with what to do about it. @param {Run} run @param {Diagnosis} found */
-function diagnosed(run, found) {
-  const first = found.problems.find((each) => !each.note);
-  const more = found.problems.length - (first ? 1 : 0);
-  return h("div", { class: first ? "diagnosed" : "diagnosed well", role: "status" },
-    first ? h("span", {}, h("b", {}, found.headline)) : h("b", {}, found.summary.slice(found.summary.indexOf(": ") + 2)), " ",
-    first?.tensor && h("a", { class: "name", href: link({ view: "tensor", name: first.tensor, step: first.step, mode: first.mode, from: null, to: null }) }, first.tensor), " · ",
-    first && first.step !== null && h("a", { href: around(run, { mode: first.mode, step: first.step }) }, "this place"), " · ",
-    h("a", { href: link({ view: "findings" }) }, more > 0 ? `all of it, ${counted(more, "more remark")}` : "all of it"));
 }

@@ -1,13 +1,13 @@
 /** Scalars: curves of many runs, in sections by the beginning of their names. */
 
 import { loadScalarTable, loadScalars } from "../api.js";
-import { AXES, axisOf, draw, panel } from "../chart.js";
+import { axisOf, axisSelect, draw, panel, together } from "../chart.js";
 import { colorsOf, listOf, tickedRuns, toggled } from "../choice.js";
 import { checkbox, fill, h, message, named, note, quiet, select, table, textbox, toolbar } from "../dom.js";
 import { count, counted, number } from "../format.js";
 import { isConstant, rankOf } from "../scalars.js";
 import { smooth } from "../smooth.js";
-import { REPLACE, go } from "../state.js";
+import { REPLACE, go, state } from "../state.js";
 
 const POINTS = 800;
 const PINNED = "Pinned";
@@ -77,7 +77,7 @@ export function scalars(root, page) {
       textbox("find", now.q ?? "", (q) => go({ q, full: null }, REPLACE), { placeholder: "part of a name" }),
       select("x axis", AXIS, now.x ?? "step", (x) => go({ x: x === "step" ? null : x, full: null })),
       checkbox("log x", now.logx === "1", (on) => go({ logx: on ? "1" : null })),
-      select("y axis", AXES, now.logy ?? "", (logy) => go({ logy })),
+      axisSelect(now),
       h("label", { class: "field", title: "Exponential moving average; the tooltip has both numbers." }, h("span", {}, "smoothing"), slider, amount),
       now.full && h("button", { onclick: () => go({ full: null }) }, "Show all charts"));
   }
@@ -87,15 +87,14 @@ export function scalars(root, page) {
     const turned = new Set(listOf(now.sections));
     const before = new Map(places);
     places.clear();
-    const open = new Map([...body.querySelectorAll("details.section")].map((each) => [each.getAttribute("data-title"), /** @type {HTMLDetailsElement} */ (each).open]));
     const parts = sections.map(({ title, specs }) => {
       const constant = title === CONSTANT;
-      const box = h("details", { class: "section", "data-title": title, open: open.get(title) ?? (constant === turned.has(title)) },
+      const box = h("details", { class: "section", "data-title": title, open: constant === turned.has(title) },
         h("summary", {}, h("b", {}, title), " ", quiet(constant ? `${counted(specs.length, "scalar")} that did not change` : count(specs.length))),
         constant ? constantTable(specs, found) : h("div", { class: "panels" }, ...specs.map((spec) => place(spec, before, 220))));
       box.addEventListener("toggle", () => {
-        if (box.open === (constant !== turned.has(title))) return;
-        go({ sections: toggled(drawn.sections, title) }, { replace: true, quiet: true });
+        const before = state().sections;
+        if (box.open !== (constant === listOf(before).includes(title))) go({ sections: toggled(before, title) }, { replace: true, quiet: true });
       });
       return box;
     });
@@ -109,12 +108,7 @@ export function scalars(root, page) {
     fill(body, place(spec, before, Math.max(300, root.clientHeight - 150)));
   }
 
-  /**
-   * Return the panel of a chart, which is loaded once it is seen. Until then it shows what it did before.
-   * @param {Spec} spec
-   * @param {Map<string, Place>} before
-   * @param {number} height
-   */
+  /** Return the panel of a chart, which is loaded once it is seen. Until then it shows what it did before. @param {Spec} spec @param {Map<string, Place>} before @param {number} height */
   function place(spec, before, height) {
     const known = before.get(spec.key);
     const made = known && known.box.dataset.height === String(height) ? known : { spec, ...panel(title(spec), "", height > 220) };
@@ -167,14 +161,7 @@ export function scalars(root, page) {
     const xs = curves.map((curve) => now.x === "time" ? curve.times.map((each) => each / 1000)
       : now.x === "relative" ? curve.times.map((each) => Math.max(0, each - (began.get(curve.run) ?? curve.times[0])) / 1000)
       : now.x === "global" ? curve.globals : curve.steps);
-    const x = [...new Set(xs.flatMap((each) => Array.from(each)))].sort((a, b) => a - b);
-    const index = new Map(x.map((each, i) => [each, i]));
-    const spread = (/** @type {ArrayLike<number>} */ at, /** @type {(number | null)[]} */ values) => {
-      /** @type {(number | null | undefined)[]} */
-      const line = new Array(x.length).fill(undefined);
-      values.forEach((value, i) => { line[/** @type {number} */ (index.get(at[i]))] = value; });
-      return line;
-    };
+    const { x, spread } = together(xs);
     /** @type {ChartLine[]} */
     const lines = [];
     /** @type {[number, number, number][]} */
@@ -219,12 +206,7 @@ function title({ name, mode }) {
   return mode ? `${name} · ${mode}` : name;
 }
 
-/**
- * Return the charts of scalars: one for each name, or where steps of a mode are its x, for each of its modes.
- * @param {ScalarRow[]} rows
- * @param {State} now
- * @returns {Spec[]}
- */
+/** Return the charts of scalars: one for each name, or where steps of a mode are its x, for each of its modes. @param {ScalarRow[]} rows @param {State} now @returns {Spec[]} */
 function specsOf(rows, now) {
   /** @type {Map<string, Set<string>>} */
   const modes = new Map();
@@ -233,12 +215,7 @@ function specsOf(rows, now) {
     : [...found].sort((a, b) => Number(b === "TRAIN") - Number(a === "TRAIN")).map((mode) => ({ key: `${name} ${mode}`, name, mode })));
 }
 
-/**
- * Return the charts by the part of their names before the first slash, the important ones first.
- * @param {ScalarRow[]} rows
- * @param {State} now
- * @returns {Section[]}
- */
+/** Return the charts by the part of their names before the first slash, the important ones first. @param {ScalarRow[]} rows @param {State} now @returns {Section[]} */
 function sectionsOf(rows, now) {
   const losses = new Set(rows.filter(({ loss }) => loss).map(({ name }) => name));
   const rank = (/** @type {Spec} */ spec) => rankOf(spec.name, losses.has(spec.name));

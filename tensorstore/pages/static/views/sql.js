@@ -1,13 +1,11 @@
 /** SQL: named queries with their parameters, and a query of one's own. */
 
 import { loadQueries, loadViews, runNamed, runSql } from "../api.js";
-import { draw } from "../chart.js";
 import { chosenRun, tickedRuns } from "../choice.js";
 import { completing } from "../completion.js";
-import { checkbox, fill, h, message, note, quiet, select, table, toolbar } from "../dom.js";
+import { fill, h, message, note, quiet, select, table, toolbar } from "../dom.js";
 import { saveCsv } from "../download.js";
 import { counted, textOf } from "../format.js";
-import { stroke } from "../side.js";
 import { REPLACE, go, state } from "../state.js";
 
 const EXAMPLE = "select name, mode, count(*) as steps, max(mode_step) as last_step\nfrom tensors\ngroup by all\norder by name";
@@ -111,27 +109,11 @@ export function sql(root, page) {
   /** @param {Answer} answer @param {State} now */
   function drawAnswer(answer, now) {
     const numeric = answer.columns.map((_, i) => answer.rows.length > 0 && answer.rows.every((row) => row[i] === null || typeof row[i] === "number"));
-    const plottable = answer.columns.filter((_, i) => numeric[i]);
-    const plot = h("div", {});
     fill(body,
       toolbar(quiet(counted(answer.rows.length, "row"), answer.more && " (there are more; add a limit or a condition)"),
-        answer.rows.length > 0 && h("button", { onclick: () => saveCsv(now.query ?? "query", answer.columns, answer.rows) }, "CSV"),
-        plottable.length > 1 && checkbox("plot", now.plot === "1", (on) => go({ plot: on ? "1" : null }, REPLACE)),
-        plottable.length > 1 && now.plot === "1" && select("x", plottable.map((value) => ({ value, text: value })), now.px ?? plottable[0], (px) => go({ px }, REPLACE))),
-      plot,
+        answer.rows.length > 0 && h("button", { onclick: () => saveCsv(now.query ?? "query", answer.columns, answer.rows) }, "CSV")),
       h("div", { class: "mono" }, table({ rows: answer.rows, sort: now.sort ?? "", onsort: (sort) => go({ sort }, REPLACE),
-        columns: answer.columns.map((title, i) => ({ title: title, number: numeric[i], key: (/** @type {any[]} */ row) => row[i], cell: (/** @type {any[]} */ row) => row[i] === null ? quiet("null") : textOf(row[i]) })) })));
-    if (now.plot === "1" && plottable.length > 1) drawPlot(plot, answer, plottable, now);
-  }
-
-  /** @param {HTMLElement} plot @param {Answer} answer @param {string[]} plottable @param {State} now */
-  function drawPlot(plot, answer, plottable, now) {
-    const x = answer.columns.indexOf(now.px && plottable.includes(now.px) ? now.px : plottable[0]);
-    const rows = answer.rows.filter((row) => row[x] !== null).sort((a, b) => a[x] - b[x]);
-    const lines = plottable.filter((title) => title !== answer.columns[x]).slice(0, 8)
-      .map((title, color) => ({ label: title, color, points: rows.length < 100, values: rows.map((row) => row[answer.columns.indexOf(title)]) }));
-    plot.append(toolbar(...lines.map(({ label, color }) => h("span", { class: "swatch" }, stroke(color), label)), quiet(`over ${answer.columns[x]}`)));
-    draw(plot, { x: rows.map((row) => row[x]), lines, unit: "number", height: 260 });
+        columns: answer.columns.map((title, i) => ({ title, number: numeric[i], key: (/** @type {any[]} */ row) => row[i], cell: (/** @type {any[]} */ row) => row[i] === null ? quiet("null") : textOf(row[i]) })) })));
   }
 
   return { show, grow: () => {} };
