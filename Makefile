@@ -460,7 +460,7 @@ lint-imports: env
 # The page's modules have their types in comments; nothing is compiled.
 .PHONY: lint-page
 lint-page: build/js/typescript
-	build/js/node_modules/.bin/tsc -p tensorstore/page/tsconfig.json
+	build/js/node_modules/.bin/tsc -p tensorstore/pages/tsconfig.json
 
 .PHONY: format
 format: env  ## Rewrite the files in the project's format

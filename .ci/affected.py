@@ -54,7 +54,7 @@ def _in(folder: str, *names: str) -> tuple[str, ...]:
 _TENSORFLOW = _in("hooks", "keras", "session", "tensorflow")
 # Each is the target `test-NAME` of the Makefile. They run in this order.
 PARTS = {
-    "page": Part(0, ("tensorstore/page",)),
+    "page": Part(0, ("tensorstore/pages",)),
     "spark": Part(1, ("queries", "tensorstore/engines/spark.py")),
     "tf": Part(2, _TENSORFLOW),
     "models": Part(

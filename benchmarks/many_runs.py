@@ -169,7 +169,7 @@ def serve(folder: str) -> None:
 
 
 def write_report(folder: str) -> None:
-    from tensortrial.page.report import report
+    from tensortrial.pages.report import report
 
     print_cost(lambda: report(folder, Path(folder).with_suffix(".html")))
 

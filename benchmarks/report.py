@@ -14,7 +14,7 @@ from pathlib import Path
 from common import header, scratch
 from page import write
 
-from tensortrial.page.report import report
+from tensortrial.pages.report import report
 
 
 def main() -> None:

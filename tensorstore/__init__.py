@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from .hooks.core.process.environment import environment
     from .hooks.plain import Run
     from .maintenance.compaction import Compaction, compact
+    from .maintenance.notes import Notes, annotate
     from .maintenance.repair import Repair, repair
     from .maintenance.verification import verify
     from .mode import ModeKeys, modes
-    from .page import Page, page
+    from .pages import Page, page
     from .read.named_queries import NamedQuery, list_queries, query, query_text
     from .read.opening import create_trial
     from .read.refreshing import no_refresh, refresh
@@ -50,7 +51,8 @@ _MODULE_OF = {
     "LateWorker": "read.steps.late_worker",
     "ModeKeys": "mode",
     "NamedQuery": "read.named_queries",
-    "Page": "page",
+    "Notes": "maintenance.notes",
+    "Page": "pages",
     "ReductionConfig": "config.reduction_config",
     "Repair": "maintenance.repair",
     "Run": "hooks.plain",
@@ -61,6 +63,7 @@ _MODULE_OF = {
     "Tensor": "read.tensor",
     "Trial": "read.trial",
     "Verification": "read.verify",
+    "annotate": "maintenance.notes",
     "compare": "comparison",
     "compact": "maintenance.compaction",
     "create_trial": "read.opening",
@@ -71,7 +74,7 @@ _MODULE_OF = {
     "modes": "mode",
     "no_refresh": "read.refreshing",
     "open_runs": "read.runs",
-    "page": "page",
+    "page": "pages",
     "query": "read.named_queries",
     "query_text": "read.named_queries",
     "refresh": "read.refreshing",
@@ -91,6 +94,7 @@ __all__ = [
     "LateWorker",
     "ModeKeys",
     "NamedQuery",
+    "Notes",
     "Page",
     "ReductionConfig",
     "Repair",
@@ -103,6 +107,7 @@ __all__ = [
     "Trial",
     "Verification",
     "__version__",
+    "annotate",
     "compact",
     "compare",
     "create_trial",

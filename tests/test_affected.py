@@ -51,7 +51,7 @@ def near() -> dict[str, set[str]]:
         ("hooks/hydra/metadata.py", {"trackers"}),
         ("hooks/core/base_hook.py", set()),
         ("tensorstore/errors.py", set()),
-        ("tensorstore/page/static/app.js", {"page"}),
+        ("tensorstore/pages/static/app.js", {"page"}),
         ("tensorstore/importers/mlflow/job.py", {"trackers"}),
         ("tensorstore/exports/targets/snowflake.py", {"emulators"}),
         ("queries/named/losses.sql", {"spark", "emulators"}),

@@ -51,7 +51,7 @@ def test_every_python_file_is_built(built: dict[str, str]) -> None:
 
 def test_every_other_file_that_the_program_reads_is_built(built: dict[str, str]) -> None:
     files = list_files("*.sql", "py.typed", "static/*", "static/*/*")
-    assert {"tensortrial/py.typed", "tensortrial/page/static/index.html"} <= set(files)
+    assert {"tensortrial/py.typed", "tensortrial/pages/static/index.html"} <= set(files)
     assert {made: source for made, source in built.items() if not made.endswith(".py")} == files
 
 

@@ -117,7 +117,7 @@ def test_the_wheel_holds_every_file_of_the_packages_and_nothing_else(wheel: Path
                 expected.add(f"{package}/{path.relative_to(ROOT / folder)}")
     assert {name for name in contents(wheel) if ".dist-info/" not in name} == expected
     assert any(name.endswith(".sql") for name in expected)
-    assert {"tensortrial/py.typed", "tensortrial/page/static/index.html"} <= expected
+    assert {"tensortrial/py.typed", "tensortrial/pages/static/index.html"} <= expected
     assert any(name.endswith("/licenses/LICENSE") for name in contents(wheel))
 
 

@@ -29,6 +29,7 @@ _MODULES = {
     "mark-ended": "writing.mark_ended",
     "mv": "writing.mv",
     "names": "reading.names",
+    "note": "writing.note",
     "page": "reading.page",
     "query": "reading.query",
     "repair": "writing.repair",
@@ -45,7 +46,7 @@ _MODULES = {
 _GROUPS = {
     "Look": ("ls", "info", "show", "names", "steps", "tensor", "follow", "page", "report"),
     "Ask": ("diagnose", "compare", "sql", "query", "rules", "watch"),
-    "Move": ("import", "export", "mv", "rm"),
+    "Move": ("import", "export", "mv", "rm", "note"),
     "Mend": ("verify", "repair", "compact", "mark-ended"),
     "Run": ("run", "demo"),
 }
@@ -61,6 +62,7 @@ _MEANT = {
     "rename": "mv",
     "runs": "ls",
     "serve": "page",
+    "tag": "note",
     "tail": "follow",
     "ui": "page",
     "view": "page",

@@ -40,6 +40,8 @@ LOST = "lost"
 SYSTEM = "system"
 # Requests that the hooks of the run stop training at the next step.
 STOP_FILE = "stop.json"
+# What people note about the run.
+NOTES_FILE = "notes.json"
 
 # Keys of an index file's Parquet footer.
 FOOTER_FORMAT = b"tensortrial.format"

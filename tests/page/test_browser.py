@@ -137,8 +137,34 @@ def test_the_image_of_a_value_has_the_values_of_the_run(both: str, tab: Any, fau
     box = image.bounding_box()
     tab.mouse.move(box["x"] + box["width"] * 4.5 / 48, box["y"] + box["height"] * 2.5 / 48)
     expected = tensortrial.create_trial(str(faulty)).tensor(BROKEN).value(100)[2, 4]
-    assert "row 2, column 4" in text(tab, "#tooltip")
+    assert "[2, 4]" in text(tab, "#tooltip")
     assert float(text(tab, "#tooltip dd")) == pytest.approx(float(expected), rel=1e-2)
+
+
+def test_the_first_tensor_to_leave_its_past_is_the_first_of_the_worst(both: str, tab: Any) -> None:
+    show(tab, both, OVERVIEW)
+    assert text(tab, ".worst li a") == BROKEN.removeprefix("MLP_")
+    assert re.match(r"left at \d+; NaN or inf at \d+", text(tab, ".worst li .quiet"))
+
+
+def test_a_tensor_is_chosen_from_the_tree_of_modules(both: str, tab: Any) -> None:
+    show(tab, both, f"view=tensor&run=faulty&name={BROKEN}")
+    tab.get_by_text("tree", exact=True).click()
+    assert text(tab, ".tree [aria-current]") == BROKEN
+    ready(tab, lambda: tab.locator(".tree a", has_text="MLP_head.weight").first.click())
+    assert tab.get_by_label("tensor", exact=True).input_value() == "MLP_head.weight"
+
+
+def test_the_histogram_of_another_run_is_drawn_over_that_of_a_step(both: str, tab: Any) -> None:
+    show(tab, both, f"view=tensor&run=faulty&name={BROKEN}&step=50")
+    ready(tab, lambda: tab.get_by_label("over it").select_option("healthy"))
+    chart = tab.locator(".panel", has_text="Distribution at step 50").locator(".u-over")
+    chart.scroll_into_view_if_needed()
+    chart.hover()
+    assert {"healthy, step 50", "faulty, step 50"} <= {
+        each.split(" at ")[0].strip() for each in tab.locator("#tooltip dt").all_inner_texts()
+    }
+    picture(tab, "histogram-of-two-runs")
 
 
 def test_the_keyboard_walks_from_the_heat_map_to_a_tensor(both: str, tab: Any) -> None:
@@ -173,7 +199,7 @@ def test_a_finding_leads_to_its_tensor_and_to_its_place_in_the_overview(both: st
     show(tab, both, "view=findings&run=faulty")
     row = tab.locator("tbody tr", has_text="ExplodingTensor").first
     step = int(row.locator("td").first.inner_text().replace(",", ""))
-    ready(tab, lambda: row.get_by_text("in the overview").click())
+    ready(tab, lambda: row.locator("td a").first.click())
     assert tab.locator("canvas.heatmap").count() == 1
     assert int(re.search(r"from=(\d+)", tab.url).group(1)) < step  # type: ignore[union-attr]
     tab.go_back()
@@ -185,7 +211,6 @@ def test_a_finding_leads_to_its_tensor_and_to_its_place_in_the_overview(both: st
 
 def test_a_diagnosis_says_what_went_wrong_first_and_leads_there(faulty: Path, both: str, tab: Any) -> None:
     show(tab, both, "view=findings&run=faulty")
-    tab.get_by_role("button", name="Diagnose this run").click()
     tab.wait_for_selector(".diagnosis h3")
     said = text(tab, ".diagnosis")
     # Which tensor of the broken network a rule names first is a matter of the processor's last digits.
@@ -208,7 +233,6 @@ def test_a_diagnosis_names_the_files_that_cannot_be_read(healthy: Path, tmp_path
     file.write_bytes(file.read_bytes()[:-40])
     with serving(run) as url:
         show(tab, url, "view=findings")
-        tab.get_by_role("button", name="Diagnose this run").click()
         tab.wait_for_selector(".diagnosis h3")
         assert file.name in text(tab, ".diagnosis .error")
         picture(tab, "diagnosis-damaged")
@@ -278,6 +302,9 @@ def test_a_report_shows_its_views_from_a_file(faulty: Path, tmp_path: Path, tab:
         env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 1, done.stderr  # it has findings
+    show(tab, path.as_uri())
+    assert text(tab, "nav a[aria-current]").startswith("Findings")
+    tab.wait_for_selector(".diagnosis h3")
     for view in ["runs", "overview", "scalars", "tensor", "availability", "findings"]:
         show(tab, path.as_uri(), f"view={view}")
         assert tab.locator(".error").count() == 0, view

@@ -188,6 +188,36 @@ def test_ticked_runs_can_be_hidden_and_shown_again(url: str, tab: Any) -> None:
     assert len(rows(tab)) == 10
 
 
+def test_notes_are_typed_into_the_table_and_archived_runs_are_in_no_list(tmp_path: Path, tab: Any) -> None:
+    for number in range(3):
+        write(tmp_path / f"run-{number}", number)
+    with serving(tmp_path) as url:
+        show(tab, url, "view=runs")
+        for label, typed in (("tags of run-1", "good, paper"), ("note of run-1", "the baseline")):
+            tab.get_by_label(label).fill(typed)
+            ready(tab, lambda label=label: tab.get_by_label(label).press("Enter"))
+        assert tab.locator("#runs .tag").all_inner_texts() == ["good", "paper"]
+        show(tab, url, "view=runs&rq=baseline")
+        assert rows(tab) == ["run-1"]
+        show(tab, url, 'view=runs&runs=["run-0"]')
+        ready(tab, lambda: tab.get_by_role("button", name="Archive the 1 ticked").click())
+        tab.wait_for_function("() => document.querySelectorAll('tbody .runname').length === 2")
+        picture(tab, "runs-noted")
+        show(tab, url, "view=scalars")
+        assert listed(tab) == ["run-2", "run-1"]
+        ready(tab, lambda: tab.locator("#runs").get_by_role("button", name="show").click())
+        assert listed(tab) == ["run-2", "run-1", "run-0"]
+    assert tensortrial.annotate(tmp_path / "run-0").archived
+    assert tensortrial.annotate(tmp_path / "run-1").note == "the baseline"
+
+
+def test_a_run_of_the_scatter_is_opened_by_the_keyboard(url: str, tab: Any) -> None:
+    show(tab, url, "view=runs&plot=scatter")
+    tab.locator("figure circle.run").first.focus()
+    ready(tab, lambda: tab.keyboard.press("Enter"))
+    assert "run=run-" in tab.url
+
+
 @pytest.mark.parametrize(("plot", "mark"), [("scatter", "circle"), ("parallel", "path")])
 def test_hyperparameters_are_drawn_against_a_metric(url: str, tab: Any, plot: str, mark: str) -> None:
     show(tab, url, f"view=runs&plot={plot}")
@@ -297,9 +327,12 @@ def test_a_chart_is_pinned_shown_in_full_size_and_saved(url: str, tab: Any, tmp_
 
 def test_two_runs_are_compared_with_the_metadata_that_differs_and_by_their_curves(url: str, tab: Any) -> None:
     show(tab, url, 'view=compare&runs=["run-03","run-04"]')
-    metadata = tab.locator("table").first
-    assert metadata.locator("th").all_inner_texts() == ["metadata", "run-03", "run-04"]
-    assert metadata.locator("td").all_inner_texts() == ["lr", "1e-4", "0.1", "model.width", "64", "32"]
+    about, scalars = tab.locator("table").nth(0), tab.locator("table").nth(1)
+    assert about.locator("th").all_inner_texts() == ["", "run-03", "run-04"]
+    assert about.locator("td").all_inner_texts()[:6] == ["lr", "0.0001", "0.1", "model.width", "64", "32"]
+    assert ["train/accuracy · TRAIN", "0.95", "0.95"] in [
+        row.locator("td").all_inner_texts() for row in scalars.locator("tbody tr").all()
+    ]
     ready(tab, lambda: tab.get_by_text("Scalars of both").click())
     assert len(tab.locator("#runs input[type=checkbox]:checked").all()) == 2
 

@@ -13,7 +13,7 @@ import pytest
 
 import tensortrial
 from support.browser import CHROMIUM, serving, show
-from tensortrial.page import Page, page
+from tensortrial.pages import Page, page
 
 LARGEST = sys.float_info.max
 POINTS = 16

@@ -15,8 +15,8 @@ import pytest
 
 import tensortrial
 from support.browser import CHROMIUM, serving, show, text
-from tensortrial.page import Page, page
-from tensortrial.page.report import report
+from tensortrial.pages import Page, page
+from tensortrial.pages.report import report
 
 VALUES = {
     "softmax of equal logits": np.array([1 / 3, 1 - 2 / 3, 1 / 3]),
@@ -59,13 +59,14 @@ def fetch(served: Page, path: str, **given: Any) -> Any:
 def test_a_tensor_has_a_histogram_whose_edges_differ(served: Page, name: str) -> None:
     found = [
         *fetch(served, "histograms", name=f"t/{name}"),
-        fetch(served, "value", name=f"t/{name}", step=1)["histogram"],
+        *fetch(served, "histograms", name=f"t/{name}", **{"from": 1, "to": 1}),
     ]
     assert len(found) == 3
     for each in found:
         assert sum(each["counts"]) == VALUES[name].size
         assert (np.diff(each["edges"]) >= 0).all()
         assert each["edges"][0] < each["edges"][-1]
+        assert (np.diff([each["edges"][0], *each["quantiles"], each["edges"][-1]]) >= 0).all()
 
 
 def test_the_heat_map_has_numbers_that_float32_lacks(served: Page) -> None:

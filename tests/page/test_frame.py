@@ -14,7 +14,7 @@ import pytest
 
 from support.browser import CHROMIUM, picture
 from support.runs import TRAIN, Job
-from tensortrial.page import page
+from tensortrial.pages import page
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make env-page")
 pytest.importorskip("starlette")

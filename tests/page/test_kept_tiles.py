@@ -16,10 +16,10 @@ import pytest
 from support.runs import TRAIN, Job
 from tensortrial.errors import ConfigurationError
 from tensortrial.maintenance.compaction import compact
-from tensortrial.page.grid import Grid
-from tensortrial.page.kept_tiles import KeptTiles, kept_tiles
-from tensortrial.page.open_run import OpenRun
-from tensortrial.page.tiles import Choice, IndexSource, Tiles
+from tensortrial.pages.grid import Grid
+from tensortrial.pages.kept_tiles import KeptTiles, kept_tiles
+from tensortrial.pages.open_run import OpenRun
+from tensortrial.pages.tiles import Choice, IndexSource, Tiles
 from tensortrial.read.opening import create_trial
 from tensortrial.read.trial import run_reader_of
 from tensortrial.snapshot.saved_steps import SavedSteps

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import math
 import zlib
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -19,11 +21,11 @@ from support.queried_runs import write_runs
 from support.runs import EPOCH, TRAIN, Job
 from tensortrial.comparison import compare
 from tensortrial.format.record import Plan, Record
-from tensortrial.page import Page, page
-from tensortrial.page.app import STATIC
-from tensortrial.page.findings import findings, run_rules
-from tensortrial.page.open_run import OpenRun
-from tensortrial.page.overview import describe_run
+from tensortrial.pages import Page, page
+from tensortrial.pages.app import STATIC
+from tensortrial.pages.findings import findings, run_rules
+from tensortrial.pages.open_run import OpenRun
+from tensortrial.pages.overview import describe_run
 from tensortrial.rules import invoke_rule, make_rule
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'\n\u202e\ud7ff</script>%00../日本"
@@ -96,7 +98,7 @@ def test_every_answer_has_a_strict_policy(served: Page) -> None:
         assert headers["x-content-type-options"] == "nosniff"
 
 
-def test_nothing_but_the_rules_takes_a_post(served: Page) -> None:
+def test_nothing_but_notes_takes_a_post(served: Page) -> None:
     assert httpx.post(f"{served.url}api/sql", params={"runs": '["left"]', "sql": "select 1"}).status_code == 405
 
 
@@ -174,6 +176,20 @@ def test_availability_counts_steps_by_worker(served: Page) -> None:
     assert [worker["saved"] for worker in answer["workers"]] == [[1] * 9, [1] * 9]
 
 
+def test_the_times_of_a_curve_are_those_of_its_steps(served: Page) -> None:
+    (curve,) = [
+        each
+        for each in fetch(served, "scalars", runs='["left"]', names='["loss"]', points=100)
+        if each["mode"] == "TRAIN"
+    ]
+    query = (
+        "select epoch_us(min(saved_at)) / 1000 from scalars where name = 'loss' and mode = 'TRAIN' "
+        "group by mode_step order by mode_step"
+    )
+    rows = fetch(served, "sql", runs='["left"]', sql=query)["rows"]
+    assert curve["times"] == [time for (time,) in rows]
+
+
 def test_scalars_of_many_runs_are_curves(served: Page) -> None:
     curves = fetch(served, "scalars", runs='["left","right"]', names='["loss"]', points=100)
     assert {(curve["run"], curve["mode"]) for curve in curves} == {
@@ -224,13 +240,98 @@ def test_a_named_query_takes_parameters(served: Page) -> None:
     assert {row[0] for row in answer["rows"]} == {"left"}
 
 
-def test_rules_run_on_an_ended_run_are_found_and_not_written(served: Page, folder: Path) -> None:
-    before = sorted(folder.rglob("*"))
-    rules = json.dumps(["ExplodingTensor"])
-    response = httpx.post(f"{served.url}api/rules/run", params={"run": "right", "rules": rules})
-    assert response.status_code == 200, response.text
-    assert any(found["rule"] == "ExplodingTensor" for found in fetch(served, "findings", run="right"))
-    assert sorted(folder.rglob("*")) == before
+def test_a_histogram_has_the_quantiles_of_the_values(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).normal(size=20_000)
+    with Job(tmp_path / "run") as job:
+        job.step({"w": values})
+    with page(tmp_path / "run") as served:
+        (found,) = fetch(served, "histograms", run="run", name="w", mode="GLOBAL")
+    assert found["quantiles"] == pytest.approx(np.quantile(values, [0.05, 0.25, 0.5, 0.75, 0.95]), abs=0.05)
+
+
+def test_notes_are_written_next_to_what_the_job_wrote(tmp_path: Path) -> None:
+    with Job(tmp_path / "run") as job:
+        job.step({"w": np.ones(2)})
+    with Job(tmp_path / "other") as job:
+        job.step({"w": np.ones(2)})
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    notes = {"run": "run", "note": "good", "tags": '["b", "a"]', "archived": "1"}
+    with page(tmp_path) as served:
+        response = httpx.post(f"{served.url}api/notes", params=notes)
+        assert response.json() == {"note": "good", "tags": ["a", "b"], "archived": True}
+        run = next(run for run in fetch(served, "info")["runs"] if run["name"] == "run")
+        assert [run[key] for key in ("note", "tags", "archived")] == ["good", ["a", "b"], True]
+        assert fetch(served, "info")["editable"]
+    assert {path: path.read_bytes() for path in before} == before
+    assert tensortrial.annotate(tmp_path / "run").tags == ["a", "b"]
+    with page(tmp_path, token="") as served:
+        assert not fetch(served, "info")["editable"]
+        refused = httpx.post(f"{served.url}api/notes", params={**notes, "note": "bad"})
+        assert (refused.status_code, "a page without a token" in refused.text) == (400, True)
+    assert tensortrial.annotate(tmp_path / "run").note == "good"
+
+
+def test_a_value_of_more_than_two_dimensions_is_a_mosaic_of_its_slices(tmp_path: Path) -> None:
+    filters = np.arange(4 * 2 * 3 * 3, dtype=np.float32).reshape(4, 2, 3, 3)
+    with Job(tmp_path / "run") as job:
+        job.step({"w": filters})
+    at = {"run": "run", "name": "w", "mode": "GLOBAL", "step": 0}
+    with page(tmp_path / "run") as served:
+        value = fetch(served, "value", **at)
+        across = value["tiles"]["across"]
+        assert across % 2 == 0  # the channels of a filter are in one row
+        grid = np.array(value["values"], object).reshape(value["rows"], value["columns"])
+        for tile, expected in enumerate(filters.reshape(-1, 3, 3)):
+            row, column = 4 * (tile // across), 4 * (tile % across)
+            assert (grid[row : row + 3, column : column + 3] == expected).all()
+        assert {grid[3, 0], grid[0, 3]} == {None}
+        one = fetch(served, "value", slice="3, 1, :, :", **at)
+        assert (one["values"], one["slice"]) == (filters[3, 1].ravel().tolist(), "3, 1, :, :")
+        turned = fetch(served, "value", slice=":, 1, 2, :", **at)
+        assert turned["values"] == filters[:, 1, 2, :].ravel().tolist()
+        for wrong in ("9, 0, :, :", "0, :", "a, 0, :, :", ":, :, :, :"):
+            assert fetch(served, "value", slice=wrong, **at)["tiles"]
+
+
+@pytest.mark.parametrize("shape", [(6, 5, 3), (3, 6, 5), (6, 5, 1), (6, 5, 4)])
+def test_an_array_of_bytes_of_three_dimensions_is_an_image(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    from PIL import Image
+
+    pixels = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    with Job(tmp_path / "run") as job:
+        job.step({"image": pixels, "number": pixels.astype(np.int16)})
+    at = {"run": "run", "mode": "GLOBAL", "step": 0}
+    with page(tmp_path / "run") as served:
+        address = fetch(served, "value", name="image", **at)["image"]
+        assert fetch(served, "value", name="number", **at)["image"] is None
+    shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(address.removeprefix("data:image/png;base64,")))))
+    expected = np.moveaxis(pixels, 0, -1) if shape[0] == 3 else pixels
+    np.testing.assert_array_equal(shown, expected.squeeze())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bfloat16", "complex64"])
+def test_a_value_is_a_file_of_numpy(tmp_path: Path, dtype: str) -> None:
+    value = np.arange(6).reshape(2, 3).astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    with Job(tmp_path / "run") as job:
+        job.step({"w": value})
+    with page(tmp_path / "run") as served:
+        response = httpx.get(f"{served.url}api/npy", params={"run": "run", "name": "w", "step": 0})
+        gone = httpx.get(f"{served.url}api/npy", params={"run": "run", "name": "w", "step": 7})
+    loaded = np.load(io.BytesIO(response.content))
+    assert loaded.dtype == ("float32" if dtype == "bfloat16" else dtype)
+    np.testing.assert_array_equal(loaded, value.astype(loaded.dtype))
+    assert gone.status_code == 400
+
+
+def test_two_runs_are_compared_with_all_that_differs_besides_their_tensors(tmp_path: Path) -> None:
+    for name, rate in (("a", 0.1), ("b", 0.2)):
+        metadata = {"model": {"lr": rate, "width": 8}, "data": "digits"}
+        with tensortrial.Run(tmp_path / name, metadata=metadata) as run:
+            run.log({"loss": rate}, step=0)
+    with page(tmp_path) as served:
+        about = fetch(served, "difference", a="a", b="b")["about"]
+    assert ["model.lr", "0.1", "0.2"] in about
+    assert not [row for row in about if row[0] in ("model.width", "data", "process_id")]
 
 
 def test_what_rules_have_written_into_the_run_is_found_once(tmp_path: Path) -> None:
@@ -286,7 +387,7 @@ def test_names_and_values_of_any_kind_are_answered(tmp_path: Path) -> None:
     with page(tmp_path / "run") as served:
         assert HOSTILE in fetch(served, "names", run="run")
         at = {"run": "run", "mode": "TRAIN", "step": 0}
-        value = fetch(served, "value", name=HOSTILE, index="1,0,0", **at)
+        value = fetch(served, "value", name=HOSTILE, slice="1, :, :", **at)
         assert value["values"][-1] == "NaN"
         assert value["extremes"]["nan"] == [1, 299, 399]
         assert len(value["values"]) == value["rows"] * value["columns"] <= 20_000

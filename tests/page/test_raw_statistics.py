@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tensortrial
-from tensortrial.page import Page, page
+from tensortrial.pages import Page, page
 
 NAMES = [f"w{number:02}" for number in range(14)]
 STEPS = range(0, 40, 2)

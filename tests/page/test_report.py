@@ -94,7 +94,7 @@ def test_rules_decide_the_exit_status(runs: Path, tmp_path: Path) -> None:
 def test_a_report_of_many_runs_lists_all_and_opens_those_with_findings_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tensortrial.page.report._MOST_OPENED", 2)
+    monkeypatch.setattr("tensortrial.pages.report._MOST_OPENED", 2)
     for name in "abcd":
         with Job(tmp_path / "runs" / name) as job:
             job.step({"net.w": np.full(4, np.nan if name == "d" else 1.0)})
@@ -109,12 +109,12 @@ def test_a_report_of_many_runs_lists_all_and_opens_those_with_findings_first(
     assert [name for name in "abcd" if f"api/names?run={name}" in answers] == ["a", "d"]
 
 
-def test_a_diagnosis_is_in_the_report_if_asked_for(runs: Path, tmp_path: Path) -> None:
+def test_a_report_begins_with_the_diagnosis_unless_that_is_refused(runs: Path, tmp_path: Path) -> None:
     run, path = str(runs / "right"), tmp_path / "report.html"
     address = "api/diagnosis?run=right"
-    CliRunner().invoke(main, ["report", run, "--output", str(path)])
+    CliRunner().invoke(main, ["report", run, "--output", str(path), "--no-diagnose"])
     assert address not in embedded(path.read_text())
-    CliRunner().invoke(main, ["report", run, "--output", str(path), "--diagnose"])
+    CliRunner().invoke(main, ["report", run, "--output", str(path)])
     held, expected = embedded(path.read_text())[address], diagnose(run)
     assert held["summary"] == expected.summary
     assert [each["text"] for each in held["problems"]] == [text for _, text in expected.paragraphs()]

@@ -24,7 +24,7 @@ from support.runs import EVAL, TRAIN, Job
 from support.servers import ObjectStore
 from tensortrial.errors import ConfigurationError, RunNotFound
 from tensortrial.maintenance.compaction import compact
-from tensortrial.page import Page, page
+from tensortrial.pages import Page, page
 
 TILES = {"run": "run", "statistic": "l2", "mode": "TRAIN"}
 LONG = "x" * 5000
@@ -40,7 +40,7 @@ NAMES = [
     "$name",
     "%s",
 ]
-REQUESTS = ["info", "sizes", "names", "tiles", "availability", "findings", "scalar_table", "rules", "queries"]
+REQUESTS = ["info", "sizes", "names", "tiles", "availability", "findings", "scalar_table", "queries"]
 
 
 def write(out: Any, steps: int = 3, *, close: bool = True, names: tuple[str, ...] = ("w",), **options: Any) -> Job:
@@ -119,6 +119,23 @@ def test_what_cannot_be_opened_is_named_next_to_the_others(tmp_path: Path) -> No
         info = fetch(served, "info")
         assert [run["name"] for run in info["runs"]] == ["whole"]
         assert "torn" in info["damaged"][0]
+
+
+def test_a_run_whose_file_is_damaged_after_it_was_shown_is_one_marked_row(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        with tensortrial.Run(tmp_path / name) as run:
+            for step in range(5):
+                run.log({"loss": 1.0}, step=step)
+    with page(tmp_path) as served:
+        assert {row["run"] for row in fetch(served, "scalar_table")} == {"a", "b", "c"}
+        fetch(served, "names", run="b")
+        (file,) = (tmp_path / "b" / "index").rglob("*.parquet")
+        file.write_bytes(file.read_bytes()[:-40])
+        assert {row["run"] for row in fetch(served, "scalar_table")} == {"a", "c"}
+        assert fetch(served, "names", run="b") == []
+        damaged = {run["name"]: run["damaged"] for run in fetch(served, "info")["runs"]}
+        assert file.name in damaged.pop("b")[0]
+        assert damaged == {"a": [], "c": []}
 
 
 @pytest.mark.parametrize("place", ["nothing", "empty"])
@@ -241,8 +258,8 @@ def test_a_run_that_is_replaced_is_shown_as_it_is_now(tmp_path: Path) -> None:
 def test_a_run_whose_files_are_called_as_those_of_the_run_before_it_is_shown_as_it_is_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shown: str
 ) -> None:
-    monkeypatch.setattr("tensortrial.page.served_runs._SEARCH_SECONDS", 0.0)
-    monkeypatch.setattr("tensortrial.page.served_runs._SEARCH_SHARE", 0)
+    monkeypatch.setattr("tensortrial.pages.served_runs._SEARCH_SECONDS", 0.0)
+    monkeypatch.setattr("tensortrial.pages.served_runs._SEARCH_SHARE", 0)
 
     def log(name: str, value: float, **options: Any) -> None:
         with tensortrial.Run(tmp_path / name, metadata={"value": value}, **options) as run:
@@ -268,8 +285,8 @@ def test_a_run_whose_files_are_called_as_those_of_the_run_before_it_is_shown_as_
 
 
 def test_a_run_that_begins_below_a_served_folder_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tensortrial.page.served_runs._SEARCH_SECONDS", 0.0)
-    monkeypatch.setattr("tensortrial.page.served_runs._SEARCH_SHARE", 0)
+    monkeypatch.setattr("tensortrial.pages.served_runs._SEARCH_SECONDS", 0.0)
+    monkeypatch.setattr("tensortrial.pages.served_runs._SEARCH_SHARE", 0)
     write(tmp_path / "first")
     with page(tmp_path) as served, httpx.stream("GET", f"{served.url}api/events", timeout=30) as events:
         lines = events.iter_lines()

@@ -14,8 +14,8 @@ from support.runs import EPOCH, EVAL, TRAIN, Job
 from tensortrial.format.record import Plan, Record, Step
 from tensortrial.maintenance.compaction import compact
 from tensortrial.mode import ModeKeys
-from tensortrial.page.grid import Grid
-from tensortrial.page.tiles import Choice, Tiles, width_for
+from tensortrial.pages.grid import Grid
+from tensortrial.pages.tiles import Choice, Tiles, width_for
 from tensortrial.read.opening import create_trial
 from tensortrial.read.run_reader import RunReader
 from tensortrial.read.trial import run_reader_of
@@ -159,7 +159,7 @@ def changes(grid: Grid, name: str) -> dict[int, tuple[float, int]]:
 
 
 def opened(run: Path) -> Any:
-    from tensortrial.page.open_run import OpenRun
+    from tensortrial.pages.open_run import OpenRun
 
     return OpenRun(create_trial(run))
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 import click
 from rich.table import Table
 
-from ...read.trial import Trial
+from ...maintenance.notes import read_notes
+from ...read.trial import Trial, run_reader_of
 from ...visible import visible
 from ..completion import complete_run
 from ..console import console_for, print_line, print_table
@@ -66,6 +68,8 @@ def _facts(trial: Trial) -> Iterable[tuple[str, str]]:
     for mode in trial.modes():
         yield f"steps {mode.name}", ", ".join(ranges(trial.steps(mode))) or "none"
     yield "tensors", str(len(trial.tensor_names()))
+    noted = _notes(trial)
+    yield from (each for each in (("note", noted["note"]), ("tags", ", ".join(noted["tags"]))) if each[1])
     if run.metadata:
         yield "metadata", json.dumps(run.metadata)
     yield from _environment(trial.environment())
@@ -100,9 +104,14 @@ def _document(trial: Trial) -> dict[str, Any]:
         "tensors": len(trial.tensor_names()),
         "collections": _collections(trial),
         "metadata": dict(run.metadata),
+        **_notes(trial),
         "environment": trial.environment(),
         "damaged": [str(error) for error in trial.damaged.values()],
     }
+
+
+def _notes(trial: Trial) -> dict[str, Any]:
+    return asdict(read_notes(run_reader_of(trial).storage))
 
 
 def _state(trial: Trial) -> str:

@@ -30,14 +30,14 @@ def page(
 ) -> None:
     """Show runs in the browser, also while they are being written.
 
-    RUN is a run, a folder with runs below it, or a quoted pattern; several are allowed. The page reads the runs and
-    never writes. Everybody who has the printed address can read it.
+    RUN is a run, a folder with runs below it, or a quoted pattern; several are allowed. The page
+    changes nothing that a job wrote. Everybody who has the printed address can read it, and write notes about runs.
 
     \b
     tensortrial page runs/digits
     tensortrial page 'runs/lr=*' --port 8080 --no-browser
     """
-    from ...page import Page
+    from ...pages import Page
 
     options = parse_options(storage_options)
     served = Page(runs, host=host, port=port, token=token, allowed_hosts=allowed_hosts, storage_options=options)

@@ -18,10 +18,15 @@ _FOUND, _FAILED = 1, 2
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=complete_run)
 @click.option("-o", "--output", "path", type=click.Path(dir_okay=False), default="report.html", show_default=True)
 @click.option("--rules", "with_rules", is_flag=True, help="Evaluate all built-in rules first, on runs that have ended.")
-@click.option("--diagnose", "with_diagnosis", is_flag=True, help="Begin with what `tensortrial diagnose` says.")
+@click.option(
+    "--diagnose/--no-diagnose",
+    "with_diagnosis",
+    default=None,
+    help="Begin with what `tensortrial diagnose` says. [default: of runs where that takes a moment]",
+)
 @storage_option
 def report(
-    runs: tuple[str, ...], path: str, with_rules: bool, with_diagnosis: bool, storage_options: tuple[str, ...]
+    runs: tuple[str, ...], path: str, with_rules: bool, with_diagnosis: bool | None, storage_options: tuple[str, ...]
 ) -> None:
     """Write runs as one HTML file that needs no server or network.
 
@@ -31,9 +36,9 @@ def report(
     \b
     tensortrial report runs/digits -o report.html --rules
     """
-    from ...page.findings import list_rules, run_rules
-    from ...page.report import write_report
-    from ...page.served_runs import ServedRuns
+    from ...pages.findings import list_rules, run_rules
+    from ...pages.report import write_report
+    from ...pages.served_runs import ServedRuns
 
     try:
         with opened_runs(runs, storage_options) as opened:

@@ -20,6 +20,7 @@ from ...format.schema import (
     LEASES,
     LOST,
     MANIFEST,
+    NOTES_FILE,
     RUN_FILE,
     STOP_FILE,
     EndInfo,
@@ -46,7 +47,7 @@ def is_document(path: str) -> bool:
     folder, _, name = path.rpartition("/")
     if folder == FINDINGS:
         return name.endswith(".parquet")
-    return path in (RUN_FILE, STOP_FILE, MANIFEST) or (folder in _DOCUMENTS and name.endswith(".json"))
+    return path in (RUN_FILE, STOP_FILE, NOTES_FILE, MANIFEST) or (folder in _DOCUMENTS and name.endswith(".json"))
 
 
 def check_document(storage: Storage, file: StoredFile, findings: Findings) -> None:
@@ -63,6 +64,8 @@ def check_document(storage: Storage, file: StoredFile, findings: Findings) -> No
             Manifest.from_bytes(data, storage.url)
         elif file.path == STOP_FILE:
             read_document(data, StopInfo)
+        elif file.path == NOTES_FILE:
+            read_object(data)
         else:
             _DOCUMENTS[folder](data, file.path)
     except FileNotFoundError:

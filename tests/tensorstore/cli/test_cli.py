@@ -234,7 +234,7 @@ assert not others, others
 def test_each_command_has_the_name_by_which_it_is_called() -> None:
     context = click.Context(main)
     names = main.list_commands(context)
-    assert len(names) == 25
+    assert len(names) == 26
     for name in names:
         command = main.get_command(context, name)
         assert command

@@ -70,8 +70,8 @@ def test_sql_and_the_page_do_without_pandas(tmp_path: Path) -> None:
             job.step({"a": [1, 2], "b": 0.5}, statistics=("l2",))
     program = f"""
 import sys, tensortrial
-from tensortrial.page import Page
-from tensortrial.page.routes import Answers
+from tensortrial.pages import Page
+from tensortrial.pages.routes import Answers
 trial = tensortrial.create_trial({str(tmp_path / "run")!r})
 assert trial.sql("select count(*) from findings").fetchall() == [(0,)]
 assert trial.sql("select name, l2 from tensors where global_step = 1").fetchall()

@@ -1,0 +1,43 @@
+"""`tensortrial note RUN`."""
+
+from __future__ import annotations
+
+import click
+
+from ...maintenance.notes import annotate
+from ..console import print_line
+from ..options import parse_options, run_argument, runs_below_hint, storage_option
+
+
+@click.command()
+@run_argument
+@click.argument("text", required=False)
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Add a tag. Can be repeated.")
+@click.option("--untag", "removed", multiple=True, metavar="TAG", help="Remove a tag. Can be repeated.")
+@click.option("--archive/--unarchive", "archived", default=None, help="Leave the run out of lists, or no longer.")
+@storage_option
+def note(
+    run: str,
+    text: str | None,
+    tags: tuple[str, ...],
+    removed: tuple[str, ...],
+    archived: bool | None,
+    storage_options: tuple[str, ...],
+) -> None:
+    """Keep a note about a run, or show what is noted.
+
+    TEXT replaces the note before. It is kept in a file of its own in the run's folder, notes.json; what the job wrote
+    stays as it is. The page shows the same, and `mv` and `rm` take it along.
+
+    \b
+    tensortrial note runs/digits "the baseline of the paper" --tag baseline
+    tensortrial note runs/failed --archive
+    """
+    options = parse_options(storage_options)
+    with runs_below_hint(run, storage_options):
+        known = annotate(run, storage_options=options)
+        changed = [tag for tag in (*known.tags, *tags) if tag not in removed] if tags or removed else None
+        now = annotate(run, note=text, tags=changed, archived=archived, storage_options=options)
+    facts = [now.note, f"tags: {', '.join(now.tags)}" if now.tags else "", "archived" if now.archived else ""]
+    for fact in [fact for fact in facts if fact] or ["nothing is noted"]:
+        print_line(fact)

@@ -1,0 +1,454 @@
+/** What the server answers, as static/api.js passes it to the views, the state, and the views. Nothing of this is served. */
+
+/** What a view gets from the page. */
+interface Page {
+  info: Info;
+  /** shows an error in place of the view */
+  fail: (error: unknown) => void;
+}
+
+interface View {
+  show: (state: State) => Promise<void> | void;
+  /** a run has new steps; without it, show is called */
+  grow?: () => Promise<void> | void;
+}
+
+type ViewMaker = (root: HTMLElement, page: Page) => View;
+
+/** auto: linear, but logarithmic where a linear one would hide all but the largest */
+type Axis = "auto" | "linear" | "log";
+
+interface ChartLine {
+  label: string;
+  /** null breaks the line; it goes on across undefined */
+  values: ArrayLike<number | null | undefined>;
+  /** which of the colours of lines */
+  color?: number;
+  width?: number;
+  /** 0 to 1 */
+  alpha?: number;
+  /** not in the tooltip */
+  quiet?: boolean;
+  /** what was saved, where `values` are smoothed */
+  raw?: ArrayLike<number | null | undefined>;
+  /** with a point at each value */
+  points?: boolean;
+  dash?: boolean;
+}
+
+interface Chart {
+  /** ascending */
+  x: ArrayLike<number>;
+  lines: ChartLine[];
+  /** upper line, lower line, colour */
+  bands?: [number, number, number][];
+  /** the least and the largest x that the axis shows */
+  span?: [number, number];
+  logX?: boolean;
+  logY?: Axis;
+  /** of x */
+  unit?: "step" | "time" | "duration" | "number";
+  /** charts with the same key share the line of the pointer */
+  sync?: string;
+  height?: number;
+  /** an x with a line across */
+  mark?: number | null;
+  onclick?: (x: number) => void;
+  /** a range of x was dragged */
+  onrange?: (from: number, to: number) => void;
+}
+
+/** What the fragment of the URL holds. */
+type State = Record<string, string>;
+
+interface ModeSteps {
+  mode: string;
+  /** first and last are steps of the mode */
+  first: number;
+  last: number;
+  steps: number;
+}
+
+interface Run {
+  name: string;
+  path: string;
+  /** else modes, statistics and collections are missing */
+  opened: boolean;
+  ended: boolean;
+  /** The id of what is shown of it: the same for the same index files. */
+  snapshot: string;
+  steps: number;
+  workers: string[];
+  modes: ModeSteps[];
+  /** that were saved for at least one tensor */
+  statistics: string[];
+  collections: string[];
+  /** how many */
+  findings: number;
+  /** milliseconds since 1970 */
+  started: number | null;
+  /** when its newest step was saved, likewise */
+  saved: number | null;
+  framework: string;
+  metadata: Record<string, any>;
+  /** the files that cannot be read, and why */
+  damaged: string[];
+  note: string;
+  tags: string[];
+  /** lists leave it out */
+  archived: boolean;
+}
+
+interface Info {
+  runs: Run[];
+  damaged: string[];
+  /** notes can be written */
+  editable: boolean;
+  /** a report, which answers nothing new */
+  frozen: boolean;
+}
+
+/** One statistic of all tensors. Arrays go row after row, a row being a tensor. */
+interface Tiles {
+  /** in execution order */
+  names: string[];
+  /** of each tensor */
+  collections: string[][];
+  /** the first step of each column */
+  starts: number[];
+  /** the step after the last */
+  end: number;
+  min: Float64Array;
+  max: Float64Array;
+  mean: Float64Array;
+  /** of steps with a finite value */
+  count: Uint32Array;
+  /** of steps with NaN or an infinity */
+  nonfinite: Uint32Array;
+  /** of each column, whether a step of it is missing */
+  missing: boolean[];
+}
+
+interface Statistic {
+  statistic: string;
+  min: (number | null)[];
+  max: (number | null)[];
+  mean: (number | null)[];
+  nonfinite: number;
+  /** at the last step */
+  last: number | null;
+}
+
+interface Series {
+  steps: number[];
+  statistics: Statistic[];
+}
+
+interface TensorAbout {
+  dtype: string;
+  shape: number[] | null;
+  nbytes: number | null;
+  collections: string[];
+  statistics: string[];
+  steps: number[];
+}
+
+type Extreme = { value: number; index: number[] } | null;
+
+/** A slice of two dimensions of a raw value, or all slices as a mosaic. */
+interface Value {
+  /** of the whole tensor */
+  shape: number[];
+  dtype: string;
+  /** elements of the whole tensor */
+  total: number;
+  rows: number;
+  columns: number;
+  /** row after row, NaN and infinities as they are, null between the tiles of a mosaic */
+  values: (number | null)[];
+  /** as numpy writes it; empty for a mosaic, and of a tensor of two dimensions */
+  slice: string;
+  /** how many tiles of a mosaic are in a row and in all, and how many slices there are */
+  tiles: { across: number; shown: number; of: number } | null;
+  /** of rows and of columns */
+  strides: [number, number];
+  /** of the whole tensor */
+  extremes: { min: Extreme; max: Extreme; nan: number[] | null; nanCount: number } | null;
+  /** the address of a PNG, of an array that is an image */
+  image: string | null;
+}
+
+interface Finding {
+  rule: string;
+  /** of the mode */
+  step: number;
+  mode: string | null;
+  worker: string | null;
+  tensor: string | null;
+  observed: number | null;
+  threshold: number | null;
+  sentence: string;
+  /** the rule itself could not run */
+  failed: boolean;
+  /** milliseconds since 1970 */
+  foundAt: number | null;
+}
+
+/** What `tensortrial diagnose` says. */
+interface Diagnosis {
+  /** one sentence */
+  summary: string;
+  /** the first cause, in one sentence; empty without a problem */
+  headline: string;
+  /** in the order in which they began; step is of the mode */
+  problems: { step: number | null; mode: string | null; tensor: string | null; text: string; note: boolean }[];
+  /** files that cannot be read, so that the answer may lack what they hold */
+  damaged: { path: string; reason: string }[];
+  /** rules, with what is missing for them */
+  unchecked: { rule: string; reason: string }[];
+}
+
+interface Curve {
+  run: string;
+  name: string;
+  mode: string;
+  steps: number[];
+  globals: number[];
+  times: number[];
+  min: (number | null)[];
+  max: (number | null)[];
+  mean: (number | null)[];
+  nonfinite: number;
+  /** the mean of all workers */
+  last: { step: number; value: number | null };
+}
+
+/** The values of one scalar in one run and mode. */
+interface ScalarRow {
+  run: string;
+  name: string;
+  mode: string;
+  /** in the collection losses */
+  loss: boolean;
+  steps: number;
+  /** of the finite values */
+  min: number | null;
+  max: number | null;
+  last: { step: number; value: number | null };
+}
+
+interface WorkerSteps {
+  name: string;
+  last: number;
+  ended: boolean;
+  savedAt: number | null;
+  saved: number[];
+  missing: number[];
+}
+
+interface Availability {
+  starts: number[];
+  end: number;
+  workers: WorkerSteps[];
+  sentence: string;
+  damaged: string[];
+}
+
+/** The first difference of one tensor. `kind` is value, statistics, dtype, shape, only a, only b or unreadable. */
+interface DifferenceRow {
+  name: string;
+  mode: string;
+  worker: string;
+  step: number;
+  kind: string;
+  what: string;
+  maxAbs: number | null;
+  ulps: string | null;
+  elements: number | null;
+  first: boolean;
+}
+
+interface NamedQuery {
+  name: string;
+  about: string;
+  sql: string;
+  parameters: { name: string; type: string; value: string | null; about: string }[];
+}
+
+interface Answer {
+  columns: string[];
+  rows: any[][];
+  more: boolean;
+}
+
+/** A row of a heat map. */
+interface Row {
+  /** the label */
+  text: string;
+  /** the name of a tensor or the path of a folded module */
+  key: string;
+  /** how deep in the tree of modules */
+  level: number;
+  kind: "tensor" | "open" | "folded";
+}
+
+/** A finding at a place of a heat map. */
+interface Mark {
+  row: number;
+  step: number;
+  text: string;
+  onopen: () => void;
+}
+
+/** What a heat map shows. Arrays go row after row. */
+interface Model {
+  /** from top to bottom */
+  rows: Row[];
+  /** the first step of each column, ascending */
+  starts: ArrayLike<number>;
+  /** the step after the last column */
+  end: number;
+  /** what is coloured */
+  values: Float64Array;
+  /** VALUE, NOTHING, NONFINITE or MISSING */
+  flags: Uint8Array;
+  scale: Scale;
+  marks: Mark[];
+}
+
+/** A cell of a heat map; column -1 is the label. */
+interface Cell {
+  row: number;
+  column: number;
+}
+
+/** What is seen of a heat map, upper bounds excluded. */
+interface Seen {
+  step0: number;
+  step1: number;
+  row0: number;
+  row1: number;
+}
+
+/** A rectangle in pixels. */
+interface Box {
+  left: number;
+  top: number;
+  width: number;
+  height: number;
+}
+
+/** What a heat map calls. */
+interface OnHeatmap {
+  /** the pointer is at pixel x, y of the page */
+  hover: (cell: Cell | null, x: number, y: number) => void;
+  /** a cell, or a label, was clicked */
+  open: (cell: Cell) => void;
+  /** another part is seen */
+  move: (seen: Seen) => void;
+}
+
+/** With what and where a heat map is drawn. */
+interface Pen {
+  context: CanvasRenderingContext2D;
+  plot: Box;
+  ink: Record<string, string>;
+}
+
+/** Tensors as a row. */
+interface Line {
+  row: Row;
+  /** places of the tensors that it stands for */
+  members: number[];
+}
+
+type ScaleKind = "sequential" | "diverging";
+
+/** Values outside take the colour of the end; those nearer to 0 than `neutral` that of the middle. */
+interface Scale {
+  kind: ScaleKind;
+  low: number;
+  high: number;
+  log: boolean;
+  neutral?: number;
+}
+
+interface TooltipRow {
+  mark?: string | Node;
+  term: string;
+  value: string;
+  /** the pointer is at this one */
+  near?: boolean;
+}
+
+/** A column of the table of runs. */
+interface Column {
+  key: string;
+  title: string;
+  hint?: string;
+  number?: boolean;
+  value: (run: Run) => any;
+  cell?: (run: Run) => string | number | Node;
+}
+
+/** A chart of Scalars; mode null is all modes. */
+interface Spec {
+  key: string;
+  name: string;
+  mode: string | null;
+}
+
+/** A request to the server. */
+type Load<Query, Answer> = (query: Query) => Promise<Answer>;
+
+/** What a request about one tensor names. */
+interface OfTensor {
+  run: string;
+  name: string;
+  mode: string;
+  worker: string;
+}
+
+/** Steps of the mode, both included; null for all. */
+interface Span {
+  from: number | null;
+  to: number | null;
+}
+
+/** It has one edge more than counts. */
+interface Histogram {
+  step: number;
+  /** below which 5, 25, 50, 75 and 95 % of the values are */
+  quantiles: number[];
+  edges: ArrayLike<number>;
+  counts: ArrayLike<number>;
+}
+
+/** What the page uses of uPlot's plots. */
+interface Plot {
+  data: any[];
+  axes: any[];
+  width: number;
+  height: number;
+  over: HTMLElement;
+  ctx: CanvasRenderingContext2D;
+  bbox: Box;
+  select: Box;
+  cursor: { left: number; top: number; idx: number | null | undefined };
+  valToPos: (value: number, scale: string, onCanvas?: boolean) => number;
+  posToVal: (position: number, scale: string) => number;
+  setSize: (size: { width: number; height: number }) => void;
+}
+
+interface PlotAxis {
+  values?: (plot: Plot, marks: (number | null)[]) => string[];
+  [key: string]: any;
+}
+
+/** What the page says to uPlot. */
+interface PlotOptions {
+  axes: PlotAxis[];
+  hooks: { draw: ((plot: Plot) => void)[]; setCursor: ((plot: Plot) => void)[]; setSelect: ((plot: Plot) => void)[] };
+  cursor: { sync?: false | { filters: { pub: (type: string) => boolean }; [key: string]: any } | "" ; [key: string]: any };
+  [key: string]: any;
+}

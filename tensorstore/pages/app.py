@@ -1,0 +1,93 @@
+"""The page as an ASGI application: the files of `static/`, the requests below api/, and events while runs grow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from ..errors import TensorTrialError
+from .payload import dump
+from .routes import Answers
+from .served_runs import ServedRuns
+
+STATIC = Path(__file__).resolve().parent / "static"
+# Between two looks at runs that are being written, and how many of these times between those at runs that have ended.
+_TICK_SECONDS = 0.5
+_TICKS_ENDED = 10
+_COMMENT_SECONDS = 15.0
+
+
+def make_app(answers: Answers, is_ending: Callable[[], bool]) -> Starlette:
+    """Return the application, which only `security.Guard` may stand in front of.
+
+    Args:
+        answers: What it answers.
+        is_ending: Returns whether the server ends, which waits for its answers.
+    """
+
+    def answer(request: Request) -> Response:
+        return _respond(lambda: answers.answer(request.path_params["path"], request.query_params))
+
+    def annotate(request: Request) -> Response:
+        return _respond(lambda: answers.annotate(request.query_params))
+
+    def npy(request: Request) -> Response:
+        return _respond(lambda: answers.npy(request.query_params))
+
+    def index(request: Request) -> Response:
+        return FileResponse(STATIC / "index.html")
+
+    def events(request: Request) -> Response:
+        return StreamingResponse(_events(request, answers.runs, is_ending), media_type="text/event-stream")
+
+    routes = [
+        Route("/", index),
+        Route("/api/events", events),
+        Route("/api/notes", annotate, methods=["POST"]),
+        Route("/api/npy", npy),
+        Route("/api/{path:path}", answer),
+        Mount("/static", StaticFiles(directory=STATIC)),
+    ]
+    app = Starlette(routes=routes)
+    app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)
+    return app
+
+
+def _respond(work: Any) -> Response:
+    try:
+        answer = work()
+        if isinstance(answer, bytes):
+            return Response(answer, media_type="application/octet-stream")
+        return Response(dump(answer), media_type="application/json")
+    except TensorTrialError as exc:
+        return Response(dump({"error": str(exc)}), status_code=400, media_type="application/json")
+
+
+async def _events(request: Request, runs: ServedRuns, is_ending: Callable[[], bool]) -> AsyncIterator[str]:
+    """Yield an event whenever a run has grown, ended, begun or gone, and now and then a comment: it finds lost tabs."""
+    known, all_ended = await run_in_threadpool(runs.state)
+    yield "retry: 2000\n\n"
+    quiet = 0.0
+    while not await request.is_disconnected():
+        for _ in range(_TICKS_ENDED if all_ended else 1):
+            if is_ending():
+                return
+            await asyncio.sleep(_TICK_SECONDS)
+            quiet += _TICK_SECONDS
+        now, all_ended = await run_in_threadpool(runs.state)
+        if now != known:
+            known, quiet = now, 0.0
+            yield "data: grown\n\n"
+        elif quiet >= _COMMENT_SECONDS:
+            quiet = 0.0
+            yield ": still here\n\n"

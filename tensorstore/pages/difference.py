@@ -1,0 +1,90 @@
+"""The differences of two runs, tensor by tensor, as `tensortrial.compare` finds them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..comparison import Comparison, Difference, compare
+from .open_run import OpenRun
+from .payload import number
+
+_MOST_ROWS = 2_000
+_OF_A_PROCESS = ("process_id",)
+
+
+def difference(a: OpenRun, b: OpenRun, rtol: float | None = None, atol: float | None = None) -> dict[str, Any]:
+    """Return the tensors that differ between two runs, the first difference first.
+
+    Args:
+        a: The first run.
+        b: The second run.
+        rtol: Elements agree if |a-b| <= atol + rtol*|b|; None for bit by bit.
+        atol: See `rtol`.
+
+    Returns:
+        See docs/page.md.
+    """
+    found = a.kept(
+        ("difference", b.name, b.refresh(), rtol, atol), lambda: compare(a.trial, b.trial, rtol=rtol, atol=atol)
+    )
+    first = found.first
+    rows = [_row(each, first is not None and each == first.difference) for each in found.differences]
+    rows.sort(key=lambda row: not row["first"])
+    return {
+        "sentence": found.sentence,
+        "lastAgreeing": first.last_agreeing if first is not None else None,
+        "lines": _lines(found, a.name, b.name),
+        "rows": rows[:_MOST_ROWS],
+        "more": max(0, len(rows) - _MOST_ROWS),
+        "same": found.same,
+        "about": _about(a, b),
+    }
+
+
+def _about(a: OpenRun, b: OpenRun) -> list[list[str]]:
+    """Return what else differs: metadata, commit, command, packages, hyperparameters, as name, of a, of b."""
+    of_a, of_b = (_facts(run) for run in (a, b))
+    names = dict.fromkeys([*of_a, *of_b])
+    return [[name, of_a.get(name, ""), of_b.get(name, "")] for name in names if of_a.get(name) != of_b.get(name)]
+
+
+def _facts(run: OpenRun) -> dict[str, str]:
+    environment = {key: value for key, value in run.trial.environment().items() if key not in _OF_A_PROCESS}
+    if command := environment.get("command"):
+        environment["command"] = shlex.join(command)
+    notes = {"framework": run.info.framework, "versions": run.info.versions}
+    return dict(_flat({**run.info.metadata, **notes, **environment}, ""))
+
+
+def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+    """Yield values with the keys of nested objects joined: "packages.numpy"."""
+    for key, each in values.items():
+        if isinstance(each, Mapping):
+            yield from _flat(each, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", each if isinstance(each, str) else json.dumps(each)
+
+
+def _row(found: Difference, is_first: bool) -> dict[str, Any]:
+    return {
+        "name": found.label,
+        "mode": found.mode,
+        "worker": found.worker or found.worker_b,
+        "step": found.step,
+        "kind": found.kind,
+        "what": str(found),
+        "maxAbs": number(found.max_abs),
+        "ulps": found.ulps if found.ulps is None else str(found.ulps),
+        "elements": found.elements,
+        "first": is_first,
+    }
+
+
+def _lines(found: Comparison, a: str, b: str) -> list[str]:
+    """Return what only one of the runs has, what could not be compared, and what the comparison could not see."""
+    only = [line.replace("only a", f"only {a}", 1) for line in found.only_a.lines("a")]
+    only += [line.replace("only b", f"only {b}", 1) for line in found.only_b.lines("b")]
+    return [*only, *(f"not compared: {path}: {why}" for path, why in found.damaged.items()), *found.notes]

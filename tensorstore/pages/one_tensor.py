@@ -1,0 +1,194 @@
+"""The answers about one tensor: what it is, its statistics over steps, and its histograms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import Array
+from ..errors import TensorUnavailableForStep
+from ..format.schema import UNKNOWN_SHAPE
+from ..mode import ModeKeys
+from ..plots.thinning import finite_mean
+from ..read.trial import run_reader_of
+from ..statistics.computed import USUAL
+from ..statistics.histogram import histogram
+from .open_run import OpenRun
+from .payload import number, numbers
+from .tiles import width_for
+
+_HISTOGRAM_BINS = 60
+_MOST_POINTS = 2_000
+_MOST_HISTOGRAMS = 200
+# Raw values above this are not read for histograms that were not saved.
+_LARGEST_RAW = 16 << 20
+_LARGEST = 1e300
+_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+_OF_TENSOR = "name = $name and ($mode = 'GLOBAL' or mode = $mode) and ($worker = '' or worker = $worker)"
+
+
+def _step(mode: str) -> str:
+    return "global_step" if mode == "GLOBAL" else "mode_step"
+
+
+def describe_tensor(run: OpenRun, name: str, mode: str, worker: str) -> dict[str, Any]:
+    """Return what a tensor is, and the steps of the mode at which it was saved."""
+    run.trial.tensor(name)  # raises for an unknown name
+    steps = run.trial.tensor(name).steps(ModeKeys.parse(mode), show_incomplete_steps=True)
+    answer: dict[str, Any] = {"dtype": "", "shape": None, "nbytes": None, "statistics": [], "steps": steps}
+    if steps:
+        row = run_reader_of(run.trial).rows_at(name, steps[-1], ModeKeys.parse(mode))[0]
+        shape = None if tuple(row.shape) == UNKNOWN_SHAPE else list(row.shape)
+        saved = _statistics_at(run, name, mode, steps[-1])
+        if row.has_raw and not saved:
+            saved = [each for each in USUAL if each in run.row_statistics]
+        answer |= {"dtype": row.dtype, "shape": shape, "nbytes": row.nbytes, "statistics": saved}
+    return {**answer, "collections": run.collections.get(name, [])}
+
+
+def _statistics_at(run: OpenRun, name: str, mode: str, step: int) -> list[str]:
+    if not run.row_statistics:
+        return []
+    counts = ", ".join(f"count({run.expression(each)})" for each in run.row_statistics)
+    rows = run.trial.sql(
+        f"select {counts} from tensors where {_OF_TENSOR} and {_step(mode)} = $step",
+        {"name": name, "mode": mode, "worker": "", "step": step},
+    ).fetchall()
+    return [each for each, count in zip(run.row_statistics, rows[0], strict=True) if count]
+
+
+def series(
+    run: OpenRun,
+    name: str,
+    mode: str,
+    worker: str,
+    statistics: Sequence[str],
+    bounds: tuple[int | None, int | None],
+    points: int,
+) -> dict[str, Any]:
+    """Return statistics of a tensor over steps: least, largest and mean value of each range of steps."""
+    chosen = [each for each in statistics if each in run.row_statistics]
+    first, end = run.bounded(mode, bounds)
+    steps = _steps_of(run, name, mode, (first, end))
+    width = _width(steps, min(points, _MOST_POINTS))
+    columns = ", ".join(_columns_of(i) for i in range(len(chosen)))
+    computed = run.computed([name], [each for each in chosen if each in USUAL])
+    expressions = (computed.expression(each) if each in USUAL else run.expression(each) for each in chosen)
+    values = ", ".join(f"{each} as value{i}" for i, each in enumerate(expressions))
+    comma = ", " if chosen else ""
+    found = run.trial.sql(
+        f"select min(step) as step{comma}{columns} from (select {_step(mode)} as step{comma}{values} "
+        f"from {computed.source} where {_OF_TENSOR}) where step >= $first and step < $end and $newest is not null "
+        "group by step // $width order by 1",
+        {
+            "name": name,
+            "mode": mode,
+            "worker": worker,
+            "first": first,
+            "end": end,
+            "width": width,
+            "newest": steps[-1] if steps else 0,
+            **computed.parameters,
+        },
+    ).to_arrow_table()
+
+    def of(column: str) -> list[Any]:
+        return found[column].to_pylist()  # type: ignore[no-any-return]
+
+    return {
+        "steps": of("step"),
+        "statistics": [
+            {
+                "statistic": each,
+                **{key: numbers(of(f"{key}{i}")) for key in ("min", "max", "mean")},
+                "nonfinite": sum(of(f"nonfinite{i}")),
+                "last": number(of(f"last{i}")[-1]) if steps else None,
+            }
+            for i, each in enumerate(chosen)
+        ],
+    }
+
+
+def _columns_of(number: int) -> str:
+    """Return the SQL of a statistic: NaN where there are only values that are not finite."""
+    value = f"value{number}"
+    none = f"case when count({value}) > 0 then 'nan'::double end"
+    finite = f"filter (where isfinite({value}))"
+    folds = {"min": f"min({value}) {finite}", "max": f"max({value}) {finite}", "mean": finite_mean(value)}
+    folded = (f"coalesce({fold}, {none}) as {key}{number}" for key, fold in folds.items())
+    wrong = f"count({value}) filter (where not isfinite({value})) as nonfinite{number}"
+    return f"{', '.join(folded)}, {wrong}, avg({value}) filter (where step = $newest) as last{number}"
+
+
+def histograms(
+    run: OpenRun, name: str, mode: str, worker: str, bounds: tuple[int | None, int | None], count: int
+) -> list[dict[str, Any]]:
+    """Return histograms of a tensor at steps that are evenly distributed, ascending; saved ones, or of raw values."""
+    first, end = run.bounded(mode, bounds)
+    chosen = _evenly(_steps_of(run, name, mode, (first, end)), max(1, min(count, _MOST_HISTOGRAMS)))
+    step = _step(mode)
+    rows = run.trial.sql(
+        f"select {step} as step, arg_min(histogram, (length(worker), worker)) as histogram from tensors "
+        f"where {_OF_TENSOR} and list_contains($steps, {step}) and histogram is not null group by 1 order by 1",
+        {"name": name, "mode": mode, "worker": worker, "steps": chosen},
+    ).fetchall()
+    if rows:
+        return [{"step": at, **_compact(histogram["edges"], histogram["counts"])} for at, histogram in rows]
+    found = ((at, raw(run, name, mode, worker, at, _LARGEST_RAW)) for at in chosen)
+    return [{"step": at, **made} for at, value in found if value is not None and (made := _histogram(value))]
+
+
+def _steps_of(run: OpenRun, name: str, mode: str, bounds: tuple[int, int]) -> list[int]:
+    steps = run.trial.tensor(name).steps(ModeKeys.parse(mode), show_incomplete_steps=True)
+    return [step for step in steps if bounds[0] <= step < bounds[1]]
+
+
+def _width(steps: Sequence[int], points: int) -> int:
+    """Return how many steps a point holds: one each where there are few, however far apart they are."""
+    return 1 if len(steps) <= points else width_for(steps[-1] - steps[0] + 1, points)
+
+
+def _evenly(steps: Sequence[int], count: int) -> list[int]:
+    if len(steps) <= count:
+        return list(steps)
+    return [steps[i] for i in np.unique(np.linspace(0, len(steps) - 1, count).astype(int))]
+
+
+def _compact(edges: Sequence[float], counts: Sequence[int]) -> dict[str, Any]:
+    # Of larger ones, the distance is infinite.
+    kept = np.clip(np.asarray(edges, float), -_LARGEST, _LARGEST)
+    # Six digits do not tell edges apart that are near each other.
+    near = kept[-1] - kept[0] < 1e-3 * np.abs(kept).max()
+    shown = kept.tolist() if near else numbers(kept.tolist())
+    below = np.concatenate([[0], np.cumsum(counts)])
+    quantiles = np.interp(np.multiply(_QUANTILES, below[-1]), below, kept)  # in a bin, values are evenly distributed
+    return {"edges": shown, "counts": [int(each) for each in counts], "quantiles": quantiles.tolist()}
+
+
+def _histogram(value: Array) -> dict[str, Any] | None:
+    counted = histogram(value, _HISTOGRAM_BINS)
+    if counted is None:
+        return None
+    edges, counts = counted
+    return _compact(edges, counts)
+
+
+def raw(run: OpenRun, name: str, mode: str, worker: str, step: int, most: int | None = None) -> Array | None:
+    """Return the raw value as float64, None if there is none, or it is larger than `most` bytes."""
+    tensor = run.trial.tensor(name)
+    wanted = worker or None
+    try:
+        if most is not None and run_reader_of(run.trial).row(name, step, ModeKeys.parse(mode), wanted).nbytes > most:
+            return None
+        value = tensor.value(step, ModeKeys.parse(mode), wanted)
+    except TensorUnavailableForStep:
+        return None
+    if value.dtype.kind in "mM":
+        value = value.astype(np.int64)
+    try:
+        with np.errstate(all="ignore"):
+            return np.asarray(np.abs(value) if value.dtype.kind == "c" else value).astype(np.float64)
+    except (TypeError, ValueError):
+        return None  # texts, records

@@ -1,0 +1,172 @@
+"""The answers about all tensors of a run: what the run is, the heat map, the names, the availability of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC
+from typing import Any
+
+import numpy as np
+
+from ..errors import TensorTrialError
+from ..format.documents import utc
+from ..format.schema import RunInfo
+from ..maintenance.notes import Notes, read_notes
+from ..read.run_file import run_info
+from ..read.runs import Runs
+from ..read.trial import run_reader_of
+from ..snapshot.workers import natural
+from ..storage.open import Storage
+from .grid import Grid
+from .open_run import OpenRun
+from .payload import is_wide, pack
+from .tiles import width_for
+
+# The cells of one answer: with two values of two bytes each, compressed, below 300 kB.
+_MOST_CELLS = 120_000
+_MOST_COLUMNS = 1_000
+_FEWEST_COLUMNS = 60
+
+
+def describe_run(run: OpenRun) -> dict[str, Any]:
+    """Return what a run is."""
+    workers, steps = run.trial.workers(), run.steps("GLOBAL")
+    return {
+        "name": run.name,
+        "path": run.trial.path,
+        "opened": True,
+        "ended": run.trial.loaded_all_steps,
+        "snapshot": str(run.trial.snapshot),
+        "steps": len(np.unique(steps.steps)),
+        "saved": int(steps.saved_at_ms.max()) if len(steps.steps) else None,
+        "workers": workers,
+        "modes": [_describe_mode(run, mode) for mode in run.modes],
+        "statistics": run.statistics if workers else [],
+        "collections": sorted({each for of in run.collections.values() for each in of}),
+        "findings": run.count_findings(),
+        "damaged": run.damaged,
+        **_about(run_reader_of(run.trial).storage, run.info),
+    }
+
+
+def _about(storage: Storage, info: RunInfo) -> dict[str, Any]:
+    started = utc(info.created_at).replace(tzinfo=UTC).timestamp() * 1000
+    return {"started": started, "framework": info.framework, "metadata": dict(info.metadata), **notes_of(storage)}
+
+
+def notes_of(storage: Storage) -> dict[str, Any]:
+    """Return what is noted about a run. Damaged notes do not hide it."""
+    try:
+        return asdict(read_notes(storage))
+    except TensorTrialError as exc:
+        return asdict(Notes(f"({exc})"))
+
+
+def outline(runs: Runs) -> list[dict[str, Any]]:
+    """Return of many runs what a list of them shows."""
+    steps = _by_run(runs, "count(distinct global_step) from steps")
+    saved = _by_run(runs, "epoch_ms(max(saved_at)) from steps")
+    found = _by_run(runs, "count(*) from findings")
+    savers = _by_run(runs, "list(distinct worker) from steps")
+    return [
+        _outline(run.storage, run.info, run.damaged)
+        | {
+            "name": run.name,
+            "ended": run.workers.job_ended,
+            "snapshot": str(run.snapshot),
+            "steps": steps.get(run.name, 0),
+            "saved": saved.get(run.name),
+            "workers": sorted(savers.get(run.name, []), key=natural),
+            "findings": found.get(run.name, 0),
+        }
+        for run in runs.all
+    ]
+
+
+def unreadable(storage: Storage, error: TensorTrialError) -> dict[str, Any]:
+    """Return the outline of a run that cannot be read."""
+    return _outline(storage, run_info(storage), {storage.url: error})
+
+
+def _outline(storage: Storage, info: RunInfo, damaged: Mapping[str, TensorTrialError]) -> dict[str, Any]:
+    nothing: dict[str, Any] = dict.fromkeys(("workers", "modes", "statistics", "collections"), ())
+    known = {"path": storage.url, "opened": False, "ended": True, "snapshot": "", "steps": 0, "saved": None}
+    said = [f"{path}: {error}" for path, error in damaged.items()]
+    return {**known, **nothing, "findings": 0, "damaged": said, **_about(storage, info)}
+
+
+def _by_run(runs: Runs, counted: str) -> dict[str, Any]:
+    found: list[Any] = runs.sql(f"select run, {counted} group by run").fetchall()
+    return dict(found)
+
+
+def _describe_mode(run: OpenRun, mode: str) -> dict[str, Any]:
+    steps = run.steps(mode)
+    return {"mode": mode, "first": steps.first, "last": steps.end - 1, "steps": len(np.unique(steps.steps))}
+
+
+def tiles(
+    run: OpenRun, statistic: str, mode: str, worker: str, bounds: tuple[int | None, int | None], columns: int
+) -> dict[str, Any]:
+    """Return a statistic of all tensors, as the heat map draws it; see docs/page.md."""
+    rows = max(len(run.names), 1)
+    most = max(min(columns, _MOST_COLUMNS, _MOST_CELLS // rows), min(columns, _FEWEST_COLUMNS), 1)
+    grid = run.grid(statistic, mode, worker, bounds, most)
+    steps = run.steps(mode)
+    collections, has_values = run.collections, grid.finite > 0
+    floats = [np.where(has_values, grid.most, np.nan), np.where(has_values, grid.least, np.nan), grid.mean]
+    wide = is_wide(*floats)
+    return {
+        "names": grid.names,
+        "collections": [collections.get(name, []) for name in grid.names],
+        "starts": grid.starts,
+        "end": min((grid.start + grid.columns) * grid.width, max(steps.end, 1)),
+        "wide": wide,
+        "packed": pack(floats, [grid.finite, grid.nonfinite], wide),
+        "missing": _has_step(grid, steps.missing(not run.trial.loaded_all_steps)).tolist(),
+    }
+
+
+def _has_step(grid: Grid, steps: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return which columns hold one of some steps."""
+    columns = steps // grid.width - grid.start
+    found = np.zeros(grid.columns, bool)
+    found[columns[(columns >= 0) & (columns < grid.columns)]] = True
+    return found
+
+
+def availability(run: OpenRun, mode: str, columns: int) -> dict[str, Any]:
+    """Return how many steps each worker saved and lacks, by column."""
+    steps = run.steps(mode)
+    width = width_for(steps.end - steps.first, min(columns, _MOST_COLUMNS))
+    start = steps.first // width
+    number = -(-steps.end // width) - start
+    wanted = np.bincount(np.unique(steps.steps) // width - start, minlength=number)
+    ended = set(run.trial.workers()) if run.trial.loaded_all_steps else set()
+    rows = []
+    for i, worker in enumerate(steps.workers):
+        mine = steps.worker_of == i
+        saved = np.bincount(steps.steps[mine] // width - start, minlength=number)
+        rows.append(
+            {
+                "name": worker,
+                "last": int(steps.steps[mine].max()),
+                "ended": worker in ended,
+                "savedAt": int(steps.saved_at_ms[mine].max()),
+                "saved": saved.tolist(),
+                "missing": np.maximum(wanted - saved, 0).tolist(),
+            }
+        )
+    return {
+        "starts": [(start + i) * width for i in range(number)],
+        "end": steps.end,
+        "workers": rows,
+        "sentence": _sentence(run),
+        "damaged": run.damaged,
+    }
+
+
+def _sentence(run: OpenRun) -> str:
+    late = run.trial.late_workers()
+    return "; ".join(str(worker) for worker in late[:3]) if late else ""

@@ -1,0 +1,222 @@
+"""A report: the page with its answers inside, as one file that needs neither a server nor a network."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote_plus
+
+from ..errors import TensorTrialError
+from ..mode import ModeKeys
+from ..read.runs import RunLocations, Runs
+from .open_run import OpenRun
+from .payload import dump
+from .routes import Answers
+from .served_runs import ServedRuns
+
+STATIC = Path(__file__).resolve().parent / "static"
+_MOST_BYTES = 4_500_000
+# Runs whose tensors it holds. Each takes 0.3 s of CPU time and 6 MB of memory.
+_MOST_OPENED = 32
+# Each tensor is read by itself: fewer of a run with more than so many rows.
+_MOST_TENSORS, _FEWEST_TENSORS, _ROWS = 48, 8, 20_000_000
+# Values, tensors x steps, of a run that is diagnosed without being asked for; also in static/diagnosis.js.
+_MOST_DIAGNOSED = 400_000
+# Steps of a tensor that can be chosen.
+_MOST_STEPS = 1_000
+_COLUMNS, _POINTS, _HISTOGRAMS = 200, 200, 24
+# static/api.js finds the chosen runs and scalars in these.
+_MOST_RUNS, _MOST_PANELS = 48, 48
+# The statistics of the heat map, the most telling ones first.
+_STATISTICS = ("l2", "abs_mean", "std", "mean", "nan_count", "zero_fraction", "max", "min", "value", "abs_max")
+_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsafe-inline'; img-src data: blob:; "
+    "connect-src data: blob:; base-uri 'none'; form-action 'none'"
+)
+_IMPORT = re.compile(r"""(from\s+|import\s+)"(\.{1,2}/[\w./-]+\.js)";""")
+
+Addressed = tuple[str, dict[str, str]]
+
+
+def report(runs: Runs | RunLocations, path: str | Path, *, diagnose: bool | None = None) -> int:
+    """Write runs as one HTML file. It is below 5 MB: what does not fit is left out, and the page says so.
+
+    The tensors of at most 32 runs are in it, of those with findings first. All runs are in its list.
+
+    Args:
+        runs: Open runs, or what `open_runs` takes.
+        path: The file, which is replaced if it exists.
+        diagnose: Whether it begins with what `tensortrial.diagnose` says of each run; None for the runs where that
+            takes a moment.
+
+    Returns:
+        The number of findings of rules in all runs.
+
+    Raises:
+        RunNotFound: No run can be opened.
+        OSError: The file cannot be written.
+    """
+    return write_report(ServedRuns(runs), path, diagnose)
+
+
+def write_report(served: ServedRuns, path: str | Path, diagnose: bool | None = None) -> int:
+    """Write a report of runs. Return the number of findings in all of them."""
+    known = served.describe()
+    with_findings_first = sorted(known, key=lambda each: (not each["findings"], each["name"]))
+    runs = served.of_each(sorted(each["name"] for each in with_findings_first[:_MOST_OPENED]), lambda run: run)
+    answers = Answers(served)
+    held, size = dict[str, Any](), 0
+    for request, given in _requests(answers, runs, diagnose):
+        try:
+            answer = answers.answer(request, {**given, **_resolution()})
+        except TensorTrialError:
+            continue  # a damaged file, or a tensor without what is requested
+        if request == "tensor":
+            answer = {**answer, "steps": _some(answer["steps"])}
+        size += len(dump(answer))
+        if size > _MOST_BYTES and held:
+            break
+        held[_address(request, given)] = answer
+    Path(path).write_text(_html(held), encoding="utf-8", errors="replace")
+    return sum(each["findings"] for each in known)
+
+
+def _some(steps: list[int]) -> list[int]:
+    """Return steps that are evenly distributed, the first and the last among them."""
+    if len(steps) <= _MOST_STEPS:
+        return steps
+    return [steps[i * (len(steps) - 1) // (_MOST_STEPS - 1)] for i in range(_MOST_STEPS)]
+
+
+def _resolution() -> dict[str, str]:
+    numbers = {"columns": str(_COLUMNS), "points": str(_POINTS), "count": str(_HISTOGRAMS)}
+    return {**numbers, "statistics": ",".join(_STATISTICS)}
+
+
+def _requests(answers: Answers, runs: list[OpenRun], diagnose: bool | None) -> Iterator[Addressed]:
+    """Yield the requests that a reader of the report can make, the most important first."""
+    yield "info", {}
+    yield "sizes", {}
+    yield "queries", {}
+    for run in runs:
+        yield "names", {"run": run.name}
+        yield "findings", {"run": run.name}
+        if diagnose or (diagnose is None and _is_small(run)):
+            yield "diagnosis", {"run": run.name}
+    # One mode, one statistic: what is seen first.
+    for rank in range(len(_STATISTICS)):
+        for run in runs:
+            chosen = [each for each in _STATISTICS if each in run.statistics][rank : rank + 1]
+            for statistic in chosen:
+                for mode in run.modes:
+                    yield "tiles", {"run": run.name, "statistic": statistic, "mode": mode}
+        if rank == 0:
+            yield from _few(runs, answers)
+    for run in runs:
+        yield from _tensors(answers, run)
+
+
+def _is_small(run: OpenRun) -> bool:
+    return len(run.names) * len(run.steps(ModeKeys.GLOBAL.name).steps) <= _MOST_DIAGNOSED
+
+
+def _few(runs: list[OpenRun], answers: Answers) -> Iterator[Addressed]:
+    names = [run.name for run in runs[:_MOST_RUNS]]
+    listed = _json(names)
+    yield "scalar_table", {"runs": listed}
+    known = list(dict.fromkeys(each["name"] for each in answers.scalar_table({"runs": listed})))
+    if known:
+        yield "scalars", {"runs": listed, "names": _json(known[:_MOST_PANELS])}
+    for run in runs:
+        for mode in run.modes:
+            yield "availability", {"run": run.name, "mode": mode}
+    for a in names[:4]:
+        for b in names[:4]:
+            if a != b:
+                yield "difference", {"a": a, "b": b}
+
+
+def _tensors(answers: Answers, run: OpenRun) -> Iterator[Addressed]:
+    """Yield the requests about single tensors: that which is shown first, those of findings, then others."""
+    found = answers.findings({"run": run.name})
+    steps = {(each["tensor"], each["mode"]): each["step"] for each in found[::-1] if each["tensor"] is not None}
+    names = list(dict.fromkeys([*run.names[:1], *(name for name, _ in steps), *run.names]))[: _tensors_of(run)]
+    for name in names:
+        for mode in run.modes:
+            at = {"run": run.name, "name": name, "mode": mode}
+            yield "tensor", at
+            yield "series", at
+            yield "histograms", at
+            known = run.trial.tensor(name).steps(ModeKeys.parse(mode), show_incomplete_steps=True)
+            wanted = {steps.get((name, mode)), known[-1] if known else None} - {None}
+            for step in sorted(each for each in wanted if each is not None):
+                yield "value", {**at, "step": str(step)}
+
+
+def _tensors_of(run: OpenRun) -> int:
+    """Return of how many tensors of a run the report holds the series."""
+    rows = len(run.names) * len(run.steps(ModeKeys.GLOBAL.name).steps)
+    return max(_FEWEST_TENSORS, min(_MOST_TENSORS, _MOST_TENSORS * _ROWS // max(rows, 1)))
+
+
+def _address(request: str, given: dict[str, str]) -> str:
+    """Return the address of a request as JavaScript's URLSearchParams spells it."""
+    query = "&".join(f"{key}={_quoted(value)}" for key, value in given.items() if value != "")
+    return f"api/{request}?{query}" if query else f"api/{request}"
+
+
+def _quoted(text: str) -> str:
+    return quote_plus(text, safe="*", errors="replace").replace("~", "%7E")
+
+
+def _json(values: list[str]) -> str:
+    """Return a list as JavaScript's JSON.stringify spells it."""
+    return json.dumps(values, separators=(",", ":"), ensure_ascii=False)
+
+
+# The file.
+
+
+def _html(answers: dict[str, Any]) -> str:
+    """Return the page with its answers. No text of a run can end the element that it is in: '<' is escaped."""
+    modules = {path.relative_to(STATIC).as_posix(): path.read_text(encoding="utf-8") for path in STATIC.rglob("*.js")}
+    plain = {name: text for name, text in modules.items() if name.startswith("vendor/")}
+    imports = {f"page/{name}": _data_url(_bare(name, text)) for name, text in modules.items() if name not in plain}
+    styles = "\n".join((STATIC / name).read_text(encoding="utf-8") for name in ("vendor/uPlot.min.css", "page.css"))
+    head = [
+        f'<meta http-equiv="content-security-policy" content="{_POLICY}">',
+        '<meta name="referrer" content="no-referrer">',
+        f"<style>{styles}</style>",
+        f'<script type="application/json" id="answers">{_inside_script(answers)}</script>',
+        f'<script type="importmap">{_inside_script({"imports": imports})}</script>',
+        *(f"<script>{text}</script>" for text in plain.values()),
+    ]
+    page = (STATIC / "index.html").read_text(encoding="utf-8")
+    page = re.sub(r"<(link rel=\"stylesheet\"|meta name=\"referrer\")[^>]*>\n|<script[^>]*></script>\n", "", page)
+    start = '<script type="module">import "page/app.js";</script>\n</body>'
+    return page.replace("</head>", "\n".join([*head, "</head>"])).replace("</body>", start)
+
+
+def _bare(name: str, text: str) -> str:
+    """Return a module whose imports have names instead of relative paths, which a data: URL could not resolve."""
+    folder = Path(name).parent
+
+    def named(found: re.Match[str]) -> str:
+        parts: list[str] = []
+        for part in (folder / found[2]).as_posix().split("/"):
+            parts = parts[:-1] if part == ".." else [*parts, part] if part != "." else parts
+        return f'{found[1]}"page/{"/".join(parts)}";'
+
+    return _IMPORT.sub(named, text)
+
+
+def _data_url(text: str) -> str:
+    return f"data:text/javascript;base64,{base64.b64encode(text.encode()).decode()}"
+
+
+def _inside_script(value: Any) -> str:
+    return dump(value).decode().replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

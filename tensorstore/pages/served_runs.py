@@ -1,0 +1,354 @@
+"""The runs that a page shows: found again and again, and each opened by itself once a view needs it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from copy import copy
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+from ..engines.base import Rows
+from ..errors import ConfigurationError, RunNotFound, TensorTrialError
+from ..format.schema import END, FINDINGS, INDEX, RUN_FILE
+from ..maintenance.notes import Notes, write_notes
+from ..parallel import in_threads
+from ..read.run_file import run_info
+from ..read.run_search import RunSearch, short_names
+from ..read.runs import RunLocations, Runs
+from ..read.trial import Trial, run_reader_of
+from ..storage.open import Storage
+from . import overview
+from .open_run import OpenRun
+from .query_process import QueryProcesses
+
+_T = TypeVar("_T")
+_PARALLEL = 8
+# Between two searches for runs that have begun or were deleted.
+_SEARCH_SECONDS, _SEARCH_SHARE = 5.0, 20
+_Found = dict[str, Storage]
+
+
+class ServedRuns:
+    """The runs of a page. Safe to use from several threads.
+
+    A Trial costs a database of its own. So a run has one only after a view has shown it, and until then the page knows
+    its outline, which is read for all such runs together.
+
+    Args:
+        runs: Open runs, or what `open_runs` takes.
+        storage_options: Options for fsspec.
+
+    Attributes:
+        damaged: What could not be opened, by its path, and why.
+        queries: The processes that run users' SQL.
+
+    Raises:
+        RunNotFound: No run can be opened.
+        ConfigurationError: The list is empty.
+    """
+
+    def __init__(self, runs: Runs | RunLocations, storage_options: Mapping[str, Any] | None = None) -> None:
+        self._options = storage_options
+        self._locations = _locations(runs)
+        self._opening, self._searching, self._outlining = threading.Lock(), threading.RLock(), threading.Lock()
+        self._storages = _Found()
+        self._opened: dict[str, OpenRun] = {}
+        self._listings: dict[str, object] = {}
+        self._outlines: dict[str, tuple[object, dict[str, Any]]] = {}
+        self._deleted: dict[str, str] = {}
+        self._search_at = 0.0
+        self._together: tuple[list[str], list[object], Runs] | None = None
+        self._together_lock = threading.Lock()
+        self.damaged: dict[str, TensorTrialError] = {}
+        self.queries = QueryProcesses()
+        self.search()
+        if not self._storages:
+            raise self._nothing()
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the runs, sorted."""
+        return sorted(self._storages)
+
+    @property
+    def storages(self) -> list[Storage]:
+        """The runs, by name."""
+        return [storage for _, storage in sorted(self._storages.items())]
+
+    @property
+    def opened(self) -> list[OpenRun]:
+        """The runs that a view has shown, by name."""
+        known = {storage.url for storage in self._storages.values()}
+        return sorted((run for url, run in list(self._opened.items()) if url in known), key=lambda run: run.name)
+
+    def run(self, name: str) -> OpenRun:
+        """Return one of the runs, opened.
+
+        Raises:
+            ConfigurationError: No run has this name.
+        """
+        storage = self._storages.get(name)
+        if storage is None:
+            raise self._unknown(name)
+        try:
+            with self._opening:
+                if storage.url not in self._opened:
+                    self._opened[storage.url] = OpenRun(Trial(storage, run_info(storage), name))
+                return self._opened[storage.url]
+        except (TensorTrialError, FileNotFoundError):
+            self.search()
+            if name in self._storages:
+                raise
+        return self.run(name)  # which says that it was deleted
+
+    def _unknown(self, name: str) -> ConfigurationError:
+        why = "was deleted" if name in self._deleted.values() else "is unknown"
+        return ConfigurationError(f"the run {name!r} {why}; the runs are: {', '.join(self.names[:20])}")
+
+    def of_each(self, names: Sequence[str], work: Callable[[OpenRun], _T]) -> list[_T]:
+        """Return what `work` returns of some of the runs; those that were deleted are left out."""
+        found = []
+        for name in names:
+            try:
+                found.append(work(self.run(name)))
+            except (TensorTrialError, FileNotFoundError):
+                self.search()
+                if name not in self._deleted.values():
+                    raise
+        return found
+
+    def named(self, names: Sequence[str]) -> list[Storage]:
+        """Return some of the runs, without those that were deleted.
+
+        Raises:
+            ConfigurationError: No run has, or had, one of the names.
+        """
+        for name in names:
+            if name not in self._storages and name not in self._deleted.values():
+                raise self._unknown(name)
+        return [self._storages[name] for name in names if name in self._storages]
+
+    def rows_of(self, names: Sequence[str], query: str, values: Mapping[str, Any]) -> Rows:
+        """Return the rows of a SELECT on the views of several runs, whose first column is the run.
+
+        They are read together, by one database: to open each by itself takes 30 times as long.
+        """
+        storages = self.named(names)
+        if any(not found for found, _ in in_threads(self._find, storages, _PARALLEL)):
+            self.search()  # one was deleted
+            storages = self.named(names)
+        with self._together_lock:
+            locations = [storage.url for storage in storages]
+            listed = in_threads(_listing, storages, _PARALLEL)
+            if self._together is None or self._together[0] != locations:
+                self._forget_together()
+                if not storages:
+                    return []
+                self._together = locations, listed, Runs(storages)
+            elif self._together[1] != listed:
+                self._together[2].refresh()
+                self._together = locations, listed, self._together[2]
+            runs = self._together[2]
+            rows = runs.sql(query, dict(values)).fetchall()
+            urls = {run.name: run.storage.url for run in runs.all}
+        called = {storage.url: name for name, storage in self._storages.items()}
+        return [(called.get(urls[run], run), *rest) for run, *rest in rows]
+
+    def _forget_together(self) -> None:
+        if self._together is not None:
+            self._together[2].close()
+        self._together = None
+
+    def search(self) -> None:
+        """Find runs that have begun, and those that were deleted."""
+        with self._searching:
+            begun = time.monotonic()
+            damaged, found = dict[str, TensorTrialError](), _Found()
+            known = {storage.url: storage for storage in self._storages.values()}
+            for part, problems in in_threads(self._find, self._locations, _PARALLEL):
+                found.update(part)
+                damaged.update(problems)
+            if any(not isinstance(error, RunNotFound) for error in damaged.values()):
+                found = {**known, **found}  # a folder that cannot be listed now
+            for url in [url for url in found if url not in known]:
+                try:
+                    run_info(found[url])
+                except TensorTrialError as exc:
+                    damaged[url] = exc
+                    del found[url]
+            # A name stays what it is when another run begins whose folder is called alike.
+            names = short_names(list(found)) | {s.url: name for name, s in self._storages.items() if s.url in found}
+            self._deleted |= {storage.url: name for name, storage in self._storages.items() if storage.url not in found}
+            self._deleted = {url: name for url, name in self._deleted.items() if url not in found}
+            damaged |= {url: RunNotFound(url, "it was deleted while the page was open") for url in self._deleted}
+            self._storages = {names[url]: known.get(url, storage) for url, storage in found.items()}
+            self.damaged = damaged
+            self._listings = {storage.url: _listing(storage) for storage in self._unopened()}
+            # A search for very many runs, or for runs far away, takes long: at most a twentieth of all time.
+            now = time.monotonic()
+            self._search_at = now + max(_SEARCH_SECONDS, _SEARCH_SHARE * (now - begun))
+
+    def _search_if_due(self) -> None:
+        if time.monotonic() >= self._search_at:
+            self.search()
+
+    def _find(self, location: str | Storage) -> tuple[_Found, Mapping[str, TensorTrialError]]:
+        if isinstance(location, Storage):
+            try:
+                return ({location.url: location} if RUN_FILE in location.list("") else {}), {}
+            except FileNotFoundError:
+                return {}, {}
+        search = RunSearch(self._options)
+        try:
+            found = {storage.url: storage for storage in search.at(location)}
+        except TensorTrialError as exc:
+            return {}, {**search.damaged, location: exc}
+        if not found and not search.damaged:
+            return {}, {location: RunNotFound(location, "there is no run here, nor in the folders below")}
+        return found, search.damaged
+
+    def _nothing(self) -> TensorTrialError:
+        errors = list(self.damaged.values())
+        if len(errors) == 1:
+            return errors[0]
+        reasons = "; ".join(map(str, errors[:3])) + (f"; and {len(errors) - 3} more" if len(errors) > 3 else "")
+        return RunNotFound(", ".join(map(_spelled, self._locations)), f"no run can be opened: {reasons}")
+
+    def state(self) -> tuple[list[object], bool]:
+        """Return what differs when there is something new to show, and whether all opened runs have ended."""
+        self._search_if_due()
+        found: list[object] = list(self.names)
+        all_ended = True
+        for run in self.opened:
+            try:
+                state = run.state()
+            except (TensorTrialError, FileNotFoundError):
+                self.search()  # it was deleted
+                continue
+            found.append(state)
+            all_ended = all_ended and state[1]
+        return [*found, *self._listings.values()], all_ended
+
+    def _unopened(self) -> list[Storage]:
+        return [storage for storage in self.storages if storage.url not in self._opened]
+
+    def describe(self, chosen: str = "") -> list[dict[str, Any]]:
+        """Return what the runs are: all of the chosen one and of those that were opened, the outline of the others.
+
+        Args:
+            chosen: The name of the run that is opened; if there is no such run, the only one.
+
+        Raises:
+            RunNotFound: There is no run any more.
+        """
+        self._search_if_due()
+        with suppress(TensorTrialError):
+            if chosen in self._storages or len(self._storages) == 1:
+                self.run(chosen if chosen in self._storages else self.names[0])
+        if not self._storages:
+            raise self._nothing()
+        described = [each for each in in_threads(self._describe, self.opened, _PARALLEL) if each is not None]
+        return sorted([*described, *self._outline()], key=lambda each: str(each["name"]))
+
+    def annotate(self, name: str, notes: Notes) -> dict[str, Any]:
+        """Write the notes of a run, and return them.
+
+        Raises:
+            ConfigurationError: No run has this name.
+            StorageError: They cannot be written.
+        """
+        if name not in self._storages:
+            raise self._unknown(name)
+        written = write_notes(self._storages[name], notes)
+        with self._outlining:
+            self._outlines.pop(self._storages[name].url, None)
+        return asdict(written)
+
+    def reopen(self) -> None:
+        """Open all runs again, and verify their files again, of which one was damaged since."""
+        with self._searching:
+            self._storages = {name: copy(storage) for name, storage in self._storages.items()}
+        with self._opening:
+            self._opened = {}
+        with self._outlining:
+            self._outlines = {}
+        with self._together_lock:
+            self._forget_together()
+
+    def _describe(self, run: OpenRun) -> dict[str, Any] | None:
+        try:
+            return overview.describe_run(run)
+        except (TensorTrialError, FileNotFoundError) as exc:
+            error = (
+                exc if isinstance(exc, TensorTrialError) else RunNotFound(run.trial.path, f"it is incomplete: {exc}")
+            )
+            self.damaged[run.trial.path] = error
+            return None
+
+    def _outline(self) -> list[dict[str, Any]]:
+        """Return the outlines of the runs that no view has shown; those that have grown are read again."""
+        with self._outlining:
+            listed, now = {storage.url: storage for storage in self._unopened()}, self._listings
+            grown = [each for url, each in listed.items() if self._outlines.get(url, (None,))[0] != now.get(url)]
+            if grown:
+                self._outlines |= {each["path"]: (now.get(each["path"]), each) for each in _outlines(grown)}
+            names = {storage.url: name for name, storage in self._storages.items()}
+            return [{**self._outlines[url][1], "name": names[url]} for url in listed if url in self._outlines]
+
+    def sizes(self) -> dict[str, int]:
+        """Return the size of all files of each run."""
+        return dict(zip(self.names, in_threads(_nbytes, self.storages, _PARALLEL), strict=True))
+
+    def close(self) -> None:
+        """Close the runs, and end the processes of queries."""
+        self.queries.close()
+        with self._together_lock:
+            self._forget_together()
+        for run in self._opened.values():
+            run.trial.close()
+
+
+def _locations(runs: Runs | RunLocations) -> list[str | Storage]:
+    if isinstance(runs, Runs):
+        return [run.storage for run in runs.all]
+    listed = [runs] if isinstance(runs, str | os.PathLike | Trial) else list(runs)
+    if not listed:
+        raise ConfigurationError("a page needs a folder, a pattern, or a list of runs; the list is empty")
+    return [run_reader_of(each).storage if isinstance(each, Trial) else os.fspath(each) for each in listed]
+
+
+def _outlines(storages: Sequence[Storage]) -> list[dict[str, Any]]:
+    """Return the outlines of runs, of all together unless one cannot be read."""
+    if not storages:
+        return []
+    try:
+        with Runs(storages) as runs:
+            return overview.outline(runs)
+    except TensorTrialError as exc:
+        if len(storages) > 1:
+            return [outline for storage in storages for outline in _outlines([copy(storage)])]
+        return [overview.unreadable(storages[0], exc)]
+
+
+def _spelled(location: str | Storage) -> str:
+    return location if isinstance(location, str) else location.url
+
+
+def _listing(storage: Storage) -> object:
+    """Return what differs when a run has grown or ended, or was replaced by one whose files have the same names."""
+    try:
+        grown = [storage.list_after(f"{INDEX}/{worker}", "") for worker in storage.list(INDEX)]
+        return storage.read_document(RUN_FILE), overview.notes_of(storage), grown, [*map(storage.list, (END, FINDINGS))]
+    except (TensorTrialError, FileNotFoundError) as exc:
+        return str(exc)
+
+
+def _nbytes(storage: Storage) -> int:
+    try:
+        return sum(file.nbytes for file in storage.walk())
+    except (TensorTrialError, FileNotFoundError):
+        return 0

@@ -1,0 +1,226 @@
+/** What the server says, as the views use it. Nothing else of the page knows an address or a payload. */
+
+/**
+ * Answers inside the page itself, by address: a report has them and no server. It holds each answer once, at full length,
+ * so the parameters that choose a resolution or a part are not in its addresses.
+ * @type {Record<string, any> | null}
+ */
+const embedded = JSON.parse(document.getElementById("answers")?.textContent || "null");
+const RESOLUTION = new Set(["columns", "points", "count", "from", "to", "statistics"]);
+
+/** A report has no such answer. */
+export class NotInReport extends Error {}
+
+/** Return what is loaded, or the error of a report that does not have it. @template T @param {Promise<T>} loading @returns {Promise<T | NotInReport>} */
+export async function unlessMissing(loading) {
+  try {
+    return await loading;
+  } catch (error) {
+    if (error instanceof NotInReport) return error;
+    throw error;
+  }
+}
+
+/** Fetch JSON. @param {string} path @param {Record<string, any>} [parameters] null and "" leave one out @param {RequestInit} [how] @returns {Promise<any>} */
+async function fetchJson(path, parameters = {}, how = {}) {
+  const query = new URLSearchParams();
+  for (const [key, value] of Object.entries(parameters)) {
+    if (value !== null && value !== undefined && value !== "" && !(embedded && RESOLUTION.has(key))) query.set(key, String(value));
+  }
+  const address = query.size ? `api/${path}?${query}` : `api/${path}`;
+  if (embedded) {
+    if (address in embedded) return embedded[address];
+    throw new NotInReport("This report does not hold that. Open the run itself by: tensortrial page RUN");
+  }
+  const response = await fetch(address, how);
+  if (!response.ok) throw new Error(await problemOf(response));
+  return response.json();
+}
+
+/** @param {Response} response */
+async function problemOf(response) {
+  const text = await response.text();
+  try {
+    return JSON.parse(text).error ?? text;
+  } catch {
+    return text || `${response.status} ${response.statusText}`;
+  }
+}
+
+const SPECIAL = /** @type {Record<string, number>} */ ({ NaN: NaN, Infinity, "-Infinity": -Infinity, inf: Infinity, "-inf": -Infinity, nan: NaN });
+
+/** @param {any} value @returns {number | null} */
+export function numberOf(value) {
+  if (typeof value === "string") return SPECIAL[value] ?? NaN;
+  return value ?? null;
+}
+
+/** @param {any[]} list @returns {(number | null)[]} */
+const numbers = (list) => list.map(numberOf);
+/** @param {any} curve */
+const numbersOf = (curve) => ({ min: numbers(curve.min), max: numbers(curve.max), mean: numbers(curve.mean) });
+
+/** @param {any} curve */
+const lastOf = ({ last }) => ({ ...last, value: numberOf(last.value) });
+
+/** Return what the runs are, and all of one of them. @param {string} [run] @returns {Promise<Info>} */
+export async function loadInfo(run) {
+  const info = await fetchJson("info", embedded ? {} : { run });
+  return { ...info, frozen: embedded !== null };
+}
+
+/** @param {{run: string, statistic: string, mode: string, worker: string, columns: number} & Span} query @returns {Promise<Tiles>} */
+export async function loadTiles(query) {
+  const tiles = await fetchJson("tiles", query);
+  return { ...tiles, ...(await unpack(tiles.packed, tiles.names.length * tiles.starts.length, tiles.wide)) };
+}
+
+/**
+ * Return the arrays of tiles: five of 16 bits, each as all its upper bytes and then all its lower ones, deflated.
+ * @param {string} packed base64
+ * @param {number} cells
+ * @param {boolean} wide whether a number is the upper bits of a float64, not of a float32
+ */
+async function unpack(packed, cells, wide) {
+  const deflated = Uint8Array.from(atob(packed), (character) => character.charCodeAt(0));
+  const stream = new Blob([deflated]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
+  const half = (/** @type {number} */ array, /** @type {number} */ i) => (bytes[2 * array * cells + i] << 8) | bytes[(2 * array + 1) * cells + i];
+  const [max, min, mean] = [new Float64Array(cells), new Float64Array(cells), new Float64Array(cells)];
+  const [count, nonfinite] = [new Uint32Array(cells), new Uint32Array(cells)];
+  const view = new DataView(new ArrayBuffer(8));
+  const float = (/** @type {number} */ upper) => {
+    view.setUint16(0, upper & 0xffff);
+    return wide ? view.getFloat64(0) : view.getFloat32(0);
+  };
+  for (let i = 0; i < cells; i++) {
+    const largest = half(0, i);
+    max[i] = float(largest);
+    min[i] = float(largest + half(1, i));
+    mean[i] = float(largest + half(2, i));
+    count[i] = half(3, i);
+    nonfinite[i] = half(4, i);
+  }
+  return { max, min, mean, count, nonfinite };
+}
+
+/** @type {Load<void, Record<string, number>>} */
+export const loadSizes = () => fetchJson("sizes");
+
+/** @type {Map<string, Promise<string[]>>} */
+const namesOfRuns = new Map();
+
+/** Return the names of a run's tensors in execution order. @param {string} run @returns {Promise<string[]>} */
+export function loadTensorNames(run) {
+  let names = namesOfRuns.get(run);
+  if (!names) namesOfRuns.set(run, (names = fetchJson("names", { run })));
+  return names;
+}
+
+/** @type {Load<OfTensor, TensorAbout>} */
+export const loadTensor = (query) => fetchJson("tensor", query);
+
+/** @param {OfTensor & {statistics: string[], points: number} & Span} query @returns {Promise<Series>} */
+export async function loadSeries(query) {
+  const series = await fetchJson("series", query);
+  return { steps: series.steps, statistics: series.statistics.map((/** @type {any} */ each) =>
+    ({ ...each, ...numbersOf(each), last: numberOf(each.last) })) };
+}
+
+/** @type {Load<OfTensor & {count: number} & Span, Histogram[]>} */
+export const loadHistograms = (query) => fetchJson("histograms", query);
+
+/** @param {OfTensor & {step: number, slice: string}} query @returns {Promise<Value | null>} null if the raw value was not saved */
+export async function loadValue(query) {
+  const value = await fetchJson("value", query);
+  return value && { ...value, values: numbers(value.values) };
+}
+
+/** Return the address of a raw value as a file of numpy; a report has none. @param {OfTensor & {step: number}} query */
+export const addressOfNpy = ({ run, name, mode, worker, step }) => !embedded && `api/npy?${new URLSearchParams({ run, name, mode, worker, step: String(step) })}`;
+
+/** Write what is noted about a run. @param {Run} run @param {{note?: string, tags?: string[], archived?: boolean}} change */
+export async function saveNotes(run, change) {
+  const { note, tags, archived } = { ...run, ...change };
+  Object.assign(run, await fetchJson("notes", { run: run.name, note, tags: JSON.stringify(tags), archived: archived ? 1 : 0 }, { method: "POST" }));
+}
+
+/** @param {string} run @returns {Promise<Finding[]>} */
+export async function loadFindings(run) {
+  return (await fetchJson("findings", { run })).map((/** @type {any} */ each) =>
+    ({ ...each, observed: numberOf(each.observed), threshold: numberOf(each.threshold) }));
+}
+
+/** @type {Load<string, Diagnosis>} */
+export const loadDiagnosis = (run) => fetchJson("diagnosis", { run });
+
+/** Return what a report holds of one request whose parameters name several runs: of all of them together. @param {string} path @returns {any[]} */
+function heldOf(path) {
+  return Object.entries(embedded ?? {}).filter(([address]) => address.startsWith(`api/${path}?`)).flatMap(([, answer]) => answer);
+}
+
+/** @param {string[]} [runs] by default all @returns {Promise<ScalarRow[]>} */
+export async function loadScalarTable(runs) {
+  if (runs?.length === 0) return [];
+  const rows = embedded ? heldOf("scalar_table").filter((each) => runs?.includes(each.run) ?? true) : await fetchJson("scalar_table", { runs: runs && JSON.stringify(runs) });
+  return rows.map((/** @type {any} */ each) => ({ ...each, min: numberOf(each.min), max: numberOf(each.max), last: lastOf(each) }));
+}
+
+/** @param {{runs: string[], names: string[], points: number}} query @returns {Promise<Curve[]>} */
+export async function loadScalars({ runs, names, points }) {
+  if (!runs.length || !names.length) return [];
+  const curves = embedded ? heldOf("scalars").filter((each) => runs.includes(each.run) && names.includes(each.name))
+    : await fetchJson("scalars", { runs: JSON.stringify(runs), names: JSON.stringify(names), points });
+  return curves.map((/** @type {any} */ each) => ({ ...each, ...numbersOf(each), last: lastOf(each) }));
+}
+
+/** @type {Load<{run: string, mode: string, columns: number}, Availability>} */
+export const loadAvailability = (query) => fetchJson("availability", query);
+
+/**
+ * @param {{a: string, b: string, rtol?: string, atol?: string}} query without tolerances, bits are compared
+ * @returns {Promise<{sentence: string, lastAgreeing: string | null, lines: string[], rows: DifferenceRow[], more: number, same: boolean, about: string[][]}>} about: name, of a, of b
+ */
+export async function loadDifference(query) {
+  const found = await fetchJson("difference", query);
+  return { ...found, rows: found.rows.map((/** @type {any} */ row) => ({ ...row, maxAbs: numberOf(row.maxAbs) })) };
+}
+
+/** @type {Load<void, NamedQuery[]>} */
+export const loadQueries = () => fetchJson("queries");
+
+/** @param {string} run @param {string} query @param {Record<string, string>} parameters @returns {Promise<Answer>} */
+export function runNamed(run, query, parameters) {
+  return fetchJson("query", { run, query, parameters: JSON.stringify(parameters) });
+}
+
+/** The views of several runs have the column `run`; null is all runs. @type {(runs: string[] | null, sql: string) => Promise<Answer>} */
+export const runSql = (runs, sql) => fetchJson("sql", { runs: runs && JSON.stringify(runs), sql });
+
+/** @type {Load<string, {name: string, columns: string[]}[]>} */
+export const loadViews = (run) => fetchJson("views", { run });
+
+/** Follow the runs. @param {{grown: () => void, connected: (now: boolean) => void}} on */
+export function listen(on) {
+  if (embedded) return;
+  let lost = false;
+  const grown = () => {
+    namesOfRuns.clear();
+    on.grown();
+  };
+  const connect = () => {
+    const events = new EventSource("api/events");
+    events.onopen = () => {
+      on.connected(true);
+      if (lost) grown(); // what came while a laptop slept, or the server was away
+      lost = false;
+    };
+    events.onerror = () => {
+      lost = true;
+      on.connected(false);
+      if (events.readyState === EventSource.CLOSED) setTimeout(connect, 2000); // the browser has given up
+    };
+    events.onmessage = grown;
+  };
+  connect();
+}

@@ -1,0 +1,213 @@
+/** The shell around the views: which run, which view, whether the run grows, and the keyboard. */
+
+import { listen, loadInfo } from "./api.js";
+import { choose, chosenRun, isStrange, listOf } from "./choice.js";
+import { fill, h } from "./dom.js";
+import { count, counted, printable, date } from "./format.js";
+import { drawSide } from "./side.js";
+import { tooltip } from "./tooltip.js";
+import { announce, go, link, onState, state } from "./state.js";
+import { availability } from "./views/availability.js";
+import { compare } from "./views/compare.js";
+import { findings } from "./views/findings.js";
+import { overview } from "./views/overview.js";
+import { runs } from "./views/runs.js";
+import { scalars } from "./views/scalars.js";
+import { sql } from "./views/sql.js";
+import { tensor } from "./views/tensor.js";
+
+/** @type {{key: string, title: string, make: ViewMaker}[]} */
+const VIEWS = [
+  { key: "runs", title: "Runs", make: runs },
+  { key: "overview", title: "Overview", make: overview },
+  { key: "scalars", title: "Scalars", make: scalars },
+  { key: "tensor", title: "Tensor", make: tensor },
+  { key: "compare", title: "Compare", make: compare },
+  { key: "findings", title: "Findings", make: findings },
+  { key: "sql", title: "SQL", make: sql },
+  { key: "availability", title: "Workers", make: availability },
+];
+
+const OF_ONE_RUN = new Set(["overview", "tensor", "availability", "findings"]);
+
+const bar = /** @type {HTMLElement} */ (document.getElementById("bar"));
+const main = /** @type {HTMLElement} */ (document.getElementById("view"));
+const side = /** @type {HTMLElement} */ (document.getElementById("runs"));
+const help = /** @type {HTMLDialogElement} */ (document.getElementById("help"));
+
+/** @type {Page} */
+let page;
+/** @type {{key: string, view: View} | null} */
+let shown = null;
+let connected = false;
+
+async function start() {
+  applyTheme();
+  let info;
+  try {
+    info = await loadInfo(state().run);
+  } catch (error) {
+    fail(error);
+    return;
+  }
+  page = { info, fail };
+  onState(() => void showState());
+  addEventListener("keydown", keyDown);
+  listen({ grown: () => void grown(), connected: (now) => { connected = now; drawBar(); } });
+  announce();
+}
+
+/**
+ * Return the view that the state names, or what one wants to see first: of several runs their table, of a run with
+ * statistics of tensors the heat map, of numbers only their curves.
+ * @param {State} now
+ */
+function viewOf(now) {
+  const named = VIEWS.find(({ key }) => key === now.view);
+  if (named) return named;
+  if (page.info.runs.length > 1 && !now.run) return VIEWS[0];
+  if (page.info.frozen && !now.run) return VIEWS[5];
+  return VIEWS[choose(chosenRun(page.info, now), {}).statistic === "value" ? 2 : 1];
+}
+
+/** Show what the URL says. */
+async function showState() {
+  applyTheme();
+  const now = state();
+  if (isStrange(page.info, now) || (isOfOne(now) && !chosenRun(page.info, now).opened)) {
+    const { hash } = location;
+    await refresh();
+    if (location.hash !== hash) return; // another state shows itself
+  }
+  drawBar();
+  const { key, title, make } = viewOf(now);
+  if (isStrange(page.info, now) && OF_ONE_RUN.has(key)) {
+    fail(`The run ${now.run} is not here: it was deleted, or the link is of another page. Choose another one.`);
+    return;
+  }
+  if (shown?.key !== key) {
+    tooltip(null);
+    fill(main);
+    main.scrollTop = 0;
+    shown = { key, view: make(main, page) };
+  }
+  const shownRuns = OF_ONE_RUN.has(key) || page.info.runs.length === 1 ? printable(chosenRun(page.info, now).name) : counted(page.info.runs.length, "run");
+  document.title = `${title} · ${shownRuns} · tensortrial`;
+  await attempt(() => shown?.view.show(now));
+}
+
+/** Return whether the state shows one run, which the server must have opened. @param {State} now */
+function isOfOne(now) {
+  return Boolean(now.run) || OF_ONE_RUN.has(viewOf(now).key);
+}
+
+async function refresh() {
+  try {
+    const now = state();
+    page.info = await loadInfo(isOfOne(now) ? now.run ?? chosenRun(page.info, now).name : "");
+  } catch {
+    return; // the server has gone; the bar says so
+  }
+  drawBar();
+}
+
+async function grown() {
+  await refresh();
+  const view = shown?.view;
+  if (shown && OF_ONE_RUN.has(shown.key) && isStrange(page.info, state())) await showState();
+  else if (view) await attempt(() => (view.grow ? view.grow() : view.show(state())));
+}
+
+/** @type {(() => Promise<void> | void | undefined) | null} */
+let waiting = null;
+let busy = false;
+
+/** Let the view show something after what it shows now; of several that wait, only the last counts. @param {() => Promise<void> | void | undefined} action */
+async function attempt(action) {
+  waiting = action;
+  if (busy) return;
+  busy = true;
+  while (waiting) {
+    const next = waiting;
+    waiting = null;
+    try {
+      await next();
+      main.dataset.ready = String(Number(main.dataset.ready ?? 0) + 1);
+    } catch (error) {
+      if (!waiting) fail(error);
+    }
+  }
+  busy = false;
+}
+
+/** Show an error in place of the view. @param {unknown} error */
+function fail(error) {
+  shown = null;
+  const text = error instanceof Error ? error.message : String(error);
+  fill(main, h("div", { class: "error", role: "alert" }, text),
+    h("p", { class: "tools" }, h("button", { onclick: () => location.reload() }, "Try again"), h("a", { href: "#" }, "Start over")));
+}
+
+function drawBar() {
+  if (!page) return;
+  const now = state();
+  const { key: current } = viewOf(now);
+  const ofOne = OF_ONE_RUN.has(current) || page.info.runs.length === 1;
+  const run = chosenRun(page.info, now);
+  const live = ofOne ? !run.ended : page.info.runs.some(({ ended }) => !ended);
+  const status = page.info.frozen ? h("span", { class: "status" }, "report")
+    : !connected ? h("span", { class: "status warn" }, "not connected")
+    : live ? h("span", { class: "status live", title: "The job may be running: new steps appear by themselves." }, "live")
+    : h("span", { class: "status", title: "New runs appear by themselves." }, "ended");
+  const views = VIEWS.filter(({ key }) => key !== "availability" || run.workers.length > 1 || current === key);
+  const strange = [...(isStrange(page.info, now) ? [now.run] : []), ...listOf(now.runs).filter((name) => !page.info.runs.some((each) => each.name === name))];
+  fill(bar,
+    h("span", { class: "brand" }, "tensortrial"),
+    ofOne ? h("span", { class: "name run", title: run.path }, run.name) : h("span", {}, counted(page.info.runs.length, "run")),
+    status,
+    ofOne && h("span", { class: "quiet" }, counted(run.steps, "step"), run.workers.length > 1 && `, ${counted(run.workers.length, "worker")}`, run.saved !== null && `, ${run.ended ? "until" : "last saved"} ${date(run.saved)}`),
+    strange.length > 0 && h("span", { class: "warn", role: "alert" }, `Not here: ${[...new Set(strange)].join(", ")}`),
+    h("span", { class: "spring" }),
+    h("button", { title: "Light or dark", "aria-label": "Light or dark", onclick: switchTheme }, "◐"),
+    h("button", { title: "Keyboard (?)", onclick: () => help.showModal() }, "?"),
+    h("nav", { "aria-label": "Views" }, ...views.map(({ key, title }, i) =>
+      h("a", { href: link({ view: key }), "aria-current": key === current && "page", title: `${title} (${i + 1})` },
+        title, key === "findings" && run.findings > 0 && ofOne && h("span", {}, " ", h("span", { class: "badge" }, count(run.findings)))))));
+  drawSide(side, page.info, now, OF_ONE_RUN.has(current));
+}
+
+function applyTheme() {
+  const { theme } = state();
+  if (theme === "dark" || theme === "light") document.documentElement.dataset.theme = theme;
+  else delete document.documentElement.dataset.theme;
+}
+
+function switchTheme() {
+  const dark = getComputedStyle(document.documentElement).colorScheme === "dark";
+  go({ theme: dark ? "light" : "dark" }, { replace: true });
+}
+
+/** @param {KeyboardEvent} event */
+function keyDown(event) {
+  const target = /** @type {HTMLElement} */ (event.target);
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "Escape") target.blur();
+  if (["INPUT", "SELECT", "TEXTAREA"].includes(target.tagName)) return;
+  const view = VIEWS[Number(event.key) - 1];
+  if (view) go({ view: view.key });
+  else if (event.key === "?") help.showModal();
+  else if (event.key === "d") switchTheme();
+  else if (event.key === "/") {
+    const box = main.querySelector('input[type="search"]');
+    if (box instanceof HTMLElement) box.focus();
+  } else if (event.key === "g") focusMap();
+  else return;
+  event.preventDefault();
+}
+
+function focusMap() {
+  const map = main.querySelector("canvas.heatmap");
+  if (map instanceof HTMLElement) map.focus();
+}
+
+void start();

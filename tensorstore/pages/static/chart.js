@@ -1,0 +1,233 @@
+/** Line charts by uPlot, with the colours of the page. */
+
+import { LINES, dashOf } from "./colors.js";
+import { h, select } from "./dom.js";
+import { chartMenu } from "./download.js";
+import { count, date, duration, number, ticks } from "./format.js";
+import { stroke } from "./side.js";
+import { go } from "./state.js";
+import { tooltip } from "./tooltip.js";
+
+const [FEW, FEW_OF_MANY, MANY] = [60, 15, 8]; // points that are each drawn, and those of one of many lines
+const MOST_ROWS = 16; // of a tooltip
+const NEAR = 40; // pixels to the next point that a tooltip shows
+/** Distances of the marks of steps, which are whole. */
+const WHOLE = Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((factor) => factor * 10 ** power)).flat();
+
+/** Return what chooses the y axis. @param {State} now */
+export const axisSelect = (now) => select("y axis", [{ value: "", text: "automatic" }, { value: "0", text: "linear" }, { value: "1", text: "logarithmic" }], now.logy ?? "", (logy) => go({ logy }));
+
+/** Return the y axis that the state names. @param {State} now @returns {Axis} */
+export function axisOf(now) {
+  return now.logy === "1" ? "log" : now.logy === "0" ? "linear" : "auto";
+}
+
+/** Return uPlot's scale of y. Values of both signs that span many decades get an inverse hyperbolic sine, which is linear around zero. @param {Chart} chart */
+function scaleY({ logY = "linear", lines }) {
+  const sizes = lines.flatMap(({ values }) => Array.from(values, (value) => value ?? NaN)).filter((value) => Number.isFinite(value) && value !== 0);
+  const positive = sizes.every((value) => value > 0);
+  if (logY === "log") return { distr: 3 };
+  if (logY === "linear" || sizes.length < 2) return { distr: 1 };
+  const ordered = sizes.map(Math.abs).sort((a, b) => a - b);
+  const median = ordered[ordered.length >> 1];
+  if (ordered[ordered.length - 1] < 1e4 * median) return { distr: 1 };
+  return positive ? { distr: 3 } : { distr: 4, asinh: 10 ** Math.floor(Math.log10(median)) }; // from others, uPlot's marks never end
+}
+
+/** Return whether uPlot's own axis cannot show values. @param {ArrayLike<number | null | undefined>} values */
+function isFar(values) {
+  return Array.from(values, (value) => Math.abs(value ?? 0)).some((size) => size > 1e30 || (size > 0 && size < 1e-20));
+}
+
+/** @type {(plot: any, min: number, max: number) => [number, number]} uPlot's own takes the smallest numbers for nothing */
+function farRange(_, min, max) {
+  const beyond = (max - min || Math.abs(max) || 1) / 10;
+  return [min - beyond, max + beyond];
+}
+
+/** Return what chooses the marks of y where uPlot has none: beyond 1e±32, and over hundreds of decades. @param {number} distr */
+function farMarks(distr) {
+  const incrs = (/** @type {any} */ _, /** @type {number} */ _axis, /** @type {number} */ min, /** @type {number} */ max) => [Math.max((max - min) / 3, 5)];
+  const splits = (/** @type {any} */ _, /** @type {number} */ _axis, /** @type {number} */ min, /** @type {number} */ max) => distr === 1 ? ticks(min, max, 5)
+    : distr === 3 ? ticks(Math.log10(min), Math.log10(max), 5, 1).map((exponent) => 10 ** exponent) : [min, 0, max];
+  return { incrs, splits, filter: (/** @type {any} */ _, /** @type {number[]} */ marks) => marks };
+}
+
+/** Return one x of several lines, and what puts the values of a line at their places on it. @param {ArrayLike<number>[]} xs */
+export function together(xs) {
+  const x = [...new Set(xs.flatMap((each) => Array.from(each)))].sort((a, b) => a - b);
+  const index = new Map(x.map((each, i) => [each, i]));
+  const spread = (/** @type {ArrayLike<number>} */ at, /** @type {ArrayLike<number | null>} */ values) => {
+    /** @type {(number | null | undefined)[]} */
+    const line = new Array(x.length).fill(undefined);
+    for (let i = 0; i < values.length; i++) line[/** @type {number} */ (index.get(at[i]))] = values[i];
+    return line;
+  };
+  return { x, spread };
+}
+
+/** Put a chart into an element, and return it. @param {HTMLElement} parent @param {Chart} chart */
+export function draw(parent, chart) {
+  const { uPlot } = /** @type {{uPlot: new (options: PlotOptions, data: any[], parent: HTMLElement) => Plot}} */ (/** @type {any} */ (window));
+  const style = getComputedStyle(parent);
+  const [quiet, line, mark] = ["--quiet", "--line", "--mark"].map((name) => style.getPropertyValue(name).trim());
+  const axis = { stroke: quiet, grid: { stroke: line, width: 0.5 }, ticks: { stroke: line, width: 0.5, size: 4 }, font: `${innerWidth >= 2200 ? 14 : 11}px system-ui` };
+  const x = (/** @type {number} */ value) => textOfX(chart, value);
+  const y = scaleY(chart);
+  const far = chart.lines.some(({ values }) => isFar(values));
+  const farX = chart.unit === "number" && isFar(chart.x);
+  const decades = far ? {} : { filter: (/** @type {any} */ _, /** @type {(number | null)[]} */ splits) =>
+    splits.map((at) => (y.distr < 3 || at === 0 || Number.isInteger(Math.log10(Math.abs(at ?? NaN))) ? at : null)) };
+  const drawMark = (/** @type {Plot} */ plot) => {
+    if (chart.mark === null || chart.mark === undefined) return;
+    const at = plot.valToPos(chart.mark, "x", true);
+    if (at < plot.bbox.left || at > plot.bbox.left + plot.bbox.width) return;
+    plot.ctx.save();
+    plot.ctx.strokeStyle = mark;
+    plot.ctx.setLineDash([5, 4]);
+    plot.ctx.beginPath();
+    plot.ctx.moveTo(at, plot.bbox.top);
+    plot.ctx.lineTo(at, plot.bbox.top + plot.bbox.height);
+    plot.ctx.stroke();
+    plot.ctx.restore();
+  };
+  const scale = innerWidth >= 2200 ? 1.2 : 1;
+  /** @type {PlotOptions} */
+  const options = {
+    width: Math.max(200, parent.clientWidth),
+    height: chart.height ?? 200,
+    padding: [null, 22 * scale, null, null], // half of the last mark's text
+    scales: { x: { time: chart.unit === "time", distr: chart.logX ? 3 : 1, range: farX ? farRange : chart.span && (() => chart.span) }, y: far && y.distr === 1 ? { ...y, range: farRange } : y },
+    axes: [
+      { ...axis, ...(farX && farMarks(1)), ...(chart.unit === "step" && !chart.logX && { incrs: WHOLE }), space: 60 * scale, size: 30 * scale,
+        values: chart.unit === "time" ? undefined : (_, at) => at.map((v) => (v === null ? "" : x(v))) },
+      { ...axis, size: 62 * scale, ...(far && farMarks(y.distr)), grid: { ...axis.grid, ...decades }, ticks: { ...axis.ticks, ...decades }, values: (_, at) => at.map((v) => (v === null ? "" : number(v))) },
+    ],
+    series: [
+      {},
+      ...chart.lines.map((each, i) => ({
+        label: each.label,
+        stroke: withAlpha(LINES[(each.color ?? i) % LINES.length], each.alpha ?? 1),
+        width: each.width ?? 1.5,
+        dash: each.dash ? [6, 4] : dashOf(each.color ?? i),
+        points: pointsOf(each, chart.lines.length > MANY ? FEW_OF_MANY : FEW),
+        spanGaps: false,
+      })),
+    ],
+    bands: (chart.bands ?? []).map(([upper, lower, color]) => ({ series: [upper + 1, lower + 1], fill: withAlpha(LINES[color % LINES.length], 0.22) })),
+    cursor: { drag: { x: Boolean(chart.onrange), y: false, setScale: false }, points: { show: false },
+      ...(chart.sync && { sync: { key: chart.sync, scales: ["x", null], filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } } }) },
+    legend: { show: false },
+    hooks: {
+      draw: [drawMark],
+      setCursor: [(plot) => explain(plot, chart)],
+      setSelect: [(plot) => {
+        if (!chart.onrange || plot.select.width < 4) return;
+        chart.onrange(plot.posToVal(plot.select.left, "x"), plot.posToVal(plot.select.left + plot.select.width, "x"));
+      }],
+    },
+  };
+  const plot = new uPlot(options, [Array.from(chart.x), ...chart.lines.map(({ values }) => drawable(values, y.distr === 3))], parent);
+  plot.over.addEventListener("mouseleave", () => tooltip(null));
+  const header = parent.parentElement?.querySelector(":scope > header");
+  if (header) {
+    header.querySelector(".menu")?.remove();
+    header.append(chartMenu(plot, chart, header.querySelector("h3")?.textContent ?? "chart"));
+  }
+  if (chart.onclick) {
+    const { onclick } = chart;
+    plot.over.style.cursor = "pointer";
+    plot.over.addEventListener("click", () => {
+      if (plot.cursor.idx !== null && plot.cursor.idx !== undefined && plot.select.width < 4) onclick(plot.data[0][plot.cursor.idx]);
+    });
+  }
+  new ResizeObserver(() => {
+    const width = Math.max(200, parent.clientWidth);
+    if (parent.isConnected && Math.abs(width - plot.width) > 2) plot.setSize({ width, height: chart.height ?? 200 });
+  }).observe(parent);
+  return plot;
+}
+
+/** Return an x as text. @param {Chart} chart @param {number} value */
+function textOfX(chart, value) {
+  if (chart.unit === "time") return date(value * 1000);
+  if (chart.unit === "duration") return duration(value);
+  return chart.unit === "step" ? count(value) : number(value);
+}
+
+/** Return which points of a line uPlot draws: all where there are few, else those without a neighbour. @param {ChartLine} line @param {number} few */
+function pointsOf(line, few) {
+  const values = line.values;
+  const places = Array.from(values, (_, i) => i).filter((i) => values[i] !== undefined);
+  const has = (/** @type {number} */ at) => Number.isFinite(values[places[at]] ?? NaN);
+  const present = places.filter((_, at) => has(at));
+  const drawn = line.quiet ? [] : present.length <= few || line.points ? present : places.filter((_, at) => has(at) && !has(at - 1) && !has(at + 1));
+  return { show: drawn.length > 0, size: 5, width: 0, fill: LINES[(line.color ?? 0) % LINES.length], filter: () => drawn };
+}
+
+/** Show the values of the lines at the pointer, the largest first; of many, those nearest to it. @param {Plot} plot @param {Chart} chart */
+function explain(plot, chart) {
+  const { left, top } = plot.cursor;
+  if (!plot.over.matches(":hover")) return; // another chart has the pointer
+  if (left < 0 || plot.cursor.idx === null || plot.cursor.idx === undefined) {
+    tooltip(null);
+    return;
+  }
+  const at = Number(plot.data[0][plot.cursor.idx]);
+  const rows = chart.lines.flatMap((line, i) => {
+    if (line.quiet) return [];
+    const place = nearestPlace(plot, i + 1, left);
+    if (place < 0) return [];
+    const value = Number(line.values[place]);
+    const shown = plot.data[i + 1][place];
+    const raw = line.raw?.[place];
+    const text = `${number(value)}${raw === undefined || raw === null ? "" : ` (saved: ${number(raw)})`}`;
+    const own = Number(plot.data[0][place]);
+    return [{ value, distance: shown === null ? Infinity : Math.abs(plot.valToPos(shown, "y") - top), mark: stroke(line.dash ? (line.color ?? i) % LINES.length + LINES.length : line.color ?? i),
+      term: ` ${line.label}`, text: own === at ? text : `${text} at ${textOfX(chart, own)}` }];
+  });
+  if (!rows.length) {
+    tooltip(null);
+    return;
+  }
+  const near = [...rows].sort((a, b) => a.distance - b.distance).slice(0, MOST_ROWS);
+  const content = [...near].sort((a, b) => (Number.isNaN(b.value) ? 1 : Number.isNaN(a.value) ? -1 : b.value - a.value))
+    .map(({ mark, term, text, ...row }) => ({ mark, term, value: text, near: rows.length > 1 && row.distance === near[0].distance }));
+  const box = plot.over.getBoundingClientRect();
+  const title = chart.unit === "time" ? date(at * 1000) : `${chart.unit === "step" ? "step " : ""}${textOfX(chart, at)}`;
+  tooltip({ title, rows: content, note: rows.length > near.length ? `and ${count(rows.length - near.length)} further away` : "" }, box.left + left, box.top + top);
+}
+
+/** Return the place of a line's value that is nearest to a pixel, -1 if none is near. @param {Plot} plot @param {number} series @param {number} left */
+function nearestPlace(plot, series, left) {
+  const [xs, values] = [plot.data[0], plot.data[series]];
+  const isHeld = (/** @type {number} */ i) => values[i] !== undefined;
+  const at = Number(plot.cursor.idx);
+  let [low, high] = [at, at];
+  const far = (/** @type {number} */ i) => Math.abs(plot.valToPos(xs[i], "x") - left);
+  while (low >= 0 && !isHeld(low)) low--;
+  while (high < xs.length && !isHeld(high)) high++;
+  const found = [low, high].filter((i) => i >= 0 && i < xs.length && far(i) <= NEAR).sort((a, b) => far(a) - far(b));
+  return found[0] ?? -1;
+}
+
+/** The difference of larger ones is infinite, with which no axis can be drawn. */
+const LARGEST = 1e300;
+
+/** Return values with null for what no axis can show. @param {ArrayLike<number | null | undefined>} values @param {boolean} log */
+function drawable(values, log) {
+  return Array.from(values, (value) => {
+    if (value === null || value === undefined) return value;
+    return !Number.isFinite(value) || (log && value <= 0) ? null : Math.max(-LARGEST, Math.min(LARGEST, value));
+  });
+}
+
+/** @param {string} color @param {number} alpha */
+const withAlpha = (color, alpha) => alpha >= 1 ? color : `${color}${Math.round(alpha * 255).toString(16).padStart(2, "0")}`;
+
+/** Return a panel with a title and, to its right, what there is to say about it. @param {string | Node} title @param {import("./dom.js").Child} [aside] @param {boolean} [wide] */
+export function panel(title, aside, wide = false) {
+  const body = h("div", {});
+  const box = h("section", { class: wide ? "panel wide" : "panel" }, h("header", {}, h("h3", {}, title), h("span", { class: "quiet aside" }, aside)), body);
+  return { box, body };
+}

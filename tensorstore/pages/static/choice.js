@@ -1,0 +1,128 @@
+/** What the state chooses: a run, a statistic, a mode, a worker. */
+
+import { h, select } from "./dom.js";
+import { go, link } from "./state.js";
+
+/** The statistics in words. */
+export const STATISTICS = /** @type {Record<string, string>} */ ({
+  l2: "L2 norm", l1: "L1 norm", mean: "mean", std: "standard deviation", variance: "variance", min: "minimum", max: "maximum",
+  abs_mean: "mean |x|", abs_max: "largest |x|", abs_min: "smallest |x|", abs_std: "std of |x|", abs_l2: "L2 norm of |x|", abs_l1: "L1 norm of |x|",
+  abs_variance: "variance of |x|", nan_count: "NaN count", inf_count: "infinity count", zero_count: "zero count", rms: "RMS", subnormal_count: "subnormal count", saturated_count: "saturated count",
+  zero_fraction: "share of zeros", update_ratio: "update / parameter", gradient_ratio: "gradient / parameter", digest_changed: "changed since the step before", value: "value of scalars",
+});
+
+/** Return whether the state names a run that is not served. @param {Info} info @param {State} now */
+export function isStrange(info, now) {
+  return Boolean(now.run) && !info.runs.some((run) => run.name === now.run);
+}
+
+/** Return the runs, the newest first. @param {Info} info */
+export function newestFirst(info) {
+  return [...info.runs].sort((a, b) => (b.started ?? 0) - (a.started ?? 0) || a.name.localeCompare(b.name, undefined, { numeric: true }));
+}
+
+/** Return the run that views of one run show: the one that the state names, by default the newest of those that are ticked. @param {Info} info @param {State} now */
+export function chosenRun(info, now) {
+  const ticked = tickedRuns(info, now);
+  return info.runs.find((run) => run.name === now.run) ?? ticked[0] ?? newestFirst(info)[0];
+}
+
+/** Return whether lists leave a run out. @param {Run} run @param {State} now */
+export const isHidden = (run, now) => (run.archived && !now.archived) || listOf(now.hidden).includes(run.name);
+
+/** How many runs views of several runs show unless others are ticked. */
+const MOST_RUNS = 30;
+
+/** Return the runs that views of several runs show, the newest first. @param {Info} info @param {State} now */
+export function tickedRuns(info, now) {
+  const runs = newestFirst(info);
+  if (now.runs === undefined) return runs.filter((run) => !isHidden(run, now)).slice(0, MOST_RUNS);
+  const wanted = new Set(listOf(now.runs));
+  return runs.filter(({ name }) => wanted.has(name));
+}
+
+/** Return the list of texts that the state holds as JSON. @param {string | undefined} text @returns {string[]} */
+export function listOf(text) {
+  try {
+    const list = JSON.parse(text ?? "[]");
+    return Array.isArray(list) ? list.map(String) : [];
+  } catch {
+    return [];
+  }
+}
+
+/** Return the text for the state of a list with a member added, or removed if it is there; null for an empty list. @param {string | undefined} text @param {string} member */
+export function toggled(text, member) {
+  const list = listOf(text);
+  const next = list.includes(member) ? list.filter((each) => each !== member) : [...list, member];
+  return next.length ? JSON.stringify(next) : null;
+}
+
+/** @type {WeakMap<Run, any>} */
+const flattened = new WeakMap();
+
+/** Return the metadata of a run with the keys of nested objects joined: "model.layers". @param {Run} run @returns {Record<string, any>} */
+export function metadataOf(run) {
+  let found = flattened.get(run);
+  if (!found) {
+    found = Object.create(null);
+    flatten(run.metadata, "", found, 0);
+    flattened.set(run, found);
+  }
+  return found;
+}
+
+/** @param {Record<string, any>} value @param {string} prefix @param {Record<string, any>} into @param {number} depth */
+function flatten(value, prefix, into, depth) {
+  for (const [key, each] of Object.entries(value)) {
+    const path = prefix ? `${prefix}.${key}` : key;
+    if (each !== null && typeof each === "object" && !Array.isArray(each) && depth < 4) flatten(each, path, into, depth + 1);
+    else into[path] = each;
+  }
+}
+
+/** Return the keys of metadata, those that differ between runs first. @param {Run[]} runs @returns {{key: string, differs: boolean}[]} */
+export function metadataKeys(runs) {
+  /** @type {Map<string, Set<string>>} */
+  const values = new Map();
+  for (const run of runs) {
+    for (const [key, value] of Object.entries(metadataOf(run))) {
+      const known = values.get(key) ?? new Set();
+      values.set(key, known.add(JSON.stringify(value)));
+    }
+  }
+  const keys = [...values].map(([key, found]) => ({ key, differs: found.size > 1 || runs.some((run) => !(key in metadataOf(run))) }));
+  return [...keys.filter((each) => each.differs), ...keys.filter((each) => !each.differs)];
+}
+
+/**
+ * Return the number of a run's colour, which is the same in all views: its place in the order of their beginnings, or
+ * that of its group.
+ * @param {Info} info
+ * @param {State} now
+ * @returns {(run: string) => number}
+ */
+export function colorsOf(info, now) {
+  const oldest = newestFirst(info).reverse();
+  const group = (/** @type {Run} */ run) => JSON.stringify(metadataOf(run)[now.group] ?? null);
+  const groups = now.group ? [...new Set(oldest.map(group))] : [];
+  const places = new Map(oldest.map((run, i) => [run.name, now.group ? groups.indexOf(group(run)) : i]));
+  return (name) => places.get(name) ?? 0;
+}
+
+/** Return a link to a tensor. @param {string} name @param {Record<string, any>} at what else the state has: step, mode, run @param {import("./dom.js").Child} [text] */
+export const tensorLink = (name, at, text = name) => h("a", { class: "name", href: link({ view: "tensor", name, from: null, to: null, ...at }) }, text);
+
+/** Return what chooses the mode and the worker, where there are several. @param {Run} run @param {{mode: string, worker: string}} choice */
+export function modeAndWorker(run, { mode, worker }) {
+  return [run.modes.length > 1 && select("mode", run.modes.map((each) => each.mode), mode, (to) => go({ mode: to, step: null, from: null, to: null })),
+    run.workers.length > 1 && select("worker", [{ value: "", text: "all" }, ...run.workers], worker, (to) => go({ worker: to }))];
+}
+
+/** Return the statistic, mode and worker that the state names, or the defaults. @param {Run} run @param {State} now */
+export function choose(run, now) {
+  const statistic = now.stat && run.statistics.includes(now.stat) ? now.stat
+    : ["l2", "abs_mean", "std", "mean"].find((each) => run.statistics.includes(each)) ?? run.statistics[0] ?? "";
+  const mode = run.modes.find((each) => each.mode === now.mode)?.mode ?? run.modes[0]?.mode ?? "";
+  return { statistic, mode, worker: run.workers.includes(now.worker) ? now.worker : "" };
+}

@@ -1,0 +1,103 @@
+/** Colour scales that colour-blind people can read, as lookup tables of 256 entries. */
+
+// Anchors of viridis (Smith and van der Walt, CC0), evenly spaced: brighter is more, in every kind of colour vision.
+const SEQUENTIAL = ["440154", "472d7b", "3b528b", "2c728e", "21918c", "28ae80", "5ec962", "addc30", "fde725"];
+// Blue is below, orange above; lightness is symmetric, and neither red nor green takes part.
+const DIVERGING_LIGHT = ["08306b", "2171b5", "6baed6", "c6dbef", "f4f4f2", "fdd0a2", "fd8d3c", "d94801", "7f2704"];
+const DIVERGING_DARK = ["c6e2ff", "6baed6", "2f7fc1", "1f4468", "26282c", "6b3a17", "c25a10", "fd9a4e", "ffe0c2"];
+
+/** Colours of lines in a chart (Okabe and Ito), told apart by colour-blind people. */
+export const LINES = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8f7f00", "#7b6fd0"];
+const DASHES = [[], [10, 4], [3, 3], [10, 3, 3, 3]];
+
+/** Return the dashes of a line: after eight colours, they come again dashed. @param {number} color */
+export function dashOf(color) {
+  return DASHES[Math.floor(color / LINES.length) % DASHES.length];
+}
+
+/** What is not a finite number, in every scale. */
+export const NOT_FINITE = "#e6007e";
+
+/** Return whether the page is dark. */
+export function isDark() {
+  const chosen = document.documentElement.dataset.theme;
+  return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+/** @type {Map<string, Uint32Array>} */
+const tables = new Map();
+
+/** Return a lookup table of 256 pixels, as a little-endian Uint32 of ImageData holds them. @param {ScaleKind} kind */
+export function lookup(kind) {
+  const dark = isDark();
+  const key = `${kind} ${dark}`;
+  let table = tables.get(key);
+  if (!table) {
+    table = interpolate(kind === "sequential" ? SEQUENTIAL : dark ? DIVERGING_DARK : DIVERGING_LIGHT);
+    tables.set(key, table);
+  }
+  return table;
+}
+
+/** @param {string[]} anchors */
+function interpolate(anchors) {
+  const table = new Uint32Array(256);
+  const channels = anchors.map((hex) => [0, 2, 4].map((at) => parseInt(hex.slice(at, at + 2), 16)));
+  for (let i = 0; i < 256; i++) {
+    const place = (i / 255) * (anchors.length - 1);
+    const at = Math.min(Math.floor(place), anchors.length - 2);
+    const [r, g, b] = channels[at].map((low, c) => Math.round(low + (channels[at + 1][c] - low) * (place - at)));
+    table[i] = pixel(r, g, b);
+  }
+  return table;
+}
+
+/** @param {number} r @param {number} g @param {number} b */
+function pixel(r, g, b) {
+  return ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
+}
+
+/** Return the pixel of a colour "#rrggbb". @param {string} hex */
+export function pixelOf(hex) {
+  const value = parseInt(hex.slice(1), 16);
+  return pixel(value >> 16, (value >> 8) & 255, value & 255);
+}
+
+/** Return the colour "rgb(…)" of a pixel. @param {number} value */
+export function css(value) {
+  return `rgb(${value & 255} ${(value >> 8) & 255} ${(value >> 16) & 255})`;
+}
+
+/** Return where in a lookup table, 0 to 255, a finite value lies. @param {Scale} scale @param {number} value */
+export function indexOf(scale, value) {
+  if (scale.neutral && Math.abs(value) < scale.neutral) return 128;
+  const map = scale.log ? (/** @type {number} */ x) => Math.log(Math.max(x, scale.low)) : (/** @type {number} */ x) => x;
+  const [low, high] = [map(scale.low), map(scale.high)];
+  if (!(high > low)) return 128;
+  return Math.max(0, Math.min(255, Math.round(((map(value) / 2 - low / 2) / (high / 2 - low / 2)) * 255))); // half: the whole may be infinite
+}
+
+/**
+ * Return the scale of values: logarithmic if they are positive and spread over more than two decades.
+ * @param {ArrayLike<number>} values
+ * @param {boolean} [diverging] the middle is 0, whatever the values
+ * @returns {Scale}
+ */
+export function scaleOf(values, diverging = false) {
+  const finite = Float64Array.from(/** @type {any} */ (values)).filter(Number.isFinite).sort();
+  if (!finite.length) return { kind: "sequential", low: 0, high: 1, log: false };
+  // The outermost 0.5 % do not choose the colours of all others; they take the colour at the end.
+  const at = (/** @type {number} */ q) => finite[Math.min(finite.length - 1, Math.floor(q * finite.length))];
+  let [low, high] = [at(0.005), at(0.995)];
+  if (low === high) [low, high] = [finite[0], finite[finite.length - 1]];
+  if (diverging || (low < 0 && high > 0)) {
+    const reach = Math.max(-low, high) || 1;
+    return { kind: "diverging", low: -reach, high: reach, log: false };
+  }
+  const positive = finite.find((value) => value > 0) ?? 0;
+  if (low >= 0 && positive > 0 && high / Math.max(low, positive) > 100) {
+    // Seven decades below the top count as nothing.
+    return { kind: "sequential", low: Math.max(low, positive, high * 1e-7), high, log: true };
+  }
+  return { kind: "sequential", low, high, log: false };
+}

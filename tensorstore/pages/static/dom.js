@@ -1,0 +1,180 @@
+/** Elements made by code. A string is always text, so no name of a run can become markup, nor turn what is around it. */
+
+import { printable } from "./format.js";
+
+/** @typedef {string | number | Node | null | undefined | false | (string | Node)[]} Child a list counts as its members */
+
+/**
+ * Return a new element with attributes, listeners (`onclick`) and children; strings become text.
+ * @template {keyof HTMLElementTagNameMap} K
+ * @param {K} tag
+ * @param {Record<string, any>} [attributes] null, undefined and false leave an attribute out
+ * @param {...Child} children
+ * @returns {HTMLElementTagNameMap[K]}
+ */
+export function h(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value === true ? "" : name === "title" ? printable(value) : String(value));
+  }
+  append(element, children);
+  return element;
+}
+
+/** Append children, leaving out what is null, undefined or false. @param {Element} element @param {Child[]} children */
+function append(element, children) {
+  for (const child of children) {
+    if (child === null || child === undefined || child === false) continue;
+    if (Array.isArray(child)) {
+      append(element, child);
+      continue;
+    }
+    element.append(child instanceof Node ? child : printable(String(child)));
+  }
+}
+
+/** Return an element of SVG. @param {string} tag @param {Record<string, string | number>} attributes @param {...(Node | string)} children */
+export function s(tag, attributes, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
+  element.append(...children.map((child) => (typeof child === "string" ? printable(child) : child)));
+  return element;
+}
+
+/** @param {...Child} children said quietly */
+export const quiet = (...children) => h("span", { class: "quiet" }, ...children);
+/** @param {...Child} children of a quiet paragraph */
+export const note = (...children) => h("p", { class: "quiet" }, ...children);
+/** @param {...Child} children of a row of tools */
+export const toolbar = (...children) => h("div", { class: "tools" }, ...children);
+/** @param {...Child} children of a name */
+export const named = (...children) => h("span", { class: "name" }, ...children);
+/** @param {...Child} children said instead of something else */
+export const message = (...children) => h("p", { class: "message" }, ...children);
+
+/** Return a name that lines break between its parts. @param {string} name @returns {(string | Node)[]} */
+export function breakable(name) {
+  return name.split(/(?<=[/._-])/).flatMap((part) => [part, document.createElement("wbr")]);
+}
+
+/** Replace the content of an element. A field that somebody uses keeps its focus, and what was typed meanwhile. @param {Element} element @param {...Child} children */
+export function fill(element, ...children) {
+  const used = document.activeElement;
+  const label = used && element.contains(used) ? used.getAttribute("aria-label") : null;
+  element.replaceChildren();
+  append(element, children);
+  if (!label) return;
+  const again = [...element.querySelectorAll("[aria-label]")].find((each) => each.getAttribute("aria-label") === label);
+  if (!(again instanceof HTMLElement)) return;
+  again.focus();
+  if (again instanceof HTMLInputElement && used instanceof HTMLInputElement && again.type === "search") {
+    again.value = used.value;
+    again.setSelectionRange(used.selectionStart, used.selectionEnd);
+  }
+}
+
+/** Replace the content of an element step by step without moving what is seen. @param {HTMLElement} element @param {() => Promise<void> | void} action */
+export async function steadily(element, action) {
+  element.style.minHeight = `${element.offsetHeight}px`;
+  try {
+    await action();
+  } finally {
+    element.style.minHeight = "";
+  }
+}
+
+/**
+ * Return a labelled drop-down list.
+ * @param {string} label
+ * @param {(string | {value: string, text: string})[]} options
+ * @param {string} value the chosen one
+ * @param {(value: string) => void} onchange
+ * @param {string} [hint] shown when the pointer rests on it
+ */
+export function select(label, options, value, onchange, hint) {
+  const list = h("select", { "aria-label": label, onchange: () => onchange(list.value) });
+  for (const option of options) {
+    const each = typeof option === "string" ? { value: option, text: option } : option;
+    list.append(h("option", { value: each.value, selected: each.value === value }, each.text));
+  }
+  return h("label", { class: "field", title: hint }, h("span", {}, label), list);
+}
+
+/** Return a labelled check box. @param {string} label @param {boolean} checked @param {(checked: boolean) => void} onchange @param {string} [hint] */
+export function checkbox(label, checked, onchange, hint) {
+  const box = h("input", { type: "checkbox", checked, onchange: () => onchange(box.checked) });
+  return h("label", { class: "field check", title: hint }, box, h("span", {}, label));
+}
+
+/**
+ * Return a labelled text field that reports after a pause in typing.
+ * @param {string} label
+ * @param {string} value
+ * @param {(value: string) => void} onchange
+ * @param {Record<string, any>} [attributes]
+ */
+export function textbox(label, value, onchange, attributes = {}) {
+  let timer = 0;
+  const box = h("input", {
+    type: "search",
+    value,
+    "aria-label": label,
+    ...attributes,
+    oninput: () => {
+      clearTimeout(timer);
+      timer = window.setTimeout(() => onchange(box.value), 250);
+    },
+  });
+  return h("label", { class: "field" }, h("span", {}, label), box);
+}
+
+/**
+ * Return a table whose header cells sort it.
+ * @template T
+ * @param {object} table
+ * @param {{title: string, hint?: string, number?: boolean, key?: (row: T) => any, cell: (row: T) => Child}[]} table.columns
+ * @param {T[]} table.rows
+ * @param {string} [table.sort] title of the column that sorts, with "-" before it for descending
+ * @param {(sort: string) => void} [table.onsort]
+ * @param {(row: T) => Record<string, any>} [table.attributes] of a row
+ * @param {string} [table.empty] what to say when there are no rows
+ * @param {Child[]} [table.summary] a last row
+ */
+export function table({ columns, rows, sort = "", onsort, attributes, empty = "No rows.", summary }) {
+  const descending = sort.startsWith("-");
+  const sorting = columns.find((column) => column.key && column.title === sort.replace(/^-/, ""));
+  const ordered = sorting ? sortRows(rows, /** @type {any} */ (sorting.key), descending) : rows;
+  const head = h("tr");
+  for (const column of columns) {
+    const here = column === sorting;
+    const next = here && !descending ? `-${column.title}` : column.title;
+    const button = column.key && onsort
+      ? h("button", { class: "sort", title: column.hint ?? `Sort by ${column.title}`, onclick: () => onsort(next) },
+          breakable(column.title), here ? (descending ? " ▼" : " ▲") : "")
+      : breakable(column.title);
+    head.append(h("th", { class: column.number && "number", scope: "col", title: column.hint }, button));
+  }
+  const body = h("tbody");
+  for (const row of ordered) {
+    const line = h("tr", attributes ? attributes(row) : {});
+    for (const column of columns) line.append(h("td", { class: column.number && "number" }, column.cell(row)));
+    body.append(line);
+  }
+  if (summary) body.append(h("tr", { class: "summary" }, ...summary.map((each, i) => h("td", { class: columns[i].number && "number" }, each))));
+  if (!ordered.length) body.append(h("tr", {}, h("td", { colspan: columns.length, class: "quiet" }, empty)));
+  return h("div", { class: "scroll" }, h("table", {}, h("thead", {}, head), body));
+}
+
+/** Return rows sorted by a key; rows without one come last either way. @template T @param {T[]} rows @param {(row: T) => any} key @param {boolean} descending */
+function sortRows(rows, key, descending) {
+  const sign = descending ? -1 : 1;
+  const absent = (/** @type {any} */ value) => value === null || value === undefined || Number.isNaN(value);
+  return [...rows].sort((left, right) => {
+    const [a, b] = [key(left), key(right)];
+    if (absent(a) || absent(b)) return Number(absent(a)) - Number(absent(b));
+    if (typeof a === "string" || typeof b === "string") return sign * String(a).localeCompare(String(b), undefined, { numeric: true });
+    return sign * (a < b ? -1 : a > b ? 1 : 0);
+  });
+}

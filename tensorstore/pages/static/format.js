@@ -1,0 +1,100 @@
+/** Numbers, times and names as people read them. */
+
+/** Control characters but line feeds, and marks that change the direction or the place of text. */
+const UNPRINTABLE = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+
+/** Return a name of a run with unprintable characters as escapes, such as `\u202e`. @param {string} text */
+export function printable(text) {
+  return String(text).replace(UNPRINTABLE, (mark) => `\\u${mark.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
+
+/** Return a number with four significant digits; null becomes "–". @param {number | null | undefined} value */
+export function number(value) {
+  if (value === null || value === undefined) return "–";
+  if (Number.isNaN(value)) return "NaN";
+  if (value === Infinity) return "inf";
+  if (value === -Infinity) return "-inf";
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  if (Number.isInteger(value) && size < 1e6) return String(value);
+  if (size >= 1e5 || size < 1e-3) return value.toExponential(2).replace(/\.?0*e\+?/, "e");
+  return String(Number(value.toPrecision(4)));
+}
+
+/** Return a count with thousands separated: 12,345. @param {number} value */
+export function count(value) {
+  return Math.round(value).toLocaleString("en-US");
+}
+
+/** Return a count and its noun: "1 step", "2 steps". @param {number} value @param {string} noun */
+export function counted(value, noun) {
+  return `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
+}
+
+/** Return a size as kB, MB, GB. @param {number | null | undefined} nbytes */
+export function size(nbytes) {
+  if (nbytes === null || nbytes === undefined) return "–";
+  const power = Math.min(4, Math.floor(Math.log10(nbytes || 1) / 3));
+  const value = nbytes / 1000 ** power;
+  return `${value.toFixed(power && value < 10 ? 1 : 0)} ${["B", "kB", "MB", "GB", "TB"][power]}`;
+}
+
+/** Return a value of metadata or of a query as text. @param {any} value */
+export function textOf(value) {
+  if (value === undefined || value === null) return "";
+  if (typeof value === "number") return number(value);
+  return typeof value === "string" ? value : JSON.stringify(value);
+}
+
+/** Return a date and a time to the minute: "2026-11-27 14:05". @param {number | null | undefined} ms milliseconds since 1970 */
+export function date(ms) {
+  if (ms === null || ms === undefined) return "–";
+  return new Date(ms).toLocaleString("sv").slice(0, 16);
+}
+
+/** Return a duration: "3 s", "2 min 5 s", "4 h 3 min". @param {number} seconds */
+export function duration(seconds) {
+  if (seconds < 10) return `${Number(seconds.toPrecision(2))} s`;
+  const whole = Math.round(seconds);
+  if (whole < 60) return `${whole} s`;
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
+}
+
+/**
+ * Return what all names begin with, up to the end of a part: "Net_", "model.layers.". What is before a
+ * slash, such as "gradient/", says what a tensor is of another one, and does not count.
+ * @param {string[]} names
+ */
+export function commonPrefix(names) {
+  const rest = names.map((name) => name.slice(name.lastIndexOf("/") + 1));
+  if (rest.length < 2) return "";
+  const [first, last] = [rest.reduce((a, b) => (a < b ? a : b)), rest.reduce((a, b) => (a > b ? a : b))];
+  let at = 0;
+  while (at < first.length && first[at] === last[at]) at++;
+  return first.slice(0, at).replace(/[^._]*$/, "");
+}
+
+/** Return a name without the prefix that all have. @param {string} name @param {string} prefix of `commonPrefix` */
+export function withoutPrefix(name, prefix) {
+  const at = name.lastIndexOf("/") + 1;
+  return prefix && name.startsWith(prefix, at) && name.length > at + prefix.length ? name.slice(0, at) + name.slice(at + prefix.length) : name;
+}
+
+/**
+ * Return round numbers between two bounds, for the marks of an axis.
+ * @param {number} from
+ * @param {number} to
+ * @param {number} most how many at most
+ * @param {number} [least] the smallest distance, 1 for steps
+ * @returns {number[]}
+ */
+export function ticks(from, to, most, least = 0) {
+  if (!(to > from) || most < 1) return [];
+  const rough = Math.max((to - from) / most, least);
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const distance = [1, 2, 5, 10].map((factor) => factor * power).find((each) => each >= rough * 0.999) ?? rough;
+  const first = Math.ceil(from / distance);
+  // Counted: where numbers are near each other, a sum may stay what it was.
+  return Array.from({ length: most + 1 }, (_, i) => (first + i) * distance).filter((mark) => mark <= to);
+}

@@ -1,0 +1,495 @@
+/** A heat map of rows × steps on a canvas, which a pointer or the keyboard zooms, pans and opens. */
+
+import { NOT_FINITE, css, indexOf, lookup, pixelOf } from "./colors.js";
+import { h } from "./dom.js";
+import { count, printable, ticks } from "./format.js";
+
+/** What a cell holds. */
+export const VALUE = 0;
+/** No value was saved there, though its step is complete. */
+export const NOTHING = 1;
+/** NaN or an infinity was counted. */
+export const NONFINITE = 2;
+/** The step is missing: it was lost, or is not complete yet. */
+export const MISSING = 3;
+
+const AXIS = 26; // pixels below for the steps
+const TOP = 14; // pixels above for the marks of findings
+const LABELLED = 13; // pixels that a row needs to have a label
+
+export class Heatmap {
+  /** Put a heat map into an element. @param {HTMLElement} parent has a height @param {OnHeatmap} on */
+  constructor(parent, on) {
+    this.on = on;
+    this.canvas = h("canvas", { class: "heatmap", tabindex: "0", role: "application",
+      "aria-label": "Heat map of tensors by steps. Arrow keys move, Enter opens, plus and minus zoom, 0 shows all." });
+    this.parent = parent;
+    parent.append(this.canvas);
+    /** @type {Model | null} */
+    this.model = null;
+    /** @type {Seen} */
+    this.window = { step0: 0, step1: 1, row0: 0, row1: 1 };
+    /** @type {Cell | null} */
+    this.cursor = null;
+    /** @type {{key: string, model: Model, canvas: OffscreenCanvas} | null} */
+    this.painted = null;
+    this.frame = 0;
+    this.labelled = 140; // pixels of the longest label
+    /** @type {{x: number, y: number, window: Seen, moved: boolean} | null} */
+    this.drag = null;
+    new ResizeObserver(() => this.redraw()).observe(parent);
+    this.listen();
+  }
+
+  /** Show a model, at the same place if there was one with as many rows. @param {Model} model @param {Partial<Seen>} [window] */
+  show(model, window = {}) {
+    const rows = model.rows.length;
+    const keep = this.model && this.model.rows.length === rows;
+    this.model = model;
+    this.window = {
+      step0: window.step0 ?? (model.starts.length ? model.starts[0] : 0),
+      step1: window.step1 ?? model.end,
+      row0: window.row0 ?? (keep ? this.window.row0 : 0),
+      row1: window.row1 ?? (keep ? this.window.row1 : rows),
+    };
+    if (this.cursor && this.cursor.row >= rows) this.cursor = null;
+    this.redraw();
+  }
+
+  /** Draw at the next frame. */
+  redraw() {
+    cancelAnimationFrame(this.frame);
+    this.frame = requestAnimationFrame(() => this.draw());
+  }
+
+  /** Return the place of the cells inside the canvas, in pixels: labels have the room that the longest needs. */
+  plot() {
+    const { clientWidth: width, clientHeight: height } = this.parent;
+    const left = Math.round(Math.max(60, Math.min(this.labelled + 10, width * 0.4)));
+    return { left, top: TOP, width: Math.max(1, width - left - 8), height: Math.max(1, height - TOP - AXIS) };
+  }
+
+  /** Draw everything. */
+  draw() {
+    const { model, canvas } = this;
+    const { clientWidth: width, clientHeight: height } = this.parent;
+    if (!model || !width || !height) return;
+    const ratio = devicePixelRatio || 1;
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+    canvas.style.width = `${width}px`;
+    canvas.style.height = `${height}px`;
+    const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+    context.scale(ratio, ratio);
+    const style = getComputedStyle(canvas);
+    const ink = { text: style.color, quiet: style.getPropertyValue("--quiet").trim(), line: style.getPropertyValue("--line").trim(),
+      hole: style.getPropertyValue("--hole").trim(), ground: style.getPropertyValue("--ground").trim(), mark: style.getPropertyValue("--mark").trim(), accent: style.getPropertyValue("--accent").trim() };
+    context.font = `${innerWidth >= 2200 ? 13 : 11}px system-ui, sans-serif`;
+    this.labelled = Math.max(...model.rows.map((row) => indentOf(row) + context.measureText(symbolOf(row) + printable(row.text)).width), 0);
+    const plot = this.plot();
+    canvas.dataset.left = String(plot.left);
+    const pen = { context, plot, ink };
+    this.drawCells(pen, ratio);
+    this.drawLabels(pen);
+    this.drawSteps(pen);
+    this.drawMarks(pen);
+    this.drawCursor(pen);
+  }
+
+  /** Draw the cells; they are painted again only when something but the cursor changed. @param {Pen} pen @param {number} ratio device pixels a pixel */
+  drawCells(pen, ratio) {
+    const { context, plot, ink } = pen;
+    const model = /** @type {Model} */ (this.model);
+    const [width, height] = [Math.round(plot.width * ratio), Math.round(plot.height * ratio)];
+    if (!model.rows.length || !model.starts.length || width < 1 || height < 1) return;
+    const key = JSON.stringify([this.window, width, height, ink.ground, ratio]);
+    if (this.painted?.key !== key || this.painted.model !== model) {
+      const canvas = new OffscreenCanvas(width, height);
+      const target = /** @type {OffscreenCanvasRenderingContext2D} */ (canvas.getContext("2d"));
+      target.putImageData(this.paint(target.createImageData(width, height), ratio, ink), 0, 0);
+      this.painted = { key, model, canvas };
+    }
+    context.drawImage(this.painted.canvas, plot.left, plot.top, plot.width, plot.height);
+    this.drawSeparators(pen);
+  }
+
+  /** Paint the cells into an image and return it. @param {ImageData} image @param {number} ratio @param {Record<string, string>} ink */
+  paint(image, ratio, ink) {
+    const { flags } = /** @type {Model} */ (this.model);
+    const { width, height } = image;
+    const pixels = new Uint32Array(image.data.buffer);
+    const ground = pixelOf(ink.ground);
+    const hole = pixelOf(ink.hole);
+    const colors = this.colorsOfCells(ground);
+    const place = this.columnsOfPixels(width);
+    const [period, stroke] = [Math.round(6 * ratio), Math.round(2 * ratio)];
+    const { row0, row1 } = this.window;
+    for (let y = 0; y < height; y++) {
+      const first = Math.floor(row0 + (y / height) * (row1 - row0));
+      const last = Math.max(first, Math.ceil(row0 + ((y + 1) / height) * (row1 - row0)) - 1);
+      for (let x = 0; x < width; x++) {
+        const at = this.worst(first, last, place[2 * x], place[2 * x + 1]);
+        if (at < 0) pixels[y * width + x] = ground;
+        else if (flags[at] === MISSING) pixels[y * width + x] = (x + y) % period < stroke ? hole : ground;
+        else pixels[y * width + x] = colors[at];
+      }
+    }
+    return image;
+  }
+
+  /** Return the pixel of each cell. @param {number} ground pixel of a cell without a value */
+  colorsOfCells(ground) {
+    const { values, flags, scale } = /** @type {Model} */ (this.model);
+    const palette = lookup(scale.kind);
+    const notFinite = pixelOf(NOT_FINITE);
+    const colors = new Uint32Array(values.length).fill(ground);
+    for (let i = 0; i < colors.length; i++) {
+      if (flags[i] === VALUE) colors[i] = palette[indexOf(scale, values[i])];
+      else if (flags[i] === NONFINITE) colors[i] = notFinite;
+    }
+    return colors;
+  }
+
+  /** Return the first and the last column of each pixel, -1 where there is none. @param {number} width */
+  columnsOfPixels(width) {
+    const model = /** @type {Model} */ (this.model);
+    const { step0, step1 } = this.window;
+    const place = new Int32Array(2 * width);
+    for (let x = 0; x < width; x++) {
+      place[2 * x] = this.columnAt(step0 + (x / width) * (step1 - step0));
+      const next = step0 + ((x + 1) / width) * (step1 - step0);
+      place[2 * x + 1] = Math.max(place[2 * x], next > model.end ? place[2 * x] : this.columnAt(next - 1e-9));
+    }
+    return place;
+  }
+
+  /** Return the column that holds a step, -1 if none does. @param {number} step */
+  columnAt(step) {
+    const { starts, end } = /** @type {Model} */ (this.model);
+    if (!starts.length || step < starts[0] || step >= end) return -1;
+    let [low, high] = [0, starts.length - 1];
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (starts[middle] <= step) low = middle;
+      else high = middle - 1;
+    }
+    return low;
+  }
+
+  /**
+   * Return the place of the most telling cell of several that share a pixel, so that no spike disappears.
+   * @param {number} row0
+   * @param {number} row1 included
+   * @param {number} column0
+   * @param {number} column1 included
+   */
+  worst(row0, row1, column0, column1) {
+    const model = /** @type {Model} */ (this.model);
+    const columns = model.starts.length;
+    if (column0 < 0 || row0 < 0 || row0 >= model.rows.length) return -1;
+    if (row0 === row1 && column0 === column1) return row0 * columns + column0;
+    let found = -1;
+    let size = -1;
+    for (let row = row0; row <= Math.min(row1, model.rows.length - 1); row++) {
+      for (let column = column0; column <= column1; column++) {
+        const at = row * columns + column;
+        const flag = model.flags[at];
+        const weight = flag === NONFINITE ? Infinity : flag === MISSING ? -0.25 : flag === NOTHING ? -0.5
+          : Math.abs(model.values[at]);
+        if (found < 0 || weight > size) [found, size] = [at, weight];
+      }
+    }
+    return found;
+  }
+
+  /** @param {Pen} pen */
+  drawSeparators({ context, plot, ink }) {
+    const { row0, row1 } = this.window;
+    const tall = plot.height / (row1 - row0);
+    if (tall < 6) return;
+    context.fillStyle = ink.ground;
+    for (let row = Math.ceil(row0); row <= row1; row++) {
+      context.fillRect(plot.left, plot.top + (row - row0) * tall - 0.5, plot.width, tall > 14 ? 1 : 0.5);
+    }
+  }
+
+  /** @param {Pen} pen */
+  drawLabels({ context, plot, ink }) {
+    const model = /** @type {Model} */ (this.model);
+    const { row0, row1 } = this.window;
+    const tall = plot.height / (row1 - row0);
+    const every = Math.max(1, Math.ceil(LABELLED / tall));
+    context.textBaseline = "middle";
+    context.textAlign = "left";
+    const visible = [];
+    for (let row = Math.floor(row0); row < Math.min(row1, model.rows.length); row++) visible.push(row);
+    if (this.cursor) visible.push(this.cursor.row); // last, so that it lies on top
+    for (const row of visible) {
+      const y = plot.top + (row + 0.5 - row0) * tall;
+      if (y < plot.top || y > plot.top + plot.height || (row % every && this.cursor?.row !== row)) continue;
+      const { text, kind } = model.rows[row];
+      const indent = indentOf(model.rows[row]);
+      if (every > 1 && this.cursor?.row === row) {
+        context.fillStyle = ink.ground; // over the labels of its neighbours
+        context.fillRect(0, y - 10, plot.left - 2, 20);
+      }
+      context.fillStyle = this.cursor?.row === row ? ink.accent : kind === "tensor" ? ink.text : ink.quiet;
+      context.fillText(symbolOf(model.rows[row]) + fitting(context, printable(text), plot.left - indent - 8), indent + 2, y);
+    }
+  }
+
+  /** @param {Pen} pen */
+  drawSteps({ context, plot, ink }) {
+    const { step0, step1 } = this.window;
+    context.fillStyle = ink.quiet;
+    context.textBaseline = "top";
+    context.textAlign = "center";
+    const bottom = plot.top + plot.height;
+    for (const step of ticks(step0, step1 - 1, Math.floor(plot.width / 90), 1)) {
+      const x = this.xOf(step + 0.5, plot);
+      context.fillRect(x, bottom, 1, 4);
+      const half = context.measureText(count(step)).width / 2;
+      context.fillText(count(step), Math.min(x, plot.left + plot.width + 8 - half), bottom + 7); // whole, also at the end
+    }
+    context.textAlign = "right";
+    context.fillText("step", plot.left - 16, bottom + 7);
+  }
+
+  /** Return the pixel at which a step lies. @param {number} step @param {Box} plot */
+  xOf(step, plot) {
+    const { step0, step1 } = this.window;
+    return plot.left + ((step - step0) / (step1 - step0)) * plot.width;
+  }
+
+  /** @param {Pen} pen */
+  drawMarks({ context, plot, ink }) {
+    const model = /** @type {Model} */ (this.model);
+    const { step0, step1, row0, row1 } = this.window;
+    for (const { row, step } of model.marks) {
+      if (step < step0 || step >= step1) continue;
+      const x = this.xOf(step + 0.5, plot);
+      context.fillStyle = ink.mark;
+      context.beginPath();
+      context.moveTo(x - 5, 2);
+      context.lineTo(x + 5, 2);
+      context.lineTo(x, TOP - 2);
+      context.fill();
+      if (row < row0 || row >= row1) continue;
+      const y = plot.top + ((row + 0.5 - row0) / (row1 - row0)) * plot.height;
+      // A ring in two colours stands out from every colour of a cell.
+      context.lineWidth = 5;
+      context.strokeStyle = ink.ground;
+      context.beginPath();
+      context.arc(x, y, 6, 0, 2 * Math.PI);
+      context.stroke();
+      context.lineWidth = 2;
+      context.strokeStyle = ink.text;
+      context.stroke();
+    }
+  }
+
+  /** @param {Pen} pen */
+  drawCursor({ context, plot, ink }) {
+    const model = /** @type {Model} */ (this.model);
+    if (!this.cursor) return;
+    const { row, column } = this.cursor;
+    const { row0, row1 } = this.window;
+    const tall = plot.height / (row1 - row0);
+    const y = plot.top + (row - row0) * tall;
+    const from = column < 0 ? plot.left : this.xOf(model.starts[column], plot);
+    const to = column < 0 ? plot.left + plot.width
+      : this.xOf(column + 1 < model.starts.length ? model.starts[column + 1] : model.end, plot);
+    context.strokeStyle = ink.text;
+    context.lineWidth = 1.5;
+    context.strokeRect(from - 0.5, y - 0.5, Math.max(3, to - from), Math.max(3, tall));
+  }
+
+  /** Return the cell at a pixel of the canvas. @param {number} x @param {number} y @returns {Cell | null} */
+  cellAt(x, y) {
+    const { model } = this;
+    const plot = this.plot();
+    if (!model || y < plot.top || y >= plot.top + plot.height) return null;
+    const { row0, row1, step0, step1 } = this.window;
+    const row = Math.floor(row0 + ((y - plot.top) / plot.height) * (row1 - row0));
+    if (row < 0 || row >= model.rows.length) return null;
+    if (x < plot.left) return { row, column: -1 };
+    const column = this.columnAt(step0 + ((x - plot.left) / plot.width) * (step1 - step0));
+    return column < 0 ? null : { row, column };
+  }
+
+  /** Return the mark at a pixel of the canvas. @param {number} x @param {number} y */
+  markAt(x, y) {
+    const plot = this.plot();
+    const { row0, row1 } = this.window;
+    return this.model?.marks.find(({ row, step }) => {
+      if (Math.abs(this.xOf(step + 0.5, plot) - x) > 7) return false;
+      return y < TOP || Math.abs(plot.top + ((row + 0.5 - row0) / (row1 - row0)) * plot.height - y) < 8;
+    });
+  }
+
+  /** Listen to the pointer and the keyboard. */
+  listen() {
+    const { canvas } = this;
+    canvas.addEventListener("pointerdown", (event) => {
+      this.drag = { x: event.offsetX, y: event.offsetY, window: this.window, moved: false };
+      canvas.setPointerCapture(event.pointerId);
+    });
+    canvas.addEventListener("pointermove", (event) => this.pointerMoved(event));
+    canvas.addEventListener("pointerup", (event) => this.pointerUp(event));
+    canvas.addEventListener("pointerleave", () => this.hover(null, 0, 0));
+    canvas.addEventListener("dblclick", () => this.reset());
+    canvas.addEventListener("keydown", (event) => this.keyDown(event));
+    canvas.addEventListener("wheel", (event) => {
+      event.preventDefault();
+      const factor = Math.exp(Math.sign(event.deltaY || event.deltaX) * 0.25);
+      const plot = this.plot();
+      if (event.shiftKey || event.offsetX < plot.left) this.zoomRows(factor, (event.offsetY - plot.top) / plot.height);
+      else this.zoomSteps(factor, (event.offsetX - plot.left) / plot.width);
+    }, { passive: false });
+  }
+
+  /** @param {PointerEvent} event */
+  pointerMoved(event) {
+    const { drag } = this;
+    if (!drag) {
+      this.hover(this.cellAt(event.offsetX, event.offsetY), event.clientX, event.clientY);
+      return;
+    }
+    const [dx, dy] = [event.offsetX - drag.x, event.offsetY - drag.y];
+    if (!drag.moved && Math.hypot(dx, dy) < 4) return;
+    drag.moved = true;
+    const plot = this.plot();
+    const { window: from } = drag;
+    const steps = (-dx / plot.width) * (from.step1 - from.step0);
+    const rows = (-dy / plot.height) * (from.row1 - from.row0);
+    this.move({ step0: from.step0 + steps, step1: from.step1 + steps, row0: from.row0 + rows, row1: from.row1 + rows });
+  }
+
+  /** @param {PointerEvent} event */
+  pointerUp(event) {
+    const { drag } = this;
+    this.drag = null;
+    if (!drag || drag.moved) return;
+    const mark = this.markAt(event.offsetX, event.offsetY);
+    const cell = this.cellAt(event.offsetX, event.offsetY);
+    if (mark) mark.onopen();
+    else if (cell) this.on.open(cell);
+  }
+
+  /** Frame a cell, or none. @param {Cell | null} cell */
+  point(cell) {
+    this.cursor = cell && cell.row >= 0 ? cell : null;
+    this.redraw();
+  }
+
+  /** @param {Cell | null} cell @param {number} x @param {number} y */
+  hover(cell, x, y) {
+    this.cursor = cell;
+    this.on.hover(cell, x, y);
+    this.redraw();
+  }
+
+  /** @param {KeyboardEvent} event */
+  keyDown(event) {
+    const { model } = this;
+    if (!model || event.ctrlKey || event.metaKey || event.altKey) return;
+    const moves = /** @type {Record<string, [number, number]>} */ ({ ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1],
+      Home: [-Infinity, 0], End: [Infinity, 0] });
+    const at = this.cursor ?? { row: Math.floor(this.window.row0) - 1, column: 0 };
+    if (event.key in moves) {
+      const [down, right] = moves[event.key];
+      const cell = {
+        row: Math.max(0, Math.min(model.rows.length - 1, at.row + down)),
+        column: Math.max(0, Math.min(model.starts.length - 1, at.column + right)),
+      };
+      const plot = this.plot();
+      const box = this.canvas.getBoundingClientRect();
+      const { row0, row1 } = this.window;
+      this.hover(cell, box.left + this.xOf(model.starts[cell.column], plot),
+        box.top + plot.top + ((cell.row + 1 - row0) / (row1 - row0)) * plot.height);
+    } else if (event.key === "Enter" && this.cursor) this.on.open(this.cursor);
+    else if (event.key === "+" || event.key === "=") this.zoomSteps(1 / 1.5, 0.5);
+    else if (event.key === "-") this.zoomSteps(1.5, 0.5);
+    else if (event.key === "0") this.reset();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  /** @param {number} factor less than 1 shows more detail @param {number} at 0 to 1, the place that stays */
+  zoomSteps(factor, at) {
+    const { step0, step1 } = this.window;
+    const span = Math.max(4, (step1 - step0) * factor);
+    const fixed = step0 + at * (step1 - step0);
+    this.move({ ...this.window, step0: fixed - at * span, step1: fixed + (1 - at) * span });
+  }
+
+  /** @param {number} factor @param {number} at */
+  zoomRows(factor, at) {
+    const { row0, row1 } = this.window;
+    const span = Math.max(3, (row1 - row0) * factor);
+    const fixed = row0 + at * (row1 - row0);
+    this.move({ ...this.window, row0: fixed - at * span, row1: fixed + (1 - at) * span });
+  }
+
+  /** Show everything. */
+  reset() {
+    const rows = this.model?.rows.length ?? 1;
+    this.move({ step0: 0, step1: Infinity, row0: 0, row1: rows });
+  }
+
+  /** @param {Seen} window */
+  move(window) {
+    const rows = this.model?.rows.length ?? 1;
+    const span = Math.min(rows, window.row1 - window.row0);
+    const row0 = Math.max(0, Math.min(rows - span, window.row0));
+    this.window = { ...window, row0, row1: row0 + span };
+    this.on.move(this.window);
+    if (Number.isFinite(this.window.step1)) this.redraw();
+  }
+}
+
+/** @param {Row} row */
+function indentOf({ level }) {
+  return Math.min(level, 6) * 10;
+}
+
+/** @param {Row} row */
+function symbolOf({ kind }) {
+  return kind === "open" ? "▾ " : kind === "folded" ? "▸ " : "";
+}
+
+/** Return a name that fits, with its beginning left out: its end tells tensors apart. @param {CanvasRenderingContext2D} context @param {string} text @param {number} room pixels */
+function fitting(context, text, room) {
+  if (context.measureText(text).width <= room) return text;
+  let [low, high] = [1, text.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (context.measureText(`…${text.slice(middle)}`).width <= room) high = middle;
+    else low = middle + 1;
+  }
+  return `…${text.slice(low)}`;
+}
+
+/**
+ * Return a legend: a strip of colours with numbers, and what the other marks mean.
+ * @param {Scale} scale
+ * @param {string} title
+ * @param {(value: number) => string} format
+ * @param {{label: string, kind: "nonfinite" | "missing" | "nothing" | "mark" | "usual"}[]} others
+ */
+export function legend(scale, title, format, others) {
+  const strip = h("canvas", { class: "strip", width: 128, height: 10 });
+  const context = /** @type {CanvasRenderingContext2D} */ (strip.getContext("2d"));
+  const palette = lookup(scale.kind);
+  for (let x = 0; x < 128; x++) {
+    const value = scale.low + (x / 127) * (scale.high - scale.low);
+    context.fillStyle = css(palette[scale.neutral && Math.abs(value) < scale.neutral ? 128 : 2 * x]);
+    context.fillRect(x, 0, 1, 10);
+  }
+  return h("div", { class: "legend" },
+    h("span", { class: "legend-title" }, title),
+    h("span", {}, format(scale.low)), strip, h("span", {}, format(scale.high)),
+    scale.log && h("span", { class: "quiet" }, "(log scale)"),
+    ...others.map(({ label, kind }) => h("span", { class: "swatch" }, h("i", { class: kind }), label)));
+}

@@ -1,0 +1,100 @@
+/** Runs as points of a scatter, and as lines of parallel coordinates: hyperparameters against a metric. */
+
+import { LINES, css, lookup } from "./colors.js";
+import { h, s } from "./dom.js";
+import { number, textOf, ticks } from "./format.js";
+import { tooltip } from "./tooltip.js";
+
+/** @typedef {{column: Column, place: (run: Run) => number | null, marks: {at: number, text: string}[]}} Axis places and marks are from 0 to 1 */
+
+const WIDTH = 900;
+const HEIGHT = 320;
+
+/** Return where a column's values lie: numbers on a scale, logarithmic over more than two decades, others evenly. @param {Column} column @param {Run[]} runs @returns {Axis} */
+function axisOf(column, runs) {
+  const values = runs.map(column.value).filter((value) => value !== null && value !== undefined);
+  const finite = values.filter((value) => typeof value === "number" && Number.isFinite(value));
+  if (finite.length && values.every((value) => typeof value === "number")) {
+    let [low, high] = [Math.min(...finite), Math.max(...finite)];
+    const log = low > 0 && high / low > 100;
+    if (low === high) [low, high] = [low - (Math.abs(low) || 1) / 2, high + (Math.abs(high) || 1) / 2];
+    const map = (/** @type {number} */ value) => log ? Math.log10(value) : value;
+    const place = (/** @type {number} */ value) => (map(value) - map(low)) / (map(high) - map(low));
+    const distinct = [...new Set(finite)];
+    const marks = distinct.length < 6 && distinct.every(Number.isInteger) ? distinct : log ? ticks(Math.log10(low), Math.log10(high), 6, 1).map((exponent) => 10 ** exponent) : ticks(low, high, 6);
+    return { column, place: (run) => { const value = column.value(run); return Number.isFinite(value) ? place(value) : null; }, marks: marks.map((mark) => ({ at: place(mark), text: number(mark) })) };
+  }
+  const kinds = [...new Set(values.map(textOf))].sort((a, b) => a.localeCompare(b, undefined, { numeric: true }));
+  const place = (/** @type {string} */ kind) => kinds.length === 1 ? 0.5 : kinds.indexOf(kind) / (kinds.length - 1);
+  const every = Math.ceil(kinds.length / 8);
+  return { column, place: (run) => { const value = column.value(run); return value === undefined || value === null ? null : place(textOf(value)); },
+    marks: kinds.filter((_, i) => i % every === 0).map((kind) => ({ at: place(kind), text: kind.length > 14 ? `…${kind.slice(-13)}` : kind })) };
+}
+
+/** Return a picture. @param {string} label @param {Element[]} parts */
+function picture(label, parts) {
+  return h("figure", { class: "figure" }, s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label }, ...parts));
+}
+
+/**
+ * Let the pointer explain a run's mark, and a click open the run.
+ * @param {Element} mark
+ * @param {Run} run
+ * @param {Column[]} columns
+ * @param {(run: Run) => void} open
+ */
+function alive(mark, run, columns, open) {
+  mark.addEventListener("pointermove", (event) => tooltip({ title: run.name, pairs: columns.map((column) => [column.title, textOf(column.value(run)) || "–"]) },
+    /** @type {PointerEvent} */ (event).clientX, /** @type {PointerEvent} */ (event).clientY));
+  mark.addEventListener("pointerleave", () => tooltip(null));
+  const opened = () => { tooltip(null); open(run); };
+  mark.addEventListener("click", opened);
+  mark.addEventListener("keydown", (event) => { if (/** @type {KeyboardEvent} */ (event).key === "Enter") opened(); });
+  for (const [name, value] of Object.entries({ tabindex: "0", role: "link", "aria-label": run.name })) mark.setAttribute(name, value);
+  return mark;
+}
+
+/** Return a scatter of a metric over a hyperparameter. @param {{runs: Run[], x: Column, y: Column, color: (run: string) => number, open: (run: Run) => void}} plot */
+export function scatter({ runs, x, y, color, open }) {
+  const [left, right, top, bottom] = [70, WIDTH - 20, 14, HEIGHT - 44];
+  const [across, up] = [axisOf(x, runs), axisOf(y, runs)];
+  const px = (/** @type {number} */ at) => left + 10 + at * (right - left - 20);
+  const py = (/** @type {number} */ at) => bottom - 8 - at * (bottom - top - 16);
+  const points = runs.flatMap((run) => {
+    const [a, b] = [across.place(run), up.place(run)];
+    if (a === null || b === null) return [];
+    return [alive(s("circle", { cx: px(a), cy: py(b), r: 5, fill: LINES[color(run.name) % LINES.length], "fill-opacity": 0.85, class: "run" }), run, [x, y], open)];
+  });
+  return picture(`${y.title} over ${x.title}`, [
+    ...across.marks.flatMap(({ at, text }) => [s("line", { x1: px(at), x2: px(at), y1: top, y2: bottom, class: "grid" }), s("text", { x: px(at), y: bottom + 16, "text-anchor": "middle" }, text)]),
+    ...up.marks.flatMap(({ at, text }) => [s("line", { x1: left, x2: right, y1: py(at), y2: py(at), class: "grid" }), s("text", { x: left - 8, y: py(at) + 4, "text-anchor": "end" }, text)]),
+    s("text", { x: (left + right) / 2, y: HEIGHT - 8, "text-anchor": "middle", class: "title" }, x.title),
+    s("text", { x: 14, y: (top + bottom) / 2, "text-anchor": "middle", class: "title", transform: `rotate(-90 14 ${(top + bottom) / 2})` }, y.title),
+    ...points]);
+}
+
+/** Return runs as lines across an axis for each column, coloured by the last one. @param {{runs: Run[], columns: Column[], open: (run: Run) => void}} plot */
+export function parallel({ runs, columns, open }) {
+  const [left, right, top, bottom] = [60, WIDTH - 90, 40, HEIGHT - 16];
+  const axes = columns.map((column) => axisOf(column, runs));
+  const px = (/** @type {number} */ i) => left + (i / Math.max(1, axes.length - 1)) * (right - left);
+  const py = (/** @type {number} */ at) => bottom - at * (bottom - top);
+  const palette = lookup("sequential");
+  const last = axes[axes.length - 1];
+  const lines = runs.flatMap((run) => {
+    const places = axes.map((axis) => axis.place(run));
+    const worth = last.place(run);
+    if (worth === null) return [];
+    let path = "";
+    let down = false;
+    places.forEach((at, i) => {
+      if (at !== null) path += `${down ? "L" : "M"}${px(i)} ${py(at)}`;
+      down = at !== null;
+    });
+    return [alive(s("path", { d: path, fill: "none", stroke: css(palette[Math.round(30 + worth * 190)]), "stroke-width": 2, "stroke-opacity": 0.8, class: "run" }), run, columns, open)];
+  });
+  return picture(columns.map(({ title }) => title).join(", "), [...lines,
+    ...axes.flatMap((axis, i) => [s("line", { x1: px(i), x2: px(i), y1: top, y2: bottom, class: "axis" }),
+      s("text", { x: i < axes.length - 1 ? px(i) : WIDTH, y: i % 2 && axes.length > 5 ? 28 : 14, "text-anchor": i < axes.length - 1 ? "middle" : "end", class: "title" }, axis.column.title),
+      ...axis.marks.map(({ at, text }) => s("text", { x: px(i) + 5, y: py(at) + 4, class: "mark" }, text))])]);
+}

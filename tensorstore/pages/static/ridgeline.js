@@ -1,0 +1,98 @@
+/** Histograms over steps: one ridge a step, the newest in front. */
+
+import { LINES } from "./colors.js";
+import { h } from "./dom.js";
+import { count, number, ticks } from "./format.js";
+
+/** Return the histograms that one axis can show: one that is twenty times as wide as most would hide all others. @param {Histogram[]} histograms */
+export function comparable(histograms) {
+  const known = histograms.filter(({ edges }) => edges.length > 1);
+  const width = (/** @type {Histogram} */ { edges }) => edges[edges.length - 1] - edges[0];
+  const widths = known.map(width).sort((a, b) => a - b);
+  const widest = 20 * (widths[widths.length >> 1] ?? 0);
+  return known.filter((histogram) => width(histogram) <= widest);
+}
+
+/**
+ * Return a canvas with ridges, the oldest on top.
+ * @param {Histogram[]} histograms ascending by step, of comparable widths
+ * @param {number} width
+ * @param {number} height
+ * @param {CSSStyleDeclaration} style
+ * @param {number | null} chosen a step to show in another colour
+ */
+export function ridgelines(histograms, width, height, style, chosen) {
+  const ratio = devicePixelRatio || 1;
+  const canvas = h("canvas", { width: Math.round(width * ratio), height: Math.round(height * ratio), role: "img",
+    "aria-label": `Histograms of ${histograms.length} steps` });
+  canvas.style.width = `${width}px`;
+  canvas.style.height = `${height}px`;
+  const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+  context.scale(ratio, ratio);
+  const [low, high] = bounds(histograms);
+  const plot = { left: 48, top: 34, width: width - 56, height: height - 60 };
+  const x = (/** @type {number} */ value) => plot.left + ((value - low) / (high - low)) * plot.width;
+  const gap = plot.height / Math.max(1, histograms.length);
+  const tall = Math.min(90, Math.max(30, gap * 5));
+  const top = Math.max(...histograms.map(peak), 1e-300);
+  const [quiet, ground, line] = ["--quiet", "--ground", "--line"].map((name) => style.getPropertyValue(name).trim());
+  context.font = "11px system-ui, sans-serif";
+  context.fillStyle = quiet;
+  context.textAlign = "center";
+  for (const value of ticks(low, high, Math.floor(width / 90))) {
+    context.fillStyle = line;
+    context.fillRect(x(value), plot.top, 0.5, plot.height);
+    context.fillStyle = quiet;
+    context.fillText(number(value), x(value), height - 8);
+  }
+  const labelled = Math.max(1, Math.ceil(14 / gap));
+  histograms.forEach((histogram, i) => {
+    const base = plot.top + (i + 1) * gap;
+    const marked = histogram.step === chosen;
+    trace(context, histogram, x, base, tall / top);
+    context.fillStyle = `color-mix(in srgb, ${LINES[marked ? 5 : 0]} ${marked ? 75 : 25 + (45 * i) / histograms.length}%, ${ground})`;
+    context.fill();
+    context.lineWidth = marked ? 1.6 : 0.8;
+    context.strokeStyle = marked ? LINES[5] : ground;
+    context.stroke();
+    if ((histograms.length - 1 - i) % labelled && !marked) return;
+    context.fillStyle = marked ? LINES[5] : quiet;
+    context.textAlign = "right";
+    context.clearRect(0, base - 7, plot.left - 1, 14);
+    context.fillText(count(histogram.step), plot.left - 6, base + 3);
+  });
+  return canvas;
+}
+
+/** @param {CanvasRenderingContext2D} context @param {Histogram} histogram @param {(value: number) => number} x @param {number} base @param {number} scale */
+function trace(context, { edges, counts }, x, base, scale) {
+  const densities = density(counts);
+  context.beginPath();
+  context.moveTo(x(edges[0]), base);
+  for (let i = 0; i < densities.length; i++) {
+    const y = base - densities[i] * scale;
+    context.lineTo(x(edges[i]), y);
+    context.lineTo(x(edges[i + 1]), y);
+  }
+  context.lineTo(x(edges[edges.length - 1]), base);
+  context.closePath();
+}
+
+/** Return the share of values in each bin: ridges of one tensor are then comparable. @param {ArrayLike<number>} counts */
+function density(counts) {
+  let total = 0;
+  for (let i = 0; i < counts.length; i++) total += counts[i];
+  return Array.from(counts, (each) => each / (total || 1));
+}
+
+/** @param {Histogram} histogram */
+function peak({ counts }) {
+  return Math.max(0, ...density(counts));
+}
+
+/** @param {Histogram[]} histograms */
+function bounds(histograms) {
+  const low = Math.min(...histograms.map(({ edges }) => edges[0]));
+  const high = Math.max(...histograms.map(({ edges }) => edges[edges.length - 1]));
+  return low < high ? [low, high] : [low - 0.5, low + 0.5];
+}

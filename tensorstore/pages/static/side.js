@@ -1,0 +1,98 @@
+/** The list of runs at the side of every view: which are shown, in which colour. */
+
+import { chosenRun, colorsOf, isHidden, listOf, metadataKeys, metadataOf, newestFirst, tickedRuns, toggled } from "./choice.js";
+import { LINES, dashOf } from "./colors.js";
+import { fill, h, note, quiet, s, select, textbox } from "./dom.js";
+import { count, date, textOf } from "./format.js";
+import { REPLACE, go, link } from "./state.js";
+
+const MOST_ROWS = 300;
+
+/**
+ * Draw the list.
+ * @param {HTMLElement} side
+ * @param {Info} info
+ * @param {State} now
+ * @param {boolean} ofOne whether the view shows one run, else those that are ticked
+ */
+export function drawSide(side, info, now, ofOne) {
+  side.hidden = info.runs.length < 2;
+  if (side.hidden) return;
+  const ticked = tickedRuns(info, now);
+  const names = new Set(ticked.map(({ name }) => name));
+  const chosen = chosenRun(info, now);
+  const pinned = new Set(listOf(now.pinned));
+  const found = listedRuns(info, now);
+  const hidden = info.runs.filter((run) => isHidden(run, now)).length;
+  const listed = [...found.filter((run) => pinned.has(run.name)), ...found.filter((run) => !pinned.has(run.name))];
+  const keys = metadataKeys(info.runs).map(({ key }) => key);
+  const color = colorsOf(info, now);
+  const list = h("ul", {});
+  for (const [title, runs] of groupsOf(listed.slice(0, MOST_ROWS), now)) {
+    if (title) list.append(h("li", { class: "group" }, title));
+    for (const run of runs) list.append(row(run));
+  }
+  const scroll = side.querySelector("ul")?.scrollTop ?? 0;
+  const open = side.querySelector("details")?.open ?? innerWidth > 800;
+  fill(side, h("details", { open },
+    h("summary", {}, h("b", {}, "Runs"), " ", quiet(ofOne ? `${chosen.name} is shown` : `${count(ticked.length)} of ${count(info.runs.length)} are shown`)),
+    textbox("search runs", now.rq ?? "", (rq) => go({ rq }, REPLACE), { placeholder: "name, tag, note, metadata" }),
+    h("div", { class: "tools" },
+      h("button", { class: "plain", title: "Tick all runs of this list", onclick: () => go({ runs: JSON.stringify([...new Set([...ticked, ...listed].map(({ name }) => name))]) }) }, "all"),
+      h("button", { class: "plain", onclick: () => go({ runs: "[]" }) }, "none"),
+      now.runs !== undefined && h("button", { class: "plain", title: "Tick the newest runs", onclick: () => go({ runs: null }) }, "newest"),
+      keys.length > 0 && select("group by", [{ value: "", text: "not grouped" }, ...keys.map((key) => ({ value: key, text: `by ${key}` }))], now.group ?? "", (group) => go({ group }),
+        "Runs with the same value of this metadata stand together and have one colour.")),
+    list,
+    listed.length > MOST_ROWS && note(`and ${count(listed.length - MOST_ROWS)} more: search for them`),
+    !listed.length && note("No run matches."),
+    (hidden > 0 || now.archived) && note(now.archived ? "with archived runs " : `${count(hidden)} hidden or archived `,
+      h("button", { class: "plain", onclick: () => go({ hidden: null, archived: now.archived ? null : "1" }) }, now.archived ? "leave out" : "show"))));
+  const next = side.querySelector("ul");
+  if (next) next.scrollTop = scroll;
+
+  /** @param {Run} run */
+  function row(run) {
+    const on = names.has(run.name);
+    const isChosen = ofOne && run.name === chosen.name;
+    const box = h("input", { type: "checkbox", checked: on, "aria-label": `show ${run.name}`,
+      onchange: () => go({ runs: JSON.stringify(ticked.map(({ name }) => name).filter((name) => name !== run.name).concat(on ? [] : [run.name])) }) });
+    return h("li", { class: isChosen && "chosen", title: [run.path, `started ${date(run.started)}, ${count(run.steps)} steps`, run.tags.join(", "), run.note].filter(Boolean).join("\n") },
+      box, stroke(color(run.name)),
+      h("a", { class: "name", href: link({ run: run.name, ...(ofOne ? {} : { view: "overview" }), name: null, step: null, from: null, to: null, worker: null, mode: null }), "aria-current": isChosen && "true" }, run.name),
+      ...marksOf(run),
+      h("button", { class: "plain pin", "aria-pressed": String(pinned.has(run.name)), title: pinned.has(run.name) ? "No longer at the top" : "Keep at the top", onclick: () => go({ pinned: toggled(now.pinned, run.name) }) }, pinned.has(run.name) ? "★" : "☆"));
+  }
+}
+
+/** Return what a list says of a run next to its name. @param {Run} run */
+export const marksOf = (run) => [
+  !run.ended && h("span", { class: "status live", title: "It may be running." }),
+  run.damaged.length > 0 && h("span", { class: "bad", title: run.damaged.join("\n") }, "damaged"),
+  run.findings > 0 && h("span", { class: "bad", title: `${count(run.findings)} findings of rules` }, "!"),
+  ...run.tags.map((tag) => h("span", { class: "tag", title: run.note }, tag))];
+
+/** Return the runs that lists show, the newest first: neither hidden nor archived, and found by what was searched. @param {Info} info @param {State} now */
+export function listedRuns(info, now) {
+  const wanted = (now.rq ?? "").toLowerCase();
+  return newestFirst(info).filter((run) => !isHidden(run, now) && `${run.name} ${JSON.stringify([run.metadata, run.tags])} ${run.note}`.toLowerCase().includes(wanted));
+}
+
+/** Return runs by their value of the metadata that the state groups by. @param {Run[]} runs @param {State} now @returns {[string, Run[]][]} */
+export function groupsOf(runs, now) {
+  if (!now.group) return [["", runs]];
+  /** @type {Map<string, Run[]>} */
+  const groups = new Map();
+  for (const run of runs) {
+    const text = textOf(metadataOf(run)[now.group]);
+    groups.set(text, [...(groups.get(text) ?? []), run]);
+  }
+  return [...groups].sort(([a], [b]) => a.localeCompare(b, undefined, { numeric: true }))
+    .map(([value, members]) => [`${now.group} ${value === "" ? "is missing" : `= ${value}`} (${count(members.length)})`, members]);
+}
+
+/** Return a short line as a run's curves have it. @param {number} color */
+export function stroke(color) {
+  return s("svg", { class: "stroke", viewBox: "0 0 18 6" },
+    s("line", { x1: 0, x2: 18, y1: 3, y2: 3, stroke: LINES[color % LINES.length], "stroke-width": 3, "stroke-dasharray": dashOf(color).map((each) => each / 2).join(" ") }));
+}

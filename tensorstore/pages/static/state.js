@@ -1,0 +1,50 @@
+/** What the page shows, all of it in the fragment of its URL, so that a link shows the same. */
+
+/** @type {Set<(state: State) => void>} */
+const listeners = new Set();
+
+/** Return the state that the URL holds. @returns {State} */
+export function state() {
+  /** @type {State} */
+  const found = {};
+  for (const [key, value] of new URLSearchParams(location.hash.slice(1))) found[key] = value;
+  return found;
+}
+
+/** Return the link to a state: the present one with some keys changed; null or "" removes a key. @param {Record<string, string | number | null | undefined>} change @param {State} [base] */
+export function link(change, base = state()) {
+  const next = new URLSearchParams(base);
+  for (const [key, value] of Object.entries(change)) {
+    if (value === null || value === undefined || value === "") next.delete(key);
+    else next.set(key, String(value));
+  }
+  return `#${next.toString()}`;
+}
+
+/** How `go` changes the state without an entry in the history. */
+export const REPLACE = { replace: true };
+
+/**
+ * Change the state, and show it.
+ * @param {Record<string, string | number | null | undefined>} change
+ * @param {{replace?: boolean, quiet?: boolean}} [how] replace: no entry in the history; quiet: only the URL changes
+ */
+export function go(change, { replace = false, quiet = false } = {}) {
+  const hash = link(change);
+  if (hash === location.hash) return;
+  history[replace ? "replaceState" : "pushState"](null, "", hash);
+  if (!quiet) announce();
+}
+
+/** Call every listener. */
+export function announce() {
+  const now = state();
+  for (const listener of listeners) listener(now);
+}
+
+/** Call a function whenever the state changes. @param {(state: State) => void} listener */
+export function onState(listener) {
+  listeners.add(listener);
+}
+
+addEventListener("popstate", announce);

@@ -1,0 +1,109 @@
+/** The value of a tensor at a step as a picture, with its gradient and its update next to it. */
+
+import { addressOfNpy, loadTensor, loadTensorNames, loadValue, unlessMissing } from "./api.js";
+import { panel } from "./chart.js";
+import { NOT_FINITE, indexOf, lookup, pixelOf, scaleOf } from "./colors.js";
+import { h, note, quiet } from "./dom.js";
+import { count, counted, number } from "./format.js";
+import { legend } from "./heatmap.js";
+import { REPLACE, go } from "./state.js";
+import { tooltip } from "./tooltip.js";
+
+const UNSAVED = "No raw value was saved at this step, only statistics. Save raw values with save_raw_tensor=True in the collection's ReductionConfig.";
+
+/** @typedef {OfTensor & {step: number}} At */
+
+/** Add the value at a step, its gradient and its update to a view, as far as they were saved. @param {HTMLElement} body @param {At} at @param {State} now */
+export async function valuePanels(body, at, now) {
+  const slice = now.slice ?? "";
+  const value = await unlessMissing(loadValue({ ...at, slice }));
+  if (!value || value instanceof Error) {
+    const { box, body: inside } = panel(`Value at step ${count(at.step)}`);
+    inside.append(note(value?.message ?? UNSAVED));
+    body.append(box);
+    return;
+  }
+  if (!value.shape.length || value.total === 1) return; // the chart of its values says all
+  body.append(valuePanel(`Value at step ${count(at.step)}`, value, at));
+  const names = await loadTensorNames(at.run);
+  for (const kind of ["gradient", "update"]) {
+    const other = { ...at, name: `${kind}/${at.name}` };
+    const found = names.includes(other.name) && await unlessMissing(loadValue({ ...other, slice }));
+    if (found && !(found instanceof Error)) body.append(valuePanel(`Its ${kind} at step ${count(at.step)}`, found, other));
+  }
+  const before = (await loadTensor(at)).steps.filter((step) => step < at.step).pop();
+  if (before === undefined || value.image || at.name.startsWith("gradient/")) return;
+  const earlier = await unlessMissing(loadValue({ ...at, step: before, slice }));
+  if (earlier && !(earlier instanceof Error) && earlier.values.length === value.values.length) {
+    const values = value.values.map((each, i) => each === null ? null : each - (earlier.values[i] ?? 0));
+    body.append(valuePanel(`Its change since step ${count(before)}`, { ...value, values, extremes: null, image: null }));
+  }
+}
+
+/** @param {string} title @param {Value} value @param {At} [at] where a file of it can be had */
+function valuePanel(title, value, at) {
+  const { values, tiles, strides, extremes } = value;
+  const npy = at && addressOfNpy(at);
+  const { box, body } = panel(title, [`${value.dtype} [${value.shape.join(", ")}] `,
+    strides[0] * strides[1] > 1 ? `every ${strides[0]} × ${strides[1]} ` : tiles && tiles.shown < tiles.of ? `the first ${count(tiles.shown)} of ${count(tiles.of)} slices ` : "",
+    npy ? h("a", { href: npy, download: `${at.name.replaceAll("/", "_")} ${at.step}.npy`, title: "Save it as a file of numpy" }, ".npy") : ""]);
+  const finite = values.filter((each) => each !== null);
+  const bad = finite.filter((each) => !Number.isFinite(each)).length;
+  const scale = scaleOf(finite, true);
+  if (value.image && !value.slice) body.append(h("img", { class: "image", src: value.image, alt: title }));
+  else body.append(legend(scale, "", number, bad ? [{ kind: "nonfinite", label: "NaN or infinity" }] : []), picture(value, scale));
+  if (value.shape.length > 2) body.append(slicer(value));
+  if (bad) body.append(h("p", { class: "bad" }, `${counted(bad, "element")} here NaN or infinite`));
+  if (extremes) {
+    const { min, max, nan, nanCount } = extremes;
+    const place = (/** @type {number[]} */ where) => `at [${where.join(", ")}]`;
+    body.append(h("div", { class: "quiet" },
+      min && `min ${number(min.value)} ${place(min.index)}`, min && max && " · ", max && `max ${number(max.value)} ${place(max.index)}`,
+      nanCount ? ` · first NaN ${nan ? place(nan) : ""}, ${counted(nanCount, "element")} not finite` : ""));
+  }
+  return box;
+}
+
+/** Return a picture with one block an element. @param {Value} value @param {Scale} scale */
+function picture(value, scale) {
+  const { rows, columns, values } = value;
+  const canvas = h("canvas", { class: "image", width: columns, height: rows, role: "img", "aria-label": `${rows} × ${columns} elements` });
+  const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+  const image = context.createImageData(columns, rows);
+  const pixels = new Uint32Array(image.data.buffer);
+  const palette = lookup(scale.kind);
+  values.forEach((each, i) => { if (each !== null) pixels[i] = Number.isFinite(each) ? palette[indexOf(scale, each)] : pixelOf(NOT_FINITE); });
+  context.putImageData(image, 0, 0);
+  const block = Math.max(1, Math.min(28, Math.floor(400 / columns), Math.floor(300 / rows)));
+  canvas.style.width = `${Math.max(columns * block, 24)}px`;
+  canvas.style.height = `${Math.max(rows * block, 12)}px`;
+  canvas.addEventListener("pointermove", (event) => {
+    const [row, column] = [Math.floor((event.offsetY / canvas.clientHeight) * rows), Math.floor((event.offsetX / canvas.clientWidth) * columns)];
+    const each = row < 0 || column < 0 || row >= rows || column >= columns ? null : values[row * columns + column];
+    tooltip(each === null ? null : { title: `[${placeOf(value, row, column).join(", ")}]`, pairs: [["value", number(each)]] }, event.clientX, event.clientY);
+  });
+  canvas.addEventListener("pointerleave", () => tooltip(null));
+  return canvas;
+}
+
+/** Return the index of the element at a row and a column of the picture. @param {Value} value @param {number} row @param {number} column */
+function placeOf({ shape, tiles, slice, strides }, row, column) {
+  const inside = [row * strides[0], column * strides[1]];
+  if (shape.length < 2) return inside.slice(1);
+  if (!tiles) return slice ? slice.split(", ").map((part) => part === ":" ? inside.shift() : part) : inside;
+  const [height, width] = shape.slice(-2);
+  let tile = Math.floor(row / (height + 1)) * tiles.across + Math.floor(column / (width + 1));
+  const outer = shape.slice(0, -2).reverse().map((length) => {
+    const at = tile % length;
+    tile = Math.floor(tile / length);
+    return at;
+  });
+  return [...outer.reverse(), row % (height + 1), column % (width + 1)];
+}
+
+/** Return the field that chooses a slice of two dimensions. @param {Value} value */
+function slicer({ shape, slice }) {
+  const box = h("input", { type: "search", value: slice, placeholder: [...shape.slice(2).map(() => "0"), ":", ":"].join(", "), "aria-label": "slice",
+    title: "Two dimensions and the place in the others, as numpy writes it; empty: all slices", onchange: () => go({ slice: box.value }, REPLACE) });
+  return h("label", { class: "field" }, h("span", {}, "slice"), box, quiet(slice ? "" : "all of the last two dimensions"));
+}

@@ -1,0 +1,361 @@
+/** Overview: all tensors by all steps, coloured by one statistic. */
+
+import { loadFindings, loadTensorNames, loadTiles } from "../api.js";
+import { STATISTICS, choose, chosenRun, modeAndWorker, tensorLink } from "../choice.js";
+import { scaleOf } from "../colors.js";
+import { drawDiagnosis, inOneSentence } from "../diagnosis.js";
+import { breakable, fill, h, message, named, note, quiet, select, textbox, toolbar } from "../dom.js";
+import { commonPrefix, count, counted, number, withoutPrefix } from "../format.js";
+import { Heatmap, MISSING, NONFINITE, NOTHING, VALUE, legend } from "../heatmap.js";
+import { robustZ } from "../past.js";
+import { REPLACE, go, link, state } from "../state.js";
+import { tooltip } from "../tooltip.js";
+import { firstFindings } from "../findings.js";
+import { flat, folded } from "../tree.js";
+
+const Z_REACH = 8;
+const Z_USUAL = 3;
+const WORST = 10;
+const TALLEST = 60; // pixels of a row
+
+/** @type {ViewMaker} */
+export function overview(root, page) {
+  const tools = toolbar();
+  const key = toolbar();
+  const stage = h("div", { class: "stage" });
+  const worst = h("aside", { class: "worst", "aria-label": "the most unusual" });
+  const area = h("div", { class: "overview" }, stage, worst);
+  const diagnosis = h("div", {});
+  const about = h("div", { class: "quiet" });
+  root.append(diagnosis, tools, key, area, about);
+  const map = new Heatmap(stage, { hover, open, move });
+  /** @type {Line[]} */
+  let lines = [];
+  /** @type {Tiles | null} */
+  let tiles = null;
+  /** @type {string[]} */
+  let saved = [];
+  /** @type {Float64Array} */
+  let z = new Float64Array();
+  /** @type {Int32Array} */
+  let held = new Int32Array();
+  let moving = 0;
+  let shownStatistic = "";
+
+  /** @param {State} now */
+  async function show(now) {
+    const run = chosenRun(page.info, now);
+    const choice = choose(run, now);
+    drawTools(run, choice, now);
+    if (!choice.mode || !choice.statistic) {
+      tiles = null;
+      fill(about, message(run.steps ? "This run has saved no statistics of tensors." : "This run has no complete step yet. The first one appears here by itself."));
+      return;
+    }
+    const shownAt = location.hash;
+    const columns = Math.max(60, Math.min(600, Math.round((stage.clientWidth * 0.8) / 2)));
+    const [loaded, found, all] = await Promise.all([
+      loadTiles({ run: run.name, ...choice, ...withPast(run, choice.mode, now), columns: now.from ? 2 * columns : columns }),
+      loadFindings(run.name),
+      loadTensorNames(run.name),
+    ]);
+    if (location.hash !== shownAt) return; // another choice was made meanwhile
+    tiles = loaded;
+    saved = all;
+    held = heldBy(loaded);
+    shownStatistic = choice.statistic;
+    z = new Float64Array();
+    draw(now, choice, found);
+    void drawDiagnosis(diagnosis, page, run, inOneSentence);
+  }
+
+  /** @param {State} now @param {{statistic: string, mode: string, worker: string}} choice @param {Finding[]} found */
+  function draw(now, choice, found) {
+    if (!tiles) return;
+    const all = chosenRows(tiles, now);
+    const order = all.filter((row) => hasValues(/** @type {Tiles} */ (tiles), row));
+    const names = order.map((row) => /** @type {Tiles} */ (tiles).names[row]);
+    const toggled = new Set(/** @type {string[]} */ (JSON.parse(now.toggled ?? "[]")));
+    const prefix = commonPrefix(names);
+    const tree = now.fold ? folded(names, Number(now.fold), toggled) : flat(names);
+    lines = tree.map((line) => ({ row: { ...line.row, text: withoutPrefix(line.row.text, prefix) }, members: line.members.map((at) => order[at]) }));
+    const columns = tiles.starts.length;
+    const past = now.color !== "value";
+    const shown = past ? zOf(tiles) : tiles.mean;
+    const values = new Float64Array(lines.length * columns);
+    const flags = new Uint8Array(lines.length * columns);
+    lines.forEach(({ members }, row) => {
+      for (let column = 0; column < columns; column++) {
+        const [flag, value] = cellOf(members, column, shown, past);
+        flags[row * columns + column] = flag;
+        values[row * columns + column] = value;
+      }
+    });
+    const scale = past ? /** @type {Scale} */ ({ kind: "diverging", low: -Z_REACH, high: Z_REACH, log: false, neutral: Z_USUAL })
+      : scaleOf(values.filter((_, i) => flags[i] === VALUE));
+    const from = now.from ? Number(now.from) : undefined;
+    const to = now.to ? Number(now.to) : undefined;
+    const marks = marksOf(found, choice);
+    map.show({ rows: lines.map(({ row }) => row), starts: tiles.starts, end: tiles.end, values, flags, scale, marks },
+      { step0: from, step1: to, ...(now.rows ? rowsOf(now.rows) : {}) });
+    drawLegend(scale, past, choice, flags, marks);
+    drawNote(order.length, hiddenOf(names, now), prefix);
+    area.style.maxHeight = `${Math.max(440, lines.length * TALLEST + 44)}px`;
+    drawWorst(order, prefix, now);
+  }
+
+  /**
+   * List the tensors that are furthest from their past. Among those as far as the colours reach, or with NaN, the one
+   * that left it first comes first: it may be the cause.
+   * @param {number[]} order @param {string} prefix @param {State} now
+   */
+  function drawWorst(order, prefix, now) {
+    const { starts, names, nonfinite } = /** @type {Tiles} */ (tiles);
+    const zs = zOf(/** @type {Tiles} */ (tiles));
+    const columns = starts.length;
+    const [from, to] = [now.from ? Number(now.from) : -Infinity, now.to ? Number(now.to) : Infinity];
+    const found = order.flatMap((row) => {
+      const has = (/** @type {number} */ column) => starts[column] >= from && starts[column] < to && !Number.isNaN(far(column));
+      const far = (/** @type {number} */ column) => nonfinite[row * columns + column] ? Infinity : Math.abs(zs[row * columns + column]);
+      const saved = [...starts.keys()].filter(has);
+      const at = saved.reduce((best, column, i) => (far(column) > far(saved[best]) ? i : best), 0);
+      if (!saved.length || far(saved[at]) < Z_USUAL) return [];
+      let first = at;
+      while (first > 0 && far(saved[first - 1]) >= Z_USUAL) first--;
+      return [{ row, column: saved[first], worst: saved[at], weight: Math.min(far(saved[at]), Z_REACH), z: far(saved[at]) }];
+    }).sort((a, b) => b.weight - a.weight || a.column - b.column);
+    const said = (/** @type {number} */ z, /** @type {number} */ at) => z === Infinity ? "NaN or infinity" : `${zs[at] > 0 ? "+" : "−"}${z >= 99 ? "99 or more" : z.toFixed(1)}`;
+    fill(worst, h("h3", {}, found.length ? "Furthest from their past" : "Nothing unusual"),
+      found.length ? h("ol", {}, ...found.slice(0, WORST).map(({ row, column, worst: most, z }) => h("li", {
+        onpointerenter: () => map.point({ row: lines.findIndex(({ members }) => members.includes(row)), column }), onpointerleave: () => map.point(null) },
+        tensorLink(names[row], { step: starts[column], rows: null }, breakable(withoutPrefix(names[row], prefix))),
+        quiet(column === most ? `${said(z, row * columns + most)} at step ${count(starts[most])}`
+          : `left at ${count(starts[column])}; ${said(z, row * columns + most).replace("infinity", "inf")} at ${count(starts[most])}`))))
+        : note(`No value is ${Z_USUAL} deviations from its tensor's past.`),
+      found.length > WORST && note(`and ${counted(found.length - WORST, "tensor")} more`));
+  }
+
+  /** Return the flag and the value of a cell: of several tensors, the one that stands out. @param {number[]} members @param {number} column @param {Float64Array} shown @param {boolean} past @returns {[number, number]} */
+  function cellOf(members, column, shown, past) {
+    const { starts, nonfinite, missing, max, min } = /** @type {Tiles} */ (tiles);
+    let [best, weight] = [NaN, -1];
+    for (const member of members) {
+      const at = held[member * starts.length + column];
+      if (at < 0) continue;
+      if (nonfinite[at]) return [NONFINITE, Infinity];
+      // A column of many steps shows its most extreme one.
+      const value = past ? shown[at] : Math.abs(max[at]) >= Math.abs(min[at]) ? max[at] : min[at];
+      if (Math.abs(value) > weight) [best, weight] = [value, Math.abs(value)];
+    }
+    if (weight >= 0) return [VALUE, best];
+    return [missing[column] ? MISSING : NOTHING, NaN];
+  }
+
+  /** @param {Tiles} loaded */
+  function zOf(loaded) {
+    const columns = loaded.starts.length;
+    if (z.length !== loaded.max.length) {
+      z = new Float64Array(loaded.max.length);
+      for (let row = 0; row < loaded.names.length; row++) {
+        const part = [row * columns, (row + 1) * columns];
+        const high = robustZ(loaded.max.subarray(part[0], part[1]));
+        const low = robustZ(loaded.min.subarray(part[0], part[1]));
+        for (let i = 0; i < columns; i++) z[part[0] + i] = Math.abs(high[i]) >= Math.abs(low[i]) ? high[i] : low[i];
+      }
+    }
+    return z;
+  }
+
+  /** @param {Finding[]} found @param {{mode: string}} choice */
+  function marksOf(found, choice) {
+    /** @type {Mark[]} */
+    const marks = [];
+    for (const { finding } of firstFindings(found)) {
+      if (finding.mode && finding.mode !== choice.mode) continue;
+      const tensor = tiles ? tiles.names.indexOf(finding.tensor ?? "") : -1;
+      const row = lines.findIndex(({ members }) => members.includes(tensor));
+      marks.push({ row, step: finding.step, text: finding.sentence, onopen: () => openFinding(finding) });
+    }
+    return marks;
+  }
+
+  /** @param {Run} run @param {ReturnType<typeof choose>} choice @param {State} now */
+  function drawTools(run, choice, now) {
+    fill(tools,
+      select("statistic", run.statistics.map((value) => ({ value, text: STATISTICS[value] ?? value })), choice.statistic, (stat) => go({ stat })),
+      select("colour by", [{ value: "past", text: "change against its own past" }, { value: "value", text: "value" }], now.color ?? "past",
+        (color) => go({ color: color === "past" ? null : color })),
+      ...modeAndWorker(run, choice),
+      run.collections.length > 1 && select("collection", [{ value: "", text: "all" }, ...run.collections], now.collection ?? "", (collection) => go({ collection, rows: null })),
+      select("rows", [{ value: "", text: "in execution order" }, { value: "name", text: "by name" }], now.order ?? "", (order) => go({ order })),
+      select("fold", [{ value: "", text: "nothing" }, ...[1, 2, 3, 4].map((depth) => ({ value: String(depth), text: `modules, level ${depth}` }))], now.fold ?? "",
+        (fold) => go({ fold, toggled: null, rows: null }), "Fold the tensors of a module into one row, which shows the one that stands out."),
+      textbox("find", now.q ?? "", (q) => go({ q, rows: null }, REPLACE), { placeholder: "part of a name" }),
+      (now.from || now.to || now.rows) && h("button", { onclick: () => map.reset() }, "Show all steps"));
+  }
+
+  /** @param {Scale} scale @param {boolean} past @param {{statistic: string}} choice @param {Uint8Array} flags @param {Mark[]} marks */
+  function drawLegend(scale, past, choice, flags, marks) {
+    const name = STATISTICS[choice.statistic] ?? choice.statistic;
+    const has = (/** @type {number} */ flag) => flags.includes(flag);
+    /** @type {Parameters<typeof legend>[3]} */
+    const others = [];
+    if (has(NONFINITE)) others.push({ kind: "nonfinite", label: "NaN or infinity" });
+    if (has(MISSING)) others.push({ kind: "missing", label: "step missing" });
+    if (has(NOTHING)) others.push({ kind: "nothing", label: "not saved" });
+    if (marks.length) others.push({ kind: "mark", label: "first finding of a rule in a tensor" });
+    const format = past ? (/** @type {number} */ value) => (value < 0 ? `${-value} or more lower` : `${value} or more higher`) : number;
+    fill(key, legend(scale, past ? `${name}: deviations from its own past` : name, format, [...(past ? [{ kind: /** @type {const} */ ("usual"), label: `within ${Z_USUAL}: usual` }] : []), ...others]));
+  }
+
+  /** Return the tensors that the state chooses and the map lacks. @param {string[]} shown @param {State} now */
+  function hiddenOf(shown, now) {
+    const [seen, known] = [new Set(shown), new Set(tiles?.names)];
+    return saved.filter((name) => !seen.has(name) && name.toLowerCase().includes((now.q ?? "").toLowerCase()) && (!now.collection || known.has(name)));
+  }
+
+  /** Say what is seen, and what is not. @param {number} rows @param {string[]} without rows that have no value of this statistic @param {string} prefix */
+  function drawNote(rows, without, prefix) {
+    if (!tiles) return;
+    const { starts, end } = tiles;
+    const steps = end - starts[0];
+    const wide = steps / starts.length;
+    if (!rows) {
+      fill(about, without.length ? "It was saved of no tensor here." : "No tensor has such a name.");
+      return;
+    }
+    fill(about, `${counted(rows, "tensor")} × ${counted(steps, "step")}. `,
+      wide > 1.5 && `Each column spans about ${count(wide)} steps and shows the most extreme of them; zoom in (wheel) for single steps. `,
+      prefix && ["The names begin with ", named(prefix), ". "],
+      "Click a cell for the tensor at that step. ",
+      without.length > 0 && h("details", { class: "hidden" }, h("summary", {}, `${counted(without.length, "tensor")} without this statistic ${without.length === 1 ? "is" : "are"} not here`),
+        h("ul", {}, ...without.slice(0, 200).map((name) => h("li", {}, tensorLink(name, { step: null }))))));
+  }
+
+  /** @param {Cell | null} cell @param {number} x @param {number} y */
+  function hover(cell, x, y) {
+    if (!cell || !tiles || !lines[cell.row]) {
+      tooltip(null);
+      return;
+    }
+    const { row, members } = lines[cell.row];
+    if (cell.column < 0) {
+      tooltip({ title: row.key, pairs: [], note: row.kind === "tensor" ? "Click to open" : `${counted(members.length, "tensor")}; click to ${row.kind === "open" ? "fold" : "unfold"}` }, x, y);
+      return;
+    }
+    tooltip({ title: row.key, pairs: describe(members, cell.column), note: row.kind === "tensor" ? "" : `the one of ${members.length} that stands out` }, x, y);
+  }
+
+  /** @param {number[]} members @param {number} column @returns {[string, string][]} */
+  function describe(members, column) {
+    const loaded = /** @type {Tiles} */ (tiles);
+    const { starts, end } = loaded;
+    const zs = zOf(loaded);
+    const last = (column + 1 < starts.length ? starts[column + 1] : end) - 1;
+    /** @type {[string, string][]} */
+    const pairs = [["step", last > starts[column] ? `${count(starts[column])} – ${count(last)}` : count(starts[column])]];
+    const places = members.map((member) => held[member * starts.length + column]).filter((place) => place >= 0);
+    const at = places.length ? places.reduce((best, each) => (loaded.nonfinite[each] > loaded.nonfinite[best] || Math.abs(zs[each]) > Math.abs(zs[best]) ? each : best)) : -1;
+    if (at < 0) return [...pairs, ["", loaded.missing[column] ? "the step is missing" : "not saved"]];
+    const source = at % starts.length;
+    if (source !== column) pairs.push(["saved at", count(starts[source])]);
+    if (members.length > 1) pairs.push(["tensor", loaded.names[Math.floor(at / starts.length)]]);
+    if (loaded.count[at] > 1) pairs.push(["min … max", `${number(loaded.min[at])} … ${number(loaded.max[at])}`], ["mean", number(loaded.mean[at])]);
+    else if (loaded.count[at]) pairs.push([STATISTICS[shownStatistic] ?? "value", number(loaded.mean[at])]);
+    if (loaded.nonfinite[at]) pairs.push(["NaN or infinity at", counted(loaded.nonfinite[at], "step")]);
+    if (Number.isFinite(zs[at])) pairs.push(["against its past", `${Math.abs(zs[at]).toFixed(1)} deviations ${zs[at] > 0 ? "higher" : "lower"}`]);
+    return pairs;
+  }
+
+  /** Return the step whose value a cell of one tensor shows, null for a label. @param {Cell} cell */
+  function stepOf({ row, column }) {
+    if (column < 0 || !tiles) return null;
+    const columns = tiles.starts.length;
+    const at = held[lines[row].members[0] * columns + column];
+    return tiles.starts[at < 0 ? column : at % columns];
+  }
+
+  /** @param {Cell} cell */
+  function open(cell) {
+    const { row } = lines[cell.row];
+    if (row.kind !== "tensor") {
+      const toggled = new Set(/** @type {string[]} */ (JSON.parse(state().toggled ?? "[]")));
+      if (!toggled.delete(row.key)) toggled.add(row.key);
+      go({ toggled: toggled.size ? JSON.stringify([...toggled]) : null, rows: null });
+      return;
+    }
+    tooltip(null);
+    go({ view: "tensor", name: row.key, step: stepOf(cell), rows: null });
+  }
+
+  /** @param {Seen} window */
+  function move(window) {
+    clearTimeout(moving);
+    tooltip(null);
+    const run = chosenRun(page.info, state());
+    const { mode } = choose(run, state());
+    const known = run.modes.find((each) => each.mode === mode);
+    if (!known) return;
+    const span = Math.min(window.step1 - window.step0, known.last + 1 - known.first);
+    const all = !(span < known.last + 1 - known.first);
+    const from = Math.max(known.first, Math.min(known.last + 1 - span, window.step0));
+    if (!all) Object.assign(map.window, { step0: from, step1: from + span });
+    const rows = window.row1 - window.row0 < lines.length ? `${window.row0.toFixed(1)}-${window.row1.toFixed(1)}` : null;
+    const change = { from: all ? null : Math.round(from), to: all ? null : Math.round(from + span), rows };
+    moving = setTimeout(() => go(change, REPLACE), all ? 0 : 150);
+  }
+
+  return { show };
+}
+
+/** Return the places of the tensors to show, in the order to show them. @param {Tiles} tiles @param {State} now */
+function chosenRows(tiles, now) {
+  const wanted = (now.q ?? "").toLowerCase();
+  const rows = tiles.names.map((_, i) => i).filter((i) =>
+    tiles.names[i].toLowerCase().includes(wanted) && (!now.collection || tiles.collections[i].includes(now.collection)));
+  if (now.order === "name") rows.sort((a, b) => tiles.names[a].localeCompare(tiles.names[b], undefined, { numeric: true }));
+  return rows;
+}
+
+/** Return the steps to load: those that are seen, and as many before them as their past. @param {Run} run @param {string} mode @param {State} now */
+function withPast(run, mode, now) {
+  if (!now.from || !now.to) return { from: null, to: null };
+  const first = run.modes.find((each) => each.mode === mode)?.first ?? 0;
+  const [from, to] = [Number(now.from), Number(now.to)];
+  return { from: Math.max(first, from - (to - from)), to };
+}
+
+/** @param {Tiles} tiles @param {number} row */
+function hasValues({ starts, count, nonfinite }, row) {
+  for (let at = row * starts.length; at < (row + 1) * starts.length; at++) if (count[at] || nonfinite[at]) return true;
+  return false;
+}
+
+/** Return, for each cell, the cell whose value it shows, -1 for none: a value is held until the next is due, by the interval of its neighbours. @param {Tiles} tiles */
+function heldBy({ names, starts, count, nonfinite, missing }) {
+  const columns = starts.length;
+  const held = new Int32Array(names.length * columns).fill(-1);
+  for (let row = 0; row < names.length; row++) {
+    /** @type {number[]} */
+    const filled = [];
+    for (let column = 0; column < columns; column++) if (count[row * columns + column] || nonfinite[row * columns + column]) filled.push(column);
+    const gaps = filled.slice(1).map((column, i) => column - filled[i]);
+    filled.forEach((column, i) => {
+      const interval = Math.max(gaps[i - 1] ?? 0, gaps[i + 1] ?? 0) || (gaps[i] ?? 1);
+      const end = Math.min(filled[i + 1] ?? columns, column + interval);
+      for (let at = column; at < end && (at === column || !missing[at]); at++) held[row * columns + at] = row * columns + column;
+    });
+  }
+  return held;
+}
+
+/** @param {string} text */
+function rowsOf(text) {
+  const [row0, row1] = text.split("-").map(Number);
+  return { row0, row1 };
+}
+
+/** @param {Finding} finding */
+function openFinding(finding) {
+  location.hash = link({ view: "findings", finding: `${finding.rule} ${finding.step}` });
+}

@@ -1,0 +1,184 @@
+/** Runs: all of them as a table, and their hyperparameters against a metric. */
+
+import { loadScalarTable, loadSizes, saveNotes, unlessMissing } from "../api.js";
+import { colorsOf, listOf, metadataKeys, metadataOf, tickedRuns } from "../choice.js";
+import { fill, h, message, select, table, toolbar } from "../dom.js";
+import { saveCsv } from "../download.js";
+import { count, date, duration, number, size, textOf } from "../format.js";
+import { parallel, scatter } from "../hyperparameters.js";
+import { bestOf, rankOf } from "../scalars.js";
+import { groupsOf, listedRuns, marksOf, stroke } from "../side.js";
+import { REPLACE, announce, go, link } from "../state.js";
+
+const MOST_METADATA = 6;
+
+/** @type {ViewMaker} */
+export function runs(root, page) {
+  const tools = toolbar();
+  const plot = h("div", {});
+  const body = h("div", {});
+  root.append(tools, plot, body);
+  /** @type {Record<string, number>} */
+  let sizes = {};
+  /** @type {ScalarRow[]} */
+  let scalars = [];
+
+  /** @param {State} now */
+  async function show(now) {
+    const wanted = now.cols === undefined ? [] : listOf(now.cols);
+    if (!body.childElementCount) draw(now);
+    scalars = await loadScalarTable();
+    if (wanted.includes("size")) {
+      const found = await unlessMissing(loadSizes());
+      if (!(found instanceof Error)) sizes = found;
+    }
+    draw(now);
+  }
+
+  /** @param {State} now */
+  function draw(now) {
+    const rows = listedRuns(page.info, now);
+    const all = columnsOf(rows);
+    const chosen = now.cols === undefined ? defaultsOf(all, rows) : listOf(now.cols);
+    const columns = all.filter(({ key }) => chosen.includes(key));
+    drawTools(all, columns, rows, now);
+    drawPlot(all, rows, now);
+    const ticked = tickedRuns(page.info, now).map(({ name }) => name);
+    const color = colorsOf(page.info, now);
+    fill(body, ...groupsOf(rows, now).flatMap(([group, members]) => [group && h("h3", { class: "group" }, group), table({
+      rows: members, sort: now.sort ?? "", onsort: (sort) => go({ sort }, REPLACE), empty: "No run matches.",
+      attributes: (run) => ({ class: now.runs !== undefined && ticked.includes(run.name) && "chosen" }),
+      columns: [
+        { title: "run", key: (run) => run.name, cell: (run) => h("span", { class: "runname" }, stroke(color(run.name)), h("a", { class: "name", href: link({ view: null, run: run.name, name: null, step: null, from: null, to: null }) }, run.name),
+          ...marksOf(run)) },
+        ...columns.map((column) => ({ title: column.title, hint: column.hint, number: column.number, key: column.value, cell: column.cell ?? ((run) => textOf(column.value(run))) })),
+      ],
+      summary: members.length > 1 && now.group ? ["mean", ...columns.map((column) => column.number ? meanOf(members.map(column.value)) : "")] : undefined,
+    })]));
+    if (page.info.damaged.length) {
+      body.append(h("h3", {}, "Could not be opened"), ...page.info.damaged.map((text) => h("p", { class: "error" }, text)));
+    }
+  }
+
+  /** @param {Column[]} all @param {Column[]} columns @param {Run[]} rows @param {State} now */
+  function drawTools(all, columns, rows, now) {
+    const open = tools.querySelector("details")?.open;
+    const shown = columns.map(({ key }) => key);
+    const ticked = tickedRuns(page.info, now);
+    const box = (/** @type {Column} */ { key, title }) => h("label", { class: "field check" },
+      h("input", { type: "checkbox", checked: shown.includes(key), "aria-label": `column ${title}`,
+        onchange: () => go({ cols: JSON.stringify(shown.includes(key) ? shown.filter((each) => each !== key) : [...shown, key]) }, REPLACE) }), h("span", {}, title));
+    fill(tools,
+      page.info.runs.length > 1 && select("plot", [{ value: "", text: "none" }, { value: "scatter", text: "scatter" }, { value: "parallel", text: "parallel coordinates" }], now.plot ?? "", (to) => go({ plot: to })),
+      h("details", { class: "chooser", open }, h("summary", {}, "columns"), h("div", {}, ...all.map(box))),
+      page.info.editable && now.runs !== undefined && ticked.length > 0 && h("button", { title: "Archived runs are in no list until you show them. What the job wrote stays as it is.", onclick: () => archive(ticked) }, `${ticked.every((run) => run.archived) ? "Unarchive" : "Archive"} the ${count(ticked.length)} ticked`),
+      now.runs !== undefined && ticked.length > 0 && ticked.length < page.info.runs.length && h("button", { title: "Leave them out of the table and the list", onclick: () => go({ hidden: JSON.stringify([...listOf(now.hidden), ...ticked.map(({ name }) => name)]), runs: null }) }, `Hide the ${count(ticked.length)} ticked`),
+      ticked.length === 2 && now.runs !== undefined && h("a", { href: link({ view: "compare", a: ticked[1].name, b: ticked[0].name }) }, "Compare the two →"),
+      h("button", { onclick: () => saveCsv("runs", ["run", ...columns.map(({ title }) => title)], rows.map((run) => [run.name, ...columns.map((column) => column.value(run))])) }, "CSV"));
+  }
+
+  /** @param {Run[]} runs */
+  async function archive(runs) {
+    const archived = !runs.every((run) => run.archived);
+    for (const run of runs) await saveNotes(run, { archived });
+    go({ runs: null, archived: archived ? null : "1" });
+    announce();
+  }
+
+  /** Return a field that is saved with the run. @param {Run} run @param {string} label @param {string} value @param {(text: string) => {note?: string, tags?: string[]}} change */
+  function noted(run, label, value, change) {
+    if (!page.info.editable) return value;
+    const box = h("input", { class: "noted", value, "aria-label": `${label} of ${run.name}`, placeholder: label, onchange: () => saveNotes(run, change(box.value)).then(announce, page.fail) });
+    return box;
+  }
+
+  /** @param {Column[]} all @param {Run[]} rows @param {State} now */
+  function drawPlot(all, rows, now) {
+    fill(plot);
+    if (!now.plot) return;
+    const metrics = all.filter(({ key }) => key.startsWith("last ") || key.startsWith("best "));
+    const parameters = all.filter(({ key, value }) => key.startsWith("meta ") && new Set(rows.map((run) => textOf(value(run)))).size > 1);
+    if (!metrics.length || !parameters.length) {
+      fill(plot, message("Nothing to plot: it needs a scalar, and metadata that differs between runs."));
+      return;
+    }
+    const y = metrics.find(({ key }) => key === now.py) ?? metrics.find(({ key }) => key.startsWith("best ")) ?? metrics[0];
+    const x = parameters.find(({ key }) => key === now.px) ?? parameters[0];
+    const options = (/** @type {Column[]} */ columns) => columns.map(({ key, title }) => ({ value: key, text: title }));
+    const color = colorsOf(page.info, now);
+    const open = (/** @type {Run} */ run) => go({ view: "overview", run: run.name });
+    fill(plot, h("div", { class: "tools" },
+      now.plot === "scatter" && select("x", options(parameters), x.key, (px) => go({ px }, REPLACE)),
+      select(now.plot === "scatter" ? "y" : "metric", options(metrics), y.key, (py) => go({ py }, REPLACE))));
+    plot.append(now.plot === "scatter" ? scatter({ runs: rows, x, y, color, open }) : parallel({ runs: rows, columns: [...parameters.slice(0, 8), y], open }));
+  }
+
+  /** @param {Run[]} rows @returns {Column[]} */
+  function columnsOf(rows) {
+    /** @type {Map<string, Map<string, ScalarRow>>} */
+    const found = new Map();
+    const listed = new Set(rows.map(({ name }) => name));
+    for (const row of scalars.filter(({ run }) => listed.has(run))) {
+      const key = `${row.name}${row.mode === "TRAIN" || row.mode === "GLOBAL" ? "" : ` · ${row.mode}`}`;
+      const of = found.get(key) ?? new Map();
+      found.set(key, of.set(row.run, row));
+    }
+    const losses = new Set(scalars.filter(({ loss }) => loss).map(({ name }) => name));
+    const ranked = [...found].sort(([p, a], [q, b]) => rankIn(a) - rankIn(b) || b.size - a.size || Number(p.includes(" · ")) - Number(q.includes(" · ")));
+    /** @param {Map<string, ScalarRow>} of */
+    function rankIn(of) {
+      const [first] = of.values();
+      return rankOf(first.name, losses.has(first.name));
+    }
+    const seconds = (/** @type {Run} */ run) => run.started !== null && run.saved !== null ? Math.max(0, run.saved - run.started) / 1000 : null;
+    return [
+      { key: "state", title: "state", value: (run) => run.ended ? "ended" : "open" },
+      { key: "findings", title: "findings", number: true, value: (run) => run.findings, cell: (run) => run.findings ? h("a", { class: "bad", href: link({ view: "findings", run: run.name }) }, count(run.findings)) : "0" },
+      { key: "steps", title: "steps", number: true, value: (run) => run.steps, cell: (run) => count(run.steps) },
+      { key: "started", title: "started", value: (run) => run.started, cell: (run) => h("span", { class: "date" }, date(run.started)) },
+      { key: "duration", title: "duration", number: true, value: seconds, cell: (run) => { const of = seconds(run); return of === null ? "–" : duration(of); } },
+      ...ranked.flatMap(/** @returns {Column[]} */ ([key, of]) => [
+        { key: `last ${key}`, title: `${key} last`, number: true, value: (run) => of.get(run.name)?.last.value ?? null, cell: (run) => numberOf(of.get(run.name)?.last.value) },
+        { key: `best ${key}`, title: `${key} best`, number: true, value: (run) => bestIn(of.get(run.name)), cell: (run) => number(bestIn(of.get(run.name))) },
+      ]),
+      ...metadataKeys(rows).map(/** @returns {Column} */ ({ key }) => ({ key: `meta ${key}`, title: key, number: rows.every((run) => typeof (metadataOf(run)[key] ?? 0) === "number"), value: (run) => metadataOf(run)[key], cell: (run) => clipped(textOf(metadataOf(run)[key])) })),
+      { key: "tags", title: "tags", value: (run) => run.tags.join(", "), cell: (run) => noted(run, "tags", run.tags.join(", "), (text) => ({ tags: text.split(",") })) },
+      { key: "note", title: "note", value: (run) => run.note, cell: (run) => noted(run, "note", run.note, (note) => ({ note })) },
+      { key: "workers", title: "workers", number: true, value: (run) => run.workers.length },
+      { key: "size", title: "size of its files", number: true, value: (run) => sizes[run.name], cell: (run) => size(sizes[run.name]) },
+      { key: "framework", title: "framework", value: (run) => run.framework },
+    ];
+  }
+
+  /** Return the columns that are shown at first: the first loss, another measure of quality, metadata that differs. @param {Column[]} all @param {Run[]} rows */
+  function defaultsOf(all, rows) {
+    const ranked = all.filter(({ key }) => key.startsWith("best ")).map(({ key }) => key.slice(5));
+    const first = ranked.slice(0, 1);
+    const accuracy = ranked.filter((key) => rankOf(key, false) === 1).slice(0, 1);
+    const differing = metadataKeys(rows).filter(({ differs }) => differs).slice(0, MOST_METADATA).map(({ key }) => `meta ${key}`);
+    return ["state", "steps", "started", "duration", ...[...first, ...accuracy].flatMap((key) => [`last ${key}`, `best ${key}`]), ...differing,
+      ...["tags", "note"].filter(() => page.info.editable || rows.some((run) => run.note || run.tags.length)),
+      ...(rows.some(({ findings }) => findings) ? ["findings"] : [])];
+  }
+
+  return { show };
+}
+
+/** @param {ScalarRow | undefined} row */
+function bestIn(row) {
+  return row ? bestOf(row) : null;
+}
+
+/** @param {number | null | undefined} value */
+function numberOf(value) {
+  return Number.isNaN(value ?? 0) || Math.abs(value ?? 0) === Infinity ? h("span", { class: "bad" }, number(value)) : number(value);
+}
+
+/** Return a text that one line has room for, with all of it where the pointer rests. @param {string} text */
+const clipped = (text) => text.length > 24 ? h("span", { class: "clip", title: text }, text) : text;
+
+/** @param {any[]} values */
+function meanOf(values) {
+  const finite = values.filter((value) => typeof value === "number" && Number.isFinite(value));
+  return finite.length ? number(finite.reduce((sum, value) => sum + value, 0) / finite.length) : "";
+}

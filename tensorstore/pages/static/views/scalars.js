@@ -1,0 +1,248 @@
+/** Scalars: curves of many runs, in sections by the beginning of their names. */
+
+import { loadScalarTable, loadScalars } from "../api.js";
+import { axisOf, axisSelect, draw, panel, together } from "../chart.js";
+import { colorsOf, listOf, tickedRuns, toggled } from "../choice.js";
+import { checkbox, fill, h, message, named, note, quiet, select, table, textbox, toolbar } from "../dom.js";
+import { count, counted, number } from "../format.js";
+import { isConstant, rankOf } from "../scalars.js";
+import { smooth } from "../smooth.js";
+import { REPLACE, go, state } from "../state.js";
+
+const POINTS = 800;
+const PINNED = "Pinned";
+const CONSTANT = "Constant";
+const AXIS = [["step", "step of the mode"], ["global", "global step"], ["relative", "relative time"], ["time", "time"]].map(([value, text]) => ({ value, text }));
+
+/** @typedef {{title: string, specs: Spec[]}} Section */
+/** @typedef {{spec: Spec, box: HTMLElement, body: HTMLElement}} Place */
+
+/** @type {ViewMaker} */
+export function scalars(root, page) {
+  const tools = toolbar();
+  const body = h("div", {});
+  root.append(tools, body);
+  /** @type {ScalarRow[]} */
+  let rows = [];
+  /** @type {Map<string, Place>} */
+  const places = new Map();
+  /** @type {Set<string>} */
+  const waiting = new Set();
+  /** @type {(() => void)[]} */
+  let arrived = [];
+  /** @type {State} */
+  let drawn = {};
+  let generation = 0;
+  const seen = new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) {
+      const place = places.get(/** @type {HTMLElement} */ (target).dataset.key ?? "");
+      if (!isIntersecting || !place) continue;
+      seen.unobserve(target);
+      waiting.add(place.spec.key);
+    }
+    void load();
+  }, { root: innerWidth > 800 ? root : null, rootMargin: "300px" });
+
+  /** @param {State} now */
+  async function show(now) {
+    drawn = now;
+    const mine = ++generation;
+    drawTools(now);
+    const runs = tickedRuns(page.info, now).map(({ name }) => name);
+    if (!places.size && !body.childElementCount) fill(body, skeleton(500));
+    rows = await loadScalarTable(runs);
+    if (mine !== generation) return;
+    const wanted = (now.q ?? "").toLowerCase();
+    const found = rows.filter(({ name }) => name.toLowerCase().includes(wanted));
+    if (!found.length) {
+      places.clear();
+      fill(body, message(!runs.length ? "No run is ticked in the list of runs." : now.q ? "No scalar has such a name." : "No scalars were saved. hook.save_scalar(name, value) saves one."));
+      return;
+    }
+    const full = specsOf(found, now).find(({ key }) => key === now.full);
+    if (full) drawFull(full);
+    else drawSections(sectionsOf(found, now), found, now);
+    // The observer calls back for each place, also for those that are not seen.
+    if (places.size) await new Promise((resolve) => { arrived.push(() => resolve(null)); });
+  }
+
+  /** @param {State} now */
+  function drawTools(now) {
+    const weight = Number(now.smooth ?? 0);
+    const amount = h("span", {}, weight ? weight.toFixed(2) : "none");
+    const slider = h("input", { type: "range", min: 0, max: 0.99, step: 0.01, value: weight, "aria-label": "smoothing",
+      oninput: () => { amount.textContent = Number(slider.value) ? Number(slider.value).toFixed(2) : "none"; },
+      onchange: () => go({ smooth: Number(slider.value) ? slider.value : null }, REPLACE) });
+    fill(tools,
+      textbox("find", now.q ?? "", (q) => go({ q, full: null }, REPLACE), { placeholder: "part of a name" }),
+      select("x axis", AXIS, now.x ?? "step", (x) => go({ x: x === "step" ? null : x, full: null })),
+      checkbox("log x", now.logx === "1", (on) => go({ logx: on ? "1" : null })),
+      axisSelect(now),
+      h("label", { class: "field", title: "Exponential moving average; the tooltip has both numbers." }, h("span", {}, "smoothing"), slider, amount),
+      now.full && h("button", { onclick: () => go({ full: null }) }, "Show all charts"));
+  }
+
+  /** @param {Section[]} sections @param {ScalarRow[]} found @param {State} now */
+  function drawSections(sections, found, now) {
+    const turned = new Set(listOf(now.sections));
+    const before = new Map(places);
+    places.clear();
+    const parts = sections.map(({ title, specs }) => {
+      const constant = title === CONSTANT;
+      const box = h("details", { class: "section", "data-title": title, open: constant === turned.has(title) },
+        h("summary", {}, h("b", {}, title), " ", quiet(constant ? `${counted(specs.length, "scalar")} that did not change` : count(specs.length))),
+        constant ? constantTable(specs, found) : h("div", { class: "panels" }, ...specs.map((spec) => place(spec, before, 220))));
+      box.addEventListener("toggle", () => {
+        const before = state().sections;
+        if (box.open !== (constant === listOf(before).includes(title))) go({ sections: toggled(before, title) }, { replace: true, quiet: true });
+      });
+      return box;
+    });
+    fill(body, ...parts);
+  }
+
+  /** @param {Spec} spec */
+  function drawFull(spec) {
+    const before = new Map(places);
+    places.clear();
+    fill(body, place(spec, before, Math.max(300, root.clientHeight - 150)));
+  }
+
+  /** Return the panel of a chart, which is loaded once it is seen. Until then it shows what it did before. @param {Spec} spec @param {Map<string, Place>} before @param {number} height */
+  function place(spec, before, height) {
+    const known = before.get(spec.key);
+    const made = known && known.box.dataset.height === String(height) ? known : { spec, ...panel(title(spec), "", height > 220) };
+    made.box.dataset.key = spec.key;
+    made.box.dataset.height = String(height);
+    const header = /** @type {HTMLElement} */ (made.box.querySelector("header"));
+    header.querySelector(".acts")?.remove();
+    const pinned = listOf(drawn.pins).includes(spec.key);
+    header.querySelector(".aside")?.after(h("span", { class: "acts" },
+      h("button", { class: "plain", "aria-pressed": String(pinned), "aria-label": `pin ${title(spec)}`, title: pinned ? "No longer at the top" : "Keep at the top", onclick: () => go({ pins: toggled(drawn.pins, spec.key) }) }, pinned ? "★" : "☆"),
+      h("button", { class: "plain", "aria-label": `full size ${title(spec)}`, title: drawn.full ? "Show all charts" : "Full size", onclick: () => go({ full: drawn.full ? null : spec.key }) }, "⤢")));
+    if (made !== known) fill(made.body, skeleton(height));
+    places.set(spec.key, made);
+    seen.unobserve(made.box);
+    seen.observe(made.box);
+    return made.box;
+  }
+
+  /** Load the charts that are seen. */
+  async function load() {
+    const wanted = [...waiting].map((key) => places.get(key)).filter((each) => each !== undefined);
+    waiting.clear();
+    const done = arrived;
+    arrived = [];
+    const now = drawn;
+    try {
+      if (wanted.length) {
+        const runs = tickedRuns(page.info, now).map(({ name }) => name);
+        const curves = await loadScalars({ runs, names: [...new Set(wanted.map(({ spec }) => spec.name))], points: POINTS });
+        if (now === drawn) for (const each of wanted) drawChart(each, curves, now);
+      }
+    } catch (error) {
+      page.fail(error);
+    }
+    for (const each of done) each();
+  }
+
+  /** @param {Place} at @param {Curve[]} all @param {State} now */
+  function drawChart({ spec, box, body: inside }, all, now) {
+    const order = new Map(tickedRuns(page.info, now).map(({ name }, i) => [name, i]));
+    const curves = all.filter((curve) => curve.name === spec.name && (spec.mode === null || curve.mode === spec.mode) && curve.steps.length)
+      .sort((a, b) => (order.get(a.run) ?? 0) - (order.get(b.run) ?? 0));
+    if (!curves.length) {
+      fill(inside, note(page.info.frozen ? "This report does not hold it." : "Nothing was saved of it in the ticked runs."));
+      return;
+    }
+    const weight = Number(now.smooth ?? 0);
+    const color = colorsOf(page.info, now);
+    const began = new Map(page.info.runs.map((run) => [run.name, run.started]));
+    const xs = curves.map((curve) => now.x === "time" ? curve.times.map((each) => each / 1000)
+      : now.x === "relative" ? curve.times.map((each) => Math.max(0, each - (began.get(curve.run) ?? curve.times[0])) / 1000)
+      : now.x === "global" ? curve.globals : curve.steps);
+    const { x, spread } = together(xs);
+    /** @type {ChartLine[]} */
+    const lines = [];
+    /** @type {[number, number, number][]} */
+    const bands = [];
+    const modes = new Set(curves.map(({ mode }) => mode));
+    curves.forEach((curve, i) => {
+      const shade = color(curve.run);
+      const label = [(page.info.runs.length > 1 || modes.size === 1) && curve.run, modes.size > 1 && curve.mode].filter(Boolean).join(" ");
+      const dash = modes.size > 1 && (curve.mode === "EVAL" || curve.mode === "PREDICT");
+      if (curve.min.some((value, at) => !Object.is(value, curve.max[at]))) {
+        bands.push([lines.length, lines.length + 1, shade]);
+        lines.push({ label: `${label} max`, values: spread(xs[i], curve.max), color: shade, width: 0.3, alpha: 0.4, quiet: true },
+          { label: `${label} min`, values: spread(xs[i], curve.min), color: shade, width: 0.3, alpha: 0.4, quiet: true });
+      }
+      const raw = spread(xs[i], curve.mean);
+      if (weight > 0 && curve.mean.length > 2) {
+        lines.push({ label: `${label} saved`, values: raw, color: shade, width: 1, alpha: 0.3, quiet: true });
+        lines.push({ label, values: spread(xs[i], smooth(curve.mean, weight)), raw, color: shade, width: 1.75, dash });
+      } else lines.push({ label, values: raw, color: shade, width: 1.5, dash });
+    });
+    fill(inside);
+    draw(inside, { x, lines, bands, unit: now.x === "time" ? "time" : now.x === "relative" ? "duration" : "step", sync: "scalars", logX: now.logx === "1" && now.x !== "time", logY: axisOf(now),
+      height: Number(box.dataset.height),
+      onclick: (at) => { if (!now.x) go({ view: "tensor", name: spec.name, step: at, run: curves[0].run, mode: curves[0].mode }); } });
+    const bad = curves.reduce((sum, curve) => sum + curve.nonfinite, 0);
+    const aside = box.querySelector(".aside");
+    if (aside) fill(aside, bad > 0 && h("span", { class: "bad" }, `NaN or infinite at ${counted(bad, "step")}`), bad === 0 && curves.length === 1 && `last ${number(curves[0].last.value)}`);
+  }
+
+  return { show };
+}
+
+/** @param {number} height */
+function skeleton(height) {
+  const box = h("div", { class: "skeleton", "aria-hidden": "true" });
+  box.style.height = `${height}px`;
+  return box;
+}
+
+/** @param {Spec} spec */
+function title({ name, mode }) {
+  return mode ? `${name} · ${mode}` : name;
+}
+
+/** Return the charts of scalars: one for each name, or where steps of a mode are its x, for each of its modes. @param {ScalarRow[]} rows @param {State} now @returns {Spec[]} */
+function specsOf(rows, now) {
+  /** @type {Map<string, Set<string>>} */
+  const modes = new Map();
+  for (const { name, mode } of rows) modes.set(name, (modes.get(name) ?? new Set()).add(mode));
+  return [...modes].flatMap(/** @returns {Spec[]} */ ([name, found]) => now.x || found.size === 1 ? [{ key: name, name, mode: null }]
+    : [...found].sort((a, b) => Number(b === "TRAIN") - Number(a === "TRAIN")).map((mode) => ({ key: `${name} ${mode}`, name, mode })));
+}
+
+/** Return the charts by the part of their names before the first slash, the important ones first. @param {ScalarRow[]} rows @param {State} now @returns {Section[]} */
+function sectionsOf(rows, now) {
+  const losses = new Set(rows.filter(({ loss }) => loss).map(({ name }) => name));
+  const rank = (/** @type {Spec} */ spec) => rankOf(spec.name, losses.has(spec.name));
+  const specs = specsOf(rows, now).sort((a, b) => rank(a) - rank(b));
+  const pins = listOf(now.pins);
+  const pinned = specs.filter(({ key }) => pins.includes(key));
+  // A loss that does not move is not what one expects.
+  const constants = specs.filter((spec) => !pinned.includes(spec) && rank(spec) > 1 && rows.every((row) => row.name !== spec.name || isConstant(row)));
+  /** @type {Map<string, Spec[]>} */
+  const sections = new Map();
+  for (const spec of specs) {
+    if (pinned.includes(spec) || constants.includes(spec)) continue;
+    const prefix = spec.name.includes("/") ? spec.name.slice(0, spec.name.indexOf("/")) : "";
+    sections.set(prefix, [...(sections.get(prefix) ?? []), spec]);
+  }
+  const least = (/** @type {Spec[]} */ members) => Math.min(...members.map(rank));
+  const ordered = [...sections].sort(([, a], [, b]) => least(a) - least(b));
+  return [...(pinned.length ? [{ title: PINNED, specs: pinned }] : []),
+    ...ordered.map(([prefix, members]) => ({ title: prefix || "Scalars", specs: members })),
+    ...(constants.length ? [{ title: CONSTANT, specs: constants }] : [])];
+}
+
+/** @param {Spec[]} specs @param {ScalarRow[]} rows */
+function constantTable(specs, rows) {
+  const values = (/** @type {Spec} */ { name, mode }) => [...new Set(rows.filter((row) => row.name === name && (mode === null || row.mode === mode)).map((row) => row.last.value))].sort((a, b) => (a ?? 0) - (b ?? 0));
+  return table({ rows: specs, columns: [
+    { title: "scalar", cell: (spec) => named(title(spec)) },
+    { title: "value", number: true, cell: (spec) => { const found = values(spec); return found.length === 1 ? number(found[0]) : `${number(found[0])} … ${number(found[found.length - 1])}, by run`; } },
+  ] });
+}

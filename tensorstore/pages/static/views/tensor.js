@@ -1,0 +1,194 @@
+/** Tensor: one tensor over steps, its distribution, and its value at a step. */
+
+import { loadHistograms, loadSeries, loadTensor, loadTensorNames, unlessMissing } from "../api.js";
+import { axisOf, axisSelect, draw, panel, together } from "../chart.js";
+import { STATISTICS, choose, chosenRun, modeAndWorker } from "../choice.js";
+import { fill, h, message, named, note, quiet, select, steadily, toolbar } from "../dom.js";
+import { count, counted, number, size } from "../format.js";
+import { comparable, ridgelines } from "../ridgeline.js";
+import { REPLACE, go, link } from "../state.js";
+import { treeOf } from "../tree.js";
+import { valuePanels } from "../value.js";
+
+const RIDGES = 24;
+/** What a tensor's name may have before it, and what that is. */
+const RELATED = /** @type {Record<string, string>} */ ({ "gradient/": "its gradient", "update/": "its update", "update_ratio/": "its update / itself" });
+const QUANTILES = ["5 %", "25 %", "median", "75 %", "95 %"];
+
+/** @type {ViewMaker} */
+export function tensor(root, page) {
+  const head = toolbar();
+  const body = h("div", { class: "panels" });
+  root.append(head, body);
+  /** @type {[number, number] | undefined} the steps on the x axis of every chart */
+  let span;
+  /** @type {number | null} the chosen one */
+  let step = null;
+  /** @type {State} */
+  let now = {};
+
+  /** @param {State} state */
+  async function show(state) {
+    now = state;
+    const run = chosenRun(page.info, now);
+    const names = await loadTensorNames(run.name);
+    const name = now.name ?? names[0];
+    if (name === undefined) {
+      fill(body, message("This run has no tensors yet."));
+      return;
+    }
+    const choice = choose(run, now);
+    const about = await loadTensor({ run: run.name, name, mode: choice.mode, worker: choice.worker });
+    const steps = about.steps;
+    const wanted = now.step === undefined ? steps[steps.length - 1] : Number(now.step);
+    step = nearest(steps, wanted);
+    drawHead(run, names, name, choice, about);
+    const from = now.from ? Number(now.from) : null;
+    const to = now.to ? Number(now.to) : null;
+    const query = { run: run.name, name, mode: choice.mode, worker: choice.worker, from, to };
+    const [series, histograms] = await Promise.all([
+      loadSeries({ ...query, statistics: about.statistics, points: 500 }),
+      loadHistograms({ ...query, count: RIDGES }),
+    ]);
+    if (!steps.length) {
+      fill(body, message(`This tensor has no step of mode ${choice.mode}.`));
+      return;
+    }
+    await steadily(body, () => {
+      fill(body);
+      span = from !== null || to !== null || steps.length < 2 ? undefined : [steps[0], steps[steps.length - 1]];
+      return drawAll(series, about.shape?.length === 0 ? [] : histograms, choice.statistic, query);
+    });
+  }
+
+  /** @param {Series} series @param {Histogram[]} histograms @param {string} statistic @param {OfTensor & Span} query */
+  async function drawAll(series, histograms, statistic, query) {
+    // A report has all statistics, also those that were not saved of this tensor.
+    const saved = series.statistics.filter(({ mean }) => mean.some((value) => value !== null));
+    const first = saved.filter((each) => each.statistic === statistic || each.statistic === "value");
+    const others = saved.filter((each) => !first.includes(each));
+    for (const each of first) drawSeries(series, each, true);
+    await drawRelated(query, first[0]?.statistic ?? "l2");
+    if (step !== null) await valuePanels(body, { ...query, step }, now);
+    drawHistograms(histograms);
+    if (histograms.length && step !== null) await drawHistogram({ ...query, step });
+    for (const each of others) drawSeries(series, each, false);
+  }
+
+  /** Draw the same statistic of the tensor's gradient and of its update, as far as they were saved. @param {OfTensor & Span} query @param {string} statistic */
+  async function drawRelated(query, statistic) {
+    const names = await loadTensorNames(query.run);
+    for (const [prefix, title] of Object.entries(RELATED)) {
+      const name = prefix + query.name;
+      if (!names.includes(name)) continue;
+      const found = await unlessMissing(loadSeries({ ...query, name, statistics: [statistic, "value"], points: 500 }));
+      if (found instanceof Error) continue;
+      const saved = found.statistics.find((each) => each.mean.some((value) => value !== null));
+      if (saved) drawSeries(found, saved, false, title);
+    }
+  }
+
+  /** @param {Series} series @param {Statistic} one @param {boolean} wide @param {string} [of] what else it is a statistic of */
+  function drawSeries(series, one, wide, of = "") {
+    const banded = one.min.some((value, i) => !Object.is(value, one.max[i]));
+    const label = one.statistic === "value" && of ? of : `${STATISTICS[one.statistic] ?? one.statistic}${of && ` of ${of}`}`;
+    const { box, body: inside } = panel(label,
+      !one.mean.length ? "" : `last ${number(one.last)}${one.nonfinite ? `, NaN or infinite at ${counted(one.nonfinite, "step")}` : ""}`, wide);
+    body.append(box);
+    draw(inside, {
+      x: series.steps, unit: "step", span, mark: step, logY: axisOf(now), height: wide ? 210 : 150,
+      lines: banded
+        ? [{ label: `${label}, largest`, values: one.max, width: 0.5, color: 0 }, { label: "smallest", values: one.min, width: 0.5, color: 0 }, { label: "mean", values: one.mean, color: 0 }]
+        : [{ label, values: one.mean, color: 0, points: series.steps.length < 60 }],
+      bands: banded ? [[0, 1, 0]] : [],
+      onclick: (at) => go({ step: Math.round(at) }),
+      onrange: (from, to) => go({ from: Math.floor(from), to: Math.ceil(to) }),
+    });
+  }
+
+  /** Draw the histogram at a step, and over it that of another run at the step nearest to it. @param {OfTensor & {step: number}} query */
+  async function drawHistogram(query) {
+    const others = page.info.runs.map(({ name }) => name).filter((name) => name !== query.run);
+    const { box, body: inside } = panel(`Distribution at step ${count(query.step)}`, others.length > 0 && select("over it", [{ value: "", text: "no other run" }, ...others], now.over ?? "", (over) => go({ over }, REPLACE)));
+    body.append(box);
+    const runs = [query.run, ...others.filter((name) => name === now.over)];
+    const found = await Promise.all(runs.map((run) => histogramAt({ ...query, run }).catch((error) => note(`${run}: ${error.message}`))));
+    const held = found.flatMap((each, color) => (each && "edges" in each ? [{ ...each, color, x: centres(each) }] : []));
+    const { x, spread } = together(held.map((each) => each.x));
+    if (held.length) draw(inside, { x, unit: "number", height: 200, lines: held.map((each) => ({ label: `${runs[each.color]}, step ${count(each.step)}`, color: each.color, values: spread(each.x, each.counts) })) });
+    inside.append(...found.map((each, i) => (each instanceof Element ? each : each ? "" : note(`${runs[i]} has no histogram near this step.`))));
+  }
+
+  /** @param {Histogram[]} histograms */
+  function drawHistograms(histograms) {
+    if (!histograms.length) return;
+    const chosen = step === null ? null : nearest(histograms.map((each) => each.step), step);
+    const drawn = comparable(histograms);
+    const wide = histograms.filter((histogram) => !drawn.includes(histogram));
+    const ridges = panel("Distribution over steps", wide.length ? `${counted(wide.length, "step")} from ${count(wide[0].step)} on: too wide to draw here` : "newest in front, the chosen step in orange");
+    const band = panel("Quantiles over steps", "median; 25–75 % and 5–95 % of the values");
+    body.append(ridges.box, band.box);
+    if (drawn.length) ridges.body.append(ridgelines(drawn, Math.max(240, ridges.body.clientWidth), 300, getComputedStyle(ridges.body), chosen));
+    draw(band.body, {
+      x: histograms.map((each) => each.step), unit: "step", span, mark: step, height: 270, logY: axisOf(now),
+      lines: QUANTILES.map((label, i) => ({ label, values: histograms.map(({ quantiles }) => quantiles[i]), color: 0, width: i === 2 ? 2 : 0.5 })),
+      bands: [[4, 0, 0], [3, 1, 0]], onclick: (at) => go({ step: Math.round(at) }),
+    });
+  }
+
+  /** @param {Run} run @param {string[]} names @param {string} name @param {{mode: string, worker: string}} choice @param {TensorAbout} about */
+  function drawHead(run, names, name, choice, about) {
+    const box = h("input", { type: "search", value: name, "aria-label": "tensor",
+      onchange: () => { const found = names.find((each) => each.includes(box.value)); if (found) go({ name: names.includes(box.value) ? box.value : found }); } });
+    box.style.width = "min(34em, 40vw)";
+    const at = step === null ? -1 : about.steps.indexOf(step);
+    const move = (/** @type {number} */ by, /** @type {string} */ text, /** @type {string} */ hint) =>
+      h("button", { title: hint, disabled: at + by < 0 || at + by >= about.steps.length, onclick: () => go({ step: about.steps[at + by] }) }, text);
+    const jump = h("input", { type: "number", value: step ?? "", "aria-label": "step", onchange: () => go({ step: jump.value }) });
+    jump.style.width = "7em";
+    const tree = h("details", { class: "chooser" }, h("summary", {}, "tree"));
+    tree.addEventListener("toggle", () => { if (tree.childElementCount < 2) tree.append(h("div", {}, branches(treeOf(names), names, name))); });
+    const twin = name.startsWith("gradient/") ? name.slice(9) : `gradient/${name}`;
+    fill(head,
+      h("label", { class: "field" }, h("span", {}, "tensor"), box), tree,
+      h("span", { class: "field" }, h("span", {}, "step"), move(-1, "◀", "The saved step before"), jump, move(1, "▶", "The next saved step")),
+      ...modeAndWorker(run, choice),
+      axisSelect(now),
+      (now.from || now.to) && h("button", { onclick: () => go({ from: null, to: null }) }, "Show all steps"),
+      quiet(`${about.dtype} ${about.shape ? `[${about.shape.join(", ")}]` : ""}${about.nbytes ? `, ${size(about.nbytes)}` : ""}${about.collections.length ? `, in ${about.collections.join(", ")}` : ""}`),
+      names.includes(twin) && h("a", { href: link({ name: twin }) }, "→ its ", name.startsWith("gradient/") ? "parameter" : "gradient"));
+  }
+
+  return { show };
+}
+
+/** Return the modules below one as lists that unfold; those of the shown tensor are open. @param {import("../tree.js").Node} of @param {string[]} names @param {string} shown @returns {HTMLElement} */
+function branches(of, names, shown) {
+  return h("ul", { class: "tree" }, ...[...of.children.values()].map((child) => {
+    let at = child;
+    while (at.children.size === 1 && at.tensor < 0) [at] = at.children.values();
+    const leaf = at.tensor >= 0 && h("a", { class: "name", href: link({ name: names[at.tensor], slice: null }), "aria-current": names[at.tensor] === shown && "true" }, at.name);
+    if (!at.children.size) return h("li", {}, leaf);
+    const fold = h("details", { open: at.members.some((i) => names[i] === shown) }, h("summary", {}, named(at.name), " ", quiet(count(at.members.length))));
+    fold.addEventListener("toggle", () => { if (fold.open && fold.childElementCount < 2) fold.append(branches(at, names, shown)); });
+    return h("li", {}, at.tensor >= 0 && leaf, fold);
+  }));
+}
+
+/** @param {Histogram} histogram */
+const centres = ({ edges, counts }) => Array.from(counts, (_, i) => (edges[i] + edges[i + 1]) / 2);
+
+/** Return the histogram of a tensor that is nearest to a step. @param {OfTensor & {step: number}} query @returns {Promise<Histogram | undefined>} */
+async function histogramAt({ step: wanted, ...query }) {
+  const step = nearest((await loadTensor(query)).steps, wanted);
+  const found = await loadHistograms({ ...query, from: step, to: step, count: 1 });
+  return found.find((each) => each.step === nearest(found.map((one) => one.step), wanted));
+}
+
+/** Return the step nearest to another, null if there is none. @param {number[]} steps @param {number} wanted */
+export function nearest(steps, wanted) {
+  /** @type {number | null} */
+  let best = null;
+  for (const step of steps) if (best === null || Math.abs(step - wanted) < Math.abs(best - wanted)) best = step;
+  return best;
+}
