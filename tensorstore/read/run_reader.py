@@ -40,7 +40,7 @@ from .run_file import run_info
 from .steps.step_hints import step_hint
 from .steps.step_state import StepState
 from .steps.step_states import StepStates
-from .values import read_values
+from ..format.chunk_reader import read_values
 
 GLOBAL = ModeKeys.GLOBAL
 _ENDED_SECONDS = 1.0

@@ -37,8 +37,7 @@ from .durability import DurableFolders, sync_file
 from .folder_listings import FolderListings, entries
 from .foreign_errors import translated
 from .gathered_write import BoundedWrites, append_all
-from .open_files import OpenFiles, open_to_read
-from .positional_reads import fill, read_at, read_owned
+from .open_files import OpenFiles, fill, open_to_read, read_at, read_owned
 from .ranges import neighbours, successive
 
 _T = TypeVar("_T")

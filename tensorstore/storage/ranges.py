@@ -55,6 +55,9 @@ def _joined(span: ByteRange, wanted: ByteRange, near: int, longest: int) -> Byte
 
 def successive(ranges: Sequence[ByteRange]) -> Iterator[list[int]]:
     """Yield the indices of ranges that follow each other in a file without a gap."""
+    if len(ranges) == 1:  # the case of every `value()`
+        yield [0]
+        return
     run, path, begin, end = list[int](), "", 0, 0
     for index in sorted(range(len(ranges)), key=ranges.__getitem__):
         of, start, length = ranges[index]

@@ -30,7 +30,7 @@ from tensortrial.format.index_reader import read_rows
 from tensortrial.snapshot.index_files import read_summaries
 from tensortrial.format.index_reader import IndexRows
 from tensortrial.storage.open import open_storage
-from tensortrial.read.values import read_values
+from tensortrial.format.chunk_reader import read_values
 
 run, path, first, last, stride = Path(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:])
 good = (run / path).read_bytes()

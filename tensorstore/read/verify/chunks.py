@@ -20,7 +20,7 @@ from ...format.index_types import SavedTensor
 from ...statistics.digest import LEAF_BYTES, digest_header, digest_of_leaves, leaves_of
 from ...storage.base import ReadableRanges
 from ...storage.open import ByteRange, Storage, StoredFile
-from ..values import read_values
+from ...format.chunk_reader import read_values
 from .checking import Findings
 from .index import rows_of
 from .stream import FileInMemory, Piece, ValueRanges, pieces_of, seal_of

@@ -22,7 +22,7 @@ from tensortrial.exports.rows import value_rows
 from tensortrial.format.index_reader import IndexRows
 from tensortrial.format.schema import CollectionInfo, EndInfo, RunInfo, WorkerInfo
 from tensortrial.read.catalogue.counting_rows import ValueLocation, index_rows, value_locations
-from tensortrial.read.values import read_values
+from tensortrial.format.chunk_reader import read_values
 from tensortrial.storage.open import open_storage
 
 INDEX = "index/worker=worker_0/step=000000000000"
