@@ -1,0 +1,194 @@
+"""The rows of index files and chunks that count, and those that do not.
+
+Of a tensor that a worker saved again at a step, the last one counts. SQL reads files as they are, so it gets a list of
+the others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ..errors import CorruptFile
+from ..format.arrow_arrays import encoded, numpy_of
+from ..format.footer import read_footer, row_groups
+from ..format.index_reader import read_batches
+from ..format.schema import INDEX_SCHEMA, is_chunk_path
+from ..format.verified_files import verified_files
+from ..storage.open import Storage
+
+_KEY = ("worker", "global_step", "name")
+
+
+def index_rows(
+    storage: Storage,
+    path: str,
+    columns: Sequence[str] = tuple(INDEX_SCHEMA.names),
+    left_out: Collection[int] = (),
+) -> Iterator[pa.Table]:
+    """Yield the rows of an index file but some, by their numbers; texts as dictionaries.
+
+    Raises:
+        CorruptFile: The file is damaged.
+        FileNotFoundError: The file is missing.
+    """
+    schema = encoded(pa.schema([INDEX_SCHEMA.field(name) for name in columns]))
+    start = 0
+    for rows in read_batches(path, storage.read(path), schema):
+        numbers = np.arange(start, start + len(rows))
+        start += len(rows)
+        yield rows.filter(pa.array(~np.isin(numbers, list(left_out)))) if left_out else rows
+
+
+def superseded_rows(
+    storage: Storage, paths: Iterable[str], repeated: Collection[tuple[str, int, str]]
+) -> dict[str, Sequence[int]]:
+    """Return the numbers of the rows that do not count, by index file.
+
+    Args:
+        storage: The run.
+        paths: The index files, in the order in which the rows of a tensor at a step count.
+        repeated: The tensors that are there several times: worker, global step, name.
+
+    Raises:
+        FileNotFoundError: A file is missing. One that is damaged has none.
+    """
+    wanted, steps = set(repeated), np.array(sorted({step for _, step, _ in repeated}), np.int64)
+    last: dict[tuple[str, int, str], tuple[str, int]] = {}
+    found = defaultdict[str, list[int]](list)
+    for path in paths if wanted else ():
+        start = 0
+        with suppress(CorruptFile):
+            for rows in index_rows(storage, path, _KEY):
+                numbers = np.flatnonzero(np.isin(numpy_of(rows["global_step"].combine_chunks()), steps))
+                keys = zip(*rows.take(pa.array(numbers)).to_pydict().values(), strict=True)
+                for key, number in zip(keys, (numbers + start).tolist(), strict=True):
+                    if key in wanted:
+                        if key in last:
+                            earlier, superseded = last[key]
+                            found[earlier].append(superseded)
+                        last[key] = path, number
+                start += len(rows)
+    return dict(found)
+
+
+def rows_at(storage: Storage, path: str, steps: Collection[int]) -> list[int]:
+    """Return the numbers of the rows of an index file at some global steps. Raises FileNotFoundError, CorruptFile."""
+    found = [numpy_of(rows["global_step"].combine_chunks()) for rows in index_rows(storage, path, ("global_step",))]
+    numbers: list[int] = np.flatnonzero(np.isin(np.concatenate(found or [np.empty(0)]), [*steps])).tolist()
+    return numbers
+
+
+class ValueLocation(NamedTuple):
+    """The location of a raw value: `parts` rows of a chunk, from one of a row group on."""
+
+    global_step: int
+    chunk: str
+    row_group: int
+    row: int
+    parts: int
+
+    def rows(self, starts: Sequence[int]) -> range:
+        """Return the rows of the chunk.
+
+        Args:
+            starts: The first row of each row group, and the number of all rows.
+
+        Raises:
+            ValueError: The chunk does not have them.
+        """
+        if not (0 <= self.row_group < len(starts) - 1 and self.row >= 0 and 0 < self.parts <= starts[-1]):
+            raise ValueError(f"it does not have the rows of {self}")
+        first = starts[self.row_group] + self.row
+        return range(first, first + self.parts)
+
+
+def value_locations(path: str, rows: pa.Table) -> Iterator[ValueLocation]:
+    """Yield the locations of the raw values that rows of the index file `path` name.
+
+    A chunk may hold those of unfinished steps. `rows` have the columns of `ValueLocation`.
+
+    Raises:
+        CorruptFile: A row names what is no chunk.
+    """
+    for row in rows.filter(rows["chunk"].is_valid()).to_pylist():
+        if not is_chunk_path(row["chunk"]):
+            raise CorruptFile(path, f"{row['chunk']!r} is no path of a chunk")
+        yield ValueLocation(**row)
+
+
+def starts_of_row_groups(storage: Storage, chunk: str) -> list[int]:
+    """Return the first row of each row group of a chunk, and the number of all rows.
+
+    Raises:
+        FileNotFoundError: The chunk is missing.
+        ValueError: It is no Parquet file.
+    """
+    groups = row_groups(read_footer(verified_files(storage), chunk, storage.size(chunk)))
+    return list(accumulate((group.rows for group in groups), initial=0))
+
+
+class UnsavedValues:
+    """The rows of chunks that belong to a step that was never finished, or to a tensor that was saved again."""
+
+    def __init__(self, storage: Storage, num_rows: Mapping[str, int]) -> None:
+        """`num_rows` has the number of rows of each chunk that can be read."""
+        self._storage = storage
+        self._num_rows = num_rows
+        self._parts: dict[str, Counter[str]] = {}
+        """By index file: how many rows of each chunk it names, with those that do not count."""
+
+    def find(
+        self, index_files: Sequence[str], chunks: Sequence[str], superseded: Mapping[str, Sequence[int]]
+    ) -> Iterator[tuple[str, int]]:
+        """Yield the unsaved rows of some chunks: the chunk, and the number of the row in it.
+
+        Args:
+            index_files: All index files.
+            chunks: The chunks that can be read.
+            superseded: The rows of index files that do not count.
+
+        Raises:
+            CorruptFile: An index file is damaged.
+            FileNotFoundError: A file is missing.
+        """
+        counts = [self._counts(path, superseded.get(path, ())) for path in index_files]
+        saved = Counter[str]()
+        for of_file in counts:
+            saved.update(of_file)
+        doubtful = [chunk for chunk in chunks if saved[chunk] != self._num_rows[chunk]]
+        starts = {chunk: starts_of_row_groups(self._storage, chunk) for chunk in doubtful}
+        rows: dict[str, set[int]] = {chunk: set() for chunk in doubtful}
+        for path, of_file in zip(index_files, counts, strict=True):
+            if not rows.keys().isdisjoint(of_file):
+                for at in self._locations(path, superseded.get(path, ())):
+                    if at.chunk in rows:
+                        with suppress(ValueError, TypeError):  # a forged location, whose value the trial refuses
+                            rows[at.chunk].update(at.rows(starts[at.chunk]))
+        for chunk in doubtful:
+            yield from ((chunk, row) for row in range(starts[chunk][-1]) if row not in rows[chunk])
+
+    def _counts(self, path: str, left_out: Collection[int]) -> Counter[str]:
+        """Return how many rows of each chunk an index file names."""
+        if path not in self._parts or left_out:
+            found = Counter[str]()
+            for rows in index_rows(self._storage, path, ("chunk", "parts"), left_out):
+                chunks = rows["chunk"].combine_chunks()
+                codes, parts = numpy_of(chunks.indices, missing=-1), numpy_of(rows["parts"].combine_chunks())
+                sums = np.bincount(codes + 1, parts, len(chunks.dictionary) + 1)[1:]  # the first is that of no chunk
+                found.update(dict(zip(chunks.dictionary.to_pylist(), map(int, sums), strict=True)))
+            if left_out:
+                return found
+            self._parts[path] = found
+        return self._parts[path]
+
+    def _locations(self, path: str, left_out: Collection[int]) -> Iterator[ValueLocation]:
+        for rows in index_rows(self._storage, path, ValueLocation._fields, left_out):
+            for row in rows.to_pylist():
+                yield ValueLocation(**row)
