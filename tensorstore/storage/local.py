@@ -6,7 +6,6 @@ import errno
 import fcntl
 import io
 import os
-import secrets
 import stat
 import sys
 import threading
@@ -229,7 +228,7 @@ class LocalStorage(Storage):
 
     def _temporary(self, path: str) -> str:
         folder, _, name = self._full(path).rpartition("/")
-        return f"{folder}/.{name}.{secrets.token_hex(8)}.tmp"
+        return f"{folder}/.{name}.{os.urandom(8).hex()}.tmp"
 
     def _sync_names(self, file: str) -> None:
         if self._durable:
