@@ -6,7 +6,7 @@ import io
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -100,10 +100,10 @@ def _read_blocks(storage: Storage, rows: Sequence[SavedTensor], wanted: Iterable
             alike.setdefault((row.nbytes, row.dtype, *row.shape), []).append(at)
     try:
         blocks = _read_ranges(storage, rows, alike.values())
-        # In the order of their row groups, so that each is decoded once.
-        decoder = _Decoder(storage)
-        for at in sorted(compressed, key=lambda at: _row_group(rows[at])):
-            blocks.append(([at], np.frombuffer(decoder.value(rows[at]), np.uint8)[None]))
+        if compressed:
+            # In the order of their row groups, so that each is decoded once.
+            decoder, order = _Decoder(storage), sorted(compressed, key=lambda at: _row_group(rows[at]))
+            blocks += (([at], np.frombuffer(decoder.value(rows[at]), np.uint8)[None]) for at in order)
         return blocks
     except FileNotFoundError as exc:
         raise _missing(exc, rows) from exc

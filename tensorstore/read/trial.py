@@ -552,7 +552,7 @@ class Trial:
         self._reader.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A copy, here or in another process, opens the run again: a catalogue belongs to one process.
+        # A copy, here or in another process, opens the run again: what is kept belongs to one process.
         reader = self._reader
         options = self.range_steps, reader.engine, reader.is_refreshing, reader.verify, reader.always
         return _reopened, (type(self), reader.storage, self.name, *options)

@@ -167,7 +167,7 @@ class Reader:
 
     def _forget_old_views(self) -> SavedSteps:
         """Forget views of steps of which another worker's rows have come since. Return the saved steps."""
-        saved, version = self.saved, self._run.catalogue.version
+        saved, version = self.saved, self._run.version
         if version != self._version:
             for step in [step for step, views in self._views.items() if views[0].revision != saved.revision(step)]:
                 del self._views[step]

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from ...errors import FileError, NoMoreData, StepNotYetAvailable, StepUnavailable
+from ...format.index_types import SavedTensor
 from ...format.schema import COLLECTIONS, index_folder, worker_of
 from ...mode import ModeKeys
 from ...snapshot.saved_steps import StepInfo
@@ -32,6 +33,8 @@ class StepStates:
         self.saved, self.workers = snapshot.steps, snapshot.workers
         self._window = int(os.environ.get(_INCOMPLETE_STEP_WINDOW, 1000))
         self._known: dict[tuple[Any, ...], Any] = {}
+        self.rows: dict[tuple[Any, ...], SavedTensor] = {}
+        """Rows that were found for a tensor at a step, so that the same question is answered at once."""
 
     def _derived(self, key: tuple[Any, ...], make: Callable[[], _T]) -> _T:
         if key not in self._known:

@@ -19,10 +19,10 @@ from support.limits import keep_index_files
 from support.runs import Job, forge_file
 from tensortrial.errors import CorruptFile, TensorTrialError
 from tensortrial.exports.rows import value_rows
+from tensortrial.format.chunk_reader import read_values
 from tensortrial.format.index_reader import IndexRows
 from tensortrial.format.schema import CollectionInfo, EndInfo, RunInfo, WorkerInfo
-from tensortrial.read.catalogue.counting_rows import ValueLocation, index_rows, value_locations
-from tensortrial.format.chunk_reader import read_values
+from tensortrial.read.counting_rows import ValueLocation, index_rows, value_locations
 from tensortrial.storage.open import open_storage
 
 INDEX = "index/worker=worker_0/step=000000000000"
