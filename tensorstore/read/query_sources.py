@@ -141,6 +141,10 @@ class QuerySources:
 
     # The files of the views.
 
+    def is_exact(self, path: str) -> bool:
+        """Return whether a file that can be read has exactly the columns of its view, in their order."""
+        return path in self._readable_files.exact
+
     def index_files(self) -> list[str]:
         """Return the index files that can be read."""
         return self._whole(SavedSteps.files, lambda paths: self._readable_files.check_new(paths, INDEX_SCHEMA))
@@ -219,6 +223,8 @@ class ReadableFiles:
         self._readable: set[str] = set()
         self.num_rows: dict[str, int] = {}
         """The facts about each file that was found readable."""
+        self.exact: set[str] = set()
+        """The readable files that have no other columns than those of their schema."""
 
     def check(self, paths: Sequence[str], schema: pa.Schema) -> CheckedFiles:
         """Return each file with its error, if it has one: it is missing or damaged, or lacks columns of `schema`.
@@ -251,7 +257,8 @@ class ReadableFiles:
     def _damage(self, path: str, schema: pa.Schema, whole: bool = False) -> FileError | None:
         try:
             footer = footer_of(self._files.read_end(path))
-            _check_columns(schema_of(footer), schema)
+            if _check_columns(schema_of(footer), schema):
+                self.exact.add(path)
             self.num_rows[path] = num_rows(footer)
             if whole and (self._storage.is_local or self._storage.size(path) <= _WHOLE_BYTES):
                 self._files.check(path)
@@ -266,9 +273,11 @@ class ReadableFiles:
 
 
 @lru_cache(maxsize=16)
-def _check_columns(found: pa.Schema, expected: pa.Schema) -> None:
+def _check_columns(found: pa.Schema, expected: pa.Schema) -> bool:
+    """Return whether the columns are the expected ones. Raises ValueError if one is missing, or of another type."""
     for field in expected:
         if field.name not in found.names:
             raise ValueError(f"it has no column {field.name}")
         if (kind := found.field(field.name).type) != field.type:
             raise ValueError(f"its column {field.name} is {kind}, not {field.type}")
+    return bool(found.names == expected.names)

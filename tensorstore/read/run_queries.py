@@ -163,8 +163,12 @@ class RunQueries:
         if source in _OVER_FILES:
             view, paths, rows = _OVER_FILES[source]
             # The files first: those that were compacted since may hold what was saved again.
-            of_runs = [(run, each.storage, paths(each.sources)) for run, each in self._readers.items()]
-            files = [RunFile(storage, path, run) for run, storage, found in of_runs for path in found]
+            of_runs = [(run, each.storage, each.sources) for run, each in self._readers.items()]
+            files = [
+                RunFile(storage, path, run, sources.is_exact(path))
+                for run, storage, sources in of_runs
+                for path in paths(sources)
+            ]
             left_out = self._table(rows) if rows else None
             view = replace(view, first=self._first, end=self._end, left_out=left_out or None)
             self.database.make_files_view(view, files)
