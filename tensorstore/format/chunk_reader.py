@@ -122,18 +122,23 @@ def _read_ranges(storage: Storage, rows: Sequence[SavedTensor], alike: Iterable[
             together = positions[first : first + most]
             # Each value with its length before it, by which a wrong chunk is detected.
             data = np.empty((len(together), slot), np.uint8)[:, _LEAD - _LENGTH_PREFIX : _LEAD + nbytes]
-            ranges += [_range(rows[at]) for at in together]
+            ranges += _ranges([rows[at] for at in together])
             buffers.extend(data)
             blocks.append((together, data))
     got = iter(storage.read_into(ranges, buffers))
     return [(positions, _checked(rows, positions, data, list(islice(got, len(data))))) for positions, data in blocks]
 
 
-def _range(row: SavedTensor) -> ByteRange:
-    chunk = _checked_chunk(row)
-    if row.offset is None or row.offset < _LEAD:
-        raise _misplaced(row)
-    return ByteRange(chunk, row.offset - _LENGTH_PREFIX, row.nbytes + _LENGTH_PREFIX)
+def _ranges(rows: Sequence[SavedTensor]) -> list[ByteRange]:
+    """Return the byte ranges of values of one size, each with its length before it."""
+    for row in {row.chunk: row for row in rows}.values():
+        _checked_chunk(row)
+    width, offsets = rows[0].nbytes + _LENGTH_PREFIX, [row.offset or 0 for row in rows]
+    if min(offsets) < _LEAD:
+        raise _misplaced(next(row for row in rows if (row.offset or 0) < _LEAD))
+    return [
+        ByteRange(row.chunk or "", offset - _LENGTH_PREFIX, width) for row, offset in zip(rows, offsets, strict=True)
+    ]
 
 
 def _checked(rows: Sequence[SavedTensor], positions: list[int], data: Array, got: list[int]) -> Array:

@@ -377,9 +377,9 @@ class RunReader:
         Raises TensorUnavailable for a tensor that was never saved, and InvalidWorker.
         """
         mode = ModeKeys.parse(mode)
-        self._refresh_if_due()
+        known = self.now().saved.names
         for name in names:
-            if name not in self.saved_steps.names:
+            if name not in known:
                 raise self._no_tensor(name)
         wanted = None if steps is None else set(steps)
         rows = self._all_rows(names, mode, wanted, worker)
@@ -398,7 +398,7 @@ class RunReader:
                 found[row.name][step] = row
         if worker is None:
             self.states.lost_rows().check((row for by_step in found.values() for row in by_step.values()), mode)
-        return {name: dict(sorted(by_step.items())) for name, by_step in found.items()}
+        return {name: dict(sorted(by_step.items())) if len(by_step) > 1 else by_step for name, by_step in found.items()}
 
     def _check_worker(self, worker: str, names: Sequence[str]) -> None:
         """Raise InvalidWorker if a worker has saved none of the tensors at any step."""
