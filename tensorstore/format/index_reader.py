@@ -232,7 +232,12 @@ class _RowGroup:
         else:
             codes = [code for name in names if (code := self._codes.get(name)) is not None]
             here = self._names[first:end]
-            found = np.flatnonzero(here == codes[0] if len(codes) == 1 else np.isin(here, codes)) + first
+            if len(codes) == 1:
+                found = np.flatnonzero(here == codes[0]) + first
+            else:
+                wanted = np.zeros(len(self._codes), bool)
+                wanted[codes] = True
+                found = np.flatnonzero(wanted[here]) + first
         return found if step is None else found[self._steps[found] == step]
 
     def rows(self, positions: Positions, statistics: bool) -> list[SavedTensor]:

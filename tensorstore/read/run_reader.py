@@ -387,18 +387,16 @@ class RunReader:
             rows = [row for row in rows if row.worker == worker]
             if not rows:
                 self._check_worker(worker, names)
-        if mode is not GLOBAL:
-            rows = [row for row in rows if row.mode == mode.name]
-        if len({row.worker for row in rows}) > 1:
+        elif len({row.worker for row in rows}) > 1:
             rows = sorted(rows, key=_by_worker, reverse=True)  # the first worker's come last, and count
         found: dict[str, dict[int, SavedTensor]] = {name: {} for name in names}
-        for row in rows:
+        for row in rows if mode is GLOBAL else [row for row in rows if row.mode == mode.name]:
             step = row.global_step if mode is GLOBAL else row.mode_step
             if wanted is None or step in wanted:
                 found[row.name][step] = row
         if worker is None:
             self.states.lost_rows().check((row for by_step in found.values() for row in by_step.values()), mode)
-        return {name: dict(sorted(by_step.items())) if len(by_step) > 1 else by_step for name, by_step in found.items()}
+        return {name: dict(sorted(by_step.items())) for name, by_step in found.items()}
 
     def _check_worker(self, worker: str, names: Sequence[str]) -> None:
         """Raise InvalidWorker if a worker has saved none of the tensors at any step."""
@@ -426,16 +424,11 @@ class RunReader:
         self, names: Sequence[str], steps: Iterable[int] | None, mode: ModeKeys, worker: str | None
     ) -> dict[str, dict[int, Array]]:
         """Return the raw values of some tensors, by name and step. Raises what `rows_of` raises."""
-        rows = [
-            (name, step, row)
-            for name, by_step in self.rows_of(names, mode, worker, steps).items()
-            for step, row in by_step.items()
-            if row.has_raw
-        ]
-        found: dict[str, dict[int, Array]] = {name: {} for name in names}
-        for (name, step, _), array in zip(rows, self.read([row for *_, row in rows]), strict=True):
-            found[name][step] = array
-        return found
+        by_name = self.rows_of(names, mode, worker, steps)
+        raw = {name: {step: row for step, row in rows.items() if row.has_raw} for name, rows in by_name.items()}
+        arrays = iter(self.read([row for rows in raw.values() for row in rows.values()]))
+        # Each row takes the next array: both are in the order of the rows.
+        return {name: dict(zip(rows, arrays)) for name, rows in raw.items()}  # noqa: B905
 
     def sql(self, query: str, parameters: dict[str, Any] | None, timeout: float | None) -> Answer:
         """Return the rows of a user's query on the views of the run."""
