@@ -38,7 +38,7 @@ from ..snapshot.workers import Workers, mark_ended, natural
 from ..storage.open import Storage
 from ..suggestions import near_names
 from .row_cache import RowCache
-from .run_file import run_info
+from .run_file import read_run_file, run_info
 from .steps.step_hints import step_hint
 from .steps.step_state import StepState
 from .steps.step_states import StepStates
@@ -102,6 +102,8 @@ class RunReader:
     def _begin(self) -> None:
         self._ended_at: float | None = None
         self._claims_read_at = time.monotonic()
+        self._run_file = b""
+        """The content of `run.json` when it was compared last."""
         self._snapshot = Snapshot(self.info)
         self._become(self.always or take(self.storage, self.info, range_steps=self.range_steps))
         self._row_cache = RowCache(self.storage, self.range_steps)
@@ -225,7 +227,10 @@ class RunReader:
 
     def _is_replaced(self) -> bool:
         """Read what is in the folder now if it is another run. Return whether it is."""
-        info, self._claims_read_at = run_info(self.storage), time.monotonic()
+        content, self._claims_read_at = read_run_file(self.storage), time.monotonic()
+        if content == self._run_file:
+            return False
+        info, self._run_file = run_info(self.storage), content
         if info.id == self.info.id:
             return False
         # The storage remembers files of the other run by the same names.
