@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from ..format.index_reader import IndexRows
 from ..format.index_types import SavedTensor
 from ..mode import ModeKeys
-from ..snapshot.saved_steps import SavedSteps
-from ..snapshot.step_range import StepRange, is_in_range
+from ..snapshot.saved_steps import SavedSteps, StepRange, is_in_range
 from ..storage.open import Storage
 
 _CACHED_TENSORS = 64

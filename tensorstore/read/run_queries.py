@@ -14,7 +14,7 @@ from ..engines.base import Answer, Database, Engine, FilesView, RunFile, repeate
 from ..engines.default import default_engine
 from ..errors import RunClosed
 from ..format.schema import FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
-from ..snapshot.step_range import StepRange
+from ..snapshot.saved_steps import StepRange
 from .query_sources import QuerySources
 
 if TYPE_CHECKING:

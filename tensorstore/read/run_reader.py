@@ -31,17 +31,15 @@ from ..format.chunk_reader import read_values
 from ..format.index_types import SavedTensor
 from ..format.schema import MANIFEST, RunInfo, collections_path
 from ..mode import ModeKeys
-from ..snapshot.saved_steps import SavedSteps
+from ..snapshot.saved_steps import SavedSteps, StepRange
 from ..snapshot.snapshot import Snapshot, settled, take
-from ..snapshot.step_range import StepRange
 from ..snapshot.workers import Workers, mark_ended, natural
 from ..storage.open import Storage
 from ..suggestions import near_names
 from .row_cache import RowCache
 from .run_file import read_run_file, run_info
-from .steps.step_hints import step_hint
-from .steps.step_state import StepState
-from .steps.step_states import StepStates
+from .step_hints import step_hint
+from .step_states import StepState, StepStates
 
 if TYPE_CHECKING:
     from .query_sources import QuerySources

@@ -17,18 +17,18 @@ from ..errors import ConfigurationError, FileError, InvalidWorker, QueryLimit, T
 from ..format.schema import RunInfo
 from ..html_table import html_table
 from ..mode import ModeKeys
+from ..snapshot.saved_steps import StepRange, checked_range
 from ..snapshot.snapshot import Snapshot
-from ..snapshot.step_range import StepRange, checked_range
 from ..snapshot.workers import natural
 from ..storage.open import Storage
 from ..suggestions import near_names
 from .frame import frame_of
+from .late_worker import LateWorker
 from .name_filter import belongs_to, name_patterns
 from .plots import TrialPlots
 from .run_file import run_info
 from .run_reader import RunReader
-from .steps.late_worker import LateWorker
-from .steps.step_state import StepState
+from .step_states import StepState
 from .tensor import Tensor
 from .waiting import Waiting
 

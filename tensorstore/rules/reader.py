@@ -20,8 +20,7 @@ from ..format.index_types import SavedTensor
 from ..mode import ModeKeys
 from ..read.run_reader import RunReader
 from ..read.trial import Trial, run_reader_of
-from ..snapshot.name_sets import NameSets
-from ..snapshot.saved_steps import SavedSteps, StepInfo
+from ..snapshot.saved_steps import NameSets, SavedSteps, StepInfo
 from ..snapshot.workers import natural
 from ..statistics.definitions import STATISTICS
 from ..statistics.derived import derive
