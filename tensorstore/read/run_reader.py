@@ -90,7 +90,7 @@ class RunReader:
         self._claims_seconds = _LOCAL_CLAIMS_SECONDS if storage.is_local else _REMOTE_CLAIMS_SECONDS
         self._closed = False
         self.lock = threading.RLock()
-        """Who holds it keeps the snapshot as it is."""
+        """A lock. While it is held, the snapshot stays as it is."""
         self._inherited = False
         self.version = 0
         """Grows with each snapshot."""
