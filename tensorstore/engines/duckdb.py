@@ -49,7 +49,7 @@ _TYPES = {
     SKETCH: 'struct("values" double[], counts bigint[])',
 }
 
-_PARSED_QUERIES = 64
+_KEPT_QUERIES = 64
 """The most queries that are kept with the views that they read."""
 _CLOSE_SECONDS = 10.0
 _POLL_SECONDS = 0.01
@@ -96,6 +96,8 @@ class DuckDBDatabase(Database):
         self._files = RunFiles(storages)
         self._locked = False
         self._parsed: dict[tuple[str, tuple[str, ...]], UserQuery] = {}
+        self._described: dict[str, tuple[list[str], list[str]]] = {}
+        """The columns and their types of queries that were bound since the views were made."""
         self._temporary = tempfile.mkdtemp(prefix="tensortrial-") if temporary_disk else None
         self._spill(temporary_disk)
         self.execute("create schema catalogue")
@@ -205,6 +207,7 @@ class DuckDBDatabase(Database):
     # Views.
 
     def make_view(self, view: str, with_run: bool) -> None:
+        self._described.clear()
         text = load_view(view)
         self.execute(f"create or replace view {view} as {text if with_run else _without_run(text)}")
 
@@ -254,7 +257,7 @@ class DuckDBDatabase(Database):
         if (query, tuple(views)) not in self._parsed:
             with query_errors(), self._errors(), self._cursor() as cursor:
                 parsed = UserQuery(query, _views_read(cursor, query, views))
-            if len(self._parsed) >= _PARSED_QUERIES:
+            if len(self._parsed) >= _KEPT_QUERIES:
                 self._parsed.clear()
             self._parsed[query, tuple(views)] = parsed
         return self._parsed[query, tuple(views)]
@@ -269,7 +272,11 @@ class DuckDBDatabase(Database):
         self._lock_down()
         with query_errors(timeout):
             # On cursors of its own: its rows are computed lazily, while others run queries.
-            return DuckDBAnswer(self._cursor, self._in_use, query.text, parameters, timeout, remade)
+            described = None if parameters else self._described.get(query.text)
+            answer = DuckDBAnswer(self._cursor, self._in_use, query.text, parameters, timeout, remade, described)
+        if not parameters and len(self._described) < _KEPT_QUERIES:
+            self._described[query.text] = answer.columns, answer.types
+        return answer
 
     def _cursor(self) -> duckdb.DuckDBPyConnection:
         """Return a connection of its own to this database, for a query that others do not wait for."""
