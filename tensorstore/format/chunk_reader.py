@@ -52,7 +52,8 @@ def read_values(storage: Storage, rows: Sequence[SavedTensor], verify: bool = Tr
     if len(rows) == 1 and rows[0].parts == 1 and rows[0].offset is not None:  # the case of every `value()`
         return [_read_alone(storage, rows[0], verify)]
     found: list[Any] = [None if row.scalar is None else _from_scalar(row) for row in rows]
-    for positions, data in _read_blocks(storage, rows, [at for at, array in enumerate(found) if array is None]):
+    raw = [at for at, array in enumerate(found) if array is None]
+    for positions, data in _read_blocks(storage, rows, raw) if raw else ():
         if verify:
             check_digests([rows[at] for at in positions], data)
         for at, array in zip(positions, _shaped(rows[positions[0]], data), strict=True):

@@ -25,7 +25,7 @@ from .verified_files import verified_files
 
 _KEPT_BYTES = 64 << 20
 _KEPT_GROUPS = 1024
-_KEPT_FOOTERS = 256
+_KEPT_FOOTERS = 1024
 _READ_WHOLE = 1 << 20
 _BATCH_ROWS = 1 << 17
 
@@ -225,7 +225,7 @@ class _RowGroup:
     def positions(self, names: Collection[str] | None, step: int | None) -> Positions:
         first, end = 0, len(self._steps)
         if step is not None and self._in_order:
-            first, end = np.searchsorted(self._steps, [step, step + 1]).tolist()
+            first, end = self._span(step)
             step = None
         if names is None:
             found = np.arange(first, end)
@@ -239,6 +239,15 @@ class _RowGroup:
                 wanted[codes] = True
                 found = np.flatnonzero(wanted[here]) + first
         return found if step is None else found[self._steps[found] == step]
+
+    def _span(self, step: int) -> tuple[int, int]:
+        """Return the first row of a step and the end of its rows, where all rows are in the order of steps."""
+        steps = self._steps
+        if not len(steps) or not steps[0] <= step <= steps[-1]:
+            return 0, 0
+        # A number of another dtype would convert the whole column.
+        key = np.array(step).astype(steps.dtype)
+        return (int(steps.searchsorted(key)), int(steps.searchsorted(key, "right"))) if key == step else (0, 0)
 
     def rows(self, positions: Positions, statistics: bool) -> list[SavedTensor]:
         if not len(positions):

@@ -1,25 +1,29 @@
-"""Rows of the index as objects: those of one step, and those of one tensor, which are kept."""
+"""Rows of the index as objects: those of one tensor or of one step, read together and kept."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
+from ..errors import CorruptFile
 from ..format.index_reader import IndexRows
 from ..format.index_types import SavedTensor
 from ..mode import ModeKeys
 from ..snapshot.saved_steps import SavedSteps, StepRange, is_in_range
 from ..storage.open import Storage
 
-_CACHED_TENSORS = 64
+_CACHED_BLOCKS = 64
 
 
 @dataclass(slots=True)
-class _OfTensor:
-    """The rows of one tensor, as far as they were read."""
+class _Block:
+    """The rows of one tensor or of one step, as far as they were read."""
 
-    rows: list[SavedTensor] = field(default_factory=list)
+    rows: dict[Any, list[SavedTensor]] = field(default_factory=dict)
+    """The rows of a tensor by global step, or of a step by name."""
     last_file: int = -1
     steps: SavedSteps | None = None
     """The saved steps as of that time."""
@@ -35,19 +39,35 @@ class RowCache:
     def __init__(self, storage: Storage, range_steps: StepRange | None) -> None:
         self._index_rows = IndexRows(storage)
         self._range = range_steps or (None, None)
-        self._tensors: OrderedDict[str, _OfTensor] = OrderedDict()
+        self._blocks: OrderedDict[tuple[str, Any, bool], _Block] = OrderedDict()
         self._lineage: object = None
+        self._last: tuple[str, int] | None = None
 
-    def of_step(
-        self, steps: SavedSteps, global_step: int, names: Collection[str] | None = None, statistics: bool = False
-    ) -> list[SavedTensor]:
-        """Return the rows of some tensors, or of all, at one step, one a worker; with statistics only on request."""
+    def rows(self, steps: SavedSteps, name: str, global_step: int, statistics: bool = False) -> list[SavedTensor]:
+        """Return the rows of one tensor at one step, one a worker; with statistics only on request.
+
+        The call before this one decides how much is read ahead, and nothing else: a second step of the same tensor
+        reads all steps of the tensor, a second tensor of the same step reads all of the step. The rows are the same.
+        """
         if not is_in_range(global_step, self._range):
             return []
-        return _last_ones(steps, self._index_rows.read(steps.files_around(global_step), names, global_step, statistics))
+        self._forget_replaced(steps)
+        last, self._last = self._last, (name, global_step)
+        of_tensor, of_step = ("tensor", name, statistics), ("step", global_step, statistics)
+        if of_step in self._blocks or (last and last[1] == global_step and of_tensor not in self._blocks):
+            return self._block(steps, *of_step).get(name, [])
+        if of_tensor in self._blocks or (last and last[0] == name):
+            # A bad file must keep nobody from the steps in other files.
+            with suppress(CorruptFile):
+                return self._block(steps, *of_tensor).get(global_step, [])
+        return self._one(steps, name, global_step, statistics)
+
+    def of_step(self, steps: SavedSteps, global_step: int, statistics: bool = False) -> dict[str, list[SavedTensor]]:
+        """Return the rows of every tensor at one step: by name, one a worker; with statistics only on request."""
+        return self._block(steps, "step", global_step, statistics) if is_in_range(global_step, self._range) else {}
 
     def of_tensors(
-        self, steps: SavedSteps, names: Sequence[str], mode: ModeKeys, span: tuple[int, int] | None, worker: str | None
+        self, saved: SavedSteps, names: Sequence[str], mode: ModeKeys, span: tuple[int, int] | None, worker: str | None
     ) -> list[SavedTensor]:
         """Return the rows of some tensors, of every worker, without statistics.
 
@@ -55,30 +75,39 @@ class RowCache:
         among them.
         """
         if len(names) == 1 and span is None:
-            rows = self._of_tensor(steps, names[0])
-        else:
-            rows = self._index_rows.read(steps.files_between(mode, span, names, worker), names)
-            rows = _last_ones(steps, rows)
-        if self._range == (None, None):
-            return rows
-        return [row for row in rows if is_in_range(row.global_step, self._range)]
+            block = self._block(saved, "tensor", names[0])
+            return [row for step, rows in block.items() if is_in_range(step, self._range) for row in rows]
+        rows = self._index_rows.read(saved.files_between(mode, span, names, worker), names)
+        return _last_ones(saved, [row for row in rows if is_in_range(row.global_step, self._range)])
 
-    def _of_tensor(self, steps: SavedSteps, name: str) -> list[SavedTensor]:
-        """Return the rows of a tensor. Only files that are new are read."""
-        if steps.lineage is not self._lineage:  # the files that the rows were read from were replaced
-            self._tensors.clear()
+    def _forget_replaced(self, steps: SavedSteps) -> None:
+        """Forget the rows if the files that they were read from were replaced."""
+        if steps.lineage is not self._lineage:
+            self._blocks.clear()
             self._lineage = steps.lineage
-        known = self._tensors.setdefault(name, _OfTensor())
-        self._tensors.move_to_end(name)
-        if known.steps is not steps:
-            files = steps.files_of_tensor(name)
-            files = files[files > known.last_file]
-            known.rows = _last_ones(steps, [*known.rows, *self._index_rows.read(steps.paths_of(files), [name])])
-            known.last_file = int(files.max(initial=known.last_file))
-            known.steps = steps
-            if len(self._tensors) > _CACHED_TENSORS:
-                self._tensors.popitem(last=False)
-        return known.rows
+
+    def _block(self, steps: SavedSteps, of: str, key: Any, statistics: bool = False) -> dict[Any, list[SavedTensor]]:
+        """Return the rows of a "tensor", by step, or of a "step", by name, reading only files that are new."""
+        self._forget_replaced(steps)
+        block = self._blocks.setdefault((of, key, statistics), _Block())
+        self._blocks.move_to_end((of, key, statistics))
+        if block.steps is not steps:
+            known = steps.files_of_tensor(key) if of == "tensor" else steps.files_of_step(key)
+            files = known[known > block.last_file]
+            names, step = ([key], None) if of == "tensor" else (None, key)
+            for row in self._index_rows.read(steps.paths_of(files), names, step, statistics):
+                block.rows.setdefault(row.global_step if of == "tensor" else row.name, []).append(row)
+            if steps.repeats or steps.unknown:
+                block.rows = {key: _last_ones(steps, found) for key, found in block.rows.items()}
+            block.last_file = int(files.max(initial=block.last_file))
+            block.steps = steps
+            if len(self._blocks) > _CACHED_BLOCKS:
+                self._blocks.popitem(last=False)
+        return block.rows
+
+    def _one(self, steps: SavedSteps, name: str, step: int, statistics: bool) -> list[SavedTensor]:
+        """Return the rows of one tensor at one step, and keep nothing."""
+        return _last_ones(steps, self._index_rows.read(steps.files_around(step), [name], step, statistics))
 
 
 def _last_ones(steps: SavedSteps, rows: list[SavedTensor]) -> list[SavedTensor]:

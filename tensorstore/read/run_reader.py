@@ -335,7 +335,11 @@ class RunReader:
         Raises:
             UnavailableError: There are none.
         """
-        places = self.now().global_steps(step, mode := ModeKeys.parse(mode))
+        self._refresh_if_due()
+        return self._rows_at(name, step, ModeKeys.parse(mode), statistics)
+
+    def _rows_at(self, name: str, step: int, mode: ModeKeys, statistics: bool) -> list[SavedTensor]:
+        places = self.states.global_steps(step, mode)
         rows = [row for place in places for row in self.rows(name, place, statistics)]
         rows = [row for row in rows if mode is GLOBAL or (row.mode_step == step and row.mode == mode.name)]
         if not rows:
@@ -353,7 +357,7 @@ class RunReader:
         return row
 
     def _find_row(self, name: str, step: int, mode: ModeKeys, worker: str | None, statistics: bool) -> SavedTensor:
-        rows = self.rows_at(name, step, mode, statistics)
+        rows = self._rows_at(name, step, mode, statistics)
         if worker is None:
             self.states.lost_rows().check(rows[:1], mode)
             return rows[0]
@@ -421,7 +425,11 @@ class RunReader:
             return self.rows_of_tensors(names, mode, span, worker)
         # A few steps of many tensors: step by step.
         global_steps = sorted({place for step in wanted for place in self.states.global_steps(step, mode)})
-        return [row for step in global_steps for row in self._at_step(step, names)]
+        found = list[SavedTensor]()
+        for step in global_steps:
+            by_name = self.rows_at_step(step, statistics=False)
+            found += (row for name in names for row in by_name.get(name, ()))
+        return found
 
     def values(
         self, names: Sequence[str], steps: Iterable[int] | None, mode: ModeKeys, worker: str | None
@@ -464,17 +472,11 @@ class RunReader:
 
     def rows(self, name: str, global_step: int, statistics: bool = False) -> list[SavedTensor]:
         """Return the rows of one tensor at one step, one a worker; with statistics only on request."""
-        return self._at_step(global_step, [name], statistics)
+        return self._read_rows(lambda cache, steps: cache.rows(steps, name, global_step, statistics))
 
-    def rows_at_step(self, global_step: int) -> dict[str, list[SavedTensor]]:
-        """Return the rows of every tensor at a global step, with statistics: by name, one a worker."""
-        found: dict[str, list[SavedTensor]] = {}
-        for row in self._at_step(global_step, statistics=True):
-            found.setdefault(row.name, []).append(row)
-        return found
-
-    def _at_step(self, step: int, names: Sequence[str] | None = None, statistics: bool = False) -> list[SavedTensor]:
-        return self._read_rows(lambda cache, steps: cache.of_step(steps, step, names, statistics))
+    def rows_at_step(self, global_step: int, statistics: bool = True) -> dict[str, list[SavedTensor]]:
+        """Return the rows of every tensor at a global step, by name, one a worker."""
+        return self._read_rows(lambda cache, steps: cache.of_step(steps, global_step, statistics))
 
     def rows_of_tensors(
         self,
