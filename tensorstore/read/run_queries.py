@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -15,10 +15,7 @@ from ..engines.default import default_engine
 from ..errors import RunClosed
 from ..format.schema import FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
 from ..snapshot.saved_steps import StepRange
-from .query_sources import QuerySources
-
-if TYPE_CHECKING:
-    from .run_reader import RunReader
+from .query_sources import QuerySources, SnapshotHolder
 
 # The parts of each view: views over files, and small tables.
 _SOURCES = {
@@ -72,7 +69,7 @@ class RunQueries:
 
     def __init__(
         self,
-        readers: Mapping[str, RunReader],
+        readers: Mapping[str, SnapshotHolder],
         engine: Engine | None = None,
         range_steps: StepRange | None = None,
         runs: Callable[[], pa.Table] | None = None,
