@@ -62,7 +62,7 @@ def read(out: str) -> None:
     found["megabytes"] = peak_megabytes() - before
     found["first value"] = seconds(lambda: trial.tensor(names[0]).value(steps[len(steps) // 2]))
     found["one step"] = seconds(lambda: trial.values(names, [steps[len(steps) // 3]]))
-    found["index of one tensor"] = seconds(lambda: run_reader_of(trial).catalogue.rows_of_tensors([names[7]]))
+    found["index of one tensor"] = seconds(lambda: run_reader_of(trial).rows_of_tensors([names[7]]))
     found["one tensor"] = seconds(trial.tensor(names[9]).values)
     found["one tensor again"] = median_seconds(trial.tensor(names[9]).values, 3)
     query = GROUP_BY.format(mean="mean", l2="l2", table="tensors")

@@ -115,7 +115,7 @@ def read(out: str, rows: int) -> None:
     found["names"] = seconds(trial.tensor_names)
     with tensortrial.no_refresh(trial):
         found["one step"] = seconds(lambda: trial.tensor("layer007.weight").reduction_value(count // 3, "mean"))
-        found["one tensor"] = seconds(lambda: run_reader_of(trial).catalogue.rows_of_tensors(["layer250.weight"]))
+        found["one tensor"] = seconds(lambda: run_reader_of(trial).rows_of_tensors(["layer250.weight"]))
         query = "select name, avg(mean), avg(l2) from tensors group by name"
         found["group by"] = seconds(lambda: trial.sql(query).fetchall())
     print(json.dumps(found))

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from .maintenance.verification import verify
     from .mode import ModeKeys, modes
     from .pages import Page, page
+    from .read.late_worker import LateWorker
     from .read.named_queries import NamedQuery, list_queries, query, query_text
     from .read.opening import create_trial
     from .read.refreshing import no_refresh, refresh
     from .read.runs import Runs, open_runs
-    from .read.steps.late_worker import LateWorker
-    from .read.steps.step_state import StepState
+    from .read.step_states import StepState
     from .read.tensor import Tensor
     from .read.trial import Trial
     from .read.verify import Verification
@@ -48,7 +48,7 @@ _MODULE_OF = {
     "Difference": "comparison",
     "Export": "exports",
     "FirstDifference": "comparison",
-    "LateWorker": "read.steps.late_worker",
+    "LateWorker": "read.late_worker",
     "ModeKeys": "mode",
     "NamedQuery": "read.named_queries",
     "Notes": "maintenance.notes",
@@ -59,7 +59,7 @@ _MODULE_OF = {
     "Runs": "read.runs",
     "SaveConfig": "config.save_config",
     "SaveConfigMode": "config.save_config",
-    "StepState": "read.steps.step_state",
+    "StepState": "read.step_states",
     "Tensor": "read.tensor",
     "Trial": "read.trial",
     "Verification": "read.verify",

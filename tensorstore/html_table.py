@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from html import escape
 from itertools import islice
 from typing import TypeVar
 
@@ -54,8 +53,8 @@ def html_rows(title: str, columns: Sequence[str], rows: Iterable[Sequence[object
 
 def html_list(title: str, lines: Iterable[str]) -> str:
     """Return a list under a title, in which every text is escaped and none is cut."""
-    items = "".join(f"<li>{escape(visible(line))}</li>" for line in lines)
-    return f"<div>{escape(visible(title))}<ul>{items}</ul></div>"
+    items = "".join(f"<li>{_escaped(visible(line))}</li>" for line in lines)
+    return f"<div>{_escaped(visible(title))}<ul>{items}</ul></div>"
 
 
 class TableOfValues(dict[str, _Value]):
@@ -72,4 +71,10 @@ class TableOfValues(dict[str, _Value]):
 
 def _text(value: object) -> str:
     text = visible(str(value))
-    return escape(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
+    return _escaped(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
+
+
+def _escaped(text: str) -> str:
+    from html import escape  # its tables take some milliseconds, and most processes show no HTML
+
+    return escape(text)

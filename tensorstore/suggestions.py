@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from itertools import islice
 
 # The distance of names is computed for this many at most: a large model has more.
@@ -21,6 +20,8 @@ def near_names(name: str, known: Iterable[str], most: int = 3) -> list[str]:
     Returns:
         The names; none if nothing is like it.
     """
+    from difflib import get_close_matches  # for messages only
+
     known = list(known)
     part = name.lower()
     containing = sorted((each for each in known if part and part in each.lower()), key=len)[:most]

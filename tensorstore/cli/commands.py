@@ -14,42 +14,47 @@ from ..version import __version__
 from ..visible import visible
 from .writing.run import DESCRIPTION, run
 
-# The module that has each command, under the module's own name. To import all of them takes a quarter of a second, so a
-# module is imported when its command is wanted.
-_MODULES = {
-    "compact": "writing.compact",
-    "compare": "reading.compare",
-    "demo": "writing.demo",
-    "diagnose": "reading.diagnose",
-    "export": "writing.export",
-    "follow": "reading.follow",
-    "import": "writing.imports",
-    "info": "reading.info",
-    "ls": "reading.ls",
-    "mark-ended": "writing.mark_ended",
-    "mv": "writing.mv",
-    "names": "reading.names",
-    "note": "writing.note",
-    "page": "reading.page",
-    "query": "reading.query",
-    "repair": "writing.repair",
-    "report": "reading.report",
-    "rm": "writing.rm",
-    "rules": "reading.rules",
-    "show": "reading.show",
-    "sql": "reading.sql",
-    "steps": "reading.steps",
-    "tensor": "reading.tensor",
-    "verify": "reading.verify",
-    "watch": "reading.watch",
+# The commands by group: the module of each, which has it under the module's own name, and the first line of its help.
+# To import all modules takes half a second, so a module is imported when its command is wanted.
+_COMMANDS = {
+    "Look": {
+        "ls": ("reading.ls", "List the runs in a folder, with their state, steps and size."),
+        "info": ("reading.info", "Show the workers, steps, tensors and collections of a run."),
+        "show": ("reading.show", "Show a run's scalars as lines, and its worst tensors."),
+        "names": ("reading.names", "List the names of saved tensors, one per line."),
+        "steps": ("reading.steps", "List the saved steps as ranges: `0-90:10` means 0, 10, … 90."),
+        "tensor": ("reading.tensor", "Show one tensor at one step: shape, statistics and elements."),
+        "follow": ("reading.follow", "Print each step with its scalars as it is saved, like tail -f."),
+        "page": ("reading.page", "Show runs in the browser, also while they are being written."),
+        "report": ("reading.report", "Write runs as one HTML file that needs no server or network."),
+    },
+    "Ask": {
+        "diagnose": ("reading.diagnose", "Find out what went wrong, where it began, and what to try."),
+        "compare": ("reading.compare", "Find where two runs first differ."),
+        "sql": ("reading.sql", "Run one SELECT on the views of one or several runs."),
+        "query": ("reading.query", "Run a named query, such as losses or dead_layers."),
+        "rules": ("reading.rules", "List the built-in rules, or describe one and its parameters."),
+        "watch": ("reading.watch", "Evaluate rules on a run until its job ends."),
+    },
+    "Move": {
+        "import": ("writing.imports", "Create a run from files that another program wrote."),
+        "export": ("writing.export", "Copy runs into a database, a data lake or files."),
+        "mv": ("writing.mv", "Rename a run, or move it to another folder or URL."),
+        "rm": ("writing.rm", "Delete runs."),
+        "note": ("writing.note", "Keep a note about a run, or show what is noted."),
+    },
+    "Mend": {
+        "verify": ("reading.verify", "Read every byte of runs, and say what is damaged."),
+        "repair": ("writing.repair", "Remove what belongs to no step, and mark what is lost."),
+        "compact": ("writing.compact", "Merge the many small files of a run into few."),
+        "mark-ended": ("writing.mark_ended", "Mark a crashed job, or one of its workers, as ended."),
+    },
+    "Run": {
+        "run": ("", "Run a training script unchanged, and save tensors of it."),
+        "demo": ("writing.demo", "Write a small run to look at."),
+    },
 }
-_GROUPS = {
-    "Look": ("ls", "info", "show", "names", "steps", "tensor", "follow", "page", "report"),
-    "Ask": ("diagnose", "compare", "sql", "query", "rules", "watch"),
-    "Move": ("import", "export", "mv", "rm", "note"),
-    "Mend": ("verify", "repair", "compact", "mark-ended"),
-    "Run": ("run", "demo"),
-}
+_MODULES = {name: module for group in _COMMANDS.values() for name, (module, _) in group.items() if module}
 _MEANT = {
     "cat": "tensor",
     "delete": "rm",
@@ -97,13 +102,9 @@ class _Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         longest = max(map(len, self.list_commands(ctx)))
-        for title, names in _GROUPS.items():
-            found = {name: command for name in names if (command := self.get_command(ctx, name)) is not None}
-            width = formatter.width - longest - 6
+        for title, group in _COMMANDS.items():
             with formatter.section(title):
-                formatter.write_dl(
-                    [(f"{name:{longest}}", each.get_short_help_str(width)) for name, each in found.items()]
-                )
+                formatter.write_dl([(f"{name:{longest}}", line) for name, (_, line) in group.items()])
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
         try:

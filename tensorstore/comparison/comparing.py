@@ -84,7 +84,7 @@ def compare(  # noqa: PLR0913 - the ways in which two runs may be meant to corre
                     return comparing.run(map or {}, regex)
 
         # Index files may be compacted, and deleted, while they are read: those of both runs are found again.
-        return repeated(compared, lambda: True in [run_reader_of(trial).catalogue.recover() for trial in trials])
+        return repeated(compared, lambda: True in [run_reader_of(trial).recover() for trial in trials])
 
 
 def _opened(location: Location, storage_options: Mapping[str, Any] | None, stack: ExitStack) -> Trial:
@@ -278,7 +278,7 @@ class _Comparing:
             places = [(row.name_a, row.step_a, row.worker_a), (row.name_b, row.step_b, row.worker_b)]
         values: list[Array] = []
         for reader, (name, step, worker) in zip(self._readers, places, strict=True):
-            saved = _saved(reader.catalogue.rows(name, step), worker) if name is not None and step is not None else None
+            saved = _saved(reader.rows(name, step), worker) if name is not None and step is not None else None
             if saved is None or not saved.has_raw:
                 return None
             values += reader.read([saved])

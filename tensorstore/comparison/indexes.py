@@ -87,9 +87,8 @@ class Indexes:
         self._database.execute(statements.AGREES)
         for side, reader in zip(sides, readers, strict=True):
             first, end = reader.range_steps or (None, None)
-            catalogue = reader.catalogue
-            paths = catalogue.index_files()
-            left_out = catalogue.superseded_rows()
+            paths = reader.sources.index_files()
+            left_out = reader.sources.superseded_rows()
             view = FilesView(side.view, INDEX_SCHEMA, "saved_at", first=first, end=end, left_out=left_out or None)
             self._database.make_files_view(view, [RunFile(reader.storage, path) for path in paths])
         self.skip([])

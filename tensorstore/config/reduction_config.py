@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..errors import ConfigurationError
-from ..statistics.by_axis import parse_axis
-from ..statistics.definitions import STATISTICS, parse_statistic
+from ..statistics.definitions import STATISTICS, parse_axis, parse_statistic
 from .changes import Configuration
 
 _NORMS = ("l1", "l2")

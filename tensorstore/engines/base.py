@@ -30,6 +30,8 @@ class RunFile:
     """Run-relative."""
     run: str = ""
     """The name of the run among those that were opened together; '' for a run that was opened alone."""
+    is_exact: bool = False
+    """True if the file is known to have exactly the columns of the view, in their order."""
 
 
 LEFT_OUT = pa.schema([("run", pa.string()), ("path", pa.string()), ("row_of_file", pa.int64())])

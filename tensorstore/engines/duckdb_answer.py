@@ -52,6 +52,7 @@ class DuckDBAnswer:
         parameters: Mapping[str, Any] | None = None,
         timeout: float | None = None,
         remade: Callable[[], bool] = lambda: False,
+        described: tuple[list[str], list[str]] | None = None,
     ) -> None:
         self._remade = remade
         self._connect = connect
@@ -61,12 +62,12 @@ class DuckDBAnswer:
         self._timeout = timeout
         self._process = os.getpid()
         # The first method that takes rows need not bind the query again.
-        self._ready: tuple[duckdb.DuckDBPyConnection, Any] | None = self._repeated(self._bound)
-        relation = self._ready[1]
-        self.columns: list[str] = list(relation.columns)
-        """The names of the columns."""
-        self.types: list[str] = [str(each) for each in relation.types]
-        """Their types, as DuckDB calls them."""
+        self._ready: tuple[duckdb.DuckDBPyConnection, Any] | None = None
+        if described is None:
+            self._ready = _, relation = self._repeated(self._bound)
+            described = list(relation.columns), [str(each) for each in relation.types]
+        self.columns, self.types = map(list, described)
+        """The names of the columns, and their types as DuckDB calls them."""
         self.snapshots: Mapping[str, str] = {}
         """The ids of the snapshots that were queried, by the name of the run; '' for a run that was opened alone."""
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from ..errors import CorruptFile
 from ..format.chunk_reader import ChunkFile
 from ..format.schema import TENSORS_SCHEMA
-from ..read.catalogue.counting_rows import ValueLocation, starts_of_row_groups
+from ..read.counting_rows import ValueLocation, starts_of_row_groups
 from ..storage.open import Storage
 
 

@@ -18,7 +18,7 @@ from ..errors import CorruptFile, FileError, MissingChunk, StorageError
 from ..format.flush_range import flush_range_of
 from ..format.index_types import StepSummary
 from ..format.schema import INDEX_SCHEMA, RUN_FILE
-from ..read.catalogue.counting_rows import ValueLocation, index_rows, superseded_rows, value_locations
+from ..read.counting_rows import ValueLocation, index_rows, superseded_rows, value_locations
 from ..snapshot.index_files import IndexFile, read_index, superseded_files
 from ..snapshot.saved_steps import SavedSteps
 from ..snapshot.snapshot import digest_of_path, id_of_digests

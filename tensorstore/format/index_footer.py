@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from functools import lru_cache
 from sys import intern
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,7 +16,6 @@ from ..mode import ModeKeys
 from .checksum import read_seal, seal_needs
 from .flush_range import FlushRange, flush_range_of
 from .index_types import IndexedStep, IndexSummary, NamedTensor, StepSummary
-from .record import TensorSpec
 from .schema import (
     FOOTER_CHUNKS,
     FOOTER_COMPACTED,
@@ -28,6 +27,9 @@ from .schema import (
     INDEX,
     is_chunk_path,
 )
+
+if TYPE_CHECKING:
+    from .record import TensorSpec
 
 
 def summarize(steps: Sequence[IndexedStep], previous: str) -> IndexSummary:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..statistics.sketch import Sketch
-from .chunk_writer import ValueSpan
-from .record import Step, TensorSpec
+if TYPE_CHECKING:
+    from ..statistics.sketch import Sketch
+    from .chunk_writer import ValueSpan
+    from .record import Step, TensorSpec
 
 
 class IndexedRow(NamedTuple):
@@ -140,7 +141,7 @@ class SavedTensor(NamedTuple):
     """In the order of STATISTICS; None if they were not requested."""
     histogram: dict[str, Any] | None = None
     sketch: Any = None
-    """The sketch's values and counts as a pyarrow struct, which `sketch_in` reads: few callers need them."""
+    """The sketch's values and counts as a pyarrow struct: few callers need them."""
 
     @property
     def has_raw(self) -> bool:

@@ -11,7 +11,7 @@ from ..config.collection import CollectionKeys
 from ..dtypes import Array
 from ..errors import UnsupportedValue
 from ..mode import ModeKeys
-from ..statistics.by_axis import name_by_axis
+from ..statistics.definitions import name_by_axis
 from ..statistics.digest import digest_header, digests_in_page
 from .buffer_pool import LENGTH_BYTES, BatchBuffer, BatchBuffers
 

@@ -197,6 +197,7 @@ def _directory(step: int, width: int) -> str:
     return f"step={step - step % width:012d}"
 
 
+@lru_cache(maxsize=1024)
 def path_component(worker: str) -> str:
     """Return a worker's name as one component of a path. A worker may be named after a device, with slashes."""
     quoted = quote(worker, safe="")

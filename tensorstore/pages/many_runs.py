@@ -7,8 +7,8 @@ from typing import Any
 
 from ..engines.base import Rows
 from ..plots.thinning import finite_mean, thinned
-from ..read.catalogue.run_queries import OF_MANY_RUNS
 from ..read.named_queries import list_queries, named_query
+from ..read.run_queries import OF_MANY_RUNS
 from ..read.trial import run_reader_of
 from .open_run import OpenRun
 from .payload import number

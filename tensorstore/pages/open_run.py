@@ -13,7 +13,7 @@ import pyarrow as pa
 from ..errors import ConfigurationError
 from ..format.schema import FINDINGS, RunInfo
 from ..mode import ModeKeys
-from ..read.catalogue.catalogue import Catalogue, parquet_files
+from ..read.query_sources import QuerySources, parquet_files
 from ..read.trial import Trial, run_reader_of
 from ..statistics.computed import NOTHING, USUAL, Computed, from_raw
 from ..statistics.definitions import STATISTICS
@@ -92,7 +92,7 @@ class OpenRun:
         self._reader = run_reader_of(trial)
         self._lock = threading.Lock()
         self._kept: dict[Any, _Kept] = {}
-        self._tiles: tuple[Catalogue, Tiles] | None = None
+        self._tiles: tuple[QuerySources, Tiles] | None = None
         self.new_findings: list[dict[str, Any]] = []
         """The findings of rules that were run from the page; the run itself is not written to."""
 
@@ -107,17 +107,17 @@ class OpenRun:
     @property
     def tiles(self) -> Tiles:
         """The tiles of what is known of the run, which is read again when the run goes back or is replaced."""
-        catalogue = self._reader.catalogue
+        sources = self._reader.sources
         with self._lock:
-            if self._tiles is None or self._tiles[0] is not catalogue:
+            if self._tiles is None or self._tiles[0] is not sources:
                 kept = kept_tiles(self.info.id)
-                self._tiles = catalogue, Tiles(self._reader.storage, catalogue, lambda: self.names, kept)
+                self._tiles = sources, Tiles(self._reader.storage, sources, lambda: self.names, kept)
             return self._tiles[1]
 
     @property
     def version(self) -> Hashable:
         """Another one after each refresh that found something new, or had to read the run again."""
-        return self._reader.catalogue, self._reader.catalogue.version
+        return self._reader.sources, self._reader.version
 
     @property
     def damaged(self) -> list[str]:
@@ -204,13 +204,13 @@ class OpenRun:
             return _Outer(names, [], frozenset(), [])
         # The newest step may be incomplete: a few steps before, all workers have been.
         outer = [steps.first, int(steps.steps[-min(len(steps.steps), 8)])]
-        catalogue = self._reader.catalogue
-        paths = [path for step in outer for path in catalogue.steps.files_around(step)]
+        sources = self._reader.sources
+        paths = [path for step in outer for path in sources.steps.files_around(step)]
         made = {name: self.expression(name) for name in (*STATISTICS, *_MADE)}
         columns = [f"count({each})" for each in made.values()] + [f'count("{each}")' for each in STATISTICS]
         found = query_files(
             self._reader.storage,
-            catalogue.readable_index(list(dict.fromkeys(paths))),
+            sources.readable_index(list(dict.fromkeys(paths))),
             f'select name, min("order"), bool_or({_RAW}), count(digest), '
             f"{', '.join(columns)} from tensors "
             "where global_step in ($first, $last) group by name",

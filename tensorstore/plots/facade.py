@@ -9,7 +9,7 @@ from ..read import plots
 from ..read.plots import Names
 from ..read.runs import Runs
 from ..read.trial import Trial
-from ..snapshot.step_range import StepRange
+from ..snapshot.saved_steps import StepRange
 from .drawing import require_matplotlib
 from .heatmap import draw_heatmap
 from .histograms import draw_histograms

@@ -12,7 +12,7 @@ from ..errors import ConfigurationError
 from ..mode import ModeKeys
 from ..read.plots import Names
 from ..read.trial import Trial, run_reader_of
-from ..snapshot.step_range import StepRange, checked_range
+from ..snapshot.saved_steps import StepRange, checked_range
 from ..statistics.computed import NOTHING, Computed, from_raw
 from ..statistics.definitions import parse_statistic
 from ..suggestions import near_names

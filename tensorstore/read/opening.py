@@ -9,8 +9,8 @@ from typing import Any
 from ..engines.base import Engine
 from ..errors import ConfigurationError, SnapshotNotFound
 from ..format.schema import RunInfo
+from ..snapshot.saved_steps import StepRange, checked_range
 from ..snapshot.snapshot import Snapshot
-from ..snapshot.step_range import StepRange, checked_range
 from ..storage.open import Storage, open_storage
 from .run_file import wait_for_run
 from .trial import Trial

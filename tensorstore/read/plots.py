@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from ..mode import ModeKeys
-from ..snapshot.step_range import StepRange
+from ..snapshot.saved_steps import StepRange
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from ..errors import CorruptFile, MissingCollectionFiles, NotARun, RunNotFound, StorageError
 from ..format.schema import COLLECTIONS, LEASES, RUN_FILE, RunInfo
@@ -29,26 +30,35 @@ def run_info(storage: Storage) -> RunInfo:
 
     Raises RunNotFound, NotARun, MissingCollectionFiles, UnknownFormat.
     """
-    try:
-        info = RunInfo.from_bytes(_run_file(storage), storage.url)
-    # Of many runs, it must be plain which one cannot be read.
-    except CorruptFile as exc:
-        raise NotARun(storage.url, str(exc)) from exc
-    except StorageError as exc:
-        raise StorageError(storage.url, str(exc)) from exc
+    content = read_run_file(storage)
+    with _naming_the_run(storage):
+        info = RunInfo.from_bytes(content, storage.url)
     if not storage.list(COLLECTIONS):
         raise MissingCollectionFiles(storage.url, "the run has no collections: no worker has begun to save")
     return info
 
 
-def _run_file(storage: Storage) -> bytes:
-    for _ in range(2):  # a run may begin between the two
-        with suppress(FileNotFoundError):
-            return storage.read_document(RUN_FILE)
-        # A job that resumes a run which never began has a lease before anything else.
-        if not storage.exists_any() or storage.list("") == [LEASES]:
-            raise RunNotFound(storage.url, "there is no run here; create_trial(..., timeout=60) waits for one")
+def read_run_file(storage: Storage) -> bytes:
+    """Return the content of a run's `run.json`. Raises RunNotFound and NotARun."""
+    with _naming_the_run(storage):
+        for _ in range(2):  # a run may begin between the two
+            with suppress(FileNotFoundError):
+                return storage.read_document(RUN_FILE)
+            # A job that resumes a run which never began has a lease before anything else.
+            if not storage.exists_any() or storage.list("") == [LEASES]:
+                raise RunNotFound(storage.url, "there is no run here; create_trial(..., timeout=60) waits for one")
     raise NotARun(storage.url, _what_else(storage))
+
+
+@contextmanager
+def _naming_the_run(storage: Storage) -> Iterator[None]:
+    """Raise errors that name the run: of many runs, it must be plain which one cannot be read."""
+    try:
+        yield
+    except CorruptFile as exc:
+        raise NotARun(storage.url, str(exc)) from exc
+    except StorageError as exc:
+        raise StorageError(storage.url, str(exc)) from exc
 
 
 def _what_else(storage: Storage) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import forking
 from ..config.collection import Collection
@@ -25,28 +27,35 @@ from ..errors import (
     TensorUnavailable,
     TensorUnavailableForStep,
 )
+from ..format.chunk_reader import read_values
 from ..format.index_types import SavedTensor
-from ..format.schema import RunInfo, collections_path
+from ..format.schema import MANIFEST, RunInfo, collections_path
 from ..mode import ModeKeys
-from ..snapshot.saved_steps import SavedSteps
-from ..snapshot.snapshot import Snapshot
-from ..snapshot.step_range import StepRange
-from ..snapshot.workers import Workers, natural
+from ..snapshot.saved_steps import SavedSteps, StepRange
+from ..snapshot.snapshot import Snapshot, settled, take
+from ..snapshot.workers import Workers, mark_ended, natural
 from ..storage.open import Storage
 from ..suggestions import near_names
-from .catalogue.catalogue import Catalogue
-from .catalogue.run_queries import RunQueries
-from .run_file import run_info
-from .steps.step_hints import step_hint
-from .steps.step_state import StepState
-from .steps.step_states import StepStates
-from .values import read_values
+from .row_cache import RowCache
+from .run_file import read_run_file, run_info
+from .step_hints import step_hint
+from .step_states import StepState, StepStates
+
+if TYPE_CHECKING:
+    from .query_sources import QuerySources
+    from .run_queries import RunQueries
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 GLOBAL = ModeKeys.GLOBAL
 _ENDED_SECONDS = 1.0
 _LOCAL_CLAIMS_SECONDS = 1.0
 _REMOTE_CLAIMS_SECONDS = 10.0
 _SCALAR_PREFIX = "scalar/"
+_KEPT_ROWS = 4096
+_LEFT_OUT = "left out, the rest is readable"
 
 
 class RunReader:
@@ -80,16 +89,23 @@ class RunReader:
         """The snapshot that is read whatever comes; None to follow the run."""
         self._claims_seconds = _LOCAL_CLAIMS_SECONDS if storage.is_local else _REMOTE_CLAIMS_SECONDS
         self._closed = False
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
+        """A lock. While it is held, the snapshot stays as it is."""
         self._inherited = False
-        self._step_states: StepStates | None = None
+        self.version = 0
+        """Grows with each snapshot."""
         self._begin()
         forking.register(self)
 
     def _begin(self) -> None:
         self._ended_at: float | None = None
         self._claims_read_at = time.monotonic()
-        self._catalogue = Catalogue(self.storage, self.info, self.range_steps, self.always)
+        self._run_file = b""
+        """The content of `run.json` when it was compared last."""
+        self._snapshot = Snapshot(self.info)
+        self._become(self.always or take(self.storage, self.info, range_steps=self.range_steps))
+        self._row_cache = RowCache(self.storage, self.range_steps)
+        self._sources: QuerySources | None = None
         self._queries: RunQueries | None = None
         self._note_end()
         # Last: until then other threads of a forked child wait.
@@ -98,21 +114,27 @@ class RunReader:
     def after_fork(self) -> None:
         """Open the run again when it is next read.
 
-        The catalogue of a forked process has lost its threads, and another thread may have been changing it.
+        The forked process has lost the threads of the engine, and another thread may have been changing what is kept.
         """
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._inherited = True
 
     @property
-    def catalogue(self) -> Catalogue:
-        """The contents of the run, as of the last refresh."""
-        self._make_own()
-        return self._catalogue
+    def sources(self) -> QuerySources:
+        """The files and tables for SQL. Another object once the run was opened again, for whatever reason."""
+        from .query_sources import QuerySources  # what SQL needs is imported with the first query
+
+        with self.lock:
+            self._make_own()
+            if self._sources is None:
+                self._sources = QuerySources(self)
+            return self._sources
 
     @property
     def snapshot(self) -> Snapshot:
         """The run, as of the last refresh."""
-        return self.catalogue.snapshot
+        self._make_own()
+        return self._snapshot
 
     @property
     def workers(self) -> Workers:
@@ -122,24 +144,46 @@ class RunReader:
     @property
     def states(self) -> StepStates:
         """The steps and workers of the run, as of the last refresh."""
-        snapshot, states = self.snapshot, self._step_states
-        if states is None or states.snapshot is not snapshot:
-            states = self._step_states = StepStates(snapshot, self.storage)
-        return states
+        self._make_own()
+        return self._states
+
+    def _become(self, snapshot: Snapshot) -> bool:
+        """Read another snapshot from now on, and log what is damaged in it. Return whether it is another."""
+        before, self._snapshot = self._snapshot, snapshot
+        if snapshot is before:
+            return False
+        self.version += 1
+        self._states = StepStates(snapshot, self.storage)
+        for path in snapshot.damaged.keys() - before.damaged.keys():
+            what = "opened by listing, because its manifest is damaged" if path == MANIFEST else _LEFT_OUT
+            logger.warning("run %s: %s: %s", self.storage.url, what, snapshot.damaged[path])
+        return True
+
+    def change(self, changed: Callable[[Snapshot], Snapshot]) -> bool:
+        """Read another snapshot, made from the present one. Return whether it is another."""
+        with self.lock:
+            return self._become(changed(self.snapshot))
+
+    def recover(self) -> bool:
+        """Find the files that replaced others, after files were found missing or damaged.
+
+        Return whether there were any. What is new in them waits for the next refresh.
+        """
+        return self.change(lambda snapshot: settled(self.storage, snapshot))
 
     def _make_own(self) -> None:
         if self._closed:
             raise RunClosed
         if not self._inherited:
             return
-        with self._lock:
+        with self.lock:
             if self._closed:
                 raise RunClosed
             if self._inherited:
                 self._begin()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A copy, here or in another process, opens the run again: a catalogue belongs to one process.
+        # A copy, here or in another process, opens the run again: what is kept belongs to one process.
         options = self.range_steps, self.engine, self.is_refreshing, self.verify, self.always
         return RunReader, (self.storage, self.info, self.name, *options)
 
@@ -165,7 +209,7 @@ class RunReader:
         Raises:
             RunNotFound: The run was deleted.
         """
-        with self._lock:
+        with self.lock:
             self._make_own()
             self._refresh(claims)
 
@@ -175,13 +219,16 @@ class RunReader:
         due = claims or time.monotonic() - self._claims_read_at > self._claims_seconds
         if due and self._is_replaced():
             return
-        if self._catalogue.refresh(due) and not due:
+        if self._become(take(self.storage, self.info, self._snapshot, claims=due)) and not due:
             self._is_replaced()
         self._note_end()
 
     def _is_replaced(self) -> bool:
         """Read what is in the folder now if it is another run. Return whether it is."""
-        info, self._claims_read_at = run_info(self.storage), time.monotonic()
+        content, self._claims_read_at = read_run_file(self.storage), time.monotonic()
+        if content == self._run_file:
+            return False
+        info, self._run_file = run_info(self.storage), content
         if info.id == self.info.id:
             return False
         # The storage remembers files of the other run by the same names.
@@ -190,8 +237,7 @@ class RunReader:
         return True
 
     def _note_end(self) -> None:
-        snapshot = self._catalogue.snapshot
-        self._ended_at = time.monotonic() if snapshot.workers.job_ended and not snapshot.awaited else None
+        self._ended_at = time.monotonic() if self._states.job_ended else None
 
     @contextmanager
     def refreshing(self, wanted: bool) -> Iterator[None]:
@@ -207,7 +253,9 @@ class RunReader:
     def now(self) -> StepStates:
         """Return the steps and workers of the run, after a refresh if one is due."""
         self._refresh_if_due()
-        return self.states
+        if self._closed or self._inherited:
+            self._make_own()
+        return self._states
 
     def collections(self) -> Iterator[Collection]:
         """Yield the collections that workers claim, by worker in natural order. Damaged ones are logged and skipped."""
@@ -216,13 +264,19 @@ class RunReader:
                 try:
                     yield Collection.from_dict(document)
                 except InvalidCollectionConfiguration as exc:
-                    path = collections_path(info.worker)
-                    self.catalogue.set_aside(CorruptFile(path, f"one of its collections is skipped: {exc}"))
+                    error = CorruptFile(collections_path(info.worker), f"one of its collections is skipped: {exc}")
+                    self.set_aside(error)
+
+    def set_aside(self, error: FileError) -> None:
+        """Take note that a file of the run is damaged. The rest of the run can be read."""
+        self.change(lambda snapshot: snapshot.with_damaged(error.path, error))
 
     def mark_ended(self, worker: str | None) -> None:
         """Record in the run that all workers, or one, will write no more. Raises InvalidWorker."""
         self.refresh(claims=True)
-        self.catalogue.mark_ended(worker)
+        workers = mark_ended(self.storage, self.workers, worker)
+        if workers is not self.workers:
+            self.change(lambda snapshot: replace(snapshot, workers=workers))
         self.refresh(claims=True)
 
     @property
@@ -238,18 +292,17 @@ class RunReader:
         Raises:
             TensorUnavailable: No tensor of this name was saved; the error names the nearest ones.
         """
-        if (found := self._found(name)) is None:
-            raise self._no_tensor(name)
-        return found
+        names = self.now().saved.names
+        if name in names:
+            return name
+        if (scalar := name.removeprefix(_SCALAR_PREFIX)) in names:
+            return scalar
+        raise self._no_tensor(name)
 
     def has_name(self, name: str) -> bool:
         """Return whether `find_name` finds a tensor."""
-        return self._found(name) is not None
-
-    def _found(self, name: str) -> str | None:
-        self._refresh_if_due()
-        names = self.saved_steps.names
-        return next((each for each in (name, name.removeprefix(_SCALAR_PREFIX)) if each in names), None)
+        names = self.now().saved.names
+        return name in names or name.removeprefix(_SCALAR_PREFIX) in names
 
     def tensors(self, mode: ModeKeys, step: int | None = None) -> list[tuple[str, Sequence[str]]]:
         """Return the tensors of a mode, at one step or at any, by name, each with its collections."""
@@ -283,9 +336,11 @@ class RunReader:
             UnavailableError: There are none.
         """
         self._refresh_if_due()
-        mode = ModeKeys.parse(mode)
+        return self._rows_at(name, step, ModeKeys.parse(mode), statistics)
+
+    def _rows_at(self, name: str, step: int, mode: ModeKeys, statistics: bool) -> list[SavedTensor]:
         places = self.states.global_steps(step, mode)
-        rows = [row for place in places for row in self.catalogue.rows(name, place, statistics)]
+        rows = [row for place in places for row in self.rows(name, place, statistics)]
         rows = [row for row in rows if mode is GLOBAL or (row.mode_step == step and row.mode == mode.name)]
         if not rows:
             raise self._not_at_step(name, step, mode)
@@ -293,8 +348,16 @@ class RunReader:
 
     def row(self, name: str, step: int, mode: ModeKeys, worker: str | None, statistics: bool = False) -> SavedTensor:
         """Return the row of a tensor at a step: of one worker, or of the first that has it."""
-        mode = ModeKeys.parse(mode)
-        rows = self.rows_at(name, step, mode, statistics)
+        kept, key = self.now().rows, (name, step, mode, worker, statistics)
+        if (row := kept.get(key)) is None:
+            row = self._find_row(name, step, ModeKeys.parse(mode), worker, statistics)
+            if len(kept) >= _KEPT_ROWS:
+                kept.clear()
+            kept[key] = row
+        return row
+
+    def _find_row(self, name: str, step: int, mode: ModeKeys, worker: str | None, statistics: bool) -> SavedTensor:
+        rows = self._rows_at(name, step, mode, statistics)
         if worker is None:
             self.states.lost_rows().check(rows[:1], mode)
             return rows[0]
@@ -321,9 +384,9 @@ class RunReader:
         Raises TensorUnavailable for a tensor that was never saved, and InvalidWorker.
         """
         mode = ModeKeys.parse(mode)
-        self._refresh_if_due()
+        known = self.now().saved.names
         for name in names:
-            if name not in self.saved_steps.names:
+            if name not in known:
                 raise self._no_tensor(name)
         wanted = None if steps is None else set(steps)
         rows = self._all_rows(names, mode, wanted, worker)
@@ -331,12 +394,10 @@ class RunReader:
             rows = [row for row in rows if row.worker == worker]
             if not rows:
                 self._check_worker(worker, names)
-        if mode is not GLOBAL:
-            rows = [row for row in rows if row.mode == mode.name]
-        if len({row.worker for row in rows}) > 1:
+        elif len({row.worker for row in rows}) > 1:
             rows = sorted(rows, key=_by_worker, reverse=True)  # the first worker's come last, and count
         found: dict[str, dict[int, SavedTensor]] = {name: {} for name in names}
-        for row in rows:
+        for row in rows if mode is GLOBAL else [row for row in rows if row.mode == mode.name]:
             step = row.global_step if mode is GLOBAL else row.mode_step
             if wanted is None or step in wanted:
                 found[row.name][step] = row
@@ -346,8 +407,8 @@ class RunReader:
 
     def _check_worker(self, worker: str, names: Sequence[str]) -> None:
         """Raise InvalidWorker if a worker has saved none of the tensors at any step."""
-        if not any(row.worker == worker for row in self.catalogue.rows_of_tensors(names, worker=worker)):
-            known = {row.worker for row in self.catalogue.rows_of_tensors(names)}
+        if not any(row.worker == worker for row in self.rows_of_tensors(names, worker=worker)):
+            known = {row.worker for row in self.rows_of_tensors(names)}
             raise InvalidWorker(worker, sorted(known, key=natural))
 
     def _all_rows(
@@ -357,39 +418,40 @@ class RunReader:
         if not names or (wanted is not None and not wanted):
             return []
         if wanted is None or len(names) == 1:  # those of one tensor are kept
-            return self.catalogue.rows_of_tensors(names, worker=worker)
+            return self.rows_of_tensors(names, worker=worker)
         if len(wanted) >= len(names):
             numbers = [step for step in wanted if not isinstance(step, str)]  # a text is the number of no step
             span = (min(numbers), max(numbers) + 1) if numbers else (0, 0)
-            return self.catalogue.rows_of_tensors(names, mode, span, worker)
+            return self.rows_of_tensors(names, mode, span, worker)
         # A few steps of many tensors: step by step.
         global_steps = sorted({place for step in wanted for place in self.states.global_steps(step, mode)})
-        return [row for step in global_steps for name in names for row in self.catalogue.rows(name, step)]
+        found = list[SavedTensor]()
+        for step in global_steps:
+            by_name = self.rows_at_step(step, statistics=False)
+            found += (row for name in names for row in by_name.get(name, ()))
+        return found
 
     def values(
         self, names: Sequence[str], steps: Iterable[int] | None, mode: ModeKeys, worker: str | None
     ) -> dict[str, dict[int, Array]]:
         """Return the raw values of some tensors, by name and step. Raises what `rows_of` raises."""
-        rows = [
-            (name, step, row)
-            for name, by_step in self.rows_of(names, mode, worker, steps).items()
-            for step, row in by_step.items()
-            if row.has_raw
-        ]
-        found: dict[str, dict[int, Array]] = {name: {} for name in names}
-        for (name, step, _), array in zip(rows, self.read([row for *_, row in rows]), strict=True):
-            found[name][step] = array
-        return found
+        by_name = self.rows_of(names, mode, worker, steps)
+        raw = {name: {step: row for step, row in rows.items() if row.has_raw} for name, rows in by_name.items()}
+        arrays = iter(self.read([row for rows in raw.values() for row in rows.values()]))
+        # Each row takes the next array: both are in the order of the rows.
+        return {name: dict(zip(rows, arrays)) for name, rows in raw.items()}  # noqa: B905
 
     def sql(self, query: str, parameters: dict[str, Any] | None, timeout: float | None) -> Answer:
         """Return the rows of a user's query on the views of the run."""
         self._refresh_if_due()
         if parameters is not None and not isinstance(parameters, dict):
             raise ConfigurationError("parameters is a dictionary; write $name in the query")
-        with self._lock:
+        with self.lock:
             self._make_own()
             if self._queries is None:
-                self._queries = RunQueries({"": self._catalogue}, self.engine, self.range_steps)
+                from .run_queries import RunQueries
+
+                self._queries = RunQueries({"": self}, self.engine, self.range_steps)
             queries = self._queries
         return queries.sql(query, parameters, timeout)
 
@@ -408,14 +470,41 @@ class RunReader:
         steps = self.states.all(mode)[0]
         return (not steps or step > steps[-1]) and self.storage.is_written_here()
 
-    def rows_at_step(self, global_step: int) -> dict[str, list[SavedTensor]]:
-        """Return the rows of every tensor at a global step, with statistics: by name, one a worker."""
-        return self.catalogue.rows_of_step(global_step)
+    def rows(self, name: str, global_step: int, statistics: bool = False) -> list[SavedTensor]:
+        """Return the rows of one tensor at one step, one a worker; with statistics only on request."""
+        return self._read_rows(lambda cache, steps: cache.rows(steps, name, global_step, statistics))
+
+    def rows_at_step(self, global_step: int, statistics: bool = True) -> dict[str, list[SavedTensor]]:
+        """Return the rows of every tensor at a global step, by name, one a worker."""
+        return self._read_rows(lambda cache, steps: cache.of_step(steps, global_step, statistics))
+
+    def rows_of_tensors(
+        self,
+        names: Sequence[str],
+        mode: ModeKeys = GLOBAL,
+        span: tuple[int, int] | None = None,
+        worker: str | None = None,
+    ) -> list[SavedTensor]:
+        """Return the rows of some tensors, of every worker, without statistics.
+
+        With a span, those at steps of the mode with first <= step < end; with a worker, those of it. Others may be
+        among them.
+        """
+        return self._read_rows(lambda cache, steps: cache.of_tensors(steps, names, mode, span, worker))
+
+    def _read_rows(self, read: Callable[[RowCache, SavedSteps], _T]) -> _T:
+        """Return what `read` returns, again where a file was missing because another one replaced it."""
+        with self.lock:
+            while True:
+                try:
+                    return read(self._row_cache, self.saved_steps)
+                except CorruptFile:
+                    if not self.recover():
+                        raise
 
     def saved_row(self, name: str, global_step: int, worker: str) -> SavedTensor | None:
         """Return one row with its statistics; None if the worker did not save the tensor at the step."""
-        rows = self.catalogue.rows(name, global_step, statistics=True)
-        return next((row for row in rows if row.worker == worker), None)
+        return next((row for row in self.rows(name, global_step, statistics=True) if row.worker == worker), None)
 
     def read(self, rows: Sequence[SavedTensor]) -> list[Array]:
         """Return the raw values of rows, which must have one. Raises MissingChunk or CorruptFile."""
@@ -424,10 +513,17 @@ class RunReader:
                 return read_values(self.storage, rows, self.verify)
             except MissingChunk:
                 # Compacted away since the rows were read, or really missing.
-                now = self.catalogue.rows_now(rows)
+                now = self._rows_now(rows)
                 if list(map(_located, now)) == list(map(_located, rows)):
                     raise
                 rows = now
+
+    def _rows_now(self, rows: Sequence[SavedTensor]) -> list[SavedTensor]:
+        """Return the current rows of the same tensors: compaction may have moved their values to another chunk."""
+        with self.lock:
+            self.recover()
+            by_worker = ({each.worker: each for each in self.rows(row.name, row.global_step)} for row in rows)
+            return [now.get(row.worker, row) for row, now in zip(rows, by_worker, strict=True)]
 
 
 def _located(row: SavedTensor) -> SavedTensor:

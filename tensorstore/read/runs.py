@@ -23,9 +23,9 @@ from ..html_table import html_table
 from ..parallel import in_threads
 from ..redaction import without_credentials
 from ..storage.open import Storage
-from .catalogue.run_queries import RunQueries
 from .opening import create_trial
 from .plots import RunsPlots
+from .run_queries import RunQueries
 from .run_reader import RunReader
 from .run_search import RunSearch, short_names
 from .trial import Trial, run_reader_of
@@ -110,8 +110,8 @@ class Runs:
             if self._closed:
                 raise RunClosed
             if self._queries is None:
-                catalogues = {name: self._runs[name].catalogue for name in self.names}
-                self._queries = RunQueries(catalogues, self._engine, runs=self._table_of_runs)
+                readers = {name: self._runs[name] for name in self.names}
+                self._queries = RunQueries(readers, self._engine, runs=self._table_of_runs)
             return self._queries
 
     @property

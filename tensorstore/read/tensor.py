@@ -9,17 +9,13 @@ import numpy as np
 
 from ..dtypes import Array
 from ..errors import ConfigurationError, ShapeUnavailableForStep, TensorTrialError, TensorUnavailableForStep
-from ..format.index_reader import sketch_in
+from ..format.arrow_arrays import numpy_of
 from ..format.index_types import SavedTensor
 from ..format.schema import UNKNOWN_SHAPE
 from ..html_table import html_table
 from ..mode import ModeKeys
-from ..statistics.by_axis import axis_within, name_by_axis, parse_axis, statistics_by_axis
-from ..statistics.definitions import STATISTICS, parse_statistic
-from ..statistics.derived import derive
+from ..statistics.definitions import STATISTICS, name_by_axis, parse_axis, parse_statistic
 from ..statistics.digest import digest_of_array
-from ..statistics.single import statistic
-from ..statistics.sketch import quantile, sketch_of
 
 if TYPE_CHECKING:
     from .run_reader import RunReader
@@ -188,6 +184,9 @@ class Tensor:
             return self._by_axis(row, step_num, name, mode, number)
         saved = dict(_saved(row))
         value = saved.get(name)
+        if value is None:  # what computes statistics takes 0.01 s to import
+            from ..statistics.derived import derive
+            from ..statistics.single import statistic
         if value is None and row.has_raw:
             value = statistic(self._reader.read([row])[0], name)
             if value is None:
@@ -201,6 +200,8 @@ class Tensor:
         return np.array(value)
 
     def _by_axis(self, row: SavedTensor, step_num: int, name: str, mode: ModeKeys, number: int) -> Array:
+        from ..statistics.by_axis import axis_within, statistics_by_axis
+
         axis = axis_within(number, row.shape)
         if axis is None or tuple(row.shape) == UNKNOWN_SHAPE:
             raise ConfigurationError(f"tensor {self.name!r} of shape {row.shape} has no axis {number}")
@@ -276,9 +277,12 @@ class Tensor:
             TensorUnavailableForStep: Neither a sketch nor the raw value was saved, or the dtype has no order.
             ConfigurationError: `q` is outside of 0 to 1.
         """
+        from ..statistics.sketch import Sketch, quantile, sketch_of
+
         row = self._reader.row(self.name, step_num, mode, worker, statistics=True)
         if row.sketch is not None:
-            return np.array(quantile(sketch_in(row.sketch), q))
+            values, counts = (numpy_of(row.sketch[part].values) for part in Sketch._fields)
+            return np.array(quantile(Sketch(values, counts), q))
         if not row.has_raw:
             hint = "neither its quantiles nor its raw value was saved"
             raise TensorUnavailableForStep(self.name, step_num, mode, has_reductions=True, hint=hint)

@@ -17,18 +17,18 @@ from ..errors import ConfigurationError, FileError, InvalidWorker, QueryLimit, T
 from ..format.schema import RunInfo
 from ..html_table import html_table
 from ..mode import ModeKeys
+from ..snapshot.saved_steps import StepRange, checked_range
 from ..snapshot.snapshot import Snapshot
-from ..snapshot.step_range import StepRange, checked_range
 from ..snapshot.workers import natural
 from ..storage.open import Storage
 from ..suggestions import near_names
 from .frame import frame_of
+from .late_worker import LateWorker
 from .name_filter import belongs_to, name_patterns
 from .plots import TrialPlots
 from .run_file import run_info
 from .run_reader import RunReader
-from .steps.late_worker import LateWorker
-from .steps.step_state import StepState
+from .step_states import StepState
 from .tensor import Tensor
 from .waiting import Waiting
 
@@ -392,7 +392,7 @@ class Trial:
     ) -> dict[str, dict[int, Array]]:
         """Return raw values of many tensors at many steps, read together.
 
-        Values of up to 64 kB share blocks of memory of up to 4 MB, each of which lives as long as one of its arrays:
+        Values of up to 1 MB share blocks of memory of up to 4 MB, each of which lives as long as one of its arrays:
         copy an array to keep it alone.
 
         Args:
@@ -552,7 +552,7 @@ class Trial:
         self._reader.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A copy, here or in another process, opens the run again: a catalogue belongs to one process.
+        # A copy, here or in another process, opens the run again: what is kept belongs to one process.
         reader = self._reader
         options = self.range_steps, reader.engine, reader.is_refreshing, reader.verify, reader.always
         return _reopened, (type(self), reader.storage, self.name, *options)

@@ -7,9 +7,9 @@ import time
 
 from ..errors import StepNotYetAvailable
 from ..mode import ModeKeys
+from .late_worker import described
 from .run_reader import RunReader
-from .steps.late_worker import described
-from .steps.step_state import StepState
+from .step_states import StepState
 
 logger = logging.getLogger(__name__)
 

@@ -20,8 +20,7 @@ from ..format.index_types import SavedTensor
 from ..mode import ModeKeys
 from ..read.run_reader import RunReader
 from ..read.trial import Trial, run_reader_of
-from ..snapshot.name_sets import NameSets
-from ..snapshot.saved_steps import SavedSteps, StepInfo
+from ..snapshot.saved_steps import NameSets, SavedSteps, StepInfo
 from ..snapshot.workers import natural
 from ..statistics.definitions import STATISTICS
 from ..statistics.derived import derive
@@ -167,7 +166,7 @@ class Reader:
 
     def _forget_old_views(self) -> SavedSteps:
         """Forget views of steps of which another worker's rows have come since. Return the saved steps."""
-        saved, version = self.saved, self._run.catalogue.version
+        saved, version = self.saved, self._run.version
         if version != self._version:
             for step in [step for step, views in self._views.items() if views[0].revision != saved.revision(step)]:
                 del self._views[step]

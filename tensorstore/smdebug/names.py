@@ -64,7 +64,7 @@ MODULES: Mapping[str, Mapping[str, str] | str] = {
     "smdebug.core.reduction_config": {**_REDUCTION_CONFIG, **_REDUCTIONS},
     "smdebug.core.reductions": _REDUCTIONS,
     "smdebug.core.save_config": _SAVE_CONFIG,
-    "smdebug.core.tensor": {"StepState": "tensortrial.read.steps.step_state", "Tensor": f"{_HERE}.trials"},
+    "smdebug.core.tensor": {"StepState": "tensortrial.read.step_states", "Tensor": f"{_HERE}.trials"},
     "smdebug.core.utils": _LOGGER,
     "smdebug.profiler": {},
     "smdebug.profiler.utils": _constants("str2bool"),

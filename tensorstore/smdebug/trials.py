@@ -14,7 +14,7 @@ from tensortrial.mode import ModeKeys
 from tensortrial.read import tensor, trial
 from tensortrial.read.run_file import wait_for_run
 from tensortrial.read.trial import run_reader_of
-from tensortrial.snapshot.step_range import StepRange
+from tensortrial.snapshot.saved_steps import StepRange
 from tensortrial.storage.open import open_storage
 
 from .constants import SCALAR_PREFIX

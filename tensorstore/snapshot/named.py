@@ -12,9 +12,8 @@ from ..format.index_types import IndexSummary
 from ..format.schema import RunInfo
 from ..storage.base import Storage
 from .index_files import IndexFile, WorkerIndex, read_index, read_summaries
-from .saved_steps import SavedSteps
+from .saved_steps import SavedSteps, StepRange, is_in_range
 from .snapshot import Snapshot, digest_of_path, id_of_digests, take
-from .step_range import StepRange, is_in_range
 
 _MOST_TRIED = 1 << 18
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby, islice
@@ -13,14 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..errors import ConfigurationError
 from ..format import arrow_arrays
 from ..format.index_types import IndexSummary, NamedTensor, StepSummary
 from ..format.lazy import lazy
 from ..mode import ModeKeys
 from .columns import Integers, Lookup, distinct
 from .index_files import IndexFile
-from .name_sets import NameSets
-from .step_range import StepRange, is_in_range
 
 GLOBAL = ModeKeys.GLOBAL
 MODES = tuple(ModeKeys)
@@ -38,6 +37,26 @@ STEPS = pa.schema(
     ]
 )
 """The columns of the view `steps`."""
+
+
+StepRange = tuple[int | None, int | None]
+"""Global steps from the first to before the second. None for either leaves that side open."""
+
+
+def checked_range(range_steps: StepRange | None) -> StepRange | None:
+    """Return a range of steps as a pair. Raises ConfigurationError for one that is empty."""
+    if range_steps is None:
+        return None
+    first, end = range_steps
+    if first is not None and end is not None and first >= end:
+        raise ConfigurationError(f"range_steps=({first}, {end}) is empty: it means {first} <= step < {end}")
+    return first, end
+
+
+def is_in_range(step: int, range_steps: StepRange) -> bool:
+    """Return whether first <= step < end."""
+    first, end = range_steps
+    return (first is None or step >= first) and (end is None or step < end)
 
 
 class StepInfo(NamedTuple):
@@ -75,6 +94,44 @@ _KINDS = ("i4", "i4", "i1", "i8", "i8", "i8", "i4")
 
 def _no_rows() -> Columns:
     return Columns(*(np.empty(0, kind) for kind in _KINDS))
+
+
+class NameSets:
+    """The sets of tensors that steps hold, numbered in the order in which they were found.
+
+    Most steps hold the same tensors, so each set is kept once.
+    It only grows: the steps of a run before and after a refresh share one, and each knows how many sets it has.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[NamedTensor, ...], int] = {}
+        self._tensors: list[tuple[NamedTensor, ...]] = []
+        self._of_name: dict[str, list[int]] = defaultdict(list)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def __getitem__(self, number: int) -> tuple[NamedTensor, ...]:
+        """The tensors of a set, by name."""
+        return self._tensors[number]
+
+    def find(self, tensors: tuple[NamedTensor, ...]) -> int | None:
+        """Return the number of a set; None if it has none yet."""
+        return self._numbers.get(tensors)
+
+    def number(self, tensors: tuple[NamedTensor, ...]) -> int:
+        """Return the number of a set, which is added if it is new."""
+        number = self._numbers.get(tensors)
+        if number is None:
+            number = self._numbers[tensors] = len(self._tensors)
+            self._tensors.append(tuple(sorted(tensors)))
+            for name in dict.fromkeys(name for name, _ in tensors):
+                self._of_name[name].append(number)
+        return number
+
+    def holding(self, name: str) -> Iterator[int]:
+        """Yield the numbers of the sets that hold a tensor, ascending."""
+        yield from self._of_name.get(name, ())
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,8 +14,7 @@ from ..format.manifest import Manifest, read_manifest
 from ..format.schema import MANIFEST, RunInfo
 from ..storage.base import FileSource, Storage
 from .index_files import IndexFile, WorkerIndex, read_index, without_replaced
-from .saved_steps import SavedSteps
-from .step_range import StepRange
+from .saved_steps import SavedSteps, StepRange
 from .workers import Workers, read_claims, read_workers
 
 AWAITED_SECONDS = 60.0

@@ -7,15 +7,12 @@ float64 that stays in the processor's cache; of long ones each is reduced alone.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ConfigurationError
 from .blocks import BLOCK, Array, nature
 from .definitions import COMPLEX_STATISTICS, COUNTS, DEGREES, FORMULAS, ROUNDING, parse_statistic
 from .limits import Limits, limits_of
@@ -30,33 +27,9 @@ _LONG = BLOCK // _SIDE_BY_SIDE
 _GROUP = 512  # mantissas of at least 1/2 whose product cannot vanish
 
 
-def parse_axis(axis: Any) -> int | None:
-    """Return the number of an axis; None for no axis.
-
-    Args:
-        axis: An integer, negative ones count from the last axis; or one as text, as JSON configurations have it.
-
-    Raises:
-        ConfigurationError: It is anything else.
-    """
-    if axis is None or (isinstance(axis, str) and axis.strip().lower() in ("", "none")):
-        return None
-    try:
-        if isinstance(axis, bool | np.bool_):
-            raise TypeError
-        return int(axis) if isinstance(axis, str) else operator.index(axis)
-    except (TypeError, ValueError):
-        raise ConfigurationError(f"axis must be an integer or None, got {axis!r:.200}") from None
-
-
 def axis_within(axis: int, shape: Sequence[int]) -> int | None:
     """Return an axis counted from the first one; None if a tensor of this shape does not have it."""
     return axis % len(shape) if -len(shape) <= axis < len(shape) else None
-
-
-def name_by_axis(tensor: str, statistic: str, axis: int) -> str:
-    """Return the name of the tensor that holds a statistic for each index along an axis, counted from the first."""
-    return f"{statistic}_by_{axis}/{tensor}"
 
 
 def statistics_by_axis(array: Array, names: Iterable[str], axis: int) -> dict[str, Floats]:

@@ -17,10 +17,12 @@ NaN for the rest. A statistic that makes no sense for a dtype is left out:
 
 from __future__ import annotations
 
-import difflib
+import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from ..errors import ConfigurationError
 
@@ -173,12 +175,38 @@ def parse_statistic(name: str) -> str:
     known = _ALIASES.get(name, name)
     if known in DEFINITIONS:
         return known
+    import difflib  # for messages only
+
     near = difflib.get_close_matches(str(name), (*STATISTICS, *_ALIASES), n=1, cutoff=0.0)
     raise ConfigurationError(
         f"unknown statistic {name!r}; did you mean {parse_statistic(near[0])!r}? "
         f"Known statistics: {', '.join(REDUCTIONS)}, each also with abs_ before it, and "
         f"{', '.join(STATISTICS[2 * len(REDUCTIONS) :])}"
     )
+
+
+def parse_axis(axis: Any) -> int | None:
+    """Return the number of an axis; None for no axis.
+
+    Args:
+        axis: An integer, negative ones count from the last axis; or one as text, as JSON configurations have it.
+
+    Raises:
+        ConfigurationError: It is anything else.
+    """
+    if axis is None or (isinstance(axis, str) and axis.strip().lower() in ("", "none")):
+        return None
+    try:
+        if isinstance(axis, bool | np.bool_):
+            raise TypeError
+        return int(axis) if isinstance(axis, str) else operator.index(axis)
+    except (TypeError, ValueError):
+        raise ConfigurationError(f"axis must be an integer or None, got {axis!r:.200}") from None
+
+
+def name_by_axis(tensor: str, statistic: str, axis: int) -> str:
+    """Return the name of the tensor that holds a statistic for each index along an axis, counted from the first."""
+    return f"{statistic}_by_{axis}/{tensor}"
 
 
 def markdown_table() -> str:

@@ -6,7 +6,6 @@ import errno
 import fcntl
 import io
 import os
-import secrets
 import stat
 import sys
 import threading
@@ -37,8 +36,7 @@ from .durability import DurableFolders, sync_file
 from .folder_listings import FolderListings, entries
 from .foreign_errors import translated
 from .gathered_write import BoundedWrites, append_all
-from .open_files import OpenFiles, open_to_read
-from .positional_reads import fill, read_at, read_owned
+from .open_files import OpenFiles, fill, open_to_read, read_at, read_owned
 from .ranges import neighbours, successive
 
 _T = TypeVar("_T")
@@ -230,7 +228,7 @@ class LocalStorage(Storage):
 
     def _temporary(self, path: str) -> str:
         folder, _, name = self._full(path).rpartition("/")
-        return f"{folder}/.{name}.{secrets.token_hex(8)}.tmp"
+        return f"{folder}/.{name}.{os.urandom(8).hex()}.tmp"
 
     def _sync_names(self, file: str) -> None:
         if self._durable:

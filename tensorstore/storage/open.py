@@ -14,9 +14,7 @@ from ..errors import ConfigurationError
 from .base import ByteRange, FileSource, Sink, Storage, StoredFile
 from .flush_registry import add_flush
 from .foreign_errors import translated
-from .fsspec import FsspecStorage
 from .local import LocalStorage
-from .s3 import S3Storage, s3_options
 
 __all__ = [
     "ByteRange",
@@ -58,8 +56,13 @@ def open_storage(
     options = dict(storage_options or {})
     if protocol == "file":
         return LocalStorage(_folder(rest), follow_links, durable)
-    kind = S3Storage if protocol == "s3" else FsspecStorage
+    from .fsspec import FsspecStorage  # a local run needs neither this nor the next
+
+    kind = FsspecStorage
     if protocol == "s3":
+        from .s3 import S3Storage, s3_options
+
+        kind = S3Storage
         if "@" in rest.partition("/")[0]:
             raise ConfigurationError(
                 "an s3:// URL must not contain credentials: pass key and secret as storage_options"

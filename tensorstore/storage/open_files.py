@@ -1,4 +1,4 @@
-"""Files of this machine that are kept open for reading."""
+"""Files of this machine that are kept open for reading, and reads at a position of them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,58 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 
+from .. import forking
+from .base import Buffer
+
 _OPEN_FILES = 64
 """Descriptors kept open for each run: most reads of a training run go to a few recent files."""
+_TRUSTED_LENGTH = 1 << 20
+"""Memory of up to this many bytes is allocated without a check of the file's size."""
 
 
 def open_to_read(file: str, flags: int = os.O_RDONLY) -> int:
     """Open a file. A named pipe, which is no file of a run, reads as empty instead of waiting for a writer."""
     return os.open(file, flags | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0))
+
+
+def read_at(number: int, start: int, length: int) -> bytes:
+    """Return `length` bytes from `start` on, or fewer where the file ends. One pread returns 2 GiB at most."""
+    data = os.pread(number, length, start)
+    if len(data) == length or not data:
+        return data
+    parts = [data]
+    got = len(data)
+    while got < length and (data := os.pread(number, length - got, start + got)):
+        parts.append(data)
+        got += len(data)
+    return b"".join(parts)
+
+
+def read_owned(number: int, start: int, length: int) -> bytearray:
+    """Return the same bytes as `read_at`, in memory that belongs to the caller.
+
+    An index may claim any length, so a large one is first limited to what the file holds.
+    """
+    if length > _TRUSTED_LENGTH:
+        length = max(0, min(length, os.fstat(number).st_size - start))
+    data = bytearray(length)
+    got = os.preadv(number, [data], start) if length else 0
+    if got == length:
+        return data
+    view = memoryview(data)
+    while got < length and (count := os.preadv(number, [view[got:]], start + got)):
+        got += count
+    view.release()
+    del data[got:]
+    return data
+
+
+def fill(number: int, start: int, buffer: Buffer) -> int:
+    """Read until the buffer is full or the file ends, and return how many bytes were read."""
+    got = 0
+    while got < len(buffer) and (count := os.preadv(number, [buffer[got:]], start + got)):
+        got += count
+    return got
 
 
 class Descriptor:
@@ -36,17 +81,16 @@ class OpenFiles:
     def __init__(self, full_path: Callable[[str], str]) -> None:
         """Keep files open. `full_path` returns the absolute path of a file, or raises if it must not be opened."""
         self._full_path = full_path
-        self._start()
+        self.after_fork()
+        forking.register(self)
 
-    def _start(self) -> None:
-        self._process = os.getpid()
+    def after_fork(self) -> None:
+        """Begin without files: another thread may have held the lock at the moment of the fork."""
         self._lock = threading.Lock()
         self._files: OrderedDict[str, Descriptor] = OrderedDict()
 
     def get(self, file: str) -> Descriptor:
         """Return the open file. The caller holds it for as long as it reads."""
-        if self._process != os.getpid():
-            self._start()  # a fork may have copied the lock while another thread held it
         with self._lock:
             found = self._files.get(file)
             if found is not None:

@@ -55,15 +55,17 @@ def _joined(span: ByteRange, wanted: ByteRange, near: int, longest: int) -> Byte
 
 def successive(ranges: Sequence[ByteRange]) -> Iterator[list[int]]:
     """Yield the indices of ranges that follow each other in a file without a gap."""
+    if len(ranges) == 1:  # the case of every `value()`
+        yield [0]
+        return
     run, path, begin, end = list[int](), "", 0, 0
     for index in sorted(range(len(ranges)), key=ranges.__getitem__):
         of, start, length = ranges[index]
-        if run and start == end and of == path and end + length - begin <= _LONGEST_READ and len(run) < _BUFFERS:
-            run.append(index)
-        else:
+        if start != end or of != path or start + length - begin > _LONGEST_READ or len(run) == _BUFFERS:
             if run:
                 yield run
-            run, path, begin = [index], of, start
+            run, path, begin = [], of, start
+        run.append(index)
         end = start + length
     if run:
         yield run

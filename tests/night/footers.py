@@ -25,12 +25,12 @@ from pathlib import Path
 
 from tensortrial.errors import TensorTrialError
 from tensortrial.exports.rows import value_rows
-from tensortrial.read.catalogue.counting_rows import ValueLocation, index_rows, value_locations
+from tensortrial.read.counting_rows import ValueLocation, index_rows, value_locations
 from tensortrial.format.index_reader import read_rows
 from tensortrial.snapshot.index_files import read_summaries
 from tensortrial.format.index_reader import IndexRows
 from tensortrial.storage.open import open_storage
-from tensortrial.read.values import read_values
+from tensortrial.format.chunk_reader import read_values
 
 run, path, first, last, stride = Path(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:])
 good = (run / path).read_bytes()

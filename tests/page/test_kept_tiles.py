@@ -69,7 +69,7 @@ def rows_read(out: Path) -> int:
     """Return of how many index files a server that starts now reads the rows, for the tiles of `values`."""
     with create_trial(out) as trial:
         reader = run_reader_of(trial)
-        index = NotedIndex(reader.catalogue)
+        index = NotedIndex(reader.sources)
         kept = kept_tiles(trial.info.id)
         tiles = Tiles(reader.storage, index, trial.tensor_names, kept)
         end = trial.steps(TRAIN)[-1] + 1

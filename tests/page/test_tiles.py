@@ -98,14 +98,14 @@ def check(grid: Grid, expected: dict[tuple[str, int], list[float]]) -> None:
 )
 @pytest.mark.parametrize("columns", [STEPS, 17, 1])
 def test_tiles_have_the_values_of_every_step(reader: RunReader, mode: str, worker: str, columns: int) -> None:
-    tiles = Tiles(reader.storage, reader.catalogue, lambda: NAMES)
+    tiles = Tiles(reader.storage, reader.sources, lambda: NAMES)
     grid = tiles.grid(Choice("scalar", mode, worker), 0, STEPS, columns, STEPS)
     assert grid.width == width_for(STEPS, columns)
     check(grid, by_hand(mode, worker, grid.width))
 
 
 def test_a_statistic_that_no_row_has_is_an_empty_grid(reader: RunReader) -> None:
-    grid = Tiles(reader.storage, reader.catalogue, lambda: NAMES).grid(Choice("l2", "GLOBAL"), 0, STEPS, 30, STEPS)
+    grid = Tiles(reader.storage, reader.sources, lambda: NAMES).grid(Choice("l2", "GLOBAL"), 0, STEPS, 30, STEPS)
     assert grid.names == []
     assert grid.columns == 0
 
@@ -115,12 +115,12 @@ def test_a_damaged_file_is_named_and_the_rest_is_shown(
 ) -> None:
     shutil.copytree(run, tmp_path / "copy")
     reader = run_reader_of(create_trial(tmp_path / "copy"))
-    (path, *_) = reader.catalogue.steps.files()
+    (path, *_) = reader.sources.steps.files()
     file = tmp_path / "copy" / path
     data = bytearray(file.read_bytes())
     data[200] ^= 255
     file.write_bytes(data)
-    tiles = Tiles(reader.storage, reader.catalogue, lambda: NAMES)
+    tiles = Tiles(reader.storage, reader.sources, lambda: NAMES)
     grid = tiles.grid(Choice("scalar", "GLOBAL"), 0, STEPS, 30, STEPS)
     expected = sum(len(values) for values in by_hand("GLOBAL", "", grid.width).values())
     assert 0 < grid.finite.sum() + grid.nonfinite.sum() < expected
@@ -250,7 +250,7 @@ def test_of_a_tensor_that_was_saved_again_the_last_value_is_shown(tmp_path: Path
         steps = [job.step({"x": float(number)}) for number in range(3)]
         job.flush()
         reader = run_reader_of(create_trial(tmp_path))
-        tiles = Tiles(reader.storage, reader.catalogue, lambda: ["x"])
+        tiles = Tiles(reader.storage, reader.sources, lambda: ["x"])
         before = tiles.grid(Choice("scalar", "GLOBAL"), 0, 3, columns, 3)
         assert (before.finite.sum(), before.total.sum()) == (3, 3.0)
         job.put(steps[1], {"x": 10.0}, closes=True)

@@ -18,7 +18,7 @@ from support.internals import ENDED_RESCAN_SECONDS, newest_session
 from tensortrial.errors import FileError, TensorTrialError
 from tensortrial.format.schema import WorkerInfo
 from tensortrial.read.refreshing import no_refresh
-from tensortrial.read.steps.step_state import StepState
+from tensortrial.read.step_states import StepState
 from tensortrial.read.trial import Trial
 
 Array: TypeAlias = np.ndarray[Any, Any]

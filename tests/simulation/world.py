@@ -22,8 +22,7 @@ from tensortrial.format import chunk_merge, index_writer
 from tensortrial.hooks.core import recorder, run_writer
 from tensortrial.hooks.core.process import stop_request
 from tensortrial.maintenance import compaction, repair
-from tensortrial.read import opening, run_file, run_reader, trial, waiting
-from tensortrial.read.steps import late_worker
+from tensortrial.read import late_worker, opening, run_file, run_reader, trial, waiting
 from tensortrial.snapshot import workers
 from tensortrial.write import claim, close_compaction, lease, writer
 from tensortrial.write.process import Process as ProcessIdentity

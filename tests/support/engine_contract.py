@@ -21,7 +21,7 @@ from tensortrial import ModeKeys
 from tensortrial.config.collection import Collection
 from tensortrial.engines.base import Engine
 from tensortrial.errors import QueryError, QueryRefused
-from tensortrial.read.steps.step_state import StepState
+from tensortrial.read.step_states import StepState
 from tensortrial.rules import AllZero, watch
 
 VIEWS = (

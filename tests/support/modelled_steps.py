@@ -11,8 +11,7 @@ from support.runs import EVAL, GLOBAL, TRAIN
 from tensortrial.format.index_types import IndexSummary, NamedTensor, StepSummary
 from tensortrial.mode import ModeKeys
 from tensortrial.snapshot.index_files import IndexFile
-from tensortrial.snapshot.saved_steps import SavedSteps
-from tensortrial.snapshot.step_range import StepRange, is_in_range
+from tensortrial.snapshot.saved_steps import SavedSteps, StepRange, is_in_range
 
 WORKERS = ["w0", "w1", "w2"]
 STEPS = 8

@@ -14,13 +14,12 @@ from ...dtypes import Array, parse_dtype
 from ...errors import CorruptFile, FileError
 from ...format.arrow_arrays import numpy_of
 from ...format.checksum import BLOCK_BYTES, Seal
-from ...format.chunk_reader import ChunkFile
+from ...format.chunk_reader import ChunkFile, read_values
 from ...format.footer import read_footer, row_groups
 from ...format.index_types import SavedTensor
 from ...statistics.digest import LEAF_BYTES, digest_header, digest_of_leaves, leaves_of
 from ...storage.base import ReadableRanges
 from ...storage.open import ByteRange, Storage, StoredFile
-from ..values import read_values
 from .checking import Findings
 from .index import rows_of
 from .stream import FileInMemory, Piece, ValueRanges, pieces_of, seal_of

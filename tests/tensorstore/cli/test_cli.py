@@ -251,6 +251,14 @@ def test_help_lists_every_command_in_one_of_five_groups() -> None:
     assert "..." not in printed.partition("Look:")[2]  # each description fits 80 columns
 
 
+def test_help_lists_each_command_with_the_first_line_of_its_own_help() -> None:
+    context, printed = click.Context(main), run_command("--help").stdout
+    for name in main.list_commands(context):
+        command = main.get_command(context, name)
+        assert command
+        assert f"  {name:10}  {command.get_short_help_str(200)}" in printed
+
+
 @pytest.mark.parametrize(
     ("wrong", "right"),
     [("list", "ls"), ("ui", "page"), ("tail", "follow"), ("diff", "compare"), ("delete", "rm"), ("shwo", "show")],

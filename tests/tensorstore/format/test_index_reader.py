@@ -105,7 +105,7 @@ def test_a_column_that_is_the_same_in_all_rows_is_not_decoded(tmp_path: Path, mo
         "read",
         lambda file, group, columns: decoded.extend(columns) or read(file, group, columns),
     )
-    rows = [run_reader_of(trial).catalogue.rows("a", step) for step in range(2)]
+    rows = [run_reader_of(trial).rows("a", step) for step in range(2)]
     assert [(row.worker, row.dtype, row.nbytes, str(row.scalar), row.chunk) for (row,) in rows] == [
         ("worker_0", "float64", 8, scalar, None) for scalar in ("0.0", "-0.0")
     ]

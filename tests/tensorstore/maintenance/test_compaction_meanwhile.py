@@ -56,7 +56,7 @@ QUESTIONS: list[Callable[[Trial], Any]] = [
     lambda trial: trial.values(["w", "loss"]),
     lambda trial: trial.sql("select sum(scalar), count(*) from tensors").fetchall(),
     lambda trial: trial.tensor("loss").reduction_values(9),
-    lambda trial: {name: rows[0][:9] for name, rows in run_reader_of(trial).catalogue.rows_of_step(13).items()},
+    lambda trial: {name: rows[0][:9] for name, rows in run_reader_of(trial).rows_at_step(13).items()},
 ]
 
 

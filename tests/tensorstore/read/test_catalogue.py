@@ -25,7 +25,7 @@ from tensortrial.errors import (
 )
 from tensortrial.format.index_reader import IndexRows
 from tensortrial.format.index_types import SavedTensor
-from tensortrial.read.steps.step_state import StepState
+from tensortrial.read.step_states import StepState
 from tensortrial.read.trial import Trial
 from tensortrial.storage.base import Paths, Tails
 from tensortrial.storage.local import LocalStorage

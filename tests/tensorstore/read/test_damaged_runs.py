@@ -19,10 +19,10 @@ from support.limits import keep_index_files
 from support.runs import Job, forge_file
 from tensortrial.errors import CorruptFile, TensorTrialError
 from tensortrial.exports.rows import value_rows
+from tensortrial.format.chunk_reader import read_values
 from tensortrial.format.index_reader import IndexRows
 from tensortrial.format.schema import CollectionInfo, EndInfo, RunInfo, WorkerInfo
-from tensortrial.read.catalogue.counting_rows import ValueLocation, index_rows, value_locations
-from tensortrial.read.values import read_values
+from tensortrial.read.counting_rows import ValueLocation, index_rows, value_locations
 from tensortrial.storage.open import open_storage
 
 INDEX = "index/worker=worker_0/step=000000000000"
@@ -403,6 +403,37 @@ def test_a_forged_location_of_a_value_is_refused(tmp_path: Path, forged: dict[st
     if forged.get("parts") != 0:  # which is written nowhere, and read as one
         with pytest.raises(CorruptFile, match=str(row.chunk)):
             read_values(storage, [row._replace(**forged)])
+
+
+@pytest.mark.parametrize("forged", [{"nbytes": -1}, {"nbytes": 1 << 62}, {"offset": 3}, {"chunk": "../other"}], ids=str)
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_forged_byte_range_of_a_value_is_refused(tmp_path: Path, forged: dict[str, Any], count: int) -> None:
+    with Job(tmp_path) as job:
+        job.step({f"w{number}": np.arange(6.0) for number in range(count)})
+    storage = open_storage(tmp_path)
+    rows = IndexRows(storage).read([str(file.relative_to(tmp_path)) for file in tmp_path.glob("index/*/*/*.parquet")])
+    assert len(read_values(storage, rows)) == count
+    with pytest.raises(CorruptFile, match=str(forged.get("chunk", rows[0].chunk))):
+        read_values(storage, [*rows[1:], rows[0]._replace(**forged)])
+
+
+def test_sql_reads_index_files_that_have_columns_in_another_order_and_more_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_index_files(monkeypatch)
+    with Job(tmp_path, flush_seconds=3600) as job:
+        for step in range(4):
+            job.step({"w": float(step), "v": np.full(3, float(step))})
+            job.flush()
+    query = "select * from tensors order by global_step, name"
+    expected = tensortrial.create_trial(tmp_path).sql(query).fetchall()
+    for file in sorted(tmp_path.glob("index/*/*/*.parquet"))[1:3]:
+        table = pq.read_table(file, partitioning=None)
+        more = table.append_column("of a later release", pa.array([1] * len(table)))
+        forge_file(tmp_path, file, more.select(more.column_names[::-1]))
+    trial = tensortrial.create_trial(tmp_path)
+    assert trial.sql(query).fetchall() == expected
+    assert not trial.damaged
 
 
 def test_a_folder_in_place_of_an_index_file_is_named_as_damaged(

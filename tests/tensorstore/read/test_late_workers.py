@@ -12,7 +12,7 @@ import tensortrial
 from support.limits import set_limits
 from support.runs import TRAIN, Job
 from tensortrial.errors import InvalidWorker, StepNotYetAvailable
-from tensortrial.read.steps.step_state import StepState
+from tensortrial.read.step_states import StepState
 
 
 @pytest.fixture

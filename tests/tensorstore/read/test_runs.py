@@ -17,7 +17,7 @@ from support.runs import EVAL, TRAIN, Job, edit_document
 from support.servers import ObjectStore
 from tensortrial.config.collection import Collection
 from tensortrial.errors import ConfigurationError, MissingChunk, QueryError, QueryRefused, RunClosed, RunNotFound
-from tensortrial.read.catalogue.run_queries import OF_ONE_RUN
+from tensortrial.read.run_queries import OF_ONE_RUN
 from tensortrial.rules import VanishingGradient, watch
 
 

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import tensortrial
 from support.runs import EVAL, GLOBAL, TRAIN, Job
 from tensortrial.mode import ModeKeys
-from tensortrial.read.steps.step_state import StepState, step_state
+from tensortrial.read.step_states import StepState, step_state
 
 AVAILABLE, UNAVAILABLE, NOT_YET = StepState.AVAILABLE, StepState.UNAVAILABLE, StepState.NOT_YET_AVAILABLE
 

@@ -33,7 +33,7 @@ from tensortrial.errors import (
     TensorUnavailableForStep,
 )
 from tensortrial.format.index_reader import IndexRows
-from tensortrial.read.steps.step_state import StepState
+from tensortrial.read.step_states import StepState
 from tensortrial.read.trial import Trial
 from tensortrial.rules import Rule, invoke_rule
 from tensortrial.storage.local import LocalStorage

@@ -14,7 +14,7 @@ from support.runs import EVAL, GLOBAL, TRAIN, Job
 from tensortrial.cli.commands import main
 from tensortrial.errors import CorruptFile, InvalidWorker, StepUnavailable
 from tensortrial.mode import ModeKeys
-from tensortrial.read.steps.step_state import StepState
+from tensortrial.read.step_states import StepState
 from tensortrial.read.tensor import Tensor
 from tensortrial.read.trial import Trial
 from tensortrial.rules import LossNotDecreasing, WeightUpdateRatio, watch

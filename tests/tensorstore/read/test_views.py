@@ -23,7 +23,7 @@ from tensortrial.errors import (
     QueryError,
     QueryRefused,
 )
-from tensortrial.read.catalogue.run_queries import OF_MANY_RUNS, OF_ONE_RUN
+from tensortrial.read.run_queries import OF_MANY_RUNS, OF_ONE_RUN
 from tensortrial.read.trial import Trial
 
 

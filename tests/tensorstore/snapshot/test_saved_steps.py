@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.modelled_steps import STEPS, WORKERS, A, Model, Row, index_file, models, unique
 from support.runs import EVAL, GLOBAL, PREDICT, TRAIN
 from tensortrial.mode import ModeKeys
-from tensortrial.read.steps.step_state import Session, complete_steps
+from tensortrial.read.step_states import Session, complete_steps
 from tensortrial.snapshot.saved_steps import SavedSteps, StepInfo
 
 

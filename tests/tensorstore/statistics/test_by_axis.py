@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from support.extreme_numbers import EXTREMES, Extreme
 from tensortrial.errors import ConfigurationError
-from tensortrial.statistics.by_axis import axis_within, name_by_axis, parse_axis, statistics_by_axis
-from tensortrial.statistics.definitions import STATISTICS
+from tensortrial.statistics.by_axis import axis_within, statistics_by_axis
+from tensortrial.statistics.definitions import STATISTICS, name_by_axis, parse_axis
 from tensortrial.statistics.single import statistics
 
 NUMPY: dict[str, Any] = {

@@ -8,13 +8,13 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from ...errors import CorruptFile, FileError
-from ...format.flush_range import FlushRange, flush_range_of
-from ...format.index_types import SavedTensor
-from ...format.schema import COLLECTIONS, INDEX, worker_of
-from ...mode import ModeKeys
-from ...snapshot.saved_steps import Columns, SavedSteps
-from ...snapshot.workers import natural
+from ..errors import CorruptFile, FileError
+from ..format.flush_range import FlushRange, flush_range_of
+from ..format.index_types import SavedTensor
+from ..format.schema import COLLECTIONS, INDEX, worker_of
+from ..mode import ModeKeys
+from ..snapshot.saved_steps import Columns, SavedSteps
+from ..snapshot.workers import natural
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...errors import CorruptFile
-from ...format.index_reader import IndexRows
-from ...format.index_types import SavedTensor
-from ...mode import ModeKeys
-from ...snapshot.saved_steps import SavedSteps
-from ...snapshot.step_range import StepRange, is_in_range
+from ..errors import CorruptFile
+from ..format.index_reader import IndexRows
+from ..format.index_types import SavedTensor
+from ..mode import ModeKeys
+from ..snapshot.saved_steps import SavedSteps, StepRange, is_in_range
+from ..storage.open import Storage
 
 _CACHED_BLOCKS = 64
 
@@ -36,9 +36,9 @@ class RowCache:
     where rows cannot be read.
     """
 
-    def __init__(self, rows: IndexRows, range_steps: StepRange) -> None:
-        self._index_rows = rows
-        self._range = range_steps
+    def __init__(self, storage: Storage, range_steps: StepRange | None) -> None:
+        self._index_rows = IndexRows(storage)
+        self._range = range_steps or (None, None)
         self._blocks: OrderedDict[tuple[str, Any, bool], _Block] = OrderedDict()
         self._lineage: object = None
         self._last: tuple[str, int] | None = None
@@ -62,10 +62,9 @@ class RowCache:
                 return self._block(steps, *of_tensor).get(global_step, [])
         return self._one(steps, name, global_step, statistics)
 
-    def of_step(self, steps: SavedSteps, global_step: int) -> dict[str, list[SavedTensor]]:
-        """Return the rows of every tensor at one step, with statistics: by name, one a worker."""
-        in_range = is_in_range(global_step, self._range)
-        return self._block(steps, "step", global_step, statistics=True) if in_range else {}
+    def of_step(self, steps: SavedSteps, global_step: int, statistics: bool = False) -> dict[str, list[SavedTensor]]:
+        """Return the rows of every tensor at one step: by name, one a worker; with statistics only on request."""
+        return self._block(steps, "step", global_step, statistics) if is_in_range(global_step, self._range) else {}
 
     def of_tensors(
         self, saved: SavedSteps, names: Sequence[str], mode: ModeKeys, span: tuple[int, int] | None, worker: str | None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
-from ...mode import ModeKeys
-from ...snapshot.saved_steps import SavedSteps
+from ..mode import ModeKeys
+from ..snapshot.saved_steps import SavedSteps
 
 # How many steps are checked for the tensor, on each side. An error must not cost a scan of a long run.
 _MOST_CHECKED = 200

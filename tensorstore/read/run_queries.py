@@ -10,12 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...engines.base import Answer, Database, Engine, FilesView, RunFile, repeated
-from ...engines.default import default_engine
-from ...errors import RunClosed
-from ...format.schema import FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
-from ...snapshot.step_range import StepRange
-from .catalogue import Catalogue
+from ..engines.base import Answer, Database, Engine, FilesView, RunFile, repeated
+from ..engines.default import default_engine
+from ..errors import RunClosed
+from ..format.schema import FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
+from ..snapshot.saved_steps import StepRange
+from .query_sources import QuerySources, SnapshotHolder
 
 # The parts of each view: views over files, and small tables.
 _SOURCES = {
@@ -33,35 +33,35 @@ _SOURCES = {
 OF_MANY_RUNS = tuple(_SOURCES)
 OF_ONE_RUN = OF_MANY_RUNS[:-1]
 
-_Files = Callable[[Catalogue], list[str]]
-_Rows = Callable[[Catalogue, str], pa.Table]
+_Files = Callable[[QuerySources], list[str]]
+_Rows = Callable[[QuerySources, str], pa.Table]
 # Sources that are views over files, with their files and the rows in these that do not count.
 _OVER_FILES: Mapping[str, tuple[FilesView, _Files, _Rows | None]] = {
     "tensors": (
         FilesView("tensors", INDEX_SCHEMA, "saved_at"),
-        Catalogue.index_files,
-        Catalogue.superseded_rows,
+        QuerySources.index_files,
+        QuerySources.superseded_rows,
     ),
     "tensor_values": (
         FilesView("tensor_values", TENSORS_SCHEMA),
-        Catalogue.chunk_files,
-        Catalogue.unsaved_values,
+        QuerySources.chunk_files,
+        QuerySources.unsaved_values,
     ),
-    "findings": (FilesView("findings", FINDINGS_SCHEMA, "found_at", "step"), Catalogue.finding_files, None),
-    "superseded": (FilesView("superseded", INDEX_SCHEMA, "saved_at"), Catalogue.superseded_files, None),
+    "findings": (FilesView("findings", FINDINGS_SCHEMA, "found_at", "step"), QuerySources.finding_files, None),
+    "superseded": (FilesView("superseded", INDEX_SCHEMA, "saved_at"), QuerySources.superseded_files, None),
 }
 # Listed for each query: rules of other processes write findings at any time, and compaction supersedes files.
 _LISTED = ("findings", "superseded")
-_TABLES: Mapping[str, _Rows] = {"steps": Catalogue.steps_table, "collections": Catalogue.collections}
+_TABLES: Mapping[str, _Rows] = {"steps": QuerySources.steps_table, "collections": QuerySources.collections}
 
 
 class RunQueries:
-    """The views over the catalogues of some runs, by the names of the runs. Safe to use from several threads.
+    """The views over some runs, by the names of the runs. Safe to use from several threads.
 
     The engine starts with the first query. A view is made again when a query reads it and the runs have changed.
 
     Args:
-        catalogues: The contents of the runs.
+        readers: The gateways to the runs.
         engine: The SQL engine; None for the default one.
         range_steps: Leaves out every global step outside a <= step < b of (a, b).
         runs: Returns the rows of the view `runs`. With it, each view has the column `run`.
@@ -69,12 +69,12 @@ class RunQueries:
 
     def __init__(
         self,
-        catalogues: Mapping[str, Catalogue],
+        readers: Mapping[str, SnapshotHolder],
         engine: Engine | None = None,
         range_steps: StepRange | None = None,
         runs: Callable[[], pa.Table] | None = None,
     ) -> None:
-        self._catalogues, self._engine, self._runs = catalogues, engine, runs
+        self._readers, self._engine, self._runs = readers, engine, runs
         self._first, self._end = range_steps or (None, None)
         self._lock = threading.RLock()
         self._closed = False
@@ -91,7 +91,7 @@ class RunQueries:
             if self._closed:
                 raise RunClosed
             if self._database is None:
-                storages = [catalogue.storage for catalogue in self._catalogues.values()]
+                storages = [reader.storage for reader in self._readers.values()]
                 self._database = (self._engine or default_engine()).connect(storages)
             return self._database
 
@@ -119,20 +119,20 @@ class RunQueries:
         return answer
 
     def _snapshots(self) -> dict[str, str]:
-        return {run: catalogue.snapshot.id for run, catalogue in self._catalogues.items()}
+        return {run: reader.snapshot.id for run, reader in self._readers.items()}
 
     @contextmanager
     def _unchanged(self) -> Iterator[None]:
-        """Let nobody change the catalogues inside the block."""
+        """Let nobody change the snapshots inside the block."""
         with ExitStack() as locks:
-            for lock in (self._lock, *(catalogue.lock for catalogue in self._catalogues.values())):
+            for lock in (self._lock, *(reader.lock for reader in self._readers.values())):
                 locks.enter_context(lock)
             yield
 
     def _recover(self) -> bool:
         """Find the files that replaced others."""
-        for catalogue in self._catalogues.values():
-            catalogue.recover()
+        for reader in self._readers.values():
+            reader.recover()
         return True
 
     def _made_of(self, views: Iterable[str]) -> list[object]:
@@ -149,7 +149,7 @@ class RunQueries:
 
     def _made(self, source: str) -> object:
         """Make a source of views, unless the runs are as they were, and return its version."""
-        version: object = [catalogue.version for catalogue in self._catalogues.values()]
+        version: object = [reader.version for reader in self._readers.values()]
         if source in _LISTED or self._sources.get(source) != version:
             self._make_source(source)
             version = object() if source in _LISTED else version
@@ -160,7 +160,12 @@ class RunQueries:
         if source in _OVER_FILES:
             view, paths, rows = _OVER_FILES[source]
             # The files first: those that were compacted since may hold what was saved again.
-            files = [RunFile(each.storage, path, run) for run, each in self._catalogues.items() for path in paths(each)]
+            of_runs = [(run, each.storage, each.sources) for run, each in self._readers.items()]
+            files = [
+                RunFile(storage, path, run, sources.is_exact(path))
+                for run, storage, sources in of_runs
+                for path in paths(sources)
+            ]
             left_out = self._table(rows) if rows else None
             view = replace(view, first=self._first, end=self._end, left_out=left_out or None)
             self.database.make_files_view(view, files)
@@ -170,7 +175,7 @@ class RunQueries:
             self.database.put(source, self._runs())
 
     def _table(self, rows: _Rows) -> pa.Table:
-        return pa.concat_tables([rows(catalogue, run) for run, catalogue in self._catalogues.items()])
+        return pa.concat_tables([rows(reader.sources, run) for run, reader in self._readers.items()])
 
     def close(self) -> None:
         """Release the memory. No query can be run afterwards."""

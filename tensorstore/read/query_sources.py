@@ -1,0 +1,303 @@
+"""The files and small tables of one run that SQL reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import lru_cache, partial
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from ..engines.base import LEFT_OUT, MissingFile
+from ..errors import CorruptFile, FileError, MissingChunk, StorageError
+from ..format import arrow_arrays
+from ..format.footer import footer_of, num_rows, schema_of
+from ..format.index_footer import is_index_path
+from ..format.lazy import lazy
+from ..format.schema import FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA, WorkerInfo
+from ..format.verified_files import verified_files
+from ..snapshot.index_files import superseded_files
+from ..snapshot.saved_steps import SavedSteps, StepRange
+from ..snapshot.snapshot import Snapshot
+from ..storage.open import Storage
+from .counting_rows import UnsavedValues, rows_at, superseded_rows
+
+_TEXTS = pa.list_(pa.string())
+COLLECTIONS = pa.schema(
+    [
+        ("run", pa.string()),
+        ("worker", pa.string()),
+        ("name", pa.string()),
+        ("saved", pa.bool_()),
+        ("include_regex", _TEXTS),
+        ("tensor_names", _TEXTS),
+        ("save_config", pa.string()),
+        ("reduction_config", pa.string()),
+        ("save_histogram", pa.bool_()),
+    ]
+)
+"""The collections that each worker was configured to save."""
+
+_TAIL_BYTES = 64 << 10
+"""Enough for most footers."""
+_WHOLE_BYTES = 4 << 20
+"""A larger remote file is verified part by part, as an engine reads it."""
+CheckedFiles = Sequence[tuple[str, FileError | None]]
+"""Files, each with the error for which it cannot be read."""
+_MISSING = "the index names this file, and it is missing"
+
+
+class SnapshotHolder(Protocol):
+    """The holder of a snapshot, which it replaces by newer ones: the gateway to a run."""
+
+    @property
+    def storage(self) -> Storage: ...
+    @property
+    def lock(self) -> AbstractContextManager[Any]: ...
+    @property
+    def range_steps(self) -> StepRange | None: ...
+    @property
+    def snapshot(self) -> Snapshot: ...
+    @property
+    def saved_steps(self) -> SavedSteps: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def sources(self) -> QuerySources: ...
+    def change(self, changed: Callable[[Snapshot], Snapshot]) -> bool: ...
+    def recover(self) -> bool: ...
+    def set_aside(self, error: FileError) -> None: ...
+
+
+class QuerySources:
+    """The files and tables of one run for SQL, as of the reader's last refresh. Safe to use from several threads."""
+
+    def __init__(self, reader: SnapshotHolder) -> None:
+        self._reader, self._storage = reader, reader.storage
+
+    @lazy
+    def _readable_files(self) -> ReadableFiles:
+        return ReadableFiles(self._storage)
+
+    @lazy
+    def _unsaved_values(self) -> UnsavedValues:
+        return UnsavedValues(self._storage, self._readable_files.num_rows)
+
+    @property
+    def steps(self) -> SavedSteps:
+        """The saved steps."""
+        return self._reader.saved_steps
+
+    def steps_table(self, run: str = "") -> pa.Table:
+        """Return the rows of the view `steps`, of a run of this name."""
+        return self.steps.table(run)
+
+    def collections(self, run: str = "") -> pa.Table:
+        """Return what each worker was configured to save, of a run of this name."""
+        documents = ((info, each) for info in self._reader.snapshot.workers.infos for each in info.collections)
+        return arrow_arrays.table(COLLECTIONS, [(run, *_collection_row(*each)) for each in documents])
+
+    def superseded_rows(self, run: str = "") -> pa.Table:
+        """Return the rows of index files whose tensor was saved again at the step, of a run of this name.
+
+        Raises:
+            MissingFile: A file was deleted meanwhile, and no other has its rows.
+        """
+        return self._left_out(run, lambda: ((path, row) for path, rows in self.rows_left_out().items() for row in rows))
+
+    def unsaved_values(self, run: str = "") -> pa.Table:
+        """Return the rows of chunks that hold no saved value, of a run of this name.
+
+        Raises:
+            CorruptFile: An index file is damaged.
+            MissingFile: A file was deleted meanwhile, and no other has its rows.
+        """
+        find = self._unsaved_values.find
+        return self._left_out(run, lambda: find(self.index_files(), self.chunk_files(), self.rows_left_out()))
+
+    def rows_left_out(self) -> Mapping[str, Sequence[int]]:
+        """Return the rows of index files that do not count, by file.
+
+        They are of a tensor that was saved again at the step, or of a step that waits for the next refresh.
+
+        Raises:
+            CorruptFile: A compacted file is damaged.
+            FileNotFoundError: A file was deleted meanwhile.
+        """
+        found, steps = dict[str, Sequence[int]](), self.steps
+        # A compacted file may hold a tensor that was saved again since.
+        if repeated := (new := steps.added(self._reader.snapshot.waiting, self._reader.range_steps)).repeated:
+            held = set(new.files_with({step for _, step, _ in repeated}))
+            paths = [path for path in self.index_files() if path in held]
+            found = superseded_rows(self._storage, paths, repeated)
+        for file in self._reader.snapshot.waiting if steps.unknown else ():
+            unknown = rows_at(self._storage, file.path, steps.unknown.get(file.worker, ()))
+            found[file.path] = sorted({*found.get(file.path, ()), *unknown})
+        return found
+
+    def _left_out(self, run: str, find: Callable[[], Iterable[tuple[str, int]]]) -> pa.Table:
+        with self._reader.lock:
+            while True:
+                try:
+                    return arrow_arrays.table(LEFT_OUT, [(run, *each) for each in find()])
+                except FileNotFoundError as exc:
+                    if not self._reader.recover():
+                        raise MissingFile(f"a file was deleted while it was read: {exc}") from exc
+
+    def readable_index(self, paths: Sequence[str]) -> list[str]:
+        """Return those of some index files that are whole; the others are among `damaged` afterwards.
+
+        Raises:
+            MissingFile: Some were superseded meanwhile: `steps` names others now.
+        """
+        with self._reader.lock:
+            checked = self._readable_files.check_new(paths, INDEX_SCHEMA)
+            if any(isinstance(error, MissingChunk) for _, error in checked) and self._reader.recover():
+                raise MissingFile("index files were superseded while they were read")
+            self._check_awaited(checked)
+            return self._readable(checked)
+
+    # The files of the views.
+
+    def is_exact(self, path: str) -> bool:
+        """Return whether a file that can be read has exactly the columns of its view, in their order."""
+        return path in self._readable_files.exact
+
+    def index_files(self) -> list[str]:
+        """Return the index files that can be read."""
+        return self._whole(SavedSteps.files, lambda paths: self._readable_files.check_new(paths, INDEX_SCHEMA))
+
+    def chunk_files(self) -> list[str]:
+        """Return the files of raw values that can be read."""
+        return self._whole(SavedSteps.chunk_paths, lambda paths: self._readable_files.check(paths, TENSORS_SCHEMA))
+
+    def _whole(
+        self, named: Callable[[SavedSteps], list[str]], check: Callable[[Sequence[str]], CheckedFiles]
+    ) -> list[str]:
+        """Return the files that the steps name, and that are whole. A file that was compacted is replaced."""
+        with self._reader.lock:
+            while True:
+                checked = check(named(self.steps))
+                is_missing = any(isinstance(error, MissingChunk) for _, error in checked)
+                # What was listed a moment ago may have been compacted and deleted since.
+                if not (is_missing and self._reader.recover()):
+                    self._check_awaited(checked)
+                    return self._readable(checked)
+
+    def finding_files(self) -> list[str]:
+        """Return the files of findings that can be read."""
+        paths = parquet_files(self._storage, FINDINGS)
+        with self._reader.lock:
+            return self._readable(self._readable_files.check(paths, FINDINGS_SCHEMA))
+
+    def superseded_files(self) -> list[str]:
+        """Return the superseded index files that can be read, of which no other holds all rows."""
+        indexes = self._reader.snapshot.index.items()
+        found = [path for worker, index in indexes for path in superseded_files(self._storage, worker, index)]
+        return [path for path, error in self._readable_files.check(found, INDEX_SCHEMA) if error is None]
+
+    def _check_awaited(self, checked: CheckedFiles) -> None:
+        """Raise the StorageError of an index file that could be read before, until it is taken for lost."""
+        self._reader.change(lambda now: now.with_readable(path for path, error in checked if error is None))
+        for path, error in checked:
+            if isinstance(error, StorageError):
+                self._reader.change(partial(Snapshot.with_unread, path=path))  # the next query reads it again
+                if is_index_path(path) and self._reader.snapshot.is_awaited(path):
+                    raise error
+
+    def _readable(self, checked: CheckedFiles) -> list[str]:
+        """Return the files that exist and are whole: one bad file would make a view useless."""
+        for _, error in checked:
+            if error is not None:
+                self._reader.set_aside(error)
+        return [path for path, error in checked if error is None]
+
+
+def parquet_files(storage: Storage, folder: str) -> list[str]:
+    """Return the paths of the Parquet files directly in a folder of a run."""
+    return [f"{folder}/{name}" for name in storage.list(folder) if name.endswith(".parquet")]
+
+
+def _collection_row(info: WorkerInfo, document: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return a row of the table `collections` from a collection's JSON document, without the run."""
+    return (
+        info.worker,
+        document["name"],
+        document["name"] in info.include_collections,
+        document.get("include_regex") or [],
+        document.get("tensor_names") or [],
+        json.dumps(document.get("save_config")),
+        json.dumps(document.get("reduction_config")),
+        document.get("save_histogram"),
+    )
+
+
+class ReadableFiles:
+    """Parquet files of one run, each of which is verified once: published files never change."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._files = verified_files(storage)
+        self._readable: set[str] = set()
+        self.num_rows: dict[str, int] = {}
+        """The facts about each file that was found readable."""
+        self.exact: set[str] = set()
+        """The readable files that have no other columns than those of their schema."""
+
+    def check(self, paths: Sequence[str], schema: pa.Schema) -> CheckedFiles:
+        """Return each file with its error, if it has one: it is missing or damaged, or lacks columns of `schema`.
+
+        The footer is verified, and all of a small file. An engine reads the rest through `VerifiedFiles`.
+        """
+        # The footers of new files are read next: of a remote file they come along.
+        length = 8 if self._storage.is_local or self._readable.issuperset(paths) else _TAIL_BYTES
+        tails = self._storage.read_tails(paths, length)
+        return [(path, self._error(path, tail, schema)) for path, tail in zip(paths, tails, strict=True)]
+
+    def _error(self, path: str, tail: object, schema: pa.Schema) -> FileError | None:
+        if isinstance(tail, FileNotFoundError):
+            return MissingChunk(path, _MISSING)
+        if isinstance(tail, Exception):
+            return tail if isinstance(tail, FileError) else CorruptFile(path, f"it cannot be read: {tail}")
+        return None if path in self._readable else self._damage(path, schema)
+
+    def check_new(self, paths: Sequence[str], schema: pa.Schema) -> CheckedFiles:
+        """Return the same, without checking again the files that were found readable before.
+
+        New files are verified as a whole, unless they are large and remote: a query reads all of them next, and one
+        that is damaged must not be among them. What is in the cache is not fetched again.
+        """
+        new = [path for path in paths if path not in self._readable]
+        self._storage.prefetch(new)
+        damage = {path: self._damage(path, schema, whole=True) for path in new}
+        return [(path, damage.get(path)) for path in paths]
+
+    def _damage(self, path: str, schema: pa.Schema, whole: bool = False) -> FileError | None:
+        try:
+            footer = footer_of(self._files.read_end(path))
+            if _check_columns(schema_of(footer), schema):
+                self.exact.add(path)
+            self.num_rows[path] = num_rows(footer)
+            if whole and (self._storage.is_local or self._storage.size(path) <= _WHOLE_BYTES):
+                self._files.check(path)
+        except FileNotFoundError:
+            return MissingChunk(path, _MISSING)
+        except FileError as exc:
+            return exc
+        except ValueError as exc:
+            return CorruptFile(path, f"an engine cannot read this file: {exc}")
+        self._readable.add(path)
+        return None
+
+
+@lru_cache(maxsize=16)
+def _check_columns(found: pa.Schema, expected: pa.Schema) -> bool:
+    """Return whether the columns are the expected ones. Raises ValueError if one is missing, or of another type."""
+    for field in expected:
+        if field.name not in found.names:
+            raise ValueError(f"it has no column {field.name}")
+        if (kind := found.field(field.name).type) != field.type:
+            raise ValueError(f"its column {field.name} is {kind}, not {field.type}")
+    return bool(found.names == expected.names)
