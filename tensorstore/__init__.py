@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from .maintenance.repair import Repair, repair
     from .maintenance.verification import verify
     from .mode import ModeKeys, modes
+    from .named_queries import NamedQuery, list_queries, query, query_text
     from .pages import Page, page
     from .read.late_worker import LateWorker
-    from .read.named_queries import NamedQuery, list_queries, query, query_text
     from .read.opening import create_trial
     from .read.refreshing import no_refresh, refresh
     from .read.runs import Runs, open_runs
@@ -50,7 +50,7 @@ _MODULE_OF = {
     "FirstDifference": "comparison",
     "LateWorker": "read.late_worker",
     "ModeKeys": "mode",
-    "NamedQuery": "read.named_queries",
+    "NamedQuery": "named_queries",
     "Notes": "maintenance.notes",
     "Page": "pages",
     "ReductionConfig": "config.reduction_config",
@@ -70,13 +70,13 @@ _MODULE_OF = {
     "diagnose": "diagnosis",
     "environment": "hooks.core.process.environment",
     "export": "exports",
-    "list_queries": "read.named_queries",
+    "list_queries": "named_queries",
     "modes": "mode",
     "no_refresh": "read.refreshing",
     "open_runs": "read.runs",
     "page": "pages",
-    "query": "read.named_queries",
-    "query_text": "read.named_queries",
+    "query": "named_queries",
+    "query_text": "named_queries",
     "refresh": "read.refreshing",
     "repair": "maintenance.repair",
     "verify": "maintenance.verification",

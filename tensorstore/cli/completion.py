@@ -13,7 +13,7 @@ def complete_run(context: click.Context, parameter: click.Parameter, incomplete:
 
 def complete_run_or_query(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the named queries that begin as the argument does, and folders."""
-    from ..read.named_queries import list_queries
+    from ..named_queries import list_queries
 
     names = [name for name in list_queries() if name.startswith(incomplete)]
     return [*complete_run(context, parameter, incomplete), *map(CompletionItem, names)]

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..engines.base import Rows
+from ..named_queries import list_queries, named_query
 from ..plots.thinning import finite_mean, thinned
-from ..read.named_queries import list_queries, named_query
 from ..read.run_queries import OF_MANY_RUNS
 from ..read.trial import run_reader_of
 from .open_run import OpenRun

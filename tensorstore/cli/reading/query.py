@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from ...read.named_queries import list_queries, named_query, query_text
-from ...read.named_queries import query as run_query
+from ...named_queries import list_queries, named_query, query_text
+from ...named_queries import query as run_query
 from ..argument_order import runs_and_name
 from ..completion import complete_run_or_query
 from ..options import opened_runs, parse_options, storage_option, timeout_option

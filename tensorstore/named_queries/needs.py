@@ -9,10 +9,10 @@ from typing import Any
 
 from ..engines.duckdb import DuckDBDatabase
 from ..errors import ConfigurationError, StatisticsNotSaved
+from ..read.runs import Runs
+from ..read.trial import run_reader_of
 from ..statistics.derived import expression
 from ..statistics.single import statistics
-from .runs import Runs
-from .trial import run_reader_of
 
 _ROWS = 64
 """Raw values that are read at once."""

@@ -1,8 +1,4 @@
-"""Named queries: common questions about runs, as SQL with parameters.
-
-tensortrial.query("runs", "losses", runs="lr=%").df()
-print(tensortrial.query_text("losses", "postgres"))
-"""
+"""A named query: its text, its parameters, and its answer."""
 
 from __future__ import annotations
 
@@ -17,10 +13,10 @@ from typing import Any
 from ..engines.base import Answer
 from ..engines.dialects import translate
 from ..errors import InvalidQueryParameter, UnknownQuery
+from ..read.runs import RunLocations, Runs, open_runs
 from ..statistics.derived import expression
-from .query_needs import Need, check
-from .query_needs import from_raw as computed_from_raw
-from .runs import RunLocations, Runs, open_runs
+from .needs import Need, check
+from .needs import from_raw as computed_from_raw
 
 Value = str | int | float | bool
 
