@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from urllib.parse import unquote
 
-from ..errors import AlreadyPublished, CorruptFile, FileError, MissingIndexFile, RunExists, WorkerClaimed
+from ..errors import AlreadyPublished, FileError, RunExists, StorageError, WorkerClaimed
 from ..format.flush_range import FirstFlush, flush_range_of, folder_of
 from ..format.footer import read_footer, row_groups
-from ..format.index_types import StepSummary
 from ..format.schema import (
     COLLECTIONS,
     END,
@@ -269,18 +268,32 @@ def _first_point(claim: WorkerInfo) -> Progress:
 
 
 def saved_steps(storage: Storage, claimed: Iterable[str] = ()) -> dict[str, list[SavedStep]]:
-    """Return the steps that each worker has published, as far as they can be read."""
+    """Return the steps that each worker has published. A warning names index files that are damaged or missing.
+
+    Raises:
+        StorageError: A file cannot be read for a cause that may pass.
+    """
     found: dict[str, list[SavedStep]] = {}
     # A loss of power may take a claim, and leave what the worker published.
     for worker in sorted({*claimed, *_indexed_workers(storage)}):
-        damaged = list[str]()
-        found[worker] = [SavedStep(*step[:3]) for step in published_steps(storage, worker, damaged)]
-        found[worker] += _steps_of_chunks(storage, worker, damaged)
+        index, files = read_published(storage, worker)
+        found[worker] = [SavedStep(*step[:3]) for file in files for step in file.summary.steps]
+        found[worker] += _steps_of_chunks(storage, worker, index.damaged)
     return found
 
 
-def _steps_of_chunks(storage: Storage, worker: str, damaged: Sequence[str]) -> Iterator[SavedStep]:
+def _steps_of_chunks(storage: Storage, worker: str, damaged: Mapping[str, FileError]) -> Iterator[SavedStep]:
     """Yield the last steps of the chunks that damaged index files may name: mode, step of the mode, global step."""
+    for error in damaged.values():
+        if isinstance(error, StorageError):
+            raise error
+        logger.warning(
+            "run %s: continued without the steps of a damaged file: %s. Its flush number stays taken; run "
+            "`tensortrial verify %s` to see what is lost",
+            storage.url,
+            error,
+            storage.url,
+        )
     lost = [flushes for path in damaged if (flushes := flush_range_of(path))]
     for mode in storage.list(TENSORS) if lost else ():
         for step in storage.list(f"{TENSORS}/{mode}"):
@@ -296,28 +309,6 @@ def _steps_of_chunks(storage: Storage, worker: str, damaged: Sequence[str]) -> I
                         ends = [group.columns[column].ends(int) for column in ("mode_step", "global_step")]
                         if ends[0] and ends[1]:
                             yield SavedStep(mode.removeprefix("mode="), ends[0][1], ends[1][1])
-
-
-def published_steps(storage: Storage, worker: str, damaged: list[str] | None = None) -> Iterator[StepSummary]:
-    """Yield every step that the worker has published, flush by flush.
-
-    Raises FileError for an index file that is damaged or missing, unless a list is passed: then a warning names it, and
-    it is appended.
-    """
-    index, files = read_published(storage, worker)
-    for path, error in index.damaged.items():
-        if damaged is None or not isinstance(error, CorruptFile | MissingIndexFile):
-            raise error
-        logger.warning(
-            "run %s: continued without the steps of a damaged file: %s. Its flush number stays taken; run "
-            "`tensortrial verify %s` to see what is lost",
-            storage.url,
-            error,
-            storage.url,
-        )
-        damaged.append(path)
-    for file in files:
-        yield from file.summary.steps
 
 
 def _indexed_workers(storage: Storage) -> list[str]:

@@ -22,7 +22,8 @@ from ...format.schema import END, MARKED_END, RunInfo, end_path
 from ...progress import progress_bar
 from ...storage.open import Storage, open_storage
 from ...version import __version__
-from ...write.claim import claim, claim_again, published_steps
+from ...write.claim import claim, claim_again, saved_steps
+from ...write.progress import SavedStep
 from ...write.writer import Writer
 from ..target import SOURCE, begun, writing
 from .run import Report, SmdebugRun, StepFiles, WorkerCollections, is_smdebug_run, runs_below
@@ -138,7 +139,8 @@ class _Import:
         self._on_damage(error)
 
     def run(self, progress: bool) -> None:
-        left = {worker: self._left(worker) for worker in self._old.workers}
+        saved = saved_steps(self._storage) if self._resumes else {}
+        left = {worker: self._left(worker, saved.get(worker, ())) for worker in self._old.workers}
         if self._is_finished(left):
             return
         first_flush = self._claim()
@@ -154,10 +156,9 @@ class _Import:
         """True if readers would wait for workers that left no files."""
         return len(self._old.workers) < self._old.num_workers
 
-    def _left(self, worker: str) -> list[StepFiles]:
+    def _left(self, worker: str, saved: Sequence[SavedStep]) -> list[StepFiles]:
         """Return the steps that are not imported yet. They are imported in their order."""
-        done = [step.global_step for step in published_steps(self._storage, worker)] if self._resumes else []
-        last = max(done, default=-1)
+        last = max((step.global_step for step in saved), default=-1)
         return [step for step in self._old.steps(worker) if step.global_step > last]
 
     def _is_finished(self, left: Mapping[str, Sequence[StepFiles]]) -> bool:
