@@ -301,6 +301,16 @@ class OpenRun:
         return first, max(end, first + 1)
 
 
+_CELLS = pa.schema(
+    [
+        ("name", pa.string()),
+        ("bin", pa.int64()),
+        *((name, pa.float64()) for name in ("least", "most", "total")),
+        *((name, pa.int64()) for name in ("finite", "valued")),
+    ]
+)
+
+
 def _grid_of(rows: Sequence[tuple[Any, ...]], mode: str, worker: str, width: int) -> Grid:
     """Return the tiles of computed values: rows of name, worker, global step, mode, step of the mode, and value."""
     cells: dict[tuple[str, int], list[float]] = {}
@@ -308,7 +318,8 @@ def _grid_of(rows: Sequence[tuple[Any, ...]], mode: str, worker: str, width: int
         if worker in ("", of) and mode in ("GLOBAL", of_mode) and value is not None:
             step = global_step if mode == "GLOBAL" else mode_step
             cells.setdefault((name, step // width), []).append(value)
-    return Grid.from_rows(pa.Table.from_pylist([_cell(*key, np.array(each)) for key, each in cells.items()]), width)
+    rows_of_cells = [_cell(*key, np.array(each)) for key, each in cells.items()]
+    return Grid.from_rows(pa.Table.from_pylist(rows_of_cells, _CELLS), width)
 
 
 def _cell(name: str, column: int, values: np.ndarray[Any, Any]) -> dict[str, Any]:

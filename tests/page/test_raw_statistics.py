@@ -69,3 +69,11 @@ def test_a_frame_has_the_statistics_of_what_was_saved_raw(folder: Path) -> None:
         frame = trial.frame("w*", "l2", mode="TRAIN")
         assert (list(frame.index), list(frame.columns)) == (list(STEPS), NAMES)
         assert frame["w05"][8] == pytest.approx(np.linalg.norm(values("w05", 8)))
+
+
+def test_tensors_of_nothing_finite_have_tiles(tmp_path: Path) -> None:
+    with tensortrial.Run(tmp_path / "run") as run, run.step(0, mode="TRAIN"):
+        run.save_tensor("w", np.full(4, np.nan))
+    with page(tmp_path / "run") as served:
+        tiles = answer(served, "tiles", statistic="l2", columns=600)
+    assert tiles["names"] == ["w"]
