@@ -117,7 +117,7 @@ export function loadTensorNames(run) {
   return names;
 }
 
-/** @type {Load<OfTensor, TensorAbout>} */
+/** @type {Load<OfTensor & {step?: null}, TensorAbout>} */
 export const loadTensor = (query) => fetchJson("tensor", query);
 
 /** @param {OfTensor & {statistics: string[], points: number} & Span} query @returns {Promise<Series>} */

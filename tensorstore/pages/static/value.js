@@ -31,7 +31,7 @@ export async function valuePanels(body, at, now) {
     const found = names.includes(other.name) && await unlessMissing(loadValue({ ...other, slice }));
     if (found && !(found instanceof Error)) body.append(valuePanel(`Its ${kind} at step ${count(at.step)}`, found, other));
   }
-  const before = (await loadTensor(at)).steps.filter((step) => step < at.step).pop();
+  const before = (await loadTensor({ ...at, step: null })).steps.filter((step) => step < at.step).pop();
   if (before === undefined || value.image || at.name.startsWith("gradient/")) return;
   const earlier = await unlessMissing(loadValue({ ...at, step: before, slice }));
   if (earlier && !(earlier instanceof Error) && earlier.values.length === value.values.length) {
@@ -40,7 +40,7 @@ export async function valuePanels(body, at, now) {
   }
 }
 
-/** @param {string} title @param {Value} value @param {At} [at] where a file of it can be had */
+/** @param {string} title @param {Value} value @param {At} [at] where it is */
 function valuePanel(title, value, at) {
   const { values, tiles, strides, extremes } = value;
   const npy = at && addressOfNpy(at);
