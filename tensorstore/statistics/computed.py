@@ -36,6 +36,10 @@ _Key = tuple[Any, ...]
 class Reader(Protocol):
     """A run whose rows and raw values are read."""
 
+    @property
+    def storage(self) -> Any:
+        """The files of the run: another object once another run has replaced it."""
+
     def sql(self, query: str, parameters: dict[str, Any] | None, timeout: float | None) -> Any:
         """Return the rows of a query on the views of the run."""
 
@@ -46,8 +50,8 @@ class Reader(Protocol):
         """Return the raw values of rows."""
 
 
-_kept: WeakKeyDictionary[Reader, dict[tuple[str, _Key], float | None]] = WeakKeyDictionary()
-"""The computed statistics, by the statistic and the location of the raw value, which never changes."""
+_kept: WeakKeyDictionary[Any, dict[tuple[str, _Key], float | None]] = WeakKeyDictionary()
+"""The computed statistics of a storage, by the statistic and the location of the raw value, which never changes."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,7 @@ def from_raw(
     if not statistics:
         return NOTHING
     found = reader.sql(_LACKING.format(where=where, lacks=lacks), dict(parameters), None).fetchall()
-    known = _kept.setdefault(reader, {})
+    known = _kept.setdefault(reader.storage, {})
     missing = [key for key in found if any((each, key) not in known for each in statistics)]
     if len(known) + len(missing) * len(statistics) > _MOST_KEPT:
         known.clear()

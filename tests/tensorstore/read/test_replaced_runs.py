@@ -37,6 +37,7 @@ def check(trial: Trial, value: float, steps: int) -> None:
     assert trial.sql("select scalar from tensors where name = 'x'").fetchall() == [(value,)] * steps
     blobs = trial.sql("select value from tensor_values where name = 'large'").fetchall()
     assert blobs == [(np.full(LARGE, value, np.float32).tobytes(),)] * steps
+    assert trial.frame("large", "max")["large"].tolist() == [value] * steps
     assert trial.info.metadata == {"value": value}
 
 
