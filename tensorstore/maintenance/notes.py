@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import ConfigurationError, CorruptFile, NotARun
 from ..format.checksum import document_bytes
-from ..format.documents import read_document
+from ..format.documents import from_object, read_document
 from ..format.schema import NOTES_FILE, RUN_FILE
 from ..storage.open import Storage, open_storage
 
@@ -21,7 +21,7 @@ class Notes:
     Attributes:
         note: A text; "" for none.
         tags: Short texts by which runs are found, each once.
-        archived: Whether lists leave the run out.
+        archived: Whether the lists of the page leave the run out.
     """
 
     note: str = ""
@@ -72,7 +72,7 @@ def annotate(
         path: Folder or URL of the run.
         note: A text, which replaces the one before; "" removes it.
         tags: Short texts, which replace those before.
-        archived: Whether lists of runs leave it out.
+        archived: Whether the lists of the page leave it out.
         storage_options: Options of fsspec for a URL.
 
     Returns:
@@ -80,7 +80,7 @@ def annotate(
 
     Raises:
         NotARun: No run is at `path`.
-        ConfigurationError: `tags` is one text instead of several.
+        ConfigurationError: An argument has another type; `tags` is one text instead of several.
         CorruptFile: The notes are damaged, and not all of them are replaced.
         StorageError: The file cannot be written.
     """
@@ -91,5 +91,9 @@ def annotate(
         raise NotARun(storage.url, f"it has no {RUN_FILE}, so it is not a run")
     given = {"note": note, "tags": None if tags is None else list(tags), "archived": archived}
     changed = {key: value for key, value in given.items() if value is not None}
+    try:
+        from_object(changed, Notes)
+    except ValueError as exc:
+        raise ConfigurationError(str(exc)) from exc
     before = Notes() if len(changed) == len(given) else read_notes(storage)
     return write_notes(storage, Notes(**{**asdict(before), **changed})) if changed else before

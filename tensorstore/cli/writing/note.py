@@ -14,7 +14,7 @@ from ..options import parse_options, run_argument, runs_below_hint, storage_opti
 @click.argument("text", required=False)
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Add a tag. Can be repeated.")
 @click.option("--untag", "removed", multiple=True, metavar="TAG", help="Remove a tag. Can be repeated.")
-@click.option("--archive/--unarchive", "archived", default=None, help="Leave the run out of lists, or no longer.")
+@click.option("--archive/--unarchive", "archived", default=None, help="Leave the run out of the page's lists, or not.")
 @storage_option
 def note(
     run: str,

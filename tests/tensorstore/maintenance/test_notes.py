@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,6 +39,14 @@ def test_a_run_has_no_notes_until_somebody_writes_some(run: Path) -> None:
     after = contents(run)
     assert after.pop(str(run / "notes.json"))
     assert after == before
+
+
+@pytest.mark.parametrize("given", [{"note": 5}, {"note": b"x"}, {"tags": [1]}, {"archived": "yes"}, {"archived": 1}])
+def test_notes_of_another_type_are_refused_and_nothing_changes(run: Path, given: dict[str, Any]) -> None:
+    before = annotate(run, note="kept", tags=["a"])
+    with pytest.raises(ConfigurationError, match=f"{next(iter(given))}.* must be"):
+        annotate(run, **given)
+    assert annotate(run) == before
 
 
 def test_a_run_that_is_written_can_be_noted(tmp_path: Path) -> None:
