@@ -23,6 +23,7 @@ from ..errors import (
     InvalidWorker,
     MissingChunk,
     RunClosed,
+    SnapshotNotFound,
     StepUnavailable,
     TensorUnavailable,
     TensorUnavailableForStep,
@@ -168,8 +169,20 @@ class RunReader:
         """Find the files that replaced others, after files were found missing or damaged.
 
         Return whether there were any. What is new in them waits for the next refresh.
+
+        Raises:
+            SnapshotNotFound: They lack steps of the snapshot that is read whatever comes.
         """
-        return self.change(lambda snapshot: settled(self.storage, snapshot))
+        return self.change(self._settled)
+
+    def _settled(self, snapshot: Snapshot) -> Snapshot:
+        found = settled(self.storage, snapshot)
+        if self.always is not None and found.is_outdated:
+            raise SnapshotNotFound(
+                self.storage.url,
+                f"the job went back to an earlier step, and files of the snapshot {self.always} were compacted since",
+            )
+        return found
 
     def _make_own(self) -> None:
         if self._closed:

@@ -98,6 +98,37 @@ def test_a_snapshot_by_an_id_lives_as_long_as_its_files(tmp_path: Path, monkeypa
     assert tensortrial.create_trial(tmp_path, snapshot=snapshot).tensor("x").values() == {0: 0.0, 1: 1.0}
 
 
+@pytest.mark.parametrize("is_compacted_before", [True, False])
+def test_a_snapshot_from_before_a_job_went_back_has_the_same_answers_until_its_files_are_compacted(
+    tmp_path: Path, is_compacted_before: bool
+) -> None:
+    with tensortrial.Run(tmp_path, flush_seconds=3600) as run:
+        for step in range(4):
+            with run.step(step=step):
+                run.log({"x": float(step)})
+            run.flush()
+        snapshot = tensortrial.create_trial(tmp_path).snapshot
+    if is_compacted_before:
+        tensortrial.compact(tmp_path, grace=0)
+    with tensortrial.Run(tmp_path, resume=True) as run:
+        run.resume_at(2)
+        run.log({"x": 100.0}, step=2)
+    trial = tensortrial.create_trial(tmp_path, snapshot=snapshot)
+    if not is_compacted_before:
+        assert trial.tensor("x").values() == {0: 0.0, 1: 1.0, 2: 2.0, 3: 3.0}
+        assert sorted(trial.sql("select value from scalars").fetchall()) == [(0.0,), (1.0,), (2.0,), (3.0,)]
+        tensortrial.compact(tmp_path, grace=0)
+        trial = tensortrial.create_trial(tmp_path, snapshot=snapshot)
+    reads: list[Callable[[], Any]] = [
+        lambda: trial.tensor("x").values(),
+        lambda: trial.tensor("x").value(1),
+        lambda: trial.sql("from tensors").fetchall(),
+    ]
+    for read in reads:
+        with pytest.raises(SnapshotNotFound, match=f"went back .* of the snapshot {snapshot} "):
+            read()
+
+
 def test_a_snapshot_of_another_run_or_range_is_refused(tmp_path: Path) -> None:
     for name in ("a", "b"):
         with Job(tmp_path / name) as job:
