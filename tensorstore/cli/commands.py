@@ -117,6 +117,10 @@ class _Commands(click.Group):
             return super().invoke(ctx)
         except TensorTrialError as exc:
             raise click.ClickException(visible(str(exc))) from exc
+        except BrokenPipeError:
+            raise  # click ends quietly
+        except OSError as exc:  # the disk that the output goes to is full
+            raise click.ClickException(visible(str(exc))) from exc
         except click.ClickException as exc:
             vars(exc)["message"] = visible(_explained(exc))
             raise
