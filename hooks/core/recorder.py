@@ -87,9 +87,9 @@ class Recorder(StepRecorder):
             self.refuse(plan.name, exc)
             return
         # A value with memory of its own is copied once more if it is small: that is quicker than to keep it apart.
-        small = value.nbytes < (SMALL_BYTES if owned else BATCHED_BYTES) and plan.only_raw and value.size != 1
+        stored = value if value.dtype.isbuiltin else in_stored_dtype(value)
+        small = stored.nbytes < (SMALL_BYTES if owned else BATCHED_BYTES) and plan.only_raw and value.size != 1
         if small and ready is None and statistics is None:
-            stored = value if value.dtype.isbuiltin else in_stored_dtype(value)
             with self._lock:
                 step = step or self.clock.step
                 if step is not None:
@@ -99,7 +99,7 @@ class Recorder(StepRecorder):
             if owner is not None:
                 owner.release(value)
             return
-        kept = storable(value)
+        kept = storable(stored)
         if kept is value and not owned:
             # The one copy: training goes on to overwrite its tensors while the writer still reads them.
             kept, owner = BUFFERS.acquire(value), BUFFERS

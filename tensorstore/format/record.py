@@ -160,10 +160,11 @@ class ValueBatch:
     def add(self, spec: TensorSpec, value: Array, saved_at_ns: int) -> bool:
         """Copy a value, which is in its stored dtype. Return False if it does not fit: then the next batch begins.
 
-        Between two calls nothing else may be written to the buffer.
+        It does not fit either once a batch of another step has written to the buffer.
         """
         buffer, specs = self._buffer, self.specs
-        if len(specs) == _BATCH_VALUES or not buffer.append(value, spec.nbytes):
+        is_last = buffer.end == self._begin + self.nbytes
+        if len(specs) == _BATCH_VALUES or not is_last or not buffer.append(value, spec.nbytes):
             return False
         self.nbytes = buffer.end - self._begin
         specs.append(spec)

@@ -38,6 +38,25 @@ def test_numbers_and_arrays_are_saved_at_their_steps(out: str) -> None:
     assert trial.info.versions["numpy"] == np.__version__
 
 
+def test_small_arrays_that_are_saved_at_two_steps_in_turns_are_kept(out: str) -> None:
+    saved = {(f"x{number}", number % 2): np.arange(number + 2.0) for number in range(8)}
+    with Run(out) as run:
+        run.save_tensor("first", np.arange(2), step=0)
+        for (name, step), array in saved.items():
+            run.save_tensor(name, array, step=step)
+    trial = create_trial(out)
+    for (name, step), array in saved.items():
+        np.testing.assert_array_equal(trial.tensor(name).value(step), array)
+
+
+def test_an_array_that_grows_because_its_fields_overlap_is_kept(out: str) -> None:
+    dtype = np.dtype({"names": list("abcdefgh"), "formats": ["V1000"] * 8, "offsets": [0] * 8, "itemsize": 1000})
+    array = np.frombuffer(np.random.default_rng(1).bytes(1_000_000), dtype)
+    with Run(out) as run:
+        run.save_tensor("overlapping", array, step=0)
+    assert create_trial(out).tensor("overlapping").value(0)["h"].tobytes() == array.tobytes()
+
+
 def test_a_name_that_the_step_has_begins_the_next_one(out: str) -> None:
     with Run(out) as run:
         for value in range(5):
