@@ -16,6 +16,8 @@ from ..snapshot.saved_steps import SavedSteps, StepRange, is_in_range
 from ..storage.open import Storage
 
 _CACHED_BLOCKS = 64
+_MOST_FILES_AHEAD = 1000
+"""Each takes a millisecond to read."""
 
 
 @dataclass(slots=True)
@@ -47,7 +49,8 @@ class RowCache:
         """Return the rows of one tensor at one step, one a worker; with statistics only on request.
 
         The call before this one decides how much is read ahead, and nothing else: a second step of the same tensor
-        reads all steps of the tensor, a second tensor of the same step reads all of the step. The rows are the same.
+        reads all steps of the tensor unless these are in many files, a second tensor of the same step reads all of the
+        step. The rows are the same.
         """
         if not is_in_range(global_step, self._range):
             return []
@@ -56,7 +59,9 @@ class RowCache:
         of_tensor, of_step = ("tensor", name, statistics), ("step", global_step, statistics)
         if of_step in self._blocks or (last and last[1] == global_step and of_tensor not in self._blocks):
             return self._block(steps, *of_step).get(name, [])
-        if of_tensor in self._blocks or (last and last[0] == name):
+        if of_tensor in self._blocks or (
+            last and last[0] == name and len(steps.files_of_tensor(name)) <= _MOST_FILES_AHEAD
+        ):
             # A bad file must keep nobody from the steps in other files.
             with suppress(CorruptFile):
                 return self._block(steps, *of_tensor).get(global_step, [])

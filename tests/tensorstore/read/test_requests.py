@@ -172,6 +172,17 @@ def test_a_closed_run_is_opened_by_its_manifest(moto_s3: ObjectStore, new_reques
     assert new_requests().count("get_object") == 2
 
 
+def test_values_of_a_few_steps_read_few_of_many_index_files(
+    trial: Trial, new_requests: Callable[[], Requests], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_limits(monkeypatch, files_read_ahead=FLUSHES - 1)
+    for step in (2, 9, 15):
+        new_requests()
+        assert trial.tensor("w3").value(step)[0, 0] == 3
+        read = [key for method, key, _ in new_requests().elements() if method == "get_object" and "/index/" in key]
+        assert len(read) <= 1
+
+
 def test_a_verification_reads_each_file_once(
     run: tuple[str, dict[str, Any]], new_requests: Callable[[], Requests]
 ) -> None:
