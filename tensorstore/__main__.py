@@ -14,7 +14,7 @@ def main() -> None:
         from .cli.writing.run import run
 
         sys.exit(run(sys.argv[2:]))
-    from .cli.interrupts import hold_while_importing
+    from .cli.interrupts import hold_while_importing, say_no_more
 
     hold_while_importing()
     _escape_what_cannot_be_encoded()
@@ -26,6 +26,8 @@ def main() -> None:
         # It came between the parts of a command, each of which answers it in the same way.
         sys.stderr.write("Interrupted\n")
         sys.exit(130)
+    finally:
+        say_no_more()
 
 
 def _escape_what_cannot_be_encoded() -> None:

@@ -1,4 +1,4 @@
-"""Ctrl-C while the command line imports modules."""
+"""Ctrl-C while the command line imports modules, and after the command has ended."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ def hold_while_importing() -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
+
+
+def say_no_more() -> None:
+    """Let Ctrl-C end the process at once. The command has ended, and what the interpreter closes would report it."""
+    if signal.getsignal(signal.SIGINT) is _interrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
