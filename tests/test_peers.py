@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
@@ -140,3 +141,17 @@ def test_two_measurements_differ_in_what_became_slower_and_in_nothing_else(peers
     assert change.verdict == "slower"
     assert change.what == "(c) Read tensors of 4 kB: one tensor, all steps, first"
     assert change.ratio == pytest.approx(1.5, rel=0.15)
+
+
+def test_the_documents_say_what_was_measured_last(peers):
+    from peers.report import claims, page_tables
+
+    root = Path(__file__).parent.parent
+    rounds = json.loads((root / "benchmarks/peers/measured.json").read_text())["rounds"]
+    page, readme = (root / "docs/performance.md").read_text(), (root / "README.md").read_text()
+    for table in page_tables(rounds):
+        assert table in page
+    claimed = claims(rounds)
+    assert len(claimed) > 5
+    head = "| peer | task | ratio |\n|---|---|---|\n"
+    assert head + "\n".join(claimed) + "\n\n" in readme
