@@ -1,4 +1,4 @@
-"""What was measured, as Markdown: a table a question, each figure with how many times tensortrial's it is.
+"""The tables of a measurement, in Markdown: one a question, each figure with how many times tensortrial's it is.
 
 python -m peers.report FILE     # the tables of docs/performance.md, and that of the README
 """

@@ -40,7 +40,7 @@ LOST = "lost"
 SYSTEM = "system"
 # Requests that the hooks of the run stop training at the next step.
 STOP_FILE = "stop.json"
-# What people note about the run.
+# Notes and tags that people give the run.
 NOTES_FILE = "notes.json"
 
 # Keys of an index file's Parquet footer.

@@ -11,6 +11,7 @@ from ..dtypes import Array
 from ..errors import TensorUnavailableForStep
 from ..format.schema import UNKNOWN_SHAPE
 from ..mode import ModeKeys
+from ..plots.numbers import as_floats
 from ..plots.thinning import finite_mean
 from ..read.trial import run_reader_of
 from ..statistics.computed import USUAL
@@ -185,10 +186,4 @@ def raw(run: OpenRun, name: str, mode: str, worker: str, step: int, most: int | 
         value = tensor.value(step, ModeKeys.parse(mode), wanted)
     except TensorUnavailableForStep:
         return None
-    if value.dtype.kind in "mM":
-        value = value.astype(np.int64)
-    try:
-        with np.errstate(all="ignore"):
-            return np.asarray(np.abs(value) if value.dtype.kind == "c" else value).astype(np.float64)
-    except (TypeError, ValueError):
-        return None  # texts, records
+    return as_floats(value)
