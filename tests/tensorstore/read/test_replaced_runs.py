@@ -37,7 +37,6 @@ def check(trial: Trial, value: float, steps: int) -> None:
     assert trial.sql("select scalar from tensors where name = 'x'").fetchall() == [(value,)] * steps
     blobs = trial.sql("select value from tensor_values where name = 'large'").fetchall()
     assert blobs == [(np.full(LARGE, value, np.float32).tobytes(),)] * steps
-    assert trial.frame("large", "max")["large"].tolist() == [value] * steps
     assert trial.info.metadata == {"value": value}
 
 
@@ -61,6 +60,16 @@ def test_an_open_trial_reads_the_run_that_has_replaced_its_own(
     check(trial, 2, steps if is_closed else steps - 1)
     assert trial.loaded_all_steps is is_closed
     run.close()
+
+
+def test_statistics_of_raw_values_are_those_of_the_run_that_has_replaced_another_one(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    write(tmp_path / "run", 1, 4).close()
+    trial = create_trial(tmp_path / "run")
+    assert trial.frame("large", "max")["large"].tolist() == [1] * 4
+    write(tmp_path / "run", 2, 3, on_exists="replace").close()
+    trial.refresh()
+    assert trial.frame("large", "max")["large"].tolist() == [2] * 3
 
 
 @pytest.mark.s3
