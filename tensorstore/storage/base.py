@@ -12,8 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-import numpy as np
-
 from ..errors import CorruptFile
 from .flush_registry import flush, is_written_by
 
@@ -174,16 +172,13 @@ class Storage(ABC):
         keep it and write to it.
         """
 
+    @abstractmethod
     def read_into(self, ranges: Sequence[ByteRange], buffers: Sequence[Buffer]) -> Counts:
         """Read each range into the buffer of the same index, which has its length.
 
         Returns:
             How many bytes were read into each buffer: fewer than its length where the file ends early.
         """
-        blocks = self.read_ranges(ranges)
-        for buffer, block in zip(buffers, blocks, strict=True):
-            buffer[: len(block)] = np.frombuffer(block, np.uint8)
-        return list(map(len, blocks))
 
     def prefetch(self, paths: Sequence[str]) -> None:
         """Fetch together what a query of these files would fetch one by one. Does nothing on a disk."""

@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
+
 from ..errors import AlreadyPublished, ConfigurationError, MissingExtra
 from ..forking import call_in_child
 from ..parallel import in_threads
-from .base import Blocks, ByteRange, Paths, Sink, Storage, StoredFile, Tails, check_path, join
+from .base import Blocks, Buffer, ByteRange, Counts, Paths, Sink, Storage, StoredFile, Tails, check_path, join
 from .foreign_errors import translated
-from .ranges import merge
+from .ranges import batches, merge
 from .tail_cache import TailCache
 
 PARALLEL = 16
@@ -115,6 +117,16 @@ class FsspecStorage(Storage):
             for index, part in read.cut(data):
                 found[index] = part
         return found
+
+    def read_into(self, ranges: Sequence[ByteRange], buffers: Sequence[Buffer]) -> Counts:
+        counts = [0] * len(ranges)
+        for batch in batches(ranges):
+            blocks = self.read_ranges([piece for _, _, piece in batch])
+            for (index, offset, _), block in zip(batch, blocks, strict=True):
+                buffers[index][offset : offset + len(block)] = np.frombuffer(block, np.uint8)
+                counts[index] += len(block)
+            del blocks, block  # before the next batch is read
+        return counts
 
     def _read_spans(self, spans: Sequence[ByteRange]) -> Blocks:
         found: dict[ByteRange, bytes | bytearray] = {}

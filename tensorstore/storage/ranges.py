@@ -11,6 +11,8 @@ _NEAR = 64 << 10
 """Ranges with no more bytes than this between them are one request: the bytes cost less than another request."""
 _MERGED = 16 << 20
 """No merged request is longer, so that long reads still run in parallel."""
+_IN_FLIGHT = 128 << 20
+"""How many bytes are read from an object store at once: enough to use its network, and little next to a large value."""
 _LONGEST_READ = 1 << 20
 """Neighbours on a disk are read together up to this many bytes, which still fit the processor's cache."""
 _BUFFERS = 1024
@@ -45,6 +47,25 @@ def merge(ranges: Sequence[ByteRange], near: int = _NEAR, longest: int = _MERGED
             merged[-1].serves.append((index, wanted))
             merged[-1] = MergedRead(span, merged[-1].serves)
     return merged
+
+
+def batches(ranges: Sequence[ByteRange]) -> Iterator[list[tuple[int, int, ByteRange]]]:
+    """Yield pieces of the ranges, as many as are read at once.
+
+    Yields:
+        For each piece, the index of its range, its offset in that range, and the byte range of the piece.
+    """
+    batch, size = list[tuple[int, int, ByteRange]](), 0
+    for index, (path, start, length) in enumerate(ranges):
+        for offset in range(0, length, _MERGED):
+            piece = ByteRange(path, start + offset, min(length - offset, _MERGED))
+            if size + piece.length > _IN_FLIGHT:
+                yield batch
+                batch, size = [], 0
+            batch.append((index, offset, piece))
+            size += piece.length
+    if batch:
+        yield batch
 
 
 def _joined(span: ByteRange, wanted: ByteRange, near: int, longest: int) -> ByteRange | None:

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.slow
 
 ELEMENTS = (1 << 29) + 3
 """Of four bytes each: more than a 32-bit number of bytes can say."""
-PARTED = ELEMENTS if os.environ.get("TENSORTRIAL_TEST_LARGE") else (1 << 28) + 3
-"""More than 1 GB, so that the value has parts. The night saves twice as much."""
+PARTED = ELEMENTS if os.environ.get("TENSORTRIAL_TEST_LARGE") else (1 << 27) + 3
+"""More than 500 MB: sixteen parts of compressed bytes, and several of an upload. The night saves four times as much."""
 
 BEGINNING = """
     import json, sys
@@ -111,5 +111,5 @@ def test_a_large_value_in_an_object_store(tmp_path: Path, moto_s3: ObjectStore) 
     options = {"storage_options": moto_s3.storage_options}
     # The copy that was captured, and the file as it is sent.
     assert measured(WRITE, tmp_path, url, PARTED, {"hook": options, "dtype": "int32"}) < 2.3
-    # The client holds what it has received in buffers of its own.
-    assert measured(READ, tmp_path, url, PARTED, moto_s3.storage_options) < 0.7
+    # The value is received in pieces, of which the client holds some hundred MB.
+    assert measured(READ, tmp_path, url, PARTED, moto_s3.storage_options) < 0.4

@@ -30,6 +30,9 @@ _CONSTANTS = {
     "bytes_of_a_small_value": "read.verify.chunks._SMALL_BYTES",
     "bytes_verified_at_once": "read.verify.chunks._BATCH_BYTES",
     "bytes_of_a_verified_piece": "read.verify.stream._PIECE_BYTES",
+    # A longer range of an object store is read in pieces, and the pieces in batches.
+    "bytes_of_one_request": "storage.ranges._MERGED",
+    "bytes_requested_at_once": "storage.ranges._IN_FLIGHT",
     "open_files": "storage.open_files._OPEN_FILES",
     # The rows of a tensor at all steps are read ahead if they are in no more index files.
     "files_read_ahead": "read.row_cache._MOST_FILES_AHEAD",

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.limits import set_limits
 from tensortrial.engines.run_files import RunFiles
 from tensortrial.errors import AlreadyPublished, CorruptFile
 from tensortrial.format.sealed_parquet import sealed_parquet
@@ -184,6 +185,16 @@ class StorageContract:
         with pytest.raises(FileNotFoundError) as caught:
             storage.read_into([ByteRange("v/a", 0, 1), ByteRange("v/nope", 0, 1)], buffers[:2])
         assert caught.value.filename == "v/nope"
+
+    def test_long_ranges_are_read_in_pieces(self, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+        set_limits(monkeypatch, bytes_of_one_request=10, bytes_requested_at_once=25)
+        data = secrets.token_bytes(100)
+        storage.create("v/a", data)
+        ranges = [ByteRange("v/a", start, length) for start, length in ((3, 95), (50, 3), (80, 45), (0, 0), (20, 20))]
+        buffers = [np.zeros(length, np.uint8) for _, _, length in ranges]
+        expected = [data[start : start + length] for _, start, length in ranges]
+        assert storage.read_into(ranges, buffers) == [len(each) for each in expected]
+        assert [bytes(buffer[: len(each)]) for buffer, each in zip(buffers, expected, strict=True)] == expected
 
     def test_names_with_a_dot_are_not_listed(self, storage: Storage) -> None:
         for path in ("i/.hidden", "i/a/.hidden", "i/.sub/x", "i/a/x", "i/top", "i/a/deep/er"):
