@@ -6,6 +6,7 @@ reach the place of the package that owns that import name.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -95,17 +96,19 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def sdist(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build("sdist", source, tmp_path_factory.mktemp("sdist") / "out")
-
-
-@pytest.fixture(scope="module")
-def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel as it is released: from the unpacked sdist."""
-    folder = tmp_path_factory.mktemp("unpacked")
-    shutil.unpack_archive(sdist, folder, filter="data")
-    (unpacked,) = folder.iterdir()
-    return build("wheel", unpacked, tmp_path_factory.mktemp("wheel") / "out")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel as it is released: from the unpacked sdist. The first process that tests makes it for the others."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "built"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "wheel").exists():
+            shutil.unpack_archive(build("sdist", source, folder / "sdist"), folder / "unpacked", filter="data")
+            (unpacked,) = (folder / "unpacked").iterdir()
+            build("wheel", unpacked, folder / "wheel")
+    (made,) = (folder / "wheel").iterdir()
+    return made
 
 
 def test_the_wheel_holds_every_file_of_the_packages_and_nothing_else(wheel: Path) -> None:
