@@ -1,6 +1,7 @@
-"""How the cost of reading grows with a run: 1, 10 and, with --full, 100 million rows of a compacted index.
+"""How the cost of reading grows with a run: from a thousand to 10 and, with --full, 100 million index rows.
 
-The files are made by the code that makes compacted files. The plot goes to docs/growth.svg with --plot.
+The files are made by the code that makes compacted files. A slope of 1 is time in proportion to the rows. The plot goes
+to docs/growth.svg with --plot.
 
     python benchmarks/growth.py [--full] [--plot]
 """
@@ -19,14 +20,16 @@ from common import header, in_fresh_process, line, peak_megabytes, scratch, seco
 PER_STEP = 500
 STEPS_PER_FILE = 1000
 WORKER = "worker_0"
-SIZES = [1_000_000, 10_000_000, 100_000_000]
+LOSS = "loss"
+SIZES = [10**power for power in range(3, 9)]
 QUESTIONS = {
     "open": "open, first steps()",
     "refresh": "refresh after a flush",
     "steps": "steps() after it",
     "names": "tensor_names()",
-    "one step": "one step",
-    "one tensor": "one tensor",
+    "value": "loss at one step",
+    "reduction": "mean of a tensor at one step",
+    "one tensor": "one tensor at all steps",
     "group by": "group by name",
 }
 
@@ -49,15 +52,17 @@ def write(out: str, rows: int) -> None:
         RunInfo("2026-01-01T00:00:00+00:00", id="measured"),
         WorkerInfo(WORKER, 1, "2026-01-01T00:00:00+00:00", []),
     )
-    names = [f"layer{number:03}.weight" for number in range(PER_STEP)]
+    names = [LOSS, *(f"layer{number:03}.weight" for number in range(1, PER_STEP))]
+    is_loss = np.arange(PER_STEP) == 0
     name_set = tuple(NamedTensor(name, ("weights",)) for name in names)
-    values = np.random.default_rng(0).standard_normal(4096)
+    values = np.random.default_rng(0).standard_normal(4096, np.float32).astype(np.float64)
     previous = ""
     for begin in range(0, rows // PER_STEP, STEPS_PER_FILE):
         steps = np.arange(begin, min(begin + STEPS_PER_FILE, rows // PER_STEP))
         count = len(steps) * PER_STEP
         each_step = np.repeat(steps, PER_STEP)
         offsets = np.arange(count + 1, dtype=np.int32)
+        dimensions = np.concatenate([[0], np.cumsum(np.tile(~is_loss, len(steps)))]).astype(np.int32)
         texts = {"mode": "TRAIN", "worker": WORKER, "dtype": "float32"}
         columns = {name: pa.repeat(pa.scalar(text), count) for name, text in texts.items()}
         columns |= {name: pa.array(np.resize(values, count)) for name in ("mean", "l2")}
@@ -66,11 +71,11 @@ def write(out: str, rows: int) -> None:
             "name": pa.array(names).take(pa.array(np.tile(np.arange(PER_STEP), len(steps)))),
             "mode_step": pa.array(each_step),
             "global_step": pa.array(each_step),
-            "shape": pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.full(count, 64))),
+            "shape": pa.ListArray.from_arrays(pa.array(dimensions), pa.array(np.full(dimensions[-1], 64))),
             "nbytes": pa.array(np.full(count, 256)),
             "saved_at": pa.array(each_step * 1_000_000).cast(pa.timestamp("us", tz="UTC")),
             "collections": pa.ListArray.from_arrays(pa.array(offsets), pa.repeat(pa.scalar("weights"), count)),
-            "scalar": pa.nulls(count, pa.float64()),
+            "scalar": pa.array(np.resize(values, count), mask=np.tile(~is_loss, len(steps))),
         }
         arrays = [columns[each.name] if each.name in columns else pa.nulls(count, each.type) for each in INDEX_SCHEMA]
         table = pa.Table.from_arrays(arrays, schema=INDEX_SCHEMA)
@@ -114,21 +119,33 @@ def read(out: str, rows: int) -> None:
     found["steps"] = seconds(trial.steps)
     found["names"] = seconds(trial.tensor_names)
     with tensortrial.no_refresh(trial):
-        found["one step"] = seconds(lambda: trial.tensor("layer007.weight").reduction_value(count // 3, "mean"))
+        found["value"] = seconds(lambda: trial.tensor(LOSS).value(count // 2))
+        found["reduction"] = seconds(lambda: trial.tensor("layer007.weight").reduction(count // 3, "mean"))
         found["one tensor"] = seconds(lambda: run_reader_of(trial).rows_of_tensors(["layer250.weight"]))
         query = "select name, avg(mean), avg(l2) from tensors group by name"
         found["group by"] = seconds(lambda: trial.sql(query).fetchall())
     print(json.dumps(found))
 
 
+def slope(sizes: Sequence[int], taken: Sequence[float]) -> float:
+    """Return the exponent by which the time grows in the last decade of rows."""
+    return math.log(taken[-1] / taken[-2]) / math.log(sizes[-1] / sizes[-2])
+
+
+def in_short(rows: int) -> str:
+    """Return a number of rows with its unit, such as '10 k'."""
+    return f"{rows // 1_000_000} M" if rows >= 1_000_000 else f"{rows // 1000} k"
+
+
 def plot(sizes: Sequence[int], found: Sequence[dict[str, float]]) -> str:
     """Time against rows as an SVG, both on logarithmic scales."""
-    low, high = -4, 2  # powers of ten of seconds
+    low, high = -5, 1  # powers of ten of seconds
     colours = ["#1b6ca8", "#c1440e", "#8a6d3b", "#3a7d44", "#6a4c93", "#b5179e", "#444444"]
-    width, height, left, top = 560, 360, 70, 20
+    width, height, left, top = 600, 360, 70, 20
+    decades = math.log10(sizes[-1] / sizes[0])
 
     def x(rows: float) -> float:
-        return left + (math.log10(rows) - 6) / 2 * 300
+        return left + math.log10(rows / sizes[0]) / decades * 300
 
     def y(taken: float) -> float:
         return top + (high - math.log10(taken)) / (high - low) * (height - 60)
@@ -142,8 +159,7 @@ def plot(sizes: Sequence[int], found: Sequence[dict[str, float]]) -> str:
         parts.append(f'<line x1="{left}" y1="{at:.1f}" x2="{left + 300}" y2="{at:.1f}" stroke="#ddd"/>')
         parts.append(f'<text x="{left - 8}" y="{at + 4:.1f}" text-anchor="end">{label}</text>')
     for rows in sizes:
-        label = f"{rows // 1_000_000} million"
-        parts.append(f'<text x="{x(rows):.1f}" y="{height - 20}" text-anchor="middle">{label}</text>')
+        parts.append(f'<text x="{x(rows):.1f}" y="{height - 20}" text-anchor="middle">{in_short(rows)}</text>')
     parts.append(f'<text x="{left + 150}" y="{height - 4}" text-anchor="middle">index rows</text>')
     last = sorted(QUESTIONS, key=lambda each: -found[-1][each])
     for place, what in enumerate(last):
@@ -170,7 +186,7 @@ def main() -> None:
         read(arguments.read, arguments.rows)
     else:
         header(f"How cost grows with a run of {PER_STEP} tensors a step, compacted, live")
-        _measure(SIZES if arguments.full else SIZES[:2], arguments.plot)
+        _measure(SIZES if arguments.full else SIZES[:-1], arguments.plot)
 
 
 def _measure(sizes: Sequence[int], plotted: bool) -> None:
@@ -180,10 +196,11 @@ def _measure(sizes: Sequence[int], plotted: bool) -> None:
             out = folder / "run"
             in_fresh_process(__file__, "--write", out, "--rows", rows)
             results.append(json.loads(in_fresh_process(__file__, "--read", out, "--rows", rows)))
-    line("index rows", "  ".join(f"{rows // 1_000_000:>8} M" for rows in sizes))
+    line("index rows", "".join(f"{in_short(rows):>10}" for rows in sizes) + "     slope")
     for what, label in QUESTIONS.items():
-        line(label, "  ".join(f"{each[what] * 1e3:>7.1f} ms" for each in results))
-    line("memory of open, beyond the imports", "  ".join(f"{each['megabytes']:>7.0f} MB" for each in results))
+        taken = [each[what] for each in results]
+        line(label, "".join(f"{each * 1e3:>7.1f} ms" for each in taken) + f"{slope(sizes, taken):>10.2f}")
+    line("memory of open, beyond the imports", "".join(f"{each['megabytes']:>7.0f} MB" for each in results))
     if plotted:
         (Path(__file__).parent.parent / "docs" / "growth.svg").write_text(plot(sizes, results))
 
