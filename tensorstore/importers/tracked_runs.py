@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
 from ..config.metadata import checked_metadata
 from ..errors import CorruptFile
-from ..storage.open import open_storage
-from .metrics import Points, Report, import_points
+from ..storage.open import Storage, open_storage
+from .metrics import Points, Report, import_points, joined
+from .sources import url_below, url_of
 
 _LONGEST = 200  # bytes of a folder's name, of the 255 that file systems allow
 
@@ -71,6 +73,32 @@ def import_tracked(runs: Iterable[TrackedRun], tool: str, options: ImportOptions
         made.append(import_points(points, run.source, tool, target, options.progress, options.report))
     if damage and not made:
         raise damage[0]
+    return made
+
+
+def run_of_folder(storage: Storage, folder: str, read: Callable[[str], Points]) -> TrackedRun:
+    """Return the run in a folder of a source. It goes to the same folder of the target. `read` gets its URL."""
+    url = url_of(storage, folder)
+    return TrackedRun(tuple(folder.split("/")) if folder else (), url, partial(read, url))
+
+
+def import_exported(
+    runs: Mapping[str, Sequence[Points]], storage: Storage, tool: str, name: str, options: ImportOptions
+) -> list[str]:
+    """Import the runs of an export, each from several files, and return their paths.
+
+    Raises:
+        CorruptFile: There is no number, and no metadata, in any of them.
+        RunExists: A target holds another run.
+    """
+    if not any(len(points) or points.metadata for parts in runs.values() for points in parts):
+        raise CorruptFile(storage.url, f"this export of {name} has no number that could be imported")
+    made = []
+    for run, parts in runs.items():
+        source, target = url_below(storage.url, run), url_below(options.target, run)
+        points = joined(parts, options.metadata)
+        opened = open_storage(target, options.storage_options)
+        made.append(import_points(points, source, tool, opened, options.progress, options.report))
     return made
 
 

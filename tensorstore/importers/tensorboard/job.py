@@ -25,7 +25,7 @@ from ...storage.open import Storage, open_storage
 from ...write.writer import Writer
 from ..metrics import Report, log
 from ..modes import MODES
-from ..tables import url_below
+from ..sources import url_below
 from ..target import (
     FLUSH_SECONDS,
     WORKER,
