@@ -32,6 +32,10 @@ storage_option = click.option(
     metavar="KEY=VALUE",
     help="An option of the storage, e.g. endpoint_url=http://localhost:9000. Can be repeated.",
 )
+progress_option = click.option(
+    "--progress/--no-progress", default=True, help="Show a progress bar. [default: if tqdm is installed]"
+)
+runs_argument = click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=complete_run)
 timeout_option = click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),

@@ -6,7 +6,7 @@ import click
 
 from ...maintenance import repair as repairing
 from ..console import print_line
-from ..options import parse_options, run_argument, runs_below_hint, storage_option
+from ..options import parse_options, progress_option, run_argument, runs_below_hint, storage_option
 
 _STILL_DAMAGED = 1
 
@@ -23,7 +23,7 @@ _STILL_DAMAGED = 1
     metavar="SECONDS",
     help="How long a file stays that no index file names: a writer or a compaction may be about to name it.",
 )
-@click.option("--progress/--no-progress", default=True, help="Show a progress bar. [default: if tqdm is installed]")
+@progress_option
 @storage_option
 def repair(
     run: str, dry_run: bool, force: bool, grace: float, progress: bool, storage_options: tuple[str, ...]
