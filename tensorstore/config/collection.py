@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Self
 
 from ..errors import InvalidCollectionConfiguration
 from ..html_table import TableOfValues, html_table
 from .changes import Changes, Configuration
+from .json_document import JsonDocument
 from .reduction_config import ReductionConfig, boolean, check_reduction_config, names
 from .save_config import SaveConfig
 
@@ -53,7 +53,7 @@ class CollectionKeys:
     BY_AXIS = "by_axis"
 
 
-class Collection(Configuration):
+class Collection(JsonDocument, Configuration):
     """A named group of tensors: those whose name is in `tensor_names` or matches one of `include_regex`.
 
     Patterns are searched anywhere in a name (`re.search`), and are case-sensitive.
@@ -194,11 +194,6 @@ class Collection(Configuration):
         return (id(self), *matched, *kept, bool(self.save_histogram))
 
     def to_json_dict(self) -> dict[str, Any]:
-        """Return a description as values of JSON.
-
-        Returns:
-            A dictionary that `from_dict` takes.
-        """
         return {
             "name": self.name,
             "include_regex": self.include_regex,
@@ -209,7 +204,7 @@ class Collection(Configuration):
         }
 
     @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> Collection:
+    def from_dict(cls, document: Mapping[str, Any]) -> Self:
         """Create a collection from what `to_json_dict` returned.
 
         Args:
@@ -235,26 +230,6 @@ class Collection(Configuration):
             raise
         except (TypeError, ValueError) as exc:
             raise InvalidCollectionConfiguration(document["name"], f"it cannot be read: {exc}") from exc
-
-    def to_json(self) -> str:
-        """Return what `to_json_dict` returns as text.
-
-        Returns:
-            JSON, which `from_json` takes.
-        """
-        return json.dumps(self.to_json_dict())
-
-    @classmethod
-    def from_json(cls, text: str) -> Collection:
-        """Create a collection from what `to_json` returned.
-
-        Args:
-            text: JSON.
-
-        Returns:
-            The collection.
-        """
-        return cls.from_dict(json.loads(text))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Collection) and self.to_json_dict() == other.to_json_dict()

@@ -520,19 +520,11 @@ def _of_complex(array: Array, names: tuple[str, ...]) -> dict[str, float]:
     magnitudes = np.absolute(values)
     # The magnitude of inf + nan j is infinite by the C standard; here a NaN hides behind nothing.
     magnitudes[np.isnan(values)] = math.nan
-    on_magnitudes = {name: _on_magnitudes(name) for name in names if name not in ("std", "variance")}
+    on_magnitudes = {name: name.removeprefix("abs_") for name in names if name not in ("std", "variance")}
     found = statistics(magnitudes, on_magnitudes.values())
     result = {name: found[other] for name, other in on_magnitudes.items()}
     if len(result) < len(names):
         distances = np.absolute(values - values.mean())
-        std = statistics(distances, ("rms",))["rms"] if _all_finite(values) else math.nan
+        std = statistics(distances, ("rms",))["rms"] if np.isfinite(values).all() else math.nan
         result |= {"variance": std * std, "std": std}
     return {name: result[name] for name in names}
-
-
-def _on_magnitudes(name: str) -> str:
-    return name.removeprefix("abs_")
-
-
-def _all_finite(values: Array) -> bool:
-    return bool(np.isfinite(values).all())

@@ -1,0 +1,45 @@
+"""The text in JSON of a configuration."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, Self
+
+
+class JsonDocument(ABC):
+    """A configuration that can be written as JSON, and made of it."""
+
+    @abstractmethod
+    def to_json_dict(self) -> dict[str, Any]:
+        """Return the configuration as values of JSON.
+
+        Returns:
+            A dictionary that `from_dict` takes.
+        """
+
+    @classmethod
+    @abstractmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Self:
+        """Create a configuration from what `to_json_dict` returned."""
+
+    def to_json(self) -> str:
+        """Return what `to_json_dict` returns as text.
+
+        Returns:
+            JSON, which `from_json` takes.
+        """
+        return json.dumps(self.to_json_dict())
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Create a configuration from what `to_json` returned.
+
+        Args:
+            text: JSON.
+
+        Returns:
+            The configuration.
+        """
+        return cls.from_dict(json.loads(text))
