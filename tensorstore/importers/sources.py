@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
 from ..errors import RunNotFound
 from ..storage.base import join
 from ..storage.open import Storage, open_storage
+
+_LONGEST = 200  # bytes of a folder's name, of the 255 that file systems allow
 
 IsWanted = Callable[[str], bool]
 """Returns whether a file of this name is wanted."""
@@ -53,8 +56,22 @@ def url_of(storage: Storage, path: str) -> str:
     return f"{storage.url}/{path}" if path else storage.url
 
 
-def url_below(target: str | os.PathLike[str], run: str) -> str:
-    """Return where one of several runs goes, with its name quoted; the target itself for a run without a name."""
-    folder = os.fspath(target).rstrip("/")
-    parts = [quote(part, safe=" =,+@~") for part in run.split("/") if part not in ("", ".", "..")]
-    return "/".join([folder, *parts])
+def url_below(target: str | os.PathLike[str], names: Iterable[str]) -> str:
+    """Return the folder below a target that has these names, from the outermost."""
+    return "/".join([os.fspath(target).rstrip("/"), *map(_folder_name, names)])
+
+
+def _folder_name(name: str) -> str:
+    """Return a name as that of one folder: nothing in it leads elsewhere, and no two names have one folder."""
+    quoted = quote(name.encode("utf-8", "surrogateescape"), safe=" =,+@~()") or "%"
+    if quoted.startswith("."):
+        quoted = "%2E" + quoted[1:]
+    if len(quoted) > _LONGEST:
+        digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        quoted = f"{quoted[: _LONGEST - 20].rstrip('%')}-{digest}"
+    return quoted
+
+
+def names_in(path: str) -> list[str]:
+    """Return the names of folders in a path, none for an empty one."""
+    return path.split("/") if path else []

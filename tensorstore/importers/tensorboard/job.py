@@ -25,7 +25,7 @@ from ...storage.open import Storage, open_storage
 from ...write.writer import Writer
 from ..metrics import Report, log
 from ..modes import MODES
-from ..sources import url_below
+from ..sources import names_in, url_below, url_of
 from ..target import (
     FLUSH_SECONDS,
     WORKER,
@@ -106,14 +106,15 @@ def _target(
     storage_options: Mapping[str, Any] | None,
 ) -> Storage:
     alone = run.name or len(runs) == 1
-    return open_storage(url_below(target, run.name if alone else storage.url.rpartition("/")[2]), storage_options)
+    folder = run.name if alone else storage.url.rpartition("/")[2]
+    return open_storage(url_below(target, names_in(folder)), storage_options)
 
 
 def _import_run(
     storage: Storage, run: EventRun, target: Storage, metadata: Mapping[str, Any], progress: bool, report: Report
 ) -> str | None:
     """Import one run and return its URL; None if it has nothing that could be imported."""
-    source = url_below(storage.url, run.name)
+    source = url_of(storage, run.name)
     if source == target.url:
         raise ConfigurationError(f"{source} cannot be imported into itself: choose another target")
     earlier = begun(target, source)
