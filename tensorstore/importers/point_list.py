@@ -119,7 +119,8 @@ class PointList:
         return int(step) * len(self._modes) + (0 if mode is None else self._modes.index(mode))
 
     def _is_step(self, step: Any) -> bool:
-        return isinstance(step, int | float) and 0 <= step < _STEPS_END // len(self._modes) and step == int(step)
+        is_number = isinstance(step, int | float) and not isinstance(step, bool)
+        return is_number and 0 <= step < _STEPS_END // len(self._modes) and step == int(step)
 
     def _index(self, name: str) -> int | None:
         if name not in self._names:

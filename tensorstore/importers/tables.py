@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -199,8 +200,8 @@ def _numbers(column: pa.ChunkedArray) -> pa.Array | None:
 
 def steps_of(column: pa.ChunkedArray, path: str, multiplier: int = 1) -> Integers:
     """Return the steps of a column, multiplied; -1 where a cell is empty. Raises CorruptFile for an invalid step."""
-    if multiplier < 1:
-        raise ConfigurationError(f"step_multiplier must be a whole number of at least 1, got {multiplier}")
+    if not isinstance(multiplier, Integral) or multiplier < 1:
+        raise ConfigurationError(f"step_multiplier must be a whole number of at least 1, got {multiplier!r}")
     numbers = _numbers(column)
     if numbers is None:
         if column.null_count == len(column):
