@@ -50,12 +50,7 @@ class Missing:
         raise SMDebugNotImplementedError(f"{self._name} is not part of tensortrial: {_nearest(self._name)}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raise SMDebugNotImplementedError.
-
-        Args:
-            args: Not used.
-            kwargs: Not used.
-        """
+        """Raise SMDebugNotImplementedError."""
         self._raise()
 
     def __getattr__(self, name: str) -> Any:
@@ -106,12 +101,7 @@ class MissingModule(ModuleType):
     """
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raise SMDebugNotImplementedError.
-
-        Args:
-            args: Not used.
-            kwargs: Not used.
-        """
+        """Raise SMDebugNotImplementedError."""
         Missing(self.__name__)()
 
     def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type[Any], ...]:

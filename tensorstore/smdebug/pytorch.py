@@ -61,23 +61,14 @@ class Hook(ScriptHook, pytorch.Hook):
         return dict(self.capture.models.names)
 
     def register_module(self, module: Any, name: str | None = None) -> None:
-        """Save the tensors of a model, as `tensortrial.hooks.pytorch.Hook.register_module` does.
-
-        Args:
-            module: The model.
-            name: The beginning of the names of its tensors. Default: the name of its class.
-        """
+        """Save the tensors of a model, as `tensortrial.hooks.pytorch.Hook.register_module` does."""
         super().register_module(module, name)
         self._add_forward_hooks()
 
     register_hook = register_module
 
     def register_loss(self, loss_module: Any) -> None:
-        """Save the output of a loss module, as `tensortrial.hooks.pytorch.Hook.register_loss` does.
-
-        Args:
-            loss_module: The loss module.
-        """
+        """Save the output of a loss module, as `tensortrial.hooks.pytorch.Hook.register_loss` does."""
         super().register_loss(loss_module)
         self._add_forward_hooks()
 

@@ -23,8 +23,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import ConfigurationError
+from .sums import Floats
 
 REDUCTIONS = ("min", "max", "mean", "median", "std", "variance", "sum", "prod", "l1", "l2")
 COUNTS = ("nan_count", "inf_count", "zero_count", "subnormal_count", "saturated_count")
@@ -72,6 +74,20 @@ Formula = Callable[[Any], Any]
 
 ROUNDING = 1e-30
 """A spread of at most this part of sum(x^2) may be the rounding of equal numbers, whose shape means nothing."""
+
+
+class ArrayOperations:
+    """What formulas need besides quantities, where these are arrays."""
+
+    sqrt = staticmethod(np.sqrt)
+    maximum = staticmethod(np.maximum)
+    rounding = ROUNDING
+
+    @staticmethod
+    def ratio(numerators: Floats, denominators: Floats, reliable: npt.NDArray[np.bool_]) -> Floats:
+        """Return the ratios, NaN where they are not reliable."""
+        ratios: Floats = np.where(reliable, numerators / denominators, np.nan)
+        return ratios
 
 
 def _skewness(q: Any) -> Any:

@@ -24,6 +24,7 @@ Buffer: TypeAlias = Any
 Tails: TypeAlias = list[tuple[bytes, int] | Exception]
 
 
+TAKEN = "a file of this name was published before"
 DOCUMENT_BYTES = 32 << 20
 """The most bytes of a small file of a run, so that a damaged or hostile one does not fill the memory of its readers."""
 
@@ -160,9 +161,15 @@ class Storage(ABC):
         """Return the file's size in bytes."""
         return self.read_tail(path, 1)[1]
 
-    @abstractmethod
     def read_tails(self, paths: Sequence[str], length: int) -> Tails:
         """Return `read_tail` of each file, or the exception that it raises."""
+        return [self._tail_or_error(path, length) for path in paths]
+
+    def _tail_or_error(self, path: str, length: int) -> tuple[bytes, int] | Exception:
+        try:
+            return self.read_tail(path, length)
+        except Exception as exc:  # noqa: BLE001 - returned, for each path its own
+            return exc
 
     @abstractmethod
     def read_ranges(self, ranges: Sequence[ByteRange]) -> Blocks:

@@ -21,9 +21,9 @@ from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
 from ..errors import AlreadyPublished, ConfigurationError
-from .base import ByteRange, Paths, StoredFile, Tails, check_path
+from .base import TAKEN, ByteRange, Paths, StoredFile, Tails, check_path
 from .foreign_errors import http_status, translated
-from .fsspec import PARALLEL, TAKEN, FsspecStorage
+from .fsspec import PARALLEL, FsspecStorage
 
 _T = TypeVar("_T")
 
