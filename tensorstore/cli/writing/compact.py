@@ -6,14 +6,23 @@ import click
 
 from ...maintenance import compaction
 from ..console import print_line
-from ..options import count_of, parse_options, progress_option, run_argument, runs_below_hint, size_of, storage_option
+from ..options import (
+    Seconds,
+    count_of,
+    parse_options,
+    progress_option,
+    run_argument,
+    runs_below_hint,
+    size_of,
+    storage_option,
+)
 
 
 @click.command("compact")
 @run_argument
 @click.option(
     "--grace",
-    type=click.FloatRange(min=0),
+    type=Seconds(min=0),
     default=60.0,
     show_default=True,
     metavar="SECONDS",

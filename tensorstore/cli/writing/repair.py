@@ -6,7 +6,7 @@ import click
 
 from ...maintenance import repair as repairing
 from ..console import print_line
-from ..options import parse_options, progress_option, run_argument, runs_below_hint, storage_option
+from ..options import Seconds, parse_options, progress_option, run_argument, runs_below_hint, storage_option
 
 _STILL_DAMAGED = 1
 
@@ -17,7 +17,7 @@ _STILL_DAMAGED = 1
 @click.option("--force", is_flag=True, help="Repair the run although a process writes to it.")
 @click.option(
     "--grace",
-    type=click.FloatRange(min=0),
+    type=Seconds(min=0),
     default=repairing.GRACE_SECONDS,
     show_default=True,
     metavar="SECONDS",
