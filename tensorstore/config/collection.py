@@ -61,7 +61,7 @@ class Collection(JsonDocument, Configuration):
     Args:
         name: Name of the collection.
         include_regex: One regular expression, or several.
-        tensor_names: Full names of tensors.
+        tensor_names: Full name of a tensor, or of several.
         reduction_config: Statistics to save; those of the hook if None.
         save_config: Steps to save, as a SaveConfig or what `SaveConfig.parse` takes; those of the hook if None.
         save_histogram: Whether to save a histogram of each tensor.
@@ -75,14 +75,14 @@ class Collection(JsonDocument, Configuration):
         self,
         name: str,
         include_regex: Iterable[str] | str | None = None,
-        tensor_names: Iterable[str] | None = None,
+        tensor_names: Iterable[str] | str | None = None,
         reduction_config: ReductionConfig | None = None,
         save_config: SaveConfig | Mapping[Any, Any] | None = None,
         save_histogram: bool | str | None = None,
     ) -> None:
         self._name = name
         self._patterns: list[re.Pattern[str]] = []
-        self._tensor_names: set[str] = set(tensor_names or ())
+        self._tensor_names: set[str] = set(_several(tensor_names or ()))
         self.reduction_config = reduction_config
         self.save_config = save_config
         self.save_histogram = None if save_histogram is None else boolean("save_histogram", save_histogram)
@@ -133,8 +133,8 @@ class Collection(JsonDocument, Configuration):
         return self._tensor_names
 
     @tensor_names.setter
-    def tensor_names(self, tensor_names: Iterable[str]) -> None:
-        self._tensor_names = set(tensor_names)
+    def tensor_names(self, tensor_names: Iterable[str] | str) -> None:
+        self._tensor_names = set(_several(tensor_names))
         Changes.names += 1
 
     def include(self, regex: Iterable[str] | str) -> None:
@@ -146,18 +146,18 @@ class Collection(JsonDocument, Configuration):
         Raises:
             InvalidCollectionConfiguration: A regular expression does not compile.
         """
-        for text in [regex] if isinstance(regex, str) else regex:
+        for text in _several(regex):
             self._patterns.append(compile_regex(text, self.name))
         Changes.patterns += 1
 
-    def add_tensor_names(self, tensor_names: Iterable[str]) -> None:
+    def add_tensor_names(self, tensor_names: Iterable[str] | str) -> None:
         """Add tensors by their full names.
 
         Args:
-            tensor_names: Names of tensors.
+            tensor_names: Name of a tensor, or of several.
         """
         # Hooks add the same names again and again, which is no change.
-        if added := set(tensor_names) - self._tensor_names:
+        if added := set(_several(tensor_names)) - self._tensor_names:
             self._tensor_names |= added
             Changes.names += 1
 
@@ -167,7 +167,7 @@ class Collection(JsonDocument, Configuration):
         Args:
             tensor_name: Name of the tensor.
         """
-        self.add_tensor_names([tensor_name])
+        self.add_tensor_names(tensor_name)
 
     def matches(self, tensor_name: str) -> bool:
         """Return whether a tensor belongs to the collection.
@@ -254,6 +254,10 @@ class Collections(TableOfValues[Collection]):
     def _shown(self, value: Collection) -> object:
         count = len(value.tensor_names)
         return f"{count:,} tensor{'s' * (count != 1)}"
+
+
+def _several(value: Iterable[str] | str) -> Iterable[str]:
+    return [value] if isinstance(value, str) else value
 
 
 def check_collection_name(name: Any) -> None:

@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Self
 
+from ..errors import ConfigurationError
+
 
 class JsonDocument(ABC):
     """A configuration that can be written as JSON, and made of it."""
@@ -41,5 +43,19 @@ class JsonDocument(ABC):
 
         Returns:
             The configuration.
+
+        Raises:
+            ConfigurationError: It is not JSON, or that of something else.
         """
-        return cls.from_dict(json.loads(text))
+        try:
+            document = json.loads(text)
+            if isinstance(document, dict):
+                return cls.from_dict(document)
+            problem = f"it holds {type(document).__name__} instead of an object"
+        except ConfigurationError:
+            raise
+        except KeyError as exc:
+            problem = f"it lacks {exc}"
+        except (TypeError, ValueError, RecursionError) as exc:
+            problem = str(exc)
+        raise ConfigurationError(f"this is not the JSON of a {cls.__name__}: {problem}")

@@ -222,7 +222,12 @@ class SaveConfig(JsonDocument):
         if isinstance(value, SaveConfigMode):
             return cls(mode_save_configs=dict.fromkeys(ModeKeys, value))
         if isinstance(value, Mapping):
-            return cls(**value) if set(value) & set(STEP_ARGUMENTS) else cls(mode_save_configs=value)
+            if not set(value) & set(STEP_ARGUMENTS):
+                return cls(mode_save_configs=value)
+            try:
+                return cls(**value)
+            except TypeError as exc:
+                raise ConfigurationError(f"unknown key in a save configuration: {exc}") from None
         raise ConfigurationError(f"save_config must be a SaveConfig or a dictionary by mode, got {value!r}")
 
     @property
@@ -359,7 +364,7 @@ def _interval(value: Any) -> int | str:
 def _integer(name: str, value: Any, least: int = 0) -> int:
     try:
         number = int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = None
     # int() would round 2.5 down and take True for 1.
     if number is None or isinstance(value, bool) or (not isinstance(value, str) and number != value):

@@ -193,7 +193,7 @@ def parse_statistic(name: str) -> str:
         return known
     import difflib  # for messages only
 
-    near = difflib.get_close_matches(str(name), (*STATISTICS, *_ALIASES), n=1, cutoff=0.0)
+    near = difflib.get_close_matches(str(name).lower(), (*STATISTICS, *_ALIASES), n=1, cutoff=0.0)
     raise ConfigurationError(
         f"unknown statistic {name!r}; did you mean {parse_statistic(near[0])!r}? "
         f"Known statistics: {', '.join(REDUCTIONS)}, each also with abs_ before it, and "
