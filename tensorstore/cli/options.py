@@ -72,7 +72,7 @@ def open_trial(run: str, storage_options: Sequence[str], timeout: float | None =
 
 
 def open_trials(runs: Sequence[str], storage_options: Sequence[str]) -> Iterator[Trial]:
-    """Open each run of a command; one that is a pattern stands for the runs that match it."""
+    """Open each run of a command, and for a pattern the runs that match it."""
     for run in runs:
         if not _is_pattern(run, storage_options):
             yield open_trial(run, storage_options)

@@ -324,7 +324,7 @@ class SaveConfig(JsonDocument):
 
 
 def with_save_config(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a hook, in which those of a SaveConfig have become one, `save_config`.
+    """Return the arguments of a hook, with the arguments of a SaveConfig replaced by `save_config`.
 
     Args:
         arguments: The arguments by name.

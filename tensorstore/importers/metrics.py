@@ -96,7 +96,7 @@ class Points:
         return replace(self._rows(np.flatnonzero(self.step >= step)), histograms=later)
 
     def found(self) -> Found:
-        """Return what is there, to compare it with a run. A number counts before a histogram of its name and step."""
+        """Return all values as columns to compare with a run. A number supersedes a histogram of its name and step."""
         number = {name: index for index, name in enumerate(dict.fromkeys([*self.names, *self._drawn_names()]))}
         drawn = [(number[each.name], each.step, each.saved_at) for each in self.histograms]
         name, step, saved_at = np.array(drawn, np.int64).reshape(-1, 3).T
@@ -170,7 +170,7 @@ def import_points(
 
 
 def _modes(points: Points, earlier: RunInfo | None, target: Storage) -> dict[str, list[str]]:
-    """Return what the metadata of a run says about its modes: nothing, if there is only GLOBAL."""
+    """Return the metadata that names the modes of a run; none if there is only GLOBAL."""
     names = [mode.name for mode in points.modes]
     if names == [ModeKeys.GLOBAL.name]:
         return {}

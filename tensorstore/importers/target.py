@@ -202,7 +202,7 @@ def _report_changed_metadata(earlier: RunInfo, run: RunInfo, target: Storage, re
 
 
 def _published(target: Storage, worker: str) -> Found:
-    """Return what a worker has published."""
+    """Return the values that a worker has published."""
     for _ in range(_ATTEMPTS):
         index, files = read_published(target, worker)
         for error in index.damaged.values():
@@ -253,7 +253,7 @@ def _rows(found: Found, rows: _Integers) -> Found:
 
 
 def _same(before: Found, now: Found) -> npt.NDArray[np.bool_]:
-    """Return which values of a run are those that the source has now, row by row."""
+    """Return row by row whether a value of a run equals the value that the source has now."""
     are_equal = (before.number == now.number) | (np.isnan(before.number) & np.isnan(now.number))
     # A run keeps microseconds.
     are_as_old = (now.saved_at == 0) | (before.saved_at // 1000 == now.saved_at // 1000)

@@ -1,4 +1,4 @@
-"""Times as other programs keep them, of which not every one can be right."""
+"""The times of other programs, which may be wrong."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def select(
     worker: str | None,
     steps: StepRange | None,
 ) -> Selection:
-    """Return what a plot shows of one or several runs. Raises ConfigurationError for what none of them has."""
+    """Return the selection of a plot of one or several runs. Raises ConfigurationError if none of them has it."""
     patterns = None if names is None else _patterns(names)
     found = list(dict.fromkeys(name for trial in trials for name in _matching(trial, patterns)))
     if not found:

@@ -160,7 +160,7 @@ class ScriptHook(BaseHook):
         return self.recorder.collections
 
     def has_default_configuration(self) -> bool:
-        """Return whether the hook saves only what it saves without any argument."""
+        """Return whether the hook was made without an argument that chooses what is saved."""
         options = self.recorder.options
         return not (options.include_collections or options.include_regex or options.save_all)
 

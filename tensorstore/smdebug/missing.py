@@ -112,7 +112,7 @@ class MissingModule(ModuleType):
 
 
 def _nearest(name: str) -> str:
-    """Return what takes the place of a name: one of the same module that is spelled alike, or what is listed."""
+    """Return a replacement for a name: a similar name of the same module, or the sentence in `_NEAREST`."""
     module, _, last = name.rpartition(".")
     alike = get_close_matches(last, getattr(sys.modules.get(module), "__all__", ()), n=1)
     if alike:

@@ -38,7 +38,7 @@ def can_join(array: Array) -> bool:
 
 
 def statistics_of_many(arrays: Sequence[Array], names: tuple[str, ...]) -> list[dict[str, float]]:
-    """Return what `statistics` returns for each of the arrays, all of which `can_join`; the last digit may differ."""
+    """Return `statistics` of each array, up to the last digit. All arrays must be joinable (`can_join`)."""
     ends = list(accumulate(array.size for array in arrays))
     found: list[dict[str, float]] = []
     while len(found) < len(arrays):

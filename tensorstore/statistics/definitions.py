@@ -77,7 +77,7 @@ ROUNDING = 1e-30
 
 
 class ArrayOperations:
-    """What formulas need besides quantities, where these are arrays."""
+    """The operations of formulas on quantities that are arrays."""
 
     sqrt = staticmethod(np.sqrt)
     maximum = staticmethod(np.maximum)

@@ -20,7 +20,7 @@ class Moments(Protocol):
 
 
 def central_moments(block: Array, rounded: float, scratch: Floats) -> tuple[float, float, float, float]:
-    """Return what the mean exceeds its `rounded` value by, and the sums of (x - mean)^2, ^3 and ^4 of a block.
+    """Return mean - `rounded`, and the sums of (x - mean)^2, (x - mean)^3 and (x - mean)^4 of a block.
 
     `scratch` has the size of the block and is overwritten.
     """

@@ -299,7 +299,7 @@ def _blocks(array: Array, plan: _Plan) -> Iterable[tuple[Array, Array]]:
 
 
 def _finish(partial: _Partial, array: Array, plan: _Plan) -> dict[str, float]:
-    """Return the statistics, with what is found from the whole array."""
+    """Return the statistics, after adding product and medians, which need the whole array."""
     if plan.product:
         partial.product = _product(partial, array)
     if plan.median:
@@ -430,7 +430,7 @@ def _product(part: _Partial, array: Array) -> float:
 
 
 def _finite_product(array: Array) -> float:
-    """Return the product of numbers of which none is infinite or NaN."""
+    """Return the product of finite numbers."""
     mantissa, exponent = 1.0, 0
     for _, block in blocks(array):
         factor, shift = _scaled_product(block)
@@ -442,7 +442,7 @@ def _finite_product(array: Array) -> float:
 
 
 def _infinite_product(array: Array) -> float:
-    """Return the product of numbers of which one is infinite and none NaN."""
+    """Return the product of numbers that include an infinity and no NaN."""
     negatives = 0
     for _, block in blocks(array):
         if np.count_nonzero(block) < block.size:

@@ -24,7 +24,7 @@ PARALLEL = 16
 """The number of requests of one call that are under way at once."""
 _TAIL_BYTES = 64 << 10
 _PREFETCHED = 4 << 20
-"""A file of which no more than this is missing is fetched whole before a query; of a larger one DuckDB reads parts."""
+"""A query fetches the rest of a file whole up to this many bytes, and lets DuckDB read parts of a larger one."""
 
 
 class FsspecStorage(Storage):

@@ -93,7 +93,7 @@ def successive(ranges: Sequence[ByteRange]) -> Iterator[list[int]]:
 
 
 def neighbours(ranges: Sequence[ByteRange]) -> Iterator[tuple[ByteRange, list[int]]]:
-    """Yield the ranges in the order of files, those that overlap or touch as one, with their indices in `ranges`."""
+    """Yield the ranges by file and position, with their indices in `ranges`; those that overlap or touch are joined."""
     if len(ranges) == 1:
         yield ranges[0], [0]
         return

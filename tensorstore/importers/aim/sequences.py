@@ -127,7 +127,7 @@ def _values(database: RocksDB, path: tuple[Part, ...]) -> Iterator[tuple[Part, A
 
 
 def _distribution(database: RocksDB, path: tuple[Part, ...], about: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return what a histogram is made of; one that is damaged has no counts."""
+    """Return the edges and counts of a histogram; only its type if it is damaged."""
     data = database.large(*path, "data")
     try:
         counts = np.frombuffer(data or b"", np.dtype(about["dtype",]), about["bin_count",])

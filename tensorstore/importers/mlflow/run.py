@@ -45,7 +45,7 @@ class MLflowRun:
     tags: Mapping[str, str] = field(default_factory=dict)
 
     def points(self, logged: Iterable[Logged], path: str, report: Report) -> Points:
-        """Return what it logged, with its metadata."""
+        """Return the logged numbers and the metadata of the run."""
         found = PointList(path, report)
         # Each metric has a file of its own: of two numbers of a step, the one that was logged later counts.
         for number in sorted(logged, key=lambda number: number.time):
@@ -66,7 +66,7 @@ class MLflowRun:
 
 
 def with_artifacts(points: Points, storage: Storage, report: Report) -> Points:
-    """Return the points together with those of the tables in a folder of artifacts."""
+    """Return the points, joined with the tables in a folder of artifacts."""
     parts = [points]
     for path in sorted(files_below(storage, is_table, depth=8)):
         url = url_of(storage, path)

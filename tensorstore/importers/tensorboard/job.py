@@ -232,7 +232,7 @@ class _Import:
         locations: Sequence[int],
         events: Mapping[int, bytes | bytearray],
     ) -> Iterator[Record | ScalarBatch]:
-        """Yield the records of a step of which some values are larger than a number."""
+        """Yield the records of a step that has values other than numbers."""
         together = ScalarBatch([], [], [])
         for row in rows:
             if locations[row] < 0:
@@ -268,7 +268,7 @@ def _plan(name: str, kind: Kind) -> Plan:
 
 
 def _modes(run: EventRun, earlier: RunInfo | None, target: Storage) -> list[ModeKeys]:
-    """Return the modes that global steps count through: always those with which the import began."""
+    """Return the modes that global steps count through: the modes of the first import of the run."""
     if earlier is None:
         return run.modes
     began = [ModeKeys.parse(name) for name in earlier.metadata.get(MODES, [])]

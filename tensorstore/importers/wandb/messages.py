@@ -1,4 +1,4 @@
-"""The messages in .wandb files that tell what a run logged, as protocol buffers of wandb_internal.proto."""
+"""The messages in .wandb files with the values of a run, as protocol buffers of wandb_internal.proto."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def update_config(config: dict[str, Any], body: memoryview, path: str) -> None:
 
 
 def run_of(body: memoryview, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what a run's message says about it, and its configuration."""
+    """Return the description and the configuration of a run from its message."""
     about: dict[str, Any] = {}
     config: dict[str, Any] = {}
     for field, value in fields(body):

@@ -41,7 +41,7 @@ def find_runs(
 
 
 def _by_time(path: str) -> tuple[str, str]:
-    """Return what sorts files by the time at which they were begun, which `run-DATE_TIME-ID` tells, then by path.
+    """Return the sort key of a file: the time at which it was begun, from `run-DATE_TIME-ID`, then its path.
 
     A folder `offline-run-DATE_TIME-ID` may be of the same run.
     """
@@ -98,7 +98,7 @@ class _RunReader:
             self._report(f"{url}: {'; '.join(damage[:_SHOWN])}{more}")
 
     def points(self) -> Points:
-        """Return what was logged, with the configuration."""
+        """Return the logged values with the configuration."""
         if self._stats:
             self._report(f"{self._source}: {self._stats} records of the machine's load")
         config = {key: value for key, value in self._config.items() if key != "_wandb"}
