@@ -32,7 +32,11 @@ def open_source(
 def find_files(
     source: str | os.PathLike[str], storage_options: Mapping[str, Any] | None, is_wanted: IsWanted, depth: int
 ) -> tuple[Storage, list[str]]:
-    """Return the folder that is `source`, or holds it, and the wanted files, sorted. Raises RunNotFound for a file."""
+    """Return the folder that is `source`, or holds it, and the wanted files, sorted.
+
+    Raises:
+        RunNotFound: The source is a wanted file that is missing.
+    """
     storage, name = open_source(source, storage_options, is_wanted)
     if not name:
         return storage, sorted(files_below(storage, is_wanted, depth))

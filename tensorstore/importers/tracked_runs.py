@@ -91,8 +91,7 @@ def import_exported(
         raise CorruptFile(storage.url, f"this export of {name} has no number that could be imported")
     made = []
     for run, parts in runs.items():
-        folder = names_in(run)
-        target = open_storage(url_below(options.target, folder), options.storage_options)
-        source, points = url_below(storage.url, folder), joined(parts, options.metadata)
+        target = open_storage(url_below(options.target, names_in(run)), options.storage_options)
+        source, points = url_of(storage, run), joined(parts, options.metadata)
         made.append(import_points(points, source, tool, target, options.progress, options.report))
     return made
