@@ -84,7 +84,7 @@ class Launch:
         text = os.environ.get(LAUNCH_VARIABLE)
         try:
             return cls(**json.loads(text)) if text else None
-        except (TypeError, ValueError) as exc:
+        except (TypeError, ValueError, RecursionError) as exc:
             raise ConfigurationError(f"{LAUNCH_VARIABLE} is not what `tensortrial run` puts there: {exc}") from exc
 
     def to_environment(self) -> None:
