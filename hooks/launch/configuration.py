@@ -81,10 +81,7 @@ def _collection(name: str, own: dict[str, Any]) -> CollectionConfiguration:
 
 def _convert_configs(values: dict[str, Any]) -> None:
     if values.get("save_config") is not None:
-        try:
-            values["save_config"] = SaveConfig.parse(values["save_config"])
-        except TypeError as exc:
-            raise ConfigurationError(f"save_config: {exc}") from exc
+        values["save_config"] = SaveConfig.parse(values["save_config"])
     form = values.get("reduction_config")
     if form is not None:
         if not isinstance(form, (dict, list, str)):

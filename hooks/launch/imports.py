@@ -1,4 +1,4 @@
-"""A call after a module was imported, for code that must not import it first."""
+"""Callbacks after the import of a module, for code that must not import it first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class ImportNotifier(MetaPathFinder):
-    """Calls a function after each of some modules was imported. The modules and their loaders stay what they are."""
+    """Calls a function after the import of a module. Modules and their loaders are not replaced."""
 
     def __init__(self) -> None:
         self.waiting: dict[str, Callable[[], None]] = {}

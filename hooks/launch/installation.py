@@ -21,7 +21,7 @@ _FRAMEWORKS = {
     "keras": "tensortrial.hooks.keras.launched",
     "xgboost": "tensortrial.hooks.xgboost.launched",
 }
-"""A module of each framework, and what is imported and called once that is imported.
+"""Modules of frameworks, and the module whose `activate` is called after the import of each.
 
 Lightning has an entry point instead.
 """
@@ -31,7 +31,7 @@ _PATH = str(Path(__file__).resolve().parent / "path")
 
 
 def install(launch: Launch) -> None:
-    """Hook what trains in this process, and in those that it starts.
+    """Hook the trainings of this process and of its child processes.
 
     Args:
         launch: What to save, and where.
@@ -42,7 +42,7 @@ def install(launch: Launch) -> None:
 
 
 def install_here() -> None:
-    """Hook what trains in this process, if the environment has a launch."""
+    """Hook the trainings of this process, if the environment has a launch."""
     try:
         launch = Launch.from_environment()
     except ConfigurationError as exc:

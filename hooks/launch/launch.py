@@ -33,7 +33,7 @@ logger = logging.getLogger("tensortrial.hooks")
 
 CONFIG_VARIABLE = "TENSORTRIAL_CONFIG"
 LAUNCH_VARIABLE = "TENSORTRIAL_LAUNCH"
-"""The variable by which a process passes a launch to those that it starts."""
+"""The variable by which a process passes a launch to its child processes."""
 
 _NO_CONFIGURATION = HookConfiguration({})
 
@@ -43,7 +43,7 @@ class Launch:
     """The launch of a script."""
 
     name: str
-    """The name of the script, of which the default folder of the run is made."""
+    """The name of the script, which names the default folder of the run."""
     config: str | None = None
     """The configuration file."""
     out_dir: str | None = None
@@ -57,7 +57,7 @@ class Launch:
 
     @classmethod
     def of(cls, name: str, config: str | None, out_dir: str | None, resume: bool) -> Launch:
-        """Return a launch with what the environment says where the arguments are None.
+        """Return a launch, with settings from the environment for arguments that are None.
 
         Args:
             name: The name of the script.
@@ -84,11 +84,11 @@ class Launch:
         text = os.environ.get(LAUNCH_VARIABLE)
         try:
             return cls(**json.loads(text)) if text else None
-        except (TypeError, ValueError) as exc:
+        except (TypeError, ValueError, RecursionError) as exc:
             raise ConfigurationError(f"{LAUNCH_VARIABLE} is not what `tensortrial run` puts there: {exc}") from exc
 
     def to_environment(self) -> None:
-        """Put the launch into the environment, for this process and those that it starts."""
+        """Put the launch into the environment of this process and of its child processes."""
         os.environ[LAUNCH_VARIABLE] = json.dumps(asdict(self))
 
     def configuration(self) -> HookConfiguration:
@@ -131,7 +131,7 @@ class Launch:
             check_out_dir(storage, duty.worker, duty.num_workers)
 
     def default_out_dir(self) -> str:
-        """Return where to save a run of which nobody said where: `runs/<script>`, with a number if a run is there."""
+        """Return the default folder of a run: `runs/<script>`, with a number if a run is there."""
         return default_out_dir("runs", self.resume, self.name)
 
     def make_hook(self, make: Callable[..., Any], save_config: SaveConfig | None = None, **arguments: Any) -> Any:
@@ -197,6 +197,6 @@ def has_own_hook(launched: Any = None) -> bool:
 
 
 def _accepted(make: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the arguments that a framework's hook has: a configuration may serve several."""
+    """Return the arguments that a framework's hook accepts: a configuration may be for several frameworks."""
     known = inspect.signature(make).parameters
     return {name: value for name, value in arguments.items() if name in known}

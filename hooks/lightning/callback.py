@@ -145,7 +145,7 @@ class Callback(TrainingSteps, lightning.Callback):  # type: ignore[misc]
     # Steps.
 
     def _begin(self, trainer: Any, pl_module: Any, resumes: bool = False) -> None:
-        """Make the hook, if that was not done, and a logger that passes it what the module logs."""
+        """Make the hook, if there is none, and a logger that passes it the values of `self.log`."""
         ours = [each for each in trainer.loggers if isinstance(each, Logger)]
         if self._hook is None and ours and self._out_dir is None and not self._options:
             self._hook = ours[0].make_hook(resumes)

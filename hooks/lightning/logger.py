@@ -16,7 +16,7 @@ from .base import lightning
 
 
 class Logger(HookOwner, lightning.loggers.Logger):  # type: ignore[misc]
-    """Saves what a LightningModule logs, as scalars of the steps that Lightning logs them at, in mode TRAIN.
+    """Saves the values of `self.log` as scalars in mode TRAIN, at the steps at which Lightning logs them.
 
     A `Callback` of the same Trainer that was made without arguments saves its tensors to the same run.
 

@@ -175,7 +175,7 @@ class TensorTrialCallback(TrainingSteps, TrainerCallback):  # type: ignore[misc]
 
 
 class _BeginBatch(UncopiedCallback):
-    """The forward pre-hook that begins a step of an evaluation, of which the Trainer calls back only the end."""
+    """The forward pre-hook that begins a step of an evaluation: the Trainer has a callback for its end only."""
 
     __slots__ = ("_callback",)
 

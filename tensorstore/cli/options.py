@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -32,11 +34,31 @@ storage_option = click.option(
     metavar="KEY=VALUE",
     help="An option of the storage, e.g. endpoint_url=http://localhost:9000. Can be repeated.",
 )
+progress_option = click.option(
+    "--progress/--no-progress", default=True, help="Show a progress bar. [default: if tqdm is installed]"
+)
+runs_argument = click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=complete_run)
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds, which NaN is not."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        seconds: float = super().convert(value, param, ctx)
+        return self.fail("nan is no number of seconds", param, ctx) if math.isnan(seconds) else seconds
+
+
 timeout_option = click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Seconds(min=0, min_open=True),
     metavar="SECONDS",
     help="Stop the query after this many seconds. [default: no limit]",
+)
+wait_option = click.option(
+    "--timeout",
+    type=Seconds(min=0),
+    metavar="SECONDS",
+    help="How many seconds to wait for the run to begin, and for each new step. [default: no limit]",
 )
 mode_option = click.option(
     "--mode", type=_MODES, default="GLOBAL", help="Count steps in this mode. [default: in all modes together]"
@@ -50,7 +72,7 @@ def open_trial(run: str, storage_options: Sequence[str], timeout: float | None =
 
 
 def open_trials(runs: Sequence[str], storage_options: Sequence[str]) -> Iterator[Trial]:
-    """Open each run of a command; one that is a pattern stands for the runs that match it."""
+    """Open each run of a command, and for a pattern the runs that match it."""
     for run in runs:
         if not _is_pattern(run, storage_options):
             yield open_trial(run, storage_options)

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from ..errors import StorageError
+from ..errors import ConfigurationError, StorageError
 from ..format.arrow_arrays import bounded
 from .console import console_for, print_table, working
 
@@ -64,6 +64,7 @@ class RowOutput:
 
         Raises:
             QueryError: The query failed.
+            ConfigurationError: The format cannot hold a type of the rows.
             StorageError: The file cannot be written.
         """
         is_binary = self.form in ("parquet", "arrow")
@@ -124,7 +125,10 @@ def _arrow(table: Any, form: str) -> bytes:
 
     buffer = pa.BufferOutputStream()
     if form == "parquet":
-        pq.write_table(table, buffer, write_statistics=bounded(table.schema) or False)
+        try:
+            pq.write_table(table, buffer, write_statistics=bounded(table.schema) or False)
+        except pa.ArrowNotImplementedError as exc:  # of an INTERVAL, for example
+            raise ConfigurationError(f"Parquet cannot hold these rows: {exc}; cast the column to VARCHAR") from exc
     else:
         with pa.ipc.new_stream(buffer, table.schema) as stream:
             stream.write_table(table)

@@ -1,4 +1,4 @@
-"""The number of changes to the configuration of what is saved, for results that are computed from it and kept."""
+"""The number of changes of the configuration, which invalidates results that were computed from it."""
 
 from __future__ import annotations
 

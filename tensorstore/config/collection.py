@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Self
 
 from ..errors import InvalidCollectionConfiguration
 from ..html_table import TableOfValues, html_table
 from .changes import Changes, Configuration
+from .json_document import JsonDocument
 from .reduction_config import ReductionConfig, boolean, check_reduction_config, names
 from .save_config import SaveConfig
 
@@ -53,7 +53,7 @@ class CollectionKeys:
     BY_AXIS = "by_axis"
 
 
-class Collection(Configuration):
+class Collection(JsonDocument, Configuration):
     """A named group of tensors: those whose name is in `tensor_names` or matches one of `include_regex`.
 
     Patterns are searched anywhere in a name (`re.search`), and are case-sensitive.
@@ -61,7 +61,7 @@ class Collection(Configuration):
     Args:
         name: Name of the collection.
         include_regex: One regular expression, or several.
-        tensor_names: Full names of tensors.
+        tensor_names: Full name of a tensor, or of several.
         reduction_config: Statistics to save; those of the hook if None.
         save_config: Steps to save, as a SaveConfig or what `SaveConfig.parse` takes; those of the hook if None.
         save_histogram: Whether to save a histogram of each tensor.
@@ -75,14 +75,14 @@ class Collection(Configuration):
         self,
         name: str,
         include_regex: Iterable[str] | str | None = None,
-        tensor_names: Iterable[str] | None = None,
+        tensor_names: Iterable[str] | str | None = None,
         reduction_config: ReductionConfig | None = None,
         save_config: SaveConfig | Mapping[Any, Any] | None = None,
         save_histogram: bool | str | None = None,
     ) -> None:
         self._name = name
         self._patterns: list[re.Pattern[str]] = []
-        self._tensor_names: set[str] = set(tensor_names or ())
+        self._tensor_names: set[str] = set(_several(tensor_names or ()))
         self.reduction_config = reduction_config
         self.save_config = save_config
         self.save_histogram = None if save_histogram is None else boolean("save_histogram", save_histogram)
@@ -133,8 +133,8 @@ class Collection(Configuration):
         return self._tensor_names
 
     @tensor_names.setter
-    def tensor_names(self, tensor_names: Iterable[str]) -> None:
-        self._tensor_names = set(tensor_names)
+    def tensor_names(self, tensor_names: Iterable[str] | str) -> None:
+        self._tensor_names = set(_several(tensor_names))
         Changes.names += 1
 
     def include(self, regex: Iterable[str] | str) -> None:
@@ -146,18 +146,18 @@ class Collection(Configuration):
         Raises:
             InvalidCollectionConfiguration: A regular expression does not compile.
         """
-        for text in [regex] if isinstance(regex, str) else regex:
+        for text in _several(regex):
             self._patterns.append(compile_regex(text, self.name))
         Changes.patterns += 1
 
-    def add_tensor_names(self, tensor_names: Iterable[str]) -> None:
+    def add_tensor_names(self, tensor_names: Iterable[str] | str) -> None:
         """Add tensors by their full names.
 
         Args:
-            tensor_names: Names of tensors.
+            tensor_names: Name of a tensor, or of several.
         """
         # Hooks add the same names again and again, which is no change.
-        if added := set(tensor_names) - self._tensor_names:
+        if added := set(_several(tensor_names)) - self._tensor_names:
             self._tensor_names |= added
             Changes.names += 1
 
@@ -167,7 +167,7 @@ class Collection(Configuration):
         Args:
             tensor_name: Name of the tensor.
         """
-        self.add_tensor_names([tensor_name])
+        self.add_tensor_names(tensor_name)
 
     def matches(self, tensor_name: str) -> bool:
         """Return whether a tensor belongs to the collection.
@@ -194,11 +194,6 @@ class Collection(Configuration):
         return (id(self), *matched, *kept, bool(self.save_histogram))
 
     def to_json_dict(self) -> dict[str, Any]:
-        """Return a description as values of JSON.
-
-        Returns:
-            A dictionary that `from_dict` takes.
-        """
         return {
             "name": self.name,
             "include_regex": self.include_regex,
@@ -209,7 +204,7 @@ class Collection(Configuration):
         }
 
     @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> Collection:
+    def from_dict(cls, document: Mapping[str, Any]) -> Self:
         """Create a collection from what `to_json_dict` returned.
 
         Args:
@@ -236,26 +231,6 @@ class Collection(Configuration):
         except (TypeError, ValueError) as exc:
             raise InvalidCollectionConfiguration(document["name"], f"it cannot be read: {exc}") from exc
 
-    def to_json(self) -> str:
-        """Return what `to_json_dict` returns as text.
-
-        Returns:
-            JSON, which `from_json` takes.
-        """
-        return json.dumps(self.to_json_dict())
-
-    @classmethod
-    def from_json(cls, text: str) -> Collection:
-        """Create a collection from what `to_json` returned.
-
-        Args:
-            text: JSON.
-
-        Returns:
-            The collection.
-        """
-        return cls.from_dict(json.loads(text))
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Collection) and self.to_json_dict() == other.to_json_dict()
 
@@ -279,6 +254,10 @@ class Collections(TableOfValues[Collection]):
     def _shown(self, value: Collection) -> object:
         count = len(value.tensor_names)
         return f"{count:,} tensor{'s' * (count != 1)}"
+
+
+def _several(value: Iterable[str] | str) -> Iterable[str]:
+    return [value] if isinstance(value, str) else value
 
 
 def check_collection_name(name: Any) -> None:

@@ -1,4 +1,4 @@
-"""The metadata of a run: what the user, or a library, wants to be kept with it, in the types of JSON."""
+"""The metadata of a run: values of JSON that a user or a library keeps with it."""
 
 from __future__ import annotations
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Self
 
 from ..errors import ConfigurationError
 from ..statistics.definitions import STATISTICS, parse_axis, parse_statistic
 from .changes import Configuration
+from .json_document import JsonDocument
 
 _NORMS = ("l1", "l2")
 
 
-class ReductionConfig(Configuration):
+class ReductionConfig(JsonDocument, Configuration):
     """Statistics to save of a tensor.
 
     With statistics, the raw value is saved only if `save_raw_tensor` is true. Lists of names may be comma-separated
@@ -63,7 +63,7 @@ class ReductionConfig(Configuration):
             raise ConfigurationError(f"axis={self.axis} needs statistics to save along it, such as norms=['l2']")
 
     @classmethod
-    def from_names(cls, statistics: Iterable[str] | str | None, **options: Any) -> ReductionConfig:
+    def from_names(cls, statistics: Iterable[str] | str | None, **options: Any) -> Self:
         """Create a configuration from one list of all kinds, as JSON configurations have it: `min,abs_mean,l2,abs_l1`.
 
         Args:
@@ -100,15 +100,10 @@ class ReductionConfig(Configuration):
         return self.save_raw_tensor or not (self.statistics or self.save_shape or self.digest or self.quantiles)
 
     def to_json_dict(self) -> dict[str, Any]:
-        """Return the arguments as values of JSON.
-
-        Returns:
-            A dictionary that `from_dict` takes.
-        """
         return dict(vars(self))
 
     @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> ReductionConfig:
+    def from_dict(cls, document: Mapping[str, Any]) -> Self:
         """Create a configuration from what `to_json_dict` returned.
 
         Args:
@@ -122,26 +117,6 @@ class ReductionConfig(Configuration):
             options = dict(document)
             return cls.from_names(options.pop("reductions", None), **options)
         return cls(**document)
-
-    def to_json(self) -> str:
-        """Return what `to_json_dict` returns as text.
-
-        Returns:
-            JSON, which `from_json` takes.
-        """
-        return json.dumps(self.to_json_dict())
-
-    @classmethod
-    def from_json(cls, text: str) -> ReductionConfig:
-        """Create a configuration from what `to_json` returned.
-
-        Args:
-            text: JSON.
-
-        Returns:
-            The configuration.
-        """
-        return cls.from_dict(json.loads(text))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ReductionConfig) and vars(self) == vars(other)

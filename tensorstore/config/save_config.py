@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Self
 
 from ..errors import ConfigurationError
 from ..mode import ModeKeys
+from .json_document import JsonDocument
 
 DEFAULT_SAVE_INTERVAL = 500
 STEP_ARGUMENTS = ("save_interval", "start_step", "end_step", "save_steps", "warmup_steps")
@@ -165,7 +165,7 @@ def _forward(name: str) -> property:
     return property(get, put, doc=f"`{name}` of every mode.")
 
 
-class SaveConfig:
+class SaveConfig(JsonDocument):
     """Steps to save, for each mode.
 
     A mode that is configured nowhere follows the hook's configuration, and in the hook's own the default: every 500th
@@ -222,7 +222,12 @@ class SaveConfig:
         if isinstance(value, SaveConfigMode):
             return cls(mode_save_configs=dict.fromkeys(ModeKeys, value))
         if isinstance(value, Mapping):
-            return cls(**value) if set(value) & set(STEP_ARGUMENTS) else cls(mode_save_configs=value)
+            if not set(value) & set(STEP_ARGUMENTS):
+                return cls(mode_save_configs=value)
+            try:
+                return cls(**value)
+            except TypeError as exc:
+                raise ConfigurationError(f"unknown key in a save configuration: {exc}") from None
         raise ConfigurationError(f"save_config must be a SaveConfig or a dictionary by mode, got {value!r}")
 
     @property
@@ -298,7 +303,7 @@ class SaveConfig:
         return {mode.name: config.to_json_dict() for mode, config in self._modes.items()}
 
     @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> SaveConfig:
+    def from_dict(cls, document: Mapping[str, Any]) -> Self:
         """Create a configuration from what `to_json_dict` returned.
 
         Args:
@@ -308,26 +313,6 @@ class SaveConfig:
             The configuration.
         """
         return cls(mode_save_configs={mode: config for mode, config in document.items() if config is not None})
-
-    def to_json(self) -> str:
-        """Return what `to_json_dict` returns as text.
-
-        Returns:
-            JSON, which `from_json` takes.
-        """
-        return json.dumps(self.to_json_dict())
-
-    @classmethod
-    def from_json(cls, text: str) -> SaveConfig:
-        """Create a configuration from what `to_json` returned.
-
-        Args:
-            text: JSON.
-
-        Returns:
-            The configuration.
-        """
-        return cls.from_dict(json.loads(text))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SaveConfig) and self._modes == other._modes
@@ -339,7 +324,7 @@ class SaveConfig:
 
 
 def with_save_config(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a hook, in which those of a SaveConfig have become one, `save_config`.
+    """Return the arguments of a hook, with the arguments of a SaveConfig replaced by `save_config`.
 
     Args:
         arguments: The arguments by name.
@@ -379,7 +364,7 @@ def _interval(value: Any) -> int | str:
 def _integer(name: str, value: Any, least: int = 0) -> int:
     try:
         number = int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = None
     # int() would round 2.5 down and take True for 1.
     if number is None or isinstance(value, bool) or (not isinstance(value, str) and number != value):

@@ -79,7 +79,7 @@ def import_run(  # noqa: PLR0913 - an option for each thing that a CSV file does
         raise ConfigurationError("name and value must be set together: the column of names, and that of numbers")
     storage, paths = find_tables(source, storage_options)
     roles = {"step": step, "time": time, "name": name, "value": value}
-    wanted = {role: column and column.strip() for role, column in roles.items()}
+    wanted = {role: column.strip() if isinstance(column, str) else column for role, column in roles.items()}
     parts = [_points(storage, path, wanted, step_multiplier, report) for path in paths]
     points = joined(parts, metadata)
     if not len(points):

@@ -16,11 +16,12 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import CorruptFile, MissingExtra, RunNotFound
+from ..storage.base import join
 from ..storage.open import Storage, open_storage
 from .documents import clean, yaml_of
 from .metrics import Points, Report, log
 from .tables import csv_of, points_of_columns, steps_of, times_of
-from .tracked_runs import ImportOptions, TrackedRun, import_tracked
+from .tracked_runs import ImportOptions, import_tracked, run_of_folder
 
 _METRICS, _HPARAMS, _STEP = "metrics.csv", "hparams.yaml", "step"
 _DEPTH = 5
@@ -62,7 +63,7 @@ def import_runs(
     folders = sorted(_folders(storage, "", _DEPTH))
     if not folders:
         raise RunNotFound(storage.url, f"there is no run of CSVLogger here: no {_METRICS}")
-    runs = [_run(storage, folder, report) for folder in folders]
+    runs = [run_of_folder(storage, folder, partial(_read, storage, folder, report=report)) for folder in folders]
     return import_tracked(runs, "lightning", ImportOptions(target, metadata, storage_options, progress, report))
 
 
@@ -73,18 +74,12 @@ def _folders(storage: Storage, folder: str, depth: int) -> Iterator[str]:
         yield folder
     elif depth:
         for name in names:
-            if not name.startswith("."):
-                yield from _folders(storage, f"{folder}/{name}" if folder else name, depth - 1)
-
-
-def _run(storage: Storage, folder: str, report: Report) -> TrackedRun:
-    url = f"{storage.url}/{folder}" if folder else storage.url
-    return TrackedRun(tuple(folder.split("/")) if folder else (), url, partial(_read, storage, folder, url, report))
+            yield from _folders(storage, join(folder, name), depth - 1)
 
 
 def _read(storage: Storage, folder: str, url: str, report: Report) -> Points:
     path = f"{url}/{_METRICS}"
-    table = _table(storage.read(_in(folder, _METRICS)), path, report)
+    table = _table(storage.read(join(folder, _METRICS)), path, report)
     if _STEP not in table.column_names:
         raise CorruptFile(path, "it has no column step, which CSVLogger writes; import it by `tensortrial import csv`")
     names = {column: column for column in table.column_names if column != _STEP}
@@ -103,7 +98,7 @@ def _table(data: bytes, path: str, report: Report) -> pa.Table:
 
 def _hyperparameters(storage: Storage, folder: str, url: str, report: Report) -> dict[str, Any]:
     try:
-        found = yaml_of(storage.read(_in(folder, _HPARAMS)), f"{url}/{_HPARAMS}")
+        found = yaml_of(storage.read(join(folder, _HPARAMS)), f"{url}/{_HPARAMS}")
     except FileNotFoundError:
         return {}
     except (CorruptFile, MissingExtra) as exc:
@@ -111,7 +106,3 @@ def _hyperparameters(storage: Storage, folder: str, url: str, report: Report) ->
         return {}
     cleaned: dict[str, Any] = clean(found)
     return cleaned
-
-
-def _in(folder: str, name: str) -> str:
-    return f"{folder}/{name}" if folder else name

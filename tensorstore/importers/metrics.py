@@ -7,7 +7,6 @@ a run of them.
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -18,24 +17,30 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..config.collection import CollectionKeys, is_loss
 from ..config.metadata import checked_metadata
 from ..errors import ConfigurationError, UnsupportedValue
-from ..format.flush_range import FROM_START
 from ..format.record import Plan, Record, ScalarBatch, Step
-from ..format.schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerInfo, end_path
+from ..format.schema import UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo
 from ..mode import ModeKeys
 from ..progress import progress_bar
 from ..storage.open import Storage
-from ..version import __version__
-from ..write.claim import claim, claim_again
 from ..write.writer import Writer
 from .modes import MODES
-from .target import SOURCE, Begin, Found, begin_of, begun, report_changed_metadata, writing
+from .target import (
+    FLUSH_SECONDS,
+    WORKER,
+    Begin,
+    Found,
+    begin_of,
+    begun,
+    claim_target,
+    collection_of,
+    run_info,
+    writing,
+)
 
 logger = logging.getLogger(__name__)
 
-WORKER = "worker_0"
 _NOTHING = np.empty(0, np.uint8)
 
 Integers = npt.NDArray[np.int64]
@@ -91,7 +96,7 @@ class Points:
         return replace(self._rows(np.flatnonzero(self.step >= step)), histograms=later)
 
     def found(self) -> Found:
-        """Return what is there, to compare it with a run. A number counts before a histogram of its name and step."""
+        """Return all values as columns to compare with a run. A number supersedes a histogram of its name and step."""
         number = {name: index for index, name in enumerate(dict.fromkeys([*self.names, *self._drawn_names()]))}
         drawn = [(number[each.name], each.step, each.saved_at) for each in self.histograms]
         name, step, saved_at = np.array(drawn, np.int64).reshape(-1, 3).T
@@ -152,39 +157,20 @@ def import_points(
     """
     earlier = begun(target, source)
     modes = _modes(points, earlier, target)
-    begin = Begin(0) if earlier is None else begin_of(target, WORKER, points.found(), report)
+    begin = Begin(0) if earlier is None else begin_of(target, points.found(), report)
     left = points.by_step().from_step(begin.step)
     plans = [_plan(name) for name in points.names]
-    run = RunInfo(
-        created_at=_began_at(points).isoformat(),
-        id=uuid.uuid4().hex,
-        framework=framework,
-        versions={"tensortrial": __version__},
-        metadata={**points.metadata, SOURCE: source, **modes},
-    )
-    worker = WorkerInfo(
-        WORKER,
-        1,
-        run.created_at,
-        _collections(plans),
-        [CollectionKeys.LOSSES, CollectionKeys.METRICS],
-        first_global_step=begin.step if begin.goes_back else 0,
-        goes_back=begin.goes_back,
-    )
-    first_flush = FROM_START
-    if earlier is None:
-        claim(target, run, worker)
-    else:
-        report_changed_metadata(earlier, run, target, report)
-        if not len(left) and end_path(WORKER) in {f"{END}/{name}" for name in target.list(END)}:
-            return target.url
-        first_flush = claim_again(target, run, worker)
-    _write(left, plans, Writer(target, WORKER, flush_seconds=10.0, first_flush=first_flush), progress, target)
+    times = [*points.saved_at.tolist(), *(drawn.saved_at for drawn in points.histograms)]
+    run = run_info(source, framework, times, {**points.metadata, **modes})
+    first_flush = claim_target(target, run, earlier, begin, plans, not len(left), report)
+    if first_flush is not None:
+        writer = Writer(target, WORKER, flush_seconds=FLUSH_SECONDS, first_flush=first_flush)
+        _write(left, plans, writer, progress, target)
     return target.url
 
 
 def _modes(points: Points, earlier: RunInfo | None, target: Storage) -> dict[str, list[str]]:
-    """Return what the metadata of a run says about its modes: nothing, if there is only GLOBAL."""
+    """Return the metadata that names the modes of a run; none if there is only GLOBAL."""
     names = [mode.name for mode in points.modes]
     if names == [ModeKeys.GLOBAL.name]:
         return {}
@@ -199,20 +185,7 @@ def _modes(points: Points, earlier: RunInfo | None, target: Storage) -> dict[str
 def _plan(name: str) -> Plan:
     if not name:
         raise UnsupportedValue("a metric without a name cannot be imported: name its column")
-    kind = CollectionKeys.LOSSES if is_loss(name) else CollectionKeys.METRICS
-    return Plan(name, (kind,), raw=False)
-
-
-def _collections(plans: Sequence[Plan]) -> list[Mapping[str, Any]]:
-    kinds = (CollectionKeys.LOSSES, CollectionKeys.METRICS)
-    return [{"name": kind, "tensor_names": [p.name for p in plans if p.collections == (kind,)]} for kind in kinds]
-
-
-def _began_at(points: Points) -> datetime:
-    """Return when the first number was saved, or now if unknown."""
-    times = [*points.saved_at.tolist(), *(drawn.saved_at for drawn in points.histograms)]
-    first = min((time for time in times if time > 0), default=None)
-    return datetime.now(UTC) if first is None else datetime.fromtimestamp(first / 1e9, UTC)
+    return Plan(name, (collection_of(name),), raw=False)
 
 
 def _write(points: Points, plans: Sequence[Plan], writer: Writer, progress: bool, target: Storage) -> None:

@@ -14,4 +14,4 @@ MODE_OF_WORD = {
     "global": ModeKeys.GLOBAL,
 }
 PREFERENCE = list(MODE_OF_WORD)
-"""The words in the order in which they keep their names: those of the first of a mode do."""
+"""The words by priority: tensors of the first word of a mode keep their names, those of others get a prefix."""

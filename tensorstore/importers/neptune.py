@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import CorruptFile
-from ..storage.open import Storage, open_storage
+from ..storage.open import Storage
 from .histograms import drawn_of
-from .metrics import Drawn, Points, Report, import_points, joined, log
+from .metrics import Drawn, Points, Report, joined, log
 from .tables import (
     column_like,
     find_tables,
@@ -30,8 +30,8 @@ from .tables import (
     read_table,
     steps_of,
     times_of,
-    url_below,
 )
+from .tracked_runs import ImportOptions, import_exported
 
 _EXPORTED = {"run_id", "attribute_path", "attribute_type", "step", "timestamp", "float_value"}
 _SERIES, _HISTOGRAMS = "float_series", "histogram_series"
@@ -90,19 +90,8 @@ def import_runs(
     for path in paths:
         for run, points in _points(storage, path, step_multiplier, report):
             runs.setdefault(run, []).append(points)
-    if not any(len(points) or points.metadata for parts in runs.values() for points in parts):
-        raise CorruptFile(storage.url, "this export of Neptune has no number that could be imported")
-    return [
-        import_points(
-            joined(parts, metadata),
-            url_below(storage.url, run),
-            "neptune",
-            open_storage(url_below(target, run), storage_options),
-            progress,
-            report,
-        )
-        for run, parts in runs.items()
-    ]
+    options = ImportOptions(target, metadata, storage_options, progress, report)
+    return import_exported(runs, storage, "neptune", "Neptune", options)
 
 
 def _points(storage: Storage, path: str, multiplier: int, report: Report) -> Iterator[tuple[str, Points]]:

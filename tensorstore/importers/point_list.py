@@ -1,4 +1,4 @@
-"""The points of one run, as a reader finds them: one number at a time, of which not every one can be kept."""
+"""A list of the points of one run, which is filled by one value at a time and leaves out what a run cannot hold."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class PointList:
     def add_nested(
         self, values: Mapping[str, Any], step: Any, saved_at: int = 0, ignored: frozenset[str] = frozenset()
     ) -> None:
-        """Add the values of a step, of which some may be mappings: `{"a": {"b": 1}}` is `a.b`, or a histogram."""
+        """Add the values of a step. A value may be a histogram or a mapping: `{"a": {"b": 1}}` is `a.b`."""
         for name, value in _flat(values):
             if name in ignored:
                 continue
@@ -89,7 +89,7 @@ class PointList:
             self._drawn.append(Drawn(name, self._global_step(step, mode), saved_at, *counted))
 
     def discard_after(self, step: int) -> int:
-        """Remove what was added of later steps than a global step. Return how many values these were."""
+        """Remove the values after a global step. Return how many they were."""
         before = len(self._step) + len(self._drawn)
         keep = np.flatnonzero(np.array(self._step, np.int64) <= step)
         for column in (self._name, self._step, self._value, self._saved_at):
@@ -119,7 +119,8 @@ class PointList:
         return int(step) * len(self._modes) + (0 if mode is None else self._modes.index(mode))
 
     def _is_step(self, step: Any) -> bool:
-        return isinstance(step, int | float) and 0 <= step < _STEPS_END // len(self._modes) and step == int(step)
+        is_number = isinstance(step, int | float) and not isinstance(step, bool)
+        return is_number and 0 <= step < _STEPS_END // len(self._modes) and step == int(step)
 
     def _index(self, name: str) -> int | None:
         if name not in self._names:

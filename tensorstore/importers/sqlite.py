@@ -16,7 +16,7 @@ from ..errors import ConfigurationError, CorruptFile, RunNotFound, StorageError
 
 _MAGIC = b"SQLite format 3\0"
 _VERSIONS, _WAL = slice(18, 20), 2
-"""The bytes that say how a file is written and read, and what they are if it has a write-ahead log."""
+"""The bytes of the file format versions for writing and reading, and their value with a write-ahead log."""
 ENDINGS = (".db", ".sqlite", ".sqlite3")
 
 
@@ -32,7 +32,7 @@ def local_file(source: str | os.PathLike[str]) -> Path:
 
 
 def is_sqlite(source: str | os.PathLike[str]) -> bool:
-    """Return whether a path is meant as that of an SQLite file: by its name, or by what the file begins with."""
+    """Return whether a path names an SQLite file, by its ending or by the first bytes of the file."""
     text = os.fspath(source)
     if text.lower().endswith(ENDINGS):
         return True

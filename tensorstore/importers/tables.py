@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -15,43 +15,33 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from ..errors import ConfigurationError, CorruptFile, RunNotFound
-from ..storage.open import Storage, open_storage
+from ..storage.open import Storage
 from .histograms import drawn_of, holds_histograms
 from .metrics import Drawn, Integers, Points, Report
+from .sources import find_files
+from .times import LATEST
 
-KINDS = (".csv", ".parquet")
+_KINDS = (".csv", ".parquet")
 
 _NUMBER = r"^(-?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|-?inf|-?infinity)$"
 # A run numbers its folders with twelve digits.
 _STEPS_END = 10**12
-_LATEST = 8e9  # seconds; a time after 2200 is garbage
 
 
 def find_tables(
     source: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
 ) -> tuple[Storage, list[str]]:
     """Return the folder that is `source`, or holds it, and its tables, by name. Raises RunNotFound if it has none."""
-    text = os.fspath(source).rstrip("/")
-    folder, _, name = text.rpartition("/")
-    if name.lower().endswith(KINDS):
-        storage = open_storage(folder or ("/" if text.startswith("/") else "."), storage_options, follow_links=True)
-        if name in storage.list(""):
-            return storage, [name]
-        raise RunNotFound(text, "there is no such file")
-    storage = open_storage(text, storage_options, follow_links=True)
-    found = sorted(_below(storage, "", depth=4))
+    storage, found = find_files(source, storage_options, is_table, depth=4)
     if not found:
-        raise RunNotFound(text, f"there is no table here: no file that ends with {' or '.join(KINDS)}")
+        text = os.fspath(source).rstrip("/")
+        raise RunNotFound(text, f"there is no table here: no file that ends with {' or '.join(_KINDS)}")
     return storage, found
 
 
-def _below(storage: Storage, folder: str, depth: int) -> Iterator[str]:
-    for name in storage.list(folder):
-        path = f"{folder}/{name}" if folder else name
-        if name.lower().endswith(KINDS):
-            yield path
-        elif depth and not name.startswith("."):
-            yield from _below(storage, path, depth - 1)
+def is_table(name: str) -> bool:
+    """Return whether a file of this name is a table."""
+    return name.lower().endswith(_KINDS)
 
 
 def read_table(storage: Storage, path: str) -> pa.Table:
@@ -210,8 +200,8 @@ def _numbers(column: pa.ChunkedArray) -> pa.Array | None:
 
 def steps_of(column: pa.ChunkedArray, path: str, multiplier: int = 1) -> Integers:
     """Return the steps of a column, multiplied; -1 where a cell is empty. Raises CorruptFile for an invalid step."""
-    if multiplier < 1:
-        raise ConfigurationError(f"step_multiplier must be a whole number of at least 1, got {multiplier}")
+    if not isinstance(multiplier, Integral) or multiplier < 1:
+        raise ConfigurationError(f"step_multiplier must be a whole number of at least 1, got {multiplier!r}")
     numbers = _numbers(column)
     if numbers is None:
         if column.null_count == len(column):
@@ -253,16 +243,9 @@ def times_of(column: pa.ChunkedArray | None, length: int) -> Integers:
         for _ in range(3):
             # Nothing was trained in the year 5000: such a number counts in a smaller unit.
             seconds = np.where(seconds > 1e11, seconds / 1000, seconds)
-        microseconds = np.asarray(np.where(seconds < _LATEST, seconds, 0).clip(0) * 1e6, np.int64)
-    is_known = (microseconds > 0) & (microseconds < _LATEST * 1e6)
+        microseconds = np.asarray(np.where(seconds < LATEST, seconds, 0).clip(0) * 1e6, np.int64)
+    is_known = (microseconds > 0) & (microseconds < LATEST * 1e6)
     return np.where(is_known, microseconds * 1000, 0)
-
-
-def url_below(target: str | os.PathLike[str], run: str) -> str:
-    """Return where one of several runs goes, with its name quoted; the target itself for a run without a name."""
-    folder = os.fspath(target).rstrip("/")
-    parts = [quote(part, safe=" =,+@~") for part in run.split("/") if part not in ("", ".", "..")]
-    return "/".join([folder, *parts])
 
 
 def _some(names: Sequence[str]) -> str:

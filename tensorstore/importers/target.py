@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..config.collection import CollectionKeys, is_loss
 from ..errors import RunExists, StorageError, TensorTrialError
+from ..format.flush_range import FROM_START, FirstFlush
 from ..format.index_reader import read_batches
-from ..format.schema import INDEX_SCHEMA, RUN_FILE, RunInfo, end_path, index_folder
+from ..format.record import Plan
+from ..format.schema import END, INDEX_SCHEMA, RUN_FILE, RunInfo, WorkerInfo, end_path, index_folder
 from ..snapshot.index_files import read_published
 from ..storage.open import Storage
+from ..version import __version__
+from ..write.claim import claim, claim_again
 from ..write.writer import Writer
 
 SOURCE = "imported_from"
 """The key of a run's metadata that names the source."""
+WORKER = "worker_0"
+"""The worker of a run whose source knows none."""
+FLUSH_SECONDS = 10.0
+"""The most work that is lost when an import is killed."""
 
 _Integers = npt.NDArray[np.int64]
 _READ = pa.schema([INDEX_SCHEMA.field(name) for name in ("name", "global_step", "saved_at", "scalar")])
@@ -65,9 +76,82 @@ def begun(target: Storage, source: str) -> RunInfo | None:
     return run
 
 
+def run_info(
+    source: str, framework: str, times: Iterable[int], metadata: Mapping[str, Any], num_workers: int = 1
+) -> RunInfo:
+    """Return the description of a run for an import.
+
+    Args:
+        source: The identity of the source.
+        framework: The program that wrote the source.
+        times: When values were saved, in nanoseconds since 1970, UTC; 0 if unknown. The run began at the first one.
+        metadata: The metadata of the source.
+        num_workers: The number of workers.
+    """
+    first = min((time for time in times if time > 0), default=None)
+    began = datetime.now(UTC) if first is None else datetime.fromtimestamp(first / 1e9, UTC)
+    return RunInfo(
+        created_at=began.isoformat(),
+        id=uuid.uuid4().hex,
+        framework=framework,
+        num_workers=num_workers,
+        versions={"tensortrial": __version__},
+        metadata={**metadata, SOURCE: source},
+    )
+
+
+def collection_of(name: str) -> str:
+    """Return the collection of a number with this name."""
+    return CollectionKeys.LOSSES if is_loss(name) else CollectionKeys.METRICS
+
+
+def claim_target(
+    target: Storage,
+    run: RunInfo,
+    earlier: RunInfo | None,
+    begin: Begin,
+    plans: Sequence[Plan],
+    is_complete: bool,
+    report: Callable[[str], object],
+) -> FirstFlush | None:
+    """Claim a run as its only worker. Return the first flush; None if the run has ended and has all of the source.
+
+    Args:
+        target: The run.
+        run: Its description by this import.
+        earlier: Its description by the import that began it; None if this one does.
+        begin: Where the import begins to write.
+        plans: The plans of its tensors.
+        is_complete: True if the source has nothing that the run lacks.
+        report: Receives a sentence about metadata that has changed.
+    """
+    collections = (CollectionKeys.LOSSES, CollectionKeys.METRICS)
+    names = {each: [plan.name for plan in plans if each in plan.collections] for each in collections}
+    worker = WorkerInfo(
+        WORKER,
+        1,
+        run.created_at,
+        [{"name": each, "tensor_names": names[each]} for each in collections],
+        [*collections],
+        first_global_step=begin.step if begin.goes_back else 0,
+        goes_back=begin.goes_back,
+    )
+    if earlier is None:
+        claim(target, run, worker)
+        return FROM_START
+    _report_changed_metadata(earlier, run, target, report)
+    if is_complete and end_path(WORKER) in end_marks(target):
+        return None
+    return claim_again(target, run, worker)
+
+
+def end_marks(target: Storage) -> set[str]:
+    """Return the paths of the marks by which workers of a run have ended."""
+    return {f"{END}/{name}" for name in target.list(END)}
+
+
 def begin_of(
     target: Storage,
-    worker: str,
     source: Found,
     report: Callable[[str], object],
     can_keep: Callable[[int], bool] = lambda row: True,
@@ -79,7 +163,6 @@ def begin_of(
 
     Args:
         target: The run.
-        worker: Its worker.
         source: What the source has.
         report: Receives a sentence about what the source no longer has.
         can_keep: Returns whether a row of the source that the run lacks is one that a run can hold.
@@ -89,7 +172,7 @@ def begin_of(
         CorruptFile: An index file of the run is damaged.
         StorageError: The run is compacted again and again.
     """
-    run = _published(target, worker)
+    run = _published(target, WORKER)
     key_had, key_now, key_withdrawn = _keys(run, source, withdrawn or _rows(source, np.empty(0, np.int64)))
     had, now = _last_of_each(key_had), _last_of_each(key_now)
     place = np.searchsorted(key_had[had], key_now[now])
@@ -110,7 +193,7 @@ def begin_of(
     return Begin(step, goes_back=True)
 
 
-def report_changed_metadata(earlier: RunInfo, run: RunInfo, target: Storage, report: Callable[[str], object]) -> None:
+def _report_changed_metadata(earlier: RunInfo, run: RunInfo, target: Storage, report: Callable[[str], object]) -> None:
     """Report which metadata has changed since the import began: that of a run is written once."""
     before, now = ({key: json.dumps(each) for key, each in of.metadata.items()} for of in (earlier, run))
     if changed := [key for key in {**before, **now} if before.get(key) != now.get(key)]:
@@ -119,7 +202,7 @@ def report_changed_metadata(earlier: RunInfo, run: RunInfo, target: Storage, rep
 
 
 def _published(target: Storage, worker: str) -> Found:
-    """Return what a worker has published."""
+    """Return the values that a worker has published."""
     for _ in range(_ATTEMPTS):
         index, files = read_published(target, worker)
         for error in index.damaged.values():
@@ -170,7 +253,7 @@ def _rows(found: Found, rows: _Integers) -> Found:
 
 
 def _same(before: Found, now: Found) -> npt.NDArray[np.bool_]:
-    """Return which values of a run are those that the source has now, row by row."""
+    """Return row by row whether a value of a run equals the value that the source has now."""
     are_equal = (before.number == now.number) | (np.isnan(before.number) & np.isnan(now.number))
     # A run keeps microseconds.
     are_as_old = (now.saved_at == 0) | (before.saved_at // 1000 == now.saved_at // 1000)

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
-from urllib.parse import quote
 
 from ..config.metadata import checked_metadata
 from ..errors import CorruptFile
-from ..storage.open import open_storage
-from .metrics import Points, Report, import_points
-
-_LONGEST = 200  # bytes of a folder's name, of the 255 that file systems allow
+from ..storage.open import Storage, open_storage
+from .metrics import Points, Report, import_points, joined
+from .sources import names_in, url_below, url_of
 
 
 @dataclass(frozen=True)
 class TrackedRun:
     """A run in the store of a tracker."""
 
-    folders: tuple[str, ...]
+    folders: Sequence[str]
     """The names of the run from the outermost, such as project and run, which name its folders below the target.
 
     None if it goes to the target itself.
@@ -67,23 +65,33 @@ def import_tracked(runs: Iterable[TrackedRun], tool: str, options: ImportOptions
         if damage and not made:
             options.report(str(damage[0]))
         points = replace(points, metadata={**checked_metadata(points.metadata), **extra})
-        target = open_storage(_below(options.target, run.folders), options.storage_options)
+        target = open_storage(url_below(options.target, run.folders), options.storage_options)
         made.append(import_points(points, run.source, tool, target, options.progress, options.report))
     if damage and not made:
         raise damage[0]
     return made
 
 
-def _below(target: str | os.PathLike[str], folders: Iterable[str]) -> str:
-    return "/".join([os.fspath(target).rstrip("/"), *map(folder_name, folders)])
+def run_of_folder(storage: Storage, folder: str, read: Callable[[str], Points]) -> TrackedRun:
+    """Return the run in a folder of a source. It goes to the same folder of the target. `read` gets its URL."""
+    url = url_of(storage, folder)
+    return TrackedRun(names_in(folder), url, partial(read, url))
 
 
-def folder_name(name: str) -> str:
-    """Return a name as that of one folder: nothing in it leads elsewhere, and no two names have one folder."""
-    quoted = quote(name.encode("utf-8", "surrogateescape"), safe=" =,+@~()") or "%"
-    if quoted.startswith("."):
-        quoted = "%2E" + quoted[1:]
-    if len(quoted) > _LONGEST:
-        digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        quoted = f"{quoted[: _LONGEST - 20].rstrip('%')}-{digest}"
-    return quoted
+def import_exported(
+    runs: Mapping[str, Sequence[Points]], storage: Storage, tool: str, name: str, options: ImportOptions
+) -> list[str]:
+    """Import the runs of an export, each from several files, and return their paths.
+
+    Raises:
+        CorruptFile: There is no number, and no metadata, in any of them.
+        RunExists: A target holds another run.
+    """
+    if not any(len(points) or points.metadata for parts in runs.values() for points in parts):
+        raise CorruptFile(storage.url, f"this export of {name} has no number that could be imported")
+    made = []
+    for run, parts in runs.items():
+        target = open_storage(url_below(options.target, names_in(run)), options.storage_options)
+        source, points = url_of(storage, run), joined(parts, options.metadata)
+        made.append(import_points(points, source, tool, target, options.progress, options.report))
+    return made

@@ -19,10 +19,10 @@ from .documents import json_of
 from .metrics import Points, Report, log
 from .point_list import PointList
 from .sqlite import Database, local_file
+from .times import nanoseconds
 from .tracked_runs import ImportOptions, TrackedRun, import_tracked
 
 _TABLES = {"metrics": ("id", "timestamp", "run_name", "step", "metrics")}
-_LATEST = 8e9  # seconds; a time after 2200 is garbage
 # Trackio writes numbers that JSON lacks as texts.
 _NOT_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": -float("inf")}
 
@@ -153,7 +153,6 @@ def _number(value: Any) -> Any:
 def _nanoseconds(time: Any) -> int:
     try:
         # Without a zone it is the time of the machine.
-        seconds = datetime.fromisoformat(time).timestamp()
+        return nanoseconds(datetime.fromisoformat(time).timestamp())
     except (TypeError, ValueError, OverflowError, OSError):
         return 0
-    return round(seconds * 1e6) * 1000 if 0 < seconds < _LATEST else 0

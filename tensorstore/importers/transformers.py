@@ -8,16 +8,17 @@ import_runs("output", "runs/output")
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from ..errors import CorruptFile, RunNotFound
-from ..storage.open import Storage, open_storage
+from ..storage.open import Storage
 from .documents import json_of
 from .metrics import Points, Report, log
 from .point_list import PointList
-from .tracked_runs import ImportOptions, TrackedRun, import_tracked
+from .sources import files_below, open_source
+from .tracked_runs import ImportOptions, import_tracked, run_of_folder
 
 _STATE = "trainer_state.json"
 _CHECKPOINT = "checkpoint-"
@@ -57,32 +58,19 @@ def import_runs(
         CorruptFile: The file is damaged, or is not the Trainer's.
         RunExists: A target holds another run.
     """
-    text = os.fspath(source).rstrip("/")
-    if text.endswith(f"/{_STATE}") or text == _STATE:
-        text = text.removesuffix(_STATE).rstrip("/") or ("/" if text.startswith("/") else ".")
-    storage = open_storage(text, storage_options, follow_links=True)
+    storage, _ = open_source(source, storage_options, _STATE.__eq__)
     files: dict[str, list[str]] = {}
-    for folder in _folders(storage, "", _DEPTH):
+    for path in files_below(storage, _STATE.__eq__, _DEPTH):
+        folder = path.rpartition("/")[0]
         above, _, name = folder.rpartition("/")
-        files.setdefault(above if name.startswith(_CHECKPOINT) else folder, []).append(f"{folder}/{_STATE}".lstrip("/"))
+        files.setdefault(above if name.startswith(_CHECKPOINT) else folder, []).append(path)
     if not files:
         raise RunNotFound(storage.url, f"there is no {_STATE} here, which the Trainer writes with a checkpoint")
-    runs = [_run(storage, folder, paths, report) for folder, paths in sorted(files.items())]
+    runs = [
+        run_of_folder(storage, folder, partial(_read, storage, paths, report=report))
+        for folder, paths in sorted(files.items())
+    ]
     return import_tracked(runs, "transformers", ImportOptions(target, metadata, storage_options, progress, report))
-
-
-def _folders(storage: Storage, folder: str, depth: int) -> Iterator[str]:
-    names = storage.list(folder)
-    if _STATE in names:
-        yield folder
-    for name in names if depth else ():
-        if not name.startswith("."):
-            yield from _folders(storage, f"{folder}/{name}" if folder else name, depth - 1)
-
-
-def _run(storage: Storage, folder: str, paths: list[str], report: Report) -> TrackedRun:
-    url = f"{storage.url}/{folder}" if folder else storage.url
-    return TrackedRun(tuple(folder.split("/")) if folder else (), url, partial(_read, storage, paths, url, report))
 
 
 def _read(storage: Storage, paths: list[str], url: str, report: Report) -> Points:

@@ -47,7 +47,7 @@ def matplotlib(module: str) -> Any:
 
 
 def new_axes(ax: Any, width: float, height: float) -> Any:
-    """Return the Axes to draw into: those that were passed, or those of a new figure of so many inches."""
+    """Return the Axes that were passed, or the Axes of a new figure of this width and height in inches."""
     if ax is not None:
         return ax
     return matplotlib("pyplot").subplots(figsize=(width, height), layout="constrained")[1]

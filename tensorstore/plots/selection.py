@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -94,16 +94,17 @@ def select(
     worker: str | None,
     steps: StepRange | None,
 ) -> Selection:
-    """Return what a plot shows of one or several runs. Raises ConfigurationError for what none of them has."""
-    found = list(dict.fromkeys(name for trial in trials for name in _matching(trial, names)))
+    """Return the selection of a plot of one or several runs. Raises ConfigurationError if none of them has it."""
+    patterns = None if names is None else _patterns(names)
+    found = list(dict.fromkeys(name for trial in trials for name in _matching(trial, patterns)))
     if not found:
-        raise _no_match(trials, names)
+        raise _no_match(trials, patterns)
     if worker is not None and not any(worker in trial.workers() for trial in trials):
         known = ", ".join(dict.fromkeys(each for trial in trials for each in trial.workers()))
         raise ConfigurationError(f"unknown worker {worker!r}; the workers are: {known}")
     parsed = statistic if statistic in (None, VALUE, ZERO_FRACTION) else parse_statistic(statistic)
     first, end = checked_range(_pair(steps)) or (None, None)
-    what = "all tensors" if names is None else names if isinstance(names, str) else ", ".join(names)
+    what = "all tensors" if patterns is None else ", ".join(patterns)
     return Selection(
         what,
         tuple(found),
@@ -135,10 +136,16 @@ def _pair(steps: StepRange | None) -> StepRange | None:
     return first, end
 
 
-def _matching(trial: Trial, names: Names) -> list[str]:
-    if names is None:
+def _patterns(names: str | Iterable[str]) -> list[str]:
+    patterns = [names] if isinstance(names, str) else list(names) if isinstance(names, Iterable) else []
+    if not patterns or not all(isinstance(each, str) and each for each in patterns):
+        raise ConfigurationError(f"names must be a name, a collection, a pattern or several, got {names!r:.200}")
+    return patterns
+
+
+def _matching(trial: Trial, patterns: Sequence[str] | None) -> list[str]:
+    if patterns is None:
         return trial.tensor_names()
-    patterns = [names] if isinstance(names, str) else list(names)
     # By an object: a name would be warned of that is no collection, and a pattern need not be one.
     members = {each for pattern in patterns for each in trial.tensor_names(collection=Collection(pattern))}
     return [
@@ -148,13 +155,12 @@ def _matching(trial: Trial, names: Names) -> list[str]:
     ]
 
 
-def _no_match(trials: Sequence[Trial], names: Names) -> ConfigurationError:
-    if names is None:
+def _no_match(trials: Sequence[Trial], patterns: Sequence[str] | None) -> ConfigurationError:
+    if patterns is None:
         return ConfigurationError("no tensor was saved yet")
-    patterns = [names] if isinstance(names, str) else list(names)
     full = [name for trial in trials for name, each in trial.collections().items() if each.tensor_names]
     known = list(dict.fromkeys(full)) + [name for trial in trials for name in trial.tensor_names()]
-    near = near_names(patterns[0], known) if patterns else []
+    near = near_names(patterns[0], known)
     meant = f"did you mean {near[0]!r}? " if near else ""
     collections = ", ".join(sorted(set(full)))
     return ConfigurationError(

@@ -7,7 +7,7 @@ _SCALE = 2.0**-40
 
 
 def thinned(rows: str, key: str) -> str:
-    """Return SQL for rows with the columns `bucket`, of which a curve has about `$points` at most, and `last_step`.
+    """Return SQL for rows with the columns `bucket`, at most about `$points` in each curve, and `last_step`.
 
     A curve of few steps has each of them as a point, however far apart they are. Others have ranges of steps whose
     width is a power of two, so that the points of a curve that grows stay where they are.

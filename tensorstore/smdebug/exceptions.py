@@ -1,4 +1,4 @@
-"""The names of smdebug.exceptions: those of `tensortrial.errors`, and smdebug's general ones."""
+"""The errors of smdebug.exceptions: all of `tensortrial.errors`, and smdebug's general ones."""
 
 from __future__ import annotations
 

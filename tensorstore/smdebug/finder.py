@@ -37,8 +37,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             home = names.get(name)
             if home is None:
                 return _missing(module.__name__, name)
-            home, _, other = home.partition(":")
-            value = getattr(importlib.import_module(home), other or name)
+            value = getattr(importlib.import_module(home), name)
             setattr(module, name, value)
             return value
 
@@ -50,15 +49,9 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 def _names_of(alias: str) -> Mapping[str, str]:
     """Return where the names of a module are defined."""
     # Any other module of a framework has the framework's names, wherever smdebug defines them.
-    homes = MODULES[alias] if alias in MODULES else FRAMEWORKS.get(alias.split(".")[1], {})
-    if isinstance(homes, str):
-        return _all_of(homes)
-    rest = homes.get("*")
-    return homes if rest is None else {**_all_of(rest), **{name: home for name, home in homes.items() if name != "*"}}
-
-
-def _all_of(home: str) -> dict[str, str]:
-    return dict.fromkeys(importlib.import_module(home).__all__, home)
+    homes = dict(MODULES[alias] if alias in MODULES else FRAMEWORKS.get(alias.split(".")[1], {}))
+    rest = homes.pop("*", None)
+    return homes if rest is None else {**dict.fromkeys(importlib.import_module(rest).__all__, rest), **homes}
 
 
 def _missing(alias: str, name: str) -> Any:

@@ -29,15 +29,7 @@ class StepNumber(int):
     begin: Callable[..., AbstractContextManager[None]]
 
     def __call__(self, step: int | None = None, mode: ModeKeys | str | None = None) -> AbstractContextManager[None]:
-        """Make everything inside a `with hook.step():` block one step, as the hooks of this project do.
-
-        Args:
-            step: The number of the step in its mode. Default: the next one.
-            mode: The mode of this step. Default: the current one.
-
-        Returns:
-            The context manager.
-        """
+        """Make everything inside a `with hook.step():` block one step, as `step` of this project's hooks does."""
         return self.begin(step, mode)
 
     def __reduce__(self) -> tuple[type[int], tuple[int]]:
@@ -168,7 +160,7 @@ class ScriptHook(BaseHook):
         return self.recorder.collections
 
     def has_default_configuration(self) -> bool:
-        """Return whether the hook saves only what it saves without any argument."""
+        """Return whether the hook was made without an argument that chooses what is saved."""
         options = self.recorder.options
         return not (options.include_collections or options.include_regex or options.save_all)
 
@@ -176,12 +168,7 @@ class ScriptHook(BaseHook):
         """Do nothing: the collections are published with the run."""
 
     def record_tensor_value(self, tensor_name: str, tensor_value: Any) -> None:
-        """Save a tensor, as `save_tensor` does.
-
-        Args:
-            tensor_name: The name of the tensor.
-            tensor_value: An array, a tensor of the framework, or numbers.
-        """
+        """Save a tensor, as `save_tensor` does."""
         self.save_tensor(tensor_name, tensor_value)
 
     def _write_raw_tensor_simple(
@@ -207,16 +194,7 @@ class ScriptHook(BaseHook):
         step: int | None = None,
         mode: ModeKeys | str | None = None,
     ) -> None:
-        """Save a number as `scalar/<name>`.
-
-        Args:
-            name: The name.
-            value: A number, or an array or a tensor of one element.
-            sm_metric: Add it to the collection `sm_metrics`.
-            timestamp: Seconds since 1970. Default: now.
-            step: The number of a step in its mode. Default: the open step or the next one.
-            mode: The mode that the step is counted in. Default: the current one.
-        """
+        """Save a number as `scalar/<name>`, as `save_scalar` of this project's hooks saves it as `<name>`."""
         super().save_scalar(scalar_name(name), value, sm_metric, timestamp, step=step, mode=mode)
 
 

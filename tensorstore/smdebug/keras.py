@@ -50,12 +50,7 @@ class KerasHook(ScriptHook, NativeHook):  # type: ignore[misc]  # each has a rec
     """The newest step of mode TRAIN whose losses and metrics are saved."""
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Save the losses and metrics of the last batch of an epoch whatever the interval, as smdebug did.
-
-        Args:
-            epoch: The number of the epoch.
-            logs: What Keras reports.
-        """
+        """Save the losses and metrics of the last batch of an epoch whatever the interval, as smdebug did."""
         self._save_last_logs(logs or {})
         super().on_epoch_end(epoch, logs)
 
@@ -81,12 +76,5 @@ class KerasHook(ScriptHook, NativeHook):  # type: ignore[misc]  # each has a rec
 
     @unconverted
     def save_scalar(self, name: str, value: Any, sm_metric: bool = False, timestamp: float | None = None) -> None:
-        """Save a number as `scalar/<name>`.
-
-        Args:
-            name: The name of the number.
-            value: The number, or a tensor with one element.
-            sm_metric: Add it to the collection `sm_metrics`.
-            timestamp: When it was measured, in seconds since 1970; now if None.
-        """
+        """Save a number as `scalar/<name>`, as `save_scalar` of this project's hooks saves it as `<name>`."""
         NativeHook.save_scalar(self, scalar_name(name), value, sm_metric, timestamp)

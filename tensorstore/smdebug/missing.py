@@ -50,12 +50,7 @@ class Missing:
         raise SMDebugNotImplementedError(f"{self._name} is not part of tensortrial: {_nearest(self._name)}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raise SMDebugNotImplementedError.
-
-        Args:
-            args: Not used.
-            kwargs: Not used.
-        """
+        """Raise SMDebugNotImplementedError."""
         self._raise()
 
     def __getattr__(self, name: str) -> Any:
@@ -106,12 +101,7 @@ class MissingModule(ModuleType):
     """
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Raise SMDebugNotImplementedError.
-
-        Args:
-            args: Not used.
-            kwargs: Not used.
-        """
+        """Raise SMDebugNotImplementedError."""
         Missing(self.__name__)()
 
     def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type[Any], ...]:
@@ -122,7 +112,7 @@ class MissingModule(ModuleType):
 
 
 def _nearest(name: str) -> str:
-    """Return what takes the place of a name: one of the same module that is spelled alike, or what is listed."""
+    """Return a replacement for a name: a similar name of the same module, or the sentence in `_NEAREST`."""
     module, _, last = name.rpartition(".")
     alike = get_close_matches(last, getattr(sys.modules.get(module), "__all__", ()), n=1)
     if alike:

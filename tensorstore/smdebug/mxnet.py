@@ -1,4 +1,4 @@
-"""The names of smdebug.mxnet."""
+"""The hook of smdebug.mxnet, whose other names are those of `tensortrial.hooks.mxnet`."""
 
 from __future__ import annotations
 
@@ -6,35 +6,8 @@ from typing import Any
 
 from tensortrial.errors import ConfigurationError
 from tensortrial.hooks import mxnet
-from tensortrial.hooks.mxnet import (
-    Collection,
-    CollectionKeys,
-    ModeKeys,
-    ReductionConfig,
-    SaveConfig,
-    SaveConfigMode,
-    del_hook,
-    modes,
-    set_hook,
-)
 
 from .hooks import ScriptHook, getter
-from .trials import create_trial
-
-__all__ = [
-    "Collection",
-    "CollectionKeys",
-    "Hook",
-    "ModeKeys",
-    "ReductionConfig",
-    "SaveConfig",
-    "SaveConfigMode",
-    "create_trial",
-    "del_hook",
-    "get_hook",
-    "modes",
-    "set_hook",
-]
 
 
 class Hook(ScriptHook, mxnet.Hook):

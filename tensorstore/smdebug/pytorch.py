@@ -1,4 +1,4 @@
-"""The names of smdebug.pytorch."""
+"""The hook of smdebug.pytorch, whose other names are those of `tensortrial.hooks.pytorch`."""
 
 from __future__ import annotations
 
@@ -7,39 +7,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from tensortrial.config.collection import CollectionKeys
 from tensortrial.errors import ConfigurationError
 from tensortrial.hooks import pytorch
 from tensortrial.hooks.core.base_hook import guarded
-from tensortrial.hooks.pytorch import (
-    Collection,
-    CollectionKeys,
-    ModeKeys,
-    ReductionConfig,
-    SaveConfig,
-    SaveConfigMode,
-    del_hook,
-    modes,
-    set_hook,
-)
 from tensortrial.hooks.pytorch.capture import Capture
 
 from .hooks import ScriptHook, getter
-from .trials import create_trial
-
-__all__ = [
-    "Collection",
-    "CollectionKeys",
-    "Hook",
-    "ModeKeys",
-    "ReductionConfig",
-    "SaveConfig",
-    "SaveConfigMode",
-    "create_trial",
-    "del_hook",
-    "get_hook",
-    "modes",
-    "set_hook",
-]
 
 
 class _Capture(Capture):
@@ -87,23 +61,14 @@ class Hook(ScriptHook, pytorch.Hook):
         return dict(self.capture.models.names)
 
     def register_module(self, module: Any, name: str | None = None) -> None:
-        """Save the tensors of a model, as `tensortrial.hooks.pytorch.Hook.register_module` does.
-
-        Args:
-            module: The model.
-            name: The beginning of the names of its tensors. Default: the name of its class.
-        """
+        """Save the tensors of a model, as `tensortrial.hooks.pytorch.Hook.register_module` does."""
         super().register_module(module, name)
         self._add_forward_hooks()
 
     register_hook = register_module
 
     def register_loss(self, loss_module: Any) -> None:
-        """Save the output of a loss module, as `tensortrial.hooks.pytorch.Hook.register_loss` does.
-
-        Args:
-            loss_module: The loss module.
-        """
+        """Save the output of a loss module, as `tensortrial.hooks.pytorch.Hook.register_loss` does."""
         super().register_loss(loss_module)
         self._add_forward_hooks()
 

@@ -1,49 +1,14 @@
-"""The names of smdebug.tensorflow."""
+"""The hooks of smdebug.tensorflow, whose other names are those of `tensortrial.hooks.tensorflow`."""
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tensortrial.errors import ConfigurationError
 from tensortrial.hooks import tensorflow
 from tensortrial.hooks.core import current_hook
-from tensortrial.hooks.tensorflow import (
-    Collection,
-    CollectionKeys,
-    ModeKeys,
-    ReductionConfig,
-    SaveConfig,
-    SaveConfigMode,
-    del_hook,
-    modes,
-    set_hook,
-)
 
 from .hooks import ScriptHook
-from .trials import create_trial
-
-if TYPE_CHECKING:
-    from .keras import KerasHook
-
-__all__ = [
-    "Collection",
-    "CollectionKeys",
-    "EstimatorHook",
-    "KerasHook",
-    "ModeKeys",
-    "ReductionConfig",
-    "SaveConfig",
-    "SaveConfigMode",
-    "SessionHook",
-    "create_trial",
-    "del_hook",
-    "get_hook",
-    "modes",
-    "set_hook",
-]
-
-_HOOKS = {"keras": "KerasHook", "session": "SessionHook", "estimator": "EstimatorHook"}
 
 
 class SessionHook(ScriptHook, tensorflow.SessionHook):
@@ -52,6 +17,9 @@ class SessionHook(ScriptHook, tensorflow.SessionHook):
 
 class EstimatorHook(SessionHook, tensorflow.EstimatorHook):
     """The hook for estimators, as scripts for smdebug use it."""
+
+
+_HOOKS = {"session": SessionHook, "estimator": EstimatorHook}
 
 
 def get_hook(
@@ -72,18 +40,12 @@ def get_hook(
     """
 
     def create(path: str | None) -> Any:
-        name = hook_type or "keras"
-        if name not in _HOOKS:
-            raise ConfigurationError(f"hook_type must be one of {', '.join(_HOOKS)}, got {hook_type!r}")
-        return getattr(sys.modules[__name__], _HOOKS[name]).create_from_json_file(path)
+        if (hook_type or "keras") == "keras":
+            from .keras import KerasHook  # takes seconds, and sessions do not need it
+
+            return KerasHook.create_from_json_file(path)
+        if hook_type not in _HOOKS:
+            raise ConfigurationError(f"hook_type must be one of keras, {', '.join(_HOOKS)}, got {hook_type!r}")
+        return _HOOKS[hook_type].create_from_json_file(path)
 
     return current_hook.get_hook(hook_type, json_config_path, create_if_not_exists, create=create)
-
-
-def __getattr__(name: str) -> Any:
-    # Keras takes seconds to import, and sessions do not need it.
-    if name == "KerasHook":
-        from .keras import KerasHook
-
-        return KerasHook
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -41,28 +41,11 @@ class Tensor(tensor.Tensor):
     """The framework of the run."""
 
     def value(self, step_num: int, mode: ModeKeys = GLOBAL, worker: str | None = None) -> dtypes.Array:
-        """Return the raw value at a step, as `tensortrial.read.tensor.Tensor.value` does.
-
-        Args:
-            step_num: The step.
-            mode: The mode that it is counted in.
-            worker: The worker whose value is returned; None for the first one that has it.
-
-        Returns:
-            An array in the saved dtype and shape. That of a scalar has the shape (1,).
-        """
+        """Return what `tensortrial.read.tensor.Tensor.value` does, but for a scalar an array of shape (1,)."""
         return self._shaped(super().value(step_num, mode, worker))
 
     def values(self, mode: ModeKeys = GLOBAL, worker: str | None = None) -> dict[int, dtypes.Array]:
-        """Return the raw value of every step that has one.
-
-        Args:
-            mode: The mode that steps are counted in.
-            worker: The worker whose values are returned; None for the first one of each step that has one.
-
-        Returns:
-            The arrays, by step.
-        """
+        """Return what `tensortrial.read.tensor.Tensor.values` does, but for a scalar arrays of shape (1,)."""
         return {step: self._shaped(value) for step, value in super().values(mode, worker).items()}
 
     def _shaped(self, value: dtypes.Array) -> dtypes.Array:
@@ -101,14 +84,7 @@ class Trial(trial.Trial):
         super().__init__(storage, wait_for_run(storage, timeout), name, range_steps)
 
     def tensor(self, tname: str) -> Tensor:
-        """Return the tensor of a name.
-
-        Args:
-            tname: The name of the tensor.
-
-        Returns:
-            The tensor, whose values are read on request.
-        """
+        """Return what `tensortrial.read.trial.Trial.tensor` does, as scripts for smdebug use it."""
         found = Tensor(super().tensor(tname).name, self._reader)
         found.framework = self.info.framework
         return found

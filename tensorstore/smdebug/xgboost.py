@@ -1,4 +1,4 @@
-"""The names of smdebug.xgboost."""
+"""The hook of smdebug.xgboost, whose other names are those of `tensortrial.hooks.xgboost`."""
 
 from __future__ import annotations
 
@@ -6,35 +6,8 @@ from collections.abc import Iterable
 
 from tensortrial.dtypes import Array
 from tensortrial.hooks import xgboost
-from tensortrial.hooks.xgboost import (
-    Collection,
-    CollectionKeys,
-    ModeKeys,
-    ReductionConfig,
-    SaveConfig,
-    SaveConfigMode,
-    del_hook,
-    modes,
-    set_hook,
-)
 
 from .hooks import ScriptHook, getter
-from .trials import create_trial
-
-__all__ = [
-    "Collection",
-    "CollectionKeys",
-    "Hook",
-    "ModeKeys",
-    "ReductionConfig",
-    "SaveConfig",
-    "SaveConfigMode",
-    "create_trial",
-    "del_hook",
-    "get_hook",
-    "modes",
-    "set_hook",
-]
 
 
 class Hook(ScriptHook, xgboost.Hook):

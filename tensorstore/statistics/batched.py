@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .blocks import Array
-from .definitions import DEFINITIONS, DEGREES, FORMULAS, ROUNDING, STATISTICS, quantities_of
+from .definitions import DEFINITIONS, DEGREES, FORMULAS, STATISTICS, ArrayOperations, quantities_of
 from .kernels import numkong
 from .limits import limits_of
 from .single import CANCELLATION, LEAST_EXPONENT, SAFE_LEAST, SAFE_SQUARES, statistics
@@ -38,7 +38,7 @@ def can_join(array: Array) -> bool:
 
 
 def statistics_of_many(arrays: Sequence[Array], names: tuple[str, ...]) -> list[dict[str, float]]:
-    """Return what `statistics` returns for each of the arrays, all of which `can_join`; the last digit may differ."""
+    """Return `statistics` of each array, up to the last digit. All arrays must be joinable (`can_join`)."""
     ends = list(accumulate(array.size for array in arrays))
     found: list[dict[str, float]] = []
     while len(found) < len(arrays):
@@ -70,12 +70,8 @@ def _joined(arrays: Sequence[Array]) -> _Joined | None:
         return joined if np.isfinite(joined.squares.sum()) else None
 
 
-class _Joined:
+class _Joined(ArrayOperations):
     """Arrays one after another, in float64, and the quantities of each."""
-
-    sqrt = staticmethod(np.sqrt)
-    maximum = staticmethod(np.maximum)
-    rounding = ROUNDING
 
     def __init__(self, arrays: Sequence[Array]) -> None:
         self._dtypes = [array.dtype for array in arrays]
@@ -110,12 +106,6 @@ class _Joined:
     @cached_property
     def high(self) -> Floats:
         return np.maximum.reduceat(self.values, self._starts)
-
-    @staticmethod
-    def ratio(numerators: Floats, denominators: Floats, reliable: npt.NDArray[np.bool_]) -> Floats:
-        """Return the ratios, NaN where they are not reliable."""
-        ratios: Floats = np.where(reliable, numerators / denominators, math.nan)
-        return ratios
 
     @property
     def norm(self) -> Floats:

@@ -18,12 +18,12 @@ Array: TypeAlias = npt.NDArray[Any]
 # A float32 block and its float64 one stay in a second-level cache of 1 MiB; the calls cost a tenth of the time.
 BLOCK = 65536
 SINGLES = 2 * BLOCK
-"""The elements of a block of float32 of which there is no float64 one."""
+"""The elements of a block of float32 that is not converted to float64."""
 
 
 @functools.lru_cache(maxsize=256)
 def nature(dtype: np.dtype[Any]) -> str:
-    """Say whether a dtype is "real", "complex" or "none" of both. ml_dtypes' are known by what they convert to."""
+    """Return "real", "complex" or "none" for a dtype. Dtypes of ml_dtypes are probed by a conversion."""
     if dtype.kind in "biuf":
         return "real"
     if dtype.kind == "c":

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .blocks import BLOCK, Array, nature
-from .definitions import COMPLEX_STATISTICS, COUNTS, DEGREES, FORMULAS, ROUNDING, parse_statistic
+from .definitions import COMPLEX_STATISTICS, COUNTS, DEGREES, FORMULAS, ArrayOperations, parse_statistic
 from .limits import Limits, limits_of
 from .single import LEAST_EXPONENT, SAFE_LEAST, SAFE_SQUARES, is_wide, saturated_integers, statistics
 from .sums import Floats
@@ -70,12 +70,8 @@ def statistics_by_axis(array: Array, names: Iterable[str], axis: int) -> dict[st
     return {name: np.concatenate(parts) for name, parts in zip(wanted, zip(*found, strict=True), strict=True)}
 
 
-class _Rows:
+class _Rows(ArrayOperations):
     """The quantities of each slice of real numbers, all slices of `count` elements."""
-
-    sqrt = staticmethod(np.sqrt)
-    maximum = staticmethod(np.maximum)
-    rounding = ROUNDING
 
     def __init__(self, slices: Array, count: int) -> None:
         self.count = count
@@ -83,12 +79,6 @@ class _Rows:
         self._limits: Limits = limits_of(slices.dtype)
         self._values: Floats = np.empty((len(slices), count))
         np.copyto(self._values.reshape(slices.shape), slices, casting="unsafe")
-
-    @staticmethod
-    def ratio(numerators: Floats, denominators: Floats, reliable: npt.NDArray[np.bool_]) -> Floats:
-        """Return the ratios, NaN where they are not reliable."""
-        ratios: Floats = np.where(reliable, numerators / denominators, math.nan)
-        return ratios
 
     def correct(self, columns: Sequence[Floats], names: tuple[str, ...]) -> None:
         """Compute the rows again that have numbers whose powers leave the range of float64."""

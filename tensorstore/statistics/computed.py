@@ -64,7 +64,7 @@ class Computed:
 
     @property
     def source(self) -> str:
-        """The view `tensors` in SQL, with what was computed."""
+        """The view `tensors` in SQL, joined with the computed statistics."""
         values = (f"unnest(cast($raw_{each} as double[])) as computed_{each}" for each in self.statistics)
         return _JOINED.format(values=", ".join(values)) if self.rows else "tensors"
 

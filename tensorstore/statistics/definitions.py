@@ -23,8 +23,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import ConfigurationError
+from .sums import Floats
 
 REDUCTIONS = ("min", "max", "mean", "median", "std", "variance", "sum", "prod", "l1", "l2")
 COUNTS = ("nan_count", "inf_count", "zero_count", "subnormal_count", "saturated_count")
@@ -72,6 +74,20 @@ Formula = Callable[[Any], Any]
 
 ROUNDING = 1e-30
 """A spread of at most this part of sum(x^2) may be the rounding of equal numbers, whose shape means nothing."""
+
+
+class ArrayOperations:
+    """The operations of formulas on quantities that are arrays."""
+
+    sqrt = staticmethod(np.sqrt)
+    maximum = staticmethod(np.maximum)
+    rounding = ROUNDING
+
+    @staticmethod
+    def ratio(numerators: Floats, denominators: Floats, reliable: npt.NDArray[np.bool_]) -> Floats:
+        """Return the ratios, NaN where they are not reliable."""
+        ratios: Floats = np.where(reliable, numerators / denominators, np.nan)
+        return ratios
 
 
 def _skewness(q: Any) -> Any:
@@ -177,7 +193,7 @@ def parse_statistic(name: str) -> str:
         return known
     import difflib  # for messages only
 
-    near = difflib.get_close_matches(str(name), (*STATISTICS, *_ALIASES), n=1, cutoff=0.0)
+    near = difflib.get_close_matches(str(name).lower(), (*STATISTICS, *_ALIASES), n=1, cutoff=0.0)
     raise ConfigurationError(
         f"unknown statistic {name!r}; did you mean {parse_statistic(near[0])!r}? "
         f"Known statistics: {', '.join(REDUCTIONS)}, each also with abs_ before it, and "

@@ -24,54 +24,26 @@ class Derivation:
     sql: str
 
 
-def _same(value: float) -> float:
-    return value
-
-
-def _absolute_largest(least: float, most: float) -> float:
-    return max(abs(least), abs(most))
-
-
-def _total(mean: float, size: float) -> float:
-    return mean * size
-
-
-def _mean(total: float, size: float) -> float:
-    return total / size
-
-
 def _norm(variance: float, mean: float, size: float) -> float:
     return math.sqrt(size * (variance + mean * mean))
 
 
-def _root_mean(norm: float, size: float) -> float:
-    return norm / math.sqrt(size)
-
-
-def _from_root_mean(rms: float, size: float) -> float:
-    return rms * math.sqrt(size)
-
-
-def _square(value: float) -> float:
-    return value * value
-
-
 DERIVATIONS = (
-    Derivation("variance", ("std",), _square, '"std" * "std"'),
+    Derivation("variance", ("std",), lambda std: std * std, '"std" * "std"'),
     Derivation("std", ("variance",), math.sqrt, 'sqrt("variance")'),
-    Derivation("abs_variance", ("abs_std",), _square, '"abs_std" * "abs_std"'),
+    Derivation("abs_variance", ("abs_std",), lambda std: std * std, '"abs_std" * "abs_std"'),
     Derivation("abs_std", ("abs_variance",), math.sqrt, 'sqrt("abs_variance")'),
-    Derivation("l1", ("abs_l1",), _same, '"abs_l1"'),
-    Derivation("l1", ("abs_sum",), _same, '"abs_sum"'),
-    Derivation("l1", ("abs_mean", "size"), _total, '"abs_mean" * {size}'),
-    Derivation("abs_l1", ("l1",), _same, '"l1"'),
-    Derivation("abs_sum", ("l1",), _same, '"l1"'),
-    Derivation("mean", ("sum", "size"), _mean, '"sum" / {size}'),
-    Derivation("sum", ("mean", "size"), _total, '"mean" * {size}'),
-    Derivation("abs_mean", ("l1", "size"), _mean, '"l1" / {size}'),
-    Derivation("l2", ("abs_l2",), _same, '"abs_l2"'),
-    Derivation("l2", ("rms", "size"), _from_root_mean, '"rms" * sqrt({size})'),
-    Derivation("rms", ("l2", "size"), _root_mean, '"l2" / sqrt({size})'),
+    Derivation("l1", ("abs_l1",), lambda l1: l1, '"abs_l1"'),
+    Derivation("l1", ("abs_sum",), lambda total: total, '"abs_sum"'),
+    Derivation("l1", ("abs_mean", "size"), lambda mean, size: mean * size, '"abs_mean" * {size}'),
+    Derivation("abs_l1", ("l1",), lambda l1: l1, '"l1"'),
+    Derivation("abs_sum", ("l1",), lambda l1: l1, '"l1"'),
+    Derivation("mean", ("sum", "size"), lambda total, size: total / size, '"sum" / {size}'),
+    Derivation("sum", ("mean", "size"), lambda mean, size: mean * size, '"mean" * {size}'),
+    Derivation("abs_mean", ("l1", "size"), lambda l1, size: l1 / size, '"l1" / {size}'),
+    Derivation("l2", ("abs_l2",), lambda l2: l2, '"abs_l2"'),
+    Derivation("l2", ("rms", "size"), lambda rms, size: rms * math.sqrt(size), '"rms" * sqrt({size})'),
+    Derivation("rms", ("l2", "size"), lambda l2, size: l2 / math.sqrt(size), '"l2" / sqrt({size})'),
     Derivation("l2", ("variance", "mean", "size"), _norm, 'sqrt({size} * ("variance" + "mean" * "mean"))'),
     Derivation(
         "l2",
@@ -79,8 +51,10 @@ DERIVATIONS = (
         _norm,
         'sqrt({size} * ("abs_variance" + "abs_mean" * "abs_mean"))',
     ),
-    Derivation("abs_l2", ("l2",), _same, '"l2"'),
-    Derivation("abs_max", ("min", "max"), _absolute_largest, 'greatest(abs("min"), abs("max"))'),
+    Derivation("abs_l2", ("l2",), lambda l2: l2, '"l2"'),
+    Derivation(
+        "abs_max", ("min", "max"), lambda least, most: max(abs(least), abs(most)), 'greatest(abs("min"), abs("max"))'
+    ),
     Derivation("abs_prod", ("prod",), abs, 'abs("prod")'),
 )
 """In the order in which they are tried."""

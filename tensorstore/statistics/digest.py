@@ -28,7 +28,7 @@ _hash: Callable[[Any], int] = xxhash.xxh3_64_intdigest
 
 
 def digest_header(dtype: str, shape: Iterable[int]) -> bytes:
-    """Return what the digest covers besides the bytes: the stored name of the dtype, and the shape."""
+    """Return the header of a digest: the stored name of the dtype and the shape."""
     return f"{dtype}[{','.join(map(str, shape))}]".encode()
 
 

@@ -54,7 +54,7 @@ def numkong() -> ModuleType | None:
 
 
 def _is_exact(package: ModuleType) -> bool:
-    """Return whether the sums and extremes of numbers of all sizes are those of numpy, and all conversions exact."""
+    """Return whether sums and extremes equal numpy's at all magnitudes, and all conversions are exact."""
     for scale in (1e-42, 1.0, 3e37):
         block = np.arange(_CHECKED, dtype=np.float32) * np.float32(scale / _CHECKED) + np.float32(scale)
         wide = block.astype(np.float64)

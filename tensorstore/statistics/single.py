@@ -32,8 +32,7 @@ from .blocks import (
 from .definitions import COMPLEX_STATISTICS, COUNTS, DEGREES, FORMULAS, ROUNDING, parse_statistic, quantities_of
 from .kernels import FLOAT32, extremes_of_finite, sums_of_float32
 from .limits import NO_LIMITS, Limits, limits_of
-from .moments import central_moments, merged_moments
-from .sums import Floats, squares, total
+from .sums import Floats, products, squares, total
 
 # sum(x^2) - sum(x)^2 / n keeps nine digits while it is at least this part of sum(x^2); below, the block is centred.
 CANCELLATION = 1e-5
@@ -193,7 +192,7 @@ class _Partial:
         """Take in a disjoint part (Chan, Golub and LeVeque 1979, equation 2.1b for the spreads), and return itself."""
         between = (other.mean - self.mean) + (other.rest - self.rest)
         if plan.moments:
-            self.third, self.fourth = merged_moments(self, other, between)
+            self._merge_moments(other, between)
         weight = self.count / (self.count + other.count) * other.count
         self.spread += between * between * weight
         self.rest += between * (other.count / (self.count + other.count))
@@ -213,6 +212,23 @@ class _Partial:
         self.subnormals += other.subnormals
         self.saturated += other.saturated
         return self
+
+    def _merge_moments(self, other: _Partial, between: float) -> None:
+        """Merge the third and fourth moments of a part whose mean is greater by `between`.
+
+        Pebay, SAND2008-6212, equations 2.1 and 2.2, for sums instead of means.
+        """
+        count = self.count + other.count
+        share, others = self.count / count, other.count / count
+        square = between * between
+        third = self.third + other.third
+        third += between * square * self.count * others * (share - others)
+        third += 3 * between * (share * other.spread - others * self.spread)
+        fourth = self.fourth + other.fourth
+        fourth += square * square * self.count * others * (share * share - share * others + others * others)
+        fourth += 6 * square * (share * share * other.spread + others * others * self.spread)
+        fourth += 4 * between * (share * other.third - others * self.third)
+        self.third, self.fourth = third, fourth
 
 
 def _least(a: float, b: float) -> float:
@@ -299,7 +315,7 @@ def _blocks(array: Array, plan: _Plan) -> Iterable[tuple[Array, Array]]:
 
 
 def _finish(partial: _Partial, array: Array, plan: _Plan) -> dict[str, float]:
-    """Return the statistics, with what is found from the whole array."""
+    """Return the statistics, after adding product and medians, which need the whole array."""
     if plan.product:
         partial.product = _product(partial, array)
     if plan.median:
@@ -351,8 +367,7 @@ def _measure(part: _Partial, source: Array, block: Array, plan: _Plan, limits: L
     if plan.spread:
         part.mean = part.total / block.size
     if plan.moments:
-        scratch = scratch_memory(1)[: block.size]
-        part.rest, part.spread, part.third, part.fourth = central_moments(block, part.mean, scratch)
+        part.rest, part.spread, part.third, part.fourth = _central_moments(block, part.mean)
     elif plan.spread:
         part.spread, part.rest = _centred_squares(block, part.total, part.squares)
     if plan.saturated and not limits.lowest < part.low <= part.high < limits.highest:
@@ -362,6 +377,16 @@ def _measure(part: _Partial, source: Array, block: Array, plan: _Plan, limits: L
         part.zeros = float(np.count_nonzero(np.equal(block, 0)))
     if plan.magnitude or plan.abs_low or plan.subnormals:
         _measure_magnitudes(source, block, part, plan, limits)
+
+
+def _central_moments(block: Array, rounded: float) -> tuple[float, float, float, float]:
+    """Return mean - `rounded`, and the sums of (x - mean)^2, (x - mean)^3 and (x - mean)^4 of a block."""
+    centred = np.subtract(block, rounded, out=scratch_memory(1)[: block.size], dtype=np.float64)
+    # Once more, for what the rounding of the mean has left.
+    rest = total(centred) / block.size
+    np.subtract(centred, rest, out=centred)
+    squared = np.square(centred, out=scratch_memory(2)[: block.size])
+    return rest, total(squared), products(squared, centred), squares(squared)
 
 
 def _extremes(block: Array) -> tuple[float, float]:
@@ -430,7 +455,7 @@ def _product(part: _Partial, array: Array) -> float:
 
 
 def _finite_product(array: Array) -> float:
-    """Return the product of numbers of which none is infinite or NaN."""
+    """Return the product of finite numbers."""
     mantissa, exponent = 1.0, 0
     for _, block in blocks(array):
         factor, shift = _scaled_product(block)
@@ -442,7 +467,7 @@ def _finite_product(array: Array) -> float:
 
 
 def _infinite_product(array: Array) -> float:
-    """Return the product of numbers of which one is infinite and none NaN."""
+    """Return the product of numbers that include an infinity and no NaN."""
     negatives = 0
     for _, block in blocks(array):
         if np.count_nonzero(block) < block.size:
@@ -520,19 +545,11 @@ def _of_complex(array: Array, names: tuple[str, ...]) -> dict[str, float]:
     magnitudes = np.absolute(values)
     # The magnitude of inf + nan j is infinite by the C standard; here a NaN hides behind nothing.
     magnitudes[np.isnan(values)] = math.nan
-    on_magnitudes = {name: _on_magnitudes(name) for name in names if name not in ("std", "variance")}
+    on_magnitudes = {name: name.removeprefix("abs_") for name in names if name not in ("std", "variance")}
     found = statistics(magnitudes, on_magnitudes.values())
     result = {name: found[other] for name, other in on_magnitudes.items()}
     if len(result) < len(names):
         distances = np.absolute(values - values.mean())
-        std = statistics(distances, ("rms",))["rms"] if _all_finite(values) else math.nan
+        std = statistics(distances, ("rms",))["rms"] if np.isfinite(values).all() else math.nan
         result |= {"variance": std * std, "std": std}
     return {name: result[name] for name in names}
-
-
-def _on_magnitudes(name: str) -> str:
-    return name.removeprefix("abs_")
-
-
-def _all_finite(values: Array) -> bool:
-    return bool(np.isfinite(values).all())

@@ -24,6 +24,7 @@ Buffer: TypeAlias = Any
 Tails: TypeAlias = list[tuple[bytes, int] | Exception]
 
 
+TAKEN = "a file of this name was published before"
 DOCUMENT_BYTES = 32 << 20
 """The most bytes of a small file of a run, so that a damaged or hostile one does not fill the memory of its readers."""
 
@@ -98,7 +99,7 @@ class Sink(ABC):
 
 
 class ReadableRanges(Protocol):
-    """Files of which parts are read."""
+    """Files whose byte ranges can be read."""
 
     def size(self, path: str) -> int:
         """Return the file's size in bytes."""
@@ -141,7 +142,7 @@ class Storage(ABC):
         """Return the bytes of a small file, such as a JSON document of a run.
 
         Raises:
-            CorruptFile: It has more than `most` bytes, of which no more are read, or it is no regular file.
+            CorruptFile: It has more than `most` bytes, or it is no regular file.
         """
         data = self._read_front(path, most + 1)
         if len(data) > most:
@@ -160,9 +161,15 @@ class Storage(ABC):
         """Return the file's size in bytes."""
         return self.read_tail(path, 1)[1]
 
-    @abstractmethod
     def read_tails(self, paths: Sequence[str], length: int) -> Tails:
         """Return `read_tail` of each file, or the exception that it raises."""
+        return [self._tail_or_error(path, length) for path in paths]
+
+    def _tail_or_error(self, path: str, length: int) -> tuple[bytes, int] | Exception:
+        try:
+            return self.read_tail(path, length)
+        except Exception as exc:  # noqa: BLE001 - returned, for each path its own
+            return exc
 
     @abstractmethod
     def read_ranges(self, ranges: Sequence[ByteRange]) -> Blocks:
@@ -181,7 +188,7 @@ class Storage(ABC):
         """
 
     def prefetch(self, paths: Sequence[str]) -> None:
-        """Fetch together what a query of these files would fetch one by one. Does nothing on a disk."""
+        """Fetch in few requests the parts that a query of these files will read. Does nothing on a disk."""
         del paths
 
     def keep_end(self, path: str, data: bytes, size: int) -> None:
@@ -247,7 +254,7 @@ class Storage(ABC):
 
     @contextmanager
     def locked(self, path: str, seconds: float) -> Iterator[None]:
-        """Keep other processes out of such a block on the same file; each waits `seconds` at most and then goes on.
+        """Exclude other processes that lock the same file; each waits `seconds` at most and then goes on.
 
         Only file systems have locks. Elsewhere, and for a missing file, nothing is locked.
         """

@@ -51,7 +51,7 @@ class DurableFolders:
         self._known: set[str] = set()
 
     def sync_names(self, folder: str) -> None:
-        """Write to the disk the names in a folder, and those of the folder and of all above it. Raises OSError.
+        """Sync a folder and all folders above it, so that their names are on the disk. Raises OSError.
 
         Folders above the root that this process may not open are left out.
         """

@@ -6,7 +6,7 @@ import io
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -15,17 +15,16 @@ import numpy as np
 from ..errors import AlreadyPublished, ConfigurationError, MissingExtra
 from ..forking import call_in_child
 from ..parallel import in_threads
-from .base import Blocks, Buffer, ByteRange, Counts, Paths, Sink, Storage, StoredFile, Tails, check_path, join
+from .base import TAKEN, Blocks, Buffer, ByteRange, Counts, Paths, Sink, Storage, StoredFile, Tails, check_path, join
 from .foreign_errors import translated
 from .ranges import batches, merge
 from .tail_cache import TailCache
 
 PARALLEL = 16
 """The number of requests of one call that are under way at once."""
-TAKEN = "a file of this name was published before"
 _TAIL_BYTES = 64 << 10
 _PREFETCHED = 4 << 20
-"""A file of which no more than this is missing is fetched whole before a query; of a larger one DuckDB reads parts."""
+"""A query fetches the rest of a file whole up to this many bytes, and lets DuckDB read parts of a larger one."""
 
 
 class FsspecStorage(Storage):
@@ -108,7 +107,7 @@ class FsspecStorage(Storage):
         return self.read_tail(path, _TAIL_BYTES)[1] if known is None else known
 
     def read_tails(self, paths: Sequence[str], length: int) -> Tails:
-        return _outcomes(lambda path: self.read_tail(path, length), paths)
+        return in_threads(lambda path: self._tail_or_error(path, length), paths, PARALLEL)
 
     def read_ranges(self, ranges: Sequence[ByteRange]) -> Blocks:
         merged = merge(ranges)
@@ -254,16 +253,6 @@ def _bytes_or_raise(path: str, outcome: Any) -> bytes:
         with translated(path, "read"):
             raise outcome
     return bytes(outcome)
-
-
-def _outcomes(read: Callable[[str], tuple[bytes, int]], paths: Sequence[str]) -> Tails:
-    def outcome(path: str) -> tuple[bytes, int] | Exception:
-        try:
-            return read(path)
-        except Exception as exc:  # noqa: BLE001 - returned, for each path its own
-            return exc
-
-    return in_threads(outcome, paths, PARALLEL)
 
 
 def _filesystem_class(protocol: str) -> Any:

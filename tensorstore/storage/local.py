@@ -19,6 +19,7 @@ from ..errors import AlreadyPublished, CorruptFile, StorageError
 from ..forking import call_in_child
 from .base import (
     DOCUMENT_BYTES,
+    TAKEN,
     Blocks,
     Buffer,
     ByteRange,
@@ -27,7 +28,6 @@ from .base import (
     Sink,
     Storage,
     StoredFile,
-    Tails,
     check_path,
     join,
     too_large,
@@ -110,9 +110,6 @@ class LocalStorage(Storage):
     def size(self, path: str) -> int:
         with translated(path, "read"):
             return os.stat(self._full(path)).st_size
-
-    def read_tails(self, paths: Sequence[str], length: int) -> Tails:
-        return [_outcome(self.read_tail, path, length) for path in paths]
 
     def read_ranges(self, ranges: Sequence[ByteRange]) -> Blocks:
         found: Blocks = [b""] * len(ranges)
@@ -253,7 +250,7 @@ class LocalStorage(Storage):
             try:
                 self._link(temporary, file)
             except FileExistsError as exc:
-                raise AlreadyPublished(path, "a file of this name was published before") from exc
+                raise AlreadyPublished(path, TAKEN) from exc
             self._sync_names(file)
 
     @staticmethod
@@ -378,10 +375,3 @@ def _rename_exclusively(temporary: str, final: str) -> None:
         if os.path.lexists(final):
             raise FileExistsError(errno.EEXIST, "exists", final)
         os.rename(temporary, final)
-
-
-def _outcome(read: Callable[..., tuple[bytes, int]], path: str, *args: Any) -> tuple[bytes, int] | Exception:
-    try:
-        return read(path, *args)
-    except Exception as exc:  # noqa: BLE001 - returned, for each path its own
-        return exc

@@ -53,6 +53,8 @@ def open_storage(
         ConfigurationError: The URL or the options cannot be used.
     """
     protocol, rest = _parts(url)
+    if not isinstance(storage_options, Mapping | None):
+        raise ConfigurationError(f"storage_options must be a mapping, got {type(storage_options).__name__}")
     options = dict(storage_options or {})
     if protocol == "file":
         return LocalStorage(_folder(rest), follow_links, durable)
@@ -67,8 +69,8 @@ def open_storage(
             raise ConfigurationError(
                 "an s3:// URL must not contain credentials: pass key and secret as storage_options"
             )
-        options = s3_options(options)
     try:
+        options = s3_options(options) if protocol == "s3" else options
         return kind(canonical_url(url), protocol, f"{protocol}://{rest}", options)
     except TypeError as exc:
         raise ConfigurationError(f"{protocol}:// does not take these storage_options: {exc}") from exc
@@ -107,8 +109,8 @@ def register_flush(
 
 
 def _parts(url: str | os.PathLike[str]) -> tuple[str, str]:
-    text = os.fspath(url)
-    if not isinstance(text, str) or not text:
+    text = os.fspath(url) if isinstance(url, str | os.PathLike) else ""
+    if not isinstance(text, str) or not text or "\0" in text:
         raise ConfigurationError(f"a run's location must be a path or a URL, got {url!r}")
     found = _URL.fullmatch(text)
     if not found:

@@ -12,7 +12,7 @@ _NEAR = 64 << 10
 _MERGED = 16 << 20
 """No merged request is longer, so that long reads still run in parallel."""
 _IN_FLIGHT = 128 << 20
-"""How many bytes are read from an object store at once: enough to use its network, and little next to a large value."""
+"""The bytes that are read from an object store at once: enough to use its network, and little next to a large value."""
 _LONGEST_READ = 1 << 20
 """Neighbours on a disk are read together up to this many bytes, which still fit the processor's cache."""
 _BUFFERS = 1024
@@ -93,7 +93,7 @@ def successive(ranges: Sequence[ByteRange]) -> Iterator[list[int]]:
 
 
 def neighbours(ranges: Sequence[ByteRange]) -> Iterator[tuple[ByteRange, list[int]]]:
-    """Yield the ranges in the order of files, those that overlap or touch as one, with their indices in `ranges`."""
+    """Yield the ranges by file and position, with their indices in `ranges`; those that overlap or touch are joined."""
     if len(ranges) == 1:
         yield ranges[0], [0]
         return

@@ -21,9 +21,9 @@ from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
 from ..errors import AlreadyPublished, ConfigurationError
-from .base import ByteRange, Paths, StoredFile, Tails, check_path
+from .base import TAKEN, ByteRange, Paths, StoredFile, Tails, check_path
 from .foreign_errors import http_status, translated
-from .fsspec import PARALLEL, TAKEN, FsspecStorage
+from .fsspec import PARALLEL, FsspecStorage
 
 _T = TypeVar("_T")
 
@@ -52,7 +52,7 @@ class S3Storage(FsspecStorage):
             try:
                 client = filesystem.connect()  # makes the client, without a request
                 client.meta.events.register("before-parameter-build.s3.PutObject", _rewind, unique_id=_MARK)
-            except (TypeError, ValueError) as exc:
+            except (AttributeError, TypeError, ValueError) as exc:
                 raise ConfigurationError(f"s3:// does not take these storage_options: {exc}") from exc
             self._connected = True
         return filesystem

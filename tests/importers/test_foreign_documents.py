@@ -51,6 +51,14 @@ def test_a_number_of_400_digits_is_an_infinity_or_no_step(tmp_path: Path) -> Non
     assert sentence.startswith(f"{tmp_path}: 2 values whose step is no whole number from 0 to 1e12, such as 999")
 
 
+def test_a_step_that_is_true_or_a_text_is_no_step(tmp_path: Path) -> None:
+    history = [{"step": 1, "loss": 0.5}, *({"step": step, "loss": 9.0} for step in (True, "1", None, [1], 1.5))]
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": history}))
+    (run,), (sentence,) = import_quietly(transformers.import_runs, tmp_path, tmp_path / "run")
+    assert values(run, "loss") == {1: 0.5}
+    assert sentence.startswith(f"{tmp_path}: 5 values whose step is no whole number")
+
+
 def test_a_histogram_whose_counts_no_integer_holds_is_left_out(tmp_path: Path) -> None:
     drawn = [{"_type": "histogram", "values": [count, 1.0], "bins": [0.0, 0.5, 2.0]} for count in (1e30, 2.0)]
     pq.write_table(pa.table({"_step": [0, 1], "weights": drawn}), tmp_path / "0000.parquet")

@@ -165,9 +165,9 @@ class TestATableOfCsv:
 
     def test_refuses_invalid_multipliers_and_metadata(self, tmp_path: Path) -> None:
         source = _write(tmp_path / "log.csv", "step,loss\n5,1\n")
-        wrong: dict[str, Any] = {"step_multiplier": 0, "metadata": 5}
-        for option, value in wrong.items():
-            with pytest.raises(ConfigurationError, match=rf"{option}.*\b{value}"):
+        wrong: dict[str, list[Any]] = {"step_multiplier": [0, 1.5, "3", None], "metadata": [5]}
+        for option, value in ((option, value) for option, values in wrong.items() for value in values):
+            with pytest.raises(ConfigurationError, match=rf"{option}.*got {value!r}"):
                 import_run(source, tmp_path / "run", progress=False, **{option: value})
         assert not (tmp_path / "run").exists()
 
@@ -197,6 +197,8 @@ class TestATableOfCsv:
             ConfigurationError, match=r"unknown column 'stp' for the step in .*Known columns: 'step', 'loss'"
         ):
             import_run(source, tmp_path / "run", step="stp", progress=False)
+        with pytest.raises(ConfigurationError, match="unknown column 3 for the time"):
+            import_run(source, tmp_path / "run", time=3, progress=False)
         with pytest.raises(ConfigurationError, match="must be set together"):
             import_run(source, tmp_path / "run", name="loss", progress=False)
         with pytest.raises(RunNotFound):
@@ -381,6 +383,16 @@ class TestExportsOfNeptune:
         source = _write(tmp_path / "m.csv", "run,step,metrics/loss\nR-1,0,2\nR-1,1,1\nR-2,0,5\n")
         runs = neptune.import_runs(source, tmp_path / "runs", progress=False)
         assert [_values(run, "metrics/loss") for run in runs] == [{0: 2.0, 1: 1.0}, {0: 5.0}]
+
+    def test_of_runs_with_names_like_paths_go_to_folders_of_their_own(self, tmp_path: Path) -> None:
+        names = ["a/b", "a//b", "a/../b", "..", "../../c", "/d", "."]
+        rows = "".join(f"{name},0,{number}\n" for number, name in enumerate(names))
+        source = _write(tmp_path / "m.csv", f"run,step,loss\n{rows}")
+        runs = neptune.import_runs(source, tmp_path / "runs", progress=False)
+        assert [_values(run, "loss") for run in runs] == [{0: number} for number in range(len(names))]
+        assert Path(runs[0]) == tmp_path / "runs/a/b"
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["m.csv", "runs"]
+        assert not (tmp_path / "runs/run.json").exists()
 
     def test_as_series_are_one_run(self, tmp_path: Path) -> None:
         for name in ("train/loss", "train/accuracy"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -19,6 +18,7 @@ accelerate = pytest.importorskip("accelerate")
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, register_tracker_class  # noqa: E402
 from accelerate.utils import find_executable_batch_size  # noqa: E402
 
+from support.programs import TORCHRUN, run_training  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.errors import ConfigurationError  # noqa: E402
 from tensortrial.hooks.accelerate import Tracker  # noqa: E402
@@ -225,16 +225,7 @@ accelerator.end_training()
 @pytest.mark.slow
 @pytest.mark.distributed
 def test_each_process_of_a_launch_is_a_worker(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(PROGRAM)
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "train.py"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
+    run_training(PROGRAM, tmp_path, by=TORCHRUN, PYTHONPATH=os.pathsep.join(sys.path))
     trial = create_trial(tmp_path / "run")
     assert trial.workers() == ["worker_0", "worker_1"]
     assert trial.steps(mode=modes.TRAIN) == [0, 1]

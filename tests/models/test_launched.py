@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from support.lightning_training import SCRIPT
+from support.programs import run_training
 from tensortrial import create_trial
 from tensortrial.mode import modes
 
@@ -39,30 +38,7 @@ def main():
 
 main()
 """
-LIGHTNING = """
-import warnings
-warnings.simplefilter("ignore")
-import torch, lightning
-CALLBACKS = []
-
-class Net(lightning.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(4, 1)
-    def training_step(self, batch, batch_idx):
-        loss = self.layer(batch).pow(2).mean()
-        self.log("loss", loss)
-        return loss
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
-
-if __name__ == "__main__":
-    trainer = lightning.Trainer(
-        max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, log_every_n_steps=1,
-        enable_progress_bar=False, enable_model_summary=False, callbacks=CALLBACKS,
-    )
-    trainer.fit(Net(), torch.utils.data.DataLoader(torch.ones(8, 4), batch_size=2))
-"""
+LIGHTNING = f"CALLBACKS = []\n{SCRIPT.replace('OPTIONS', 'callbacks=CALLBACKS')}"
 OWN = {
     TRAINER: 'import tensortrial.hooks.transformers as tt\nCALLBACKS += [tt.TensorTrialCallback("own")]',
     LIGHTNING: 'from tensortrial.hooks.lightning import Callback\nCALLBACKS += [Callback("own")]',
@@ -70,18 +46,7 @@ OWN = {
 
 
 def run(folder: Path, script: str, *options: str) -> None:
-    (folder / "train.py").write_text(script)
-    names = ("PYTHONSAFEPATH", "TENSORTRIAL_OUT_DIR", "TENSORTRIAL_LIGHTNING", "TENSORTRIAL_CONFIG")
-    variables = {name: value for name, value in os.environ.items() if name not in names}
-    done = subprocess.run(
-        [sys.executable, "-m", "tensortrial", "run", *options, "train.py"],
-        cwd=folder,
-        env={**variables, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
+    run_training(script, folder, by=["-m", "tensortrial", "run", *options])
 
 
 def test_a_trainer_is_saved_as_by_its_callback(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -16,6 +15,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 lightning = pytest.importorskip("lightning.pytorch")
+from support.lightning_training import SCRIPT  # noqa: E402
+from support.programs import run_training  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.hooks.lightning import Callback, Logger, factory  # noqa: E402
 from tensortrial.hooks.pytorch import Hook, SaveConfig, modes  # noqa: E402
@@ -526,32 +527,8 @@ def test_an_environment_variable_adds_a_callback_to_each_trainer(
     assert create_trial(tmp_path / "run").tensor("Net_layer.weight").steps(modes.TRAIN) == [0, 3, 6]
 
 
-SCRIPT = """
-import warnings
-warnings.simplefilter("ignore")
-import torch, lightning
-
-class Net(lightning.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(4, 1)
-    def training_step(self, batch, batch_idx):
-        loss = self.layer(batch).pow(2).mean()
-        self.log("loss", loss)
-        return loss
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
-
-if __name__ == "__main__":
-    lightning.Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, log_every_n_steps=1,
-        enable_progress_bar=False, enable_model_summary=False, OPTIONS).fit(
-        Net(), torch.utils.data.DataLoader(torch.ones(8, 4), batch_size=2))
-"""
-
-
 def run_script(folder: Path, options: str, **environment: str) -> None:
     """Run a script that knows nothing of this package, with its entry point installed."""
-    (folder / "train.py").write_text(SCRIPT.replace("OPTIONS", options))
     path = [str(folder / "site"), *sys.path]
     entry_points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
     group = "lightning.pytorch.callbacks_factory"
@@ -562,15 +539,7 @@ def run_script(folder: Path, options: str, **environment: str) -> None:
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tensortrial-entry-point\nVersion: 0\n")
         lines = [f"{name} = {target}" for name, target in entry_points[group].items()]
         (info / "entry_points.txt").write_text("\n".join([f"[{group}]", *lines]))
-    done = subprocess.run(
-        [sys.executable, "train.py"],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path), **environment},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
+    run_training(SCRIPT.replace("OPTIONS", options), folder, PYTHONPATH=os.pathsep.join(path), **environment)
 
 
 def test_a_script_that_changes_in_no_line_is_saved_by_the_entry_point(tmp_path: Path) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from support.programs import TORCHRUN, run_training
 from tensortrial import Trial, create_trial
 from tensortrial.mode import modes
 
@@ -99,18 +97,7 @@ callback.close()
 
 def launch(program: str, folder: Path) -> Trial:
     """Run a program in two processes, as torchrun starts it."""
-    (folder / "train.py").write_text(BEGINNING + program)
-    variables = {name: value for name, value in os.environ.items() if not name.startswith("TENSORTRIAL_")}
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "train.py"],
-        cwd=folder,
-        env={**variables, "OMP_NUM_THREADS": "1", "TENSORTRIAL_STRICT": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "nothing was saved" not in done.stderr
+    assert "nothing was saved" not in run_training(BEGINNING + program, folder, by=TORCHRUN)
     return create_trial(folder / "run")
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from support.programs import TORCHRUN, run_training
 from tensortrial import create_trial
 from tensortrial.mode import modes
 
@@ -48,25 +46,7 @@ torch.distributed.destroy_process_group()
 @pytest.mark.distributed
 @pytest.mark.parametrize("include_workers", ["one", "all"])
 def test_each_process_of_a_job_is_a_worker(tmp_path: Path, include_workers: str) -> None:
-    (tmp_path / "train.py").write_text(SCRIPT)
-    variables = {name: value for name, value in os.environ.items() if name != "TENSORTRIAL_OUT_DIR"}
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            "--nproc-per-node=2",
-            "--standalone",
-            "train.py",
-            include_workers,
-        ],
-        cwd=tmp_path,
-        env={**variables, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
+    run_training(SCRIPT, tmp_path, include_workers, by=TORCHRUN)
     trial = create_trial(tmp_path / "run")
     workers = ["worker_0", "worker_1"] if include_workers == "all" else ["worker_0"]
     assert trial.workers() == workers

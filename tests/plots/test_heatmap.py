@@ -122,6 +122,7 @@ def test_a_selection_without_values_says_what_is_missing(run: Path) -> None:
         (("gradients", "l2"), {"steps": 5}, "steps must be a pair \\(first, end\\), got 5"),
         (("gradients", "l3"), {}, "unknown statistic 'l3'"),
         (("gradients", "l2"), {"mode": "TRIAN"}, "unknown mode 'TRIAN'"),
+        *((names, {}, "names must be a name, a collection") for names in ([""], [[]], [5], [["loss", 5]])),
     ]:
         with pytest.raises(ConfigurationError, match=sentence):
             trial.plot.heatmap(*arguments, **options, own_past=False)

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from simulation.disk import Disk
 from tensortrial.errors import AlreadyPublished
-from tensortrial.storage.base import Blocks, ByteRange, Paths, Sink, Storage, Tails, check_path
+from tensortrial.storage.base import Blocks, Buffer, ByteRange, Counts, Paths, Sink, Storage, check_path
 from tensortrial.storage.foreign_errors import Action, missing, translated
 
 if TYPE_CHECKING:
@@ -55,18 +57,15 @@ class SimulatedStorage(Storage):
         data = self._data(path)
         return data[max(0, len(data) - length) :], len(data)
 
-    def read_tails(self, paths: Sequence[str], length: int) -> Tails:
-        def tail(path: str) -> tuple[bytes, int] | Exception:
-            try:
-                return self.read_tail(path, length)
-            except Exception as exc:  # noqa: BLE001 - returned, for each path its own
-                return exc
-
-        return [tail(path) for path in paths]
-
     def read_ranges(self, ranges: Sequence[ByteRange]) -> Blocks:
         path = ranges[0].path if ranges else ""
         return self._call("read_ranges", path, "read", lambda: [self._range(each) for each in ranges])
+
+    def read_into(self, ranges: Sequence[ByteRange], buffers: Sequence[Buffer]) -> Counts:
+        blocks = self.read_ranges(ranges)
+        for buffer, block in zip(buffers, blocks, strict=True):
+            buffer[: len(block)] = np.frombuffer(block, np.uint8)
+        return [len(block) for block in blocks]
 
     def _range(self, wanted: ByteRange) -> bytes:
         return self._data(wanted.path)[wanted.start : wanted.end] if wanted.length else b""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import json
 import logging
 import pickle
@@ -16,12 +17,13 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-import tensortrial.smdebug.pytorch as smd  # noqa: E402
 from tensortrial.errors import TensorUnavailable  # noqa: E402
 from tensortrial.hooks.core import current_hook  # noqa: E402
 from tensortrial.read.refreshing import no_refresh  # noqa: E402
 from tensortrial.smdebug.rules import Rule, invoke_rule  # noqa: E402
 from tensortrial.smdebug.trials import LocalTrial, S3Trial, Trial, create_trial  # noqa: E402
+
+smd = importlib.import_module("smdebug.pytorch")
 
 
 @pytest.fixture(autouse=True)
@@ -204,7 +206,7 @@ class TestHook:
 
     def test_get_hook_of_xgboost_makes_a_hook_by_itself(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.importorskip("xgboost")
-        import tensortrial.smdebug.xgboost as smd_xgboost
+        smd_xgboost = importlib.import_module("smdebug.xgboost")
 
         (tmp_path / "hook.json").write_text(json.dumps({"LocalPath": str(tmp_path / "run")}))
         monkeypatch.delenv("SMDEBUG_CONFIG_FILE_PATH", raising=False)

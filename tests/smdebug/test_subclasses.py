@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-import tensortrial.smdebug.pytorch as smd  # noqa: E402
 from tensortrial.errors import ConfigurationError  # noqa: E402
 from tensortrial.hooks.core import current_hook  # noqa: E402
 from tensortrial.smdebug.trials import Trial, create_trial  # noqa: E402
+
+smd = importlib.import_module("smdebug.pytorch")
 
 
 @pytest.fixture(autouse=True)

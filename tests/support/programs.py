@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 from support import warm
@@ -41,6 +42,34 @@ def run(script: str, folder: Path, **variables: str) -> subprocess.CompletedProc
 def run_cold(script: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a program to its end, started as by `start_cold`."""
     return _finished(start_cold(script, folder, **variables))
+
+
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+
+
+def run_training(script: str, folder: Path, *arguments: str, by: Sequence[str] = (), **variables: str) -> str:
+    """Run a training in a real process, in which hooks raise their errors. Return its standard error.
+
+    Args:
+        script: The program, which becomes `train.py` in the folder.
+        folder: The working directory.
+        *arguments: The arguments of the program.
+        by: The arguments of Python before the program, such as TORCHRUN.
+        **variables: Variables of the environment, which otherwise has none of this project.
+    """
+    (folder / "train.py").write_text(script)
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TENSORTRIAL_")}
+    inherited.pop("PYTHONSAFEPATH", None)
+    done = subprocess.run(
+        [sys.executable, *by, "train.py", *arguments],
+        cwd=folder,
+        env={**inherited, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TENSORTRIAL_STRICT": "1", **variables},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
 
 
 def _finished(process: warm.Process | subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:

@@ -58,10 +58,40 @@ def test_a_mode_that_is_none_is_that_of_the_hook() -> None:
     assert config.mode_save_configs[modes.EVAL].save_interval == 9
 
 
+@pytest.mark.parametrize("kind", [SaveConfig, ReductionConfig, Collection])
+@pytest.mark.parametrize("text", ["", "{", "[]", "5", "null", '"x"', "[" * 100_000])
+def test_text_that_is_no_configuration_is_refused(kind: Any, text: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"this is not the JSON of a {kind.__name__}: "):
+        kind.from_json(text)
+
+
+def test_json_that_lacks_a_key_or_has_another_one_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="it lacks 'name'"):
+        Collection.from_json("{}")
+    with pytest.raises(ConfigurationError, match="unexpected keyword argument 'kind'"):
+        ReductionConfig.from_json('{"kind": 1}')
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        ({"save_interval": float("inf")}, "save_interval must be an integer, got inf"),
+        ({"save_interval": 2, "kind": 1}, "unknown key in a save configuration: .*'kind'"),
+        ({"TRAIN": {"kind": 1}}, "unknown key in a mode's save configuration: .*'kind'"),
+    ],
+)
+def test_a_save_configuration_with_a_wrong_value_is_refused(value: Any, sentence: str) -> None:
+    with pytest.raises(ConfigurationError, match=sentence):
+        SaveConfig.parse(value)
+
+
 def test_a_collection_takes_one_name() -> None:
-    collection = Collection("mine")
+    collection = Collection("mine", tensor_names="loss")
     collection.add_tensor_name("x")
-    assert collection.tensor_names == {"x"}
+    collection.add_tensor_names("yz")
+    assert collection.tensor_names == {"loss", "x", "yz"}
+    collection.tensor_names = "w"
+    assert collection.tensor_names == {"w"}
 
 
 def test_a_growing_interval_saves_the_same_steps_after_json() -> None:

@@ -121,7 +121,7 @@ def errors_naming(path: str) -> Iterator[None]:
         yield
     except OSError as exc:
         raise ConfigurationError(f"{path}: the hook's configuration cannot be read: {exc.strerror}") from exc
-    except json.JSONDecodeError as exc:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise ConfigurationError(f"{path}: the hook's configuration is not JSON: {exc}") from exc
     except InvalidCollectionConfiguration as exc:
         reason = str(exc).removeprefix(f"collection {exc.name!r}: ")

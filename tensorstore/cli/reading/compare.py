@@ -12,7 +12,7 @@ from ...comparison import compare as compare_runs
 from ...errors import TensorTrialError
 from ...visible import in_a_line
 from ..completion import complete_run
-from ..console import print_line, working
+from ..console import console_for, print_line, print_table, working
 from ..options import parse_options, runs_below_hint, storage_option
 from ..rows import RowOutput, output_options
 
@@ -77,9 +77,9 @@ def compare(
     if as_json:
         click.echo(json.dumps(found.to_json(), ensure_ascii=False))
     elif rows.form == "table" and rows.path is None:
-        _print(found, rows, None if shows_all else _SHOWN)
+        _print(found, None if shows_all else _SHOWN)
     else:
-        rows.write(_Rows(list(found.to_arrow_table().column_names), found))
+        rows.write(_Rows(found.to_arrow_table()))
     raise SystemExit(_status(found))
 
 
@@ -93,38 +93,30 @@ def _status(found: Comparison) -> int:
 class _Rows:
     """The differences, as the output of a query takes them."""
 
-    def __init__(self, columns: list[str], found: Comparison) -> None:
-        self.columns = columns
-        self._found = found
+    def __init__(self, table: Any) -> None:
+        self._table = table
+        self.columns: list[str] = table.column_names
 
     def to_arrow_table(self) -> Any:
-        return self._found.to_arrow_table()
+        return self._table
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        return [tuple(row.values()) for row in self.to_arrow_table().to_pylist()]
+        return [tuple(row.values()) for row in self._table.to_pylist()]
 
 
-class _Table:
-    def __init__(self, columns: list[str], rows: list[tuple[Any, ...]]) -> None:
-        self.columns = columns
-        self._rows = rows
-
-    def fetchall(self) -> list[tuple[Any, ...]]:
-        return self._rows
+def _cells(found: Difference) -> dict[str, str]:
+    order = "" if found.order is None else str(found.order)
+    worker = found.worker or found.worker_b or ""
+    return dict(zip(_COLUMNS, (str(found.step), order, in_a_line(found.label), worker, str(found)), strict=True))
 
 
-def _cells(found: Difference) -> dict[str, Any]:
-    worker = found.worker or found.worker_b
-    return dict(zip(_COLUMNS, (found.step, found.order, in_a_line(found.label), worker, str(found)), strict=True))
-
-
-def _print(found: Comparison, rows: RowOutput, most: int | None) -> None:
+def _print(found: Comparison, most: int | None) -> None:
     for text in str(found).splitlines():
         print_line(text)
     shown = found.differences[:most]
     if shown:
         # The table has to fit 80 columns.
         columns = _COLUMNS if len({each.worker or each.worker_b for each in shown}) > 1 else _WITHOUT_WORKER
-        rows.write(_Table(columns, [tuple(_cells(each)[column] for column in columns) for each in shown]))
+        print_table(console_for(), columns, [[_cells(each)[column] for column in columns] for each in shown])
     if len(found.differences) > len(shown):
         print_line(f"and {len(found.differences) - len(shown):,} more tensors; --all prints them")

@@ -12,7 +12,7 @@ from ...diagnosis import diagnose as diagnose_run
 from ...errors import TensorTrialError
 from ...visible import visible
 from ..console import console_for, print_line
-from ..options import open_trial, run_argument, storage_option
+from ..options import open_trial, progress_option, run_argument, storage_option
 
 _HEALTHY, _SICK, _ERROR = 0, 1, 2
 
@@ -21,7 +21,7 @@ _HEALTHY, _SICK, _ERROR = 0, 1, 2
 @run_argument
 @click.option("--all", "whole", is_flag=True, help="Print all that was found, and what to save for other rules.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole answer as one JSON object.")
-@click.option("--progress/--no-progress", default=True, help="Show a progress bar. [default: if tqdm is installed]")
+@progress_option
 @storage_option
 def diagnose(run: str, whole: bool, as_json: bool, progress: bool, storage_options: tuple[str, ...]) -> None:
     """Find out what went wrong, where it began, and what to try.

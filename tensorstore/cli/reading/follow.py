@@ -11,7 +11,7 @@ import click
 from ...mode import ModeKeys
 from ...read.name_filter import name_patterns
 from ..console import print_line
-from ..options import open_trial, run_argument, storage_option, waiting_hint
+from ..options import open_trial, run_argument, storage_option, wait_option, waiting_hint
 
 _SHOWN = 8
 _QUERY = """
@@ -26,7 +26,7 @@ _QUERY = """
     "-n", "--last", type=click.IntRange(min=0), default=10, show_default=True, help="Print so many steps of the past."
 )
 @click.option("--regex", multiple=True, help="Only scalars in whose name this is found. Can be repeated.")
-@click.option("--timeout", type=float, help="How many seconds to wait for the run to begin, and for each new step.")
+@wait_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each step, on a line.")
 @storage_option
 def follow(

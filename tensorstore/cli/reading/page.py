@@ -6,13 +6,12 @@ import webbrowser
 
 import click
 
-from ..completion import complete_run
 from ..console import print_line
-from ..options import parse_options, report_skipped, storage_option
+from ..options import parse_options, report_skipped, runs_argument, storage_option
 
 
 @click.command()
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=complete_run)
+@runs_argument
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="The port. [default: a free one]")
 @click.option("--token", help='The secret in the address; "" for none. [default: a random one]')

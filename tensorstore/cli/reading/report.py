@@ -7,15 +7,14 @@ import sys
 import click
 
 from ...errors import TensorTrialError
-from ..completion import complete_run
 from ..console import print_line, working
-from ..options import count_of, opened_runs, storage_option
+from ..options import count_of, opened_runs, runs_argument, storage_option
 
 _FOUND, _FAILED = 1, 2
 
 
 @click.command()
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=complete_run)
+@runs_argument
 @click.option("-o", "--output", "path", type=click.Path(dir_okay=False), default="report.html", show_default=True)
 @click.option("--rules", "with_rules", is_flag=True, help="Evaluate all built-in rules first, on runs that have ended.")
 @click.option(

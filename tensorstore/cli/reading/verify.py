@@ -11,9 +11,8 @@ from ...errors import RunError, StorageError
 from ...maintenance import verification
 from ...read.verify import Damage, Verification
 from ...visible import visible
-from ..completion import complete_run
 from ..console import print_line
-from ..options import count_of, parse_options, runs_below_hint, storage_option
+from ..options import count_of, parse_options, progress_option, runs_argument, runs_below_hint, storage_option
 from ..ranges import ranges
 
 _DAMAGED, _USAGE = 1, 2
@@ -26,9 +25,9 @@ _UNNAMED = {
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...", shell_complete=complete_run)
+@runs_argument
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each run, on a line.")
-@click.option("--progress/--no-progress", default=True, help="Show a progress bar. [default: if tqdm is installed]")
+@progress_option
 @storage_option
 def verify(runs: tuple[str, ...], as_json: bool, progress: bool, storage_options: tuple[str, ...]) -> None:
     """Read every byte of runs, and say what is damaged.

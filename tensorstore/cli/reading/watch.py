@@ -13,7 +13,7 @@ from ...read.trial import Trial
 from ...rules import Finding
 from ..completion import complete_rule
 from ..console import print_line
-from ..options import count_of, open_trial, run_argument, storage_option, waiting_hint
+from ..options import count_of, open_trial, run_argument, storage_option, wait_option, waiting_hint
 
 _SHOWN_OF_A_STEP = 3
 _SAVED_AT = "select max(saved_at) from steps where global_step = $step"
@@ -35,7 +35,7 @@ _NOTHING_FIRED, _FIRED, _COULD_NOT_RUN = 0, 1, 2
 )
 @click.option("--start-step", type=int, default=0, show_default=True, help="First global step.")
 @click.option("--end-step", type=int, help="Global step to stop before. [default: the end of the job]")
-@click.option("--timeout", type=float, help="How many seconds to wait for the run to begin, and for each new step.")
+@wait_option
 @click.option("--record/--no-record", default=True, show_default=True, help="Write the findings into the run.")
 @click.option(
     "--format",

@@ -6,20 +6,29 @@ import click
 
 from ...maintenance import compaction
 from ..console import print_line
-from ..options import count_of, parse_options, run_argument, runs_below_hint, size_of, storage_option
+from ..options import (
+    Seconds,
+    count_of,
+    parse_options,
+    progress_option,
+    run_argument,
+    runs_below_hint,
+    size_of,
+    storage_option,
+)
 
 
 @click.command("compact")
 @run_argument
 @click.option(
     "--grace",
-    type=click.FloatRange(min=0),
+    type=Seconds(min=0),
     default=60.0,
     show_default=True,
     metavar="SECONDS",
     help="How long to keep the small files for readers that have begun to read them; 0 if nobody reads.",
 )
-@click.option("--progress/--no-progress", default=True, help="Show a progress bar. [default: if tqdm is installed]")
+@progress_option
 @storage_option
 def compact(run: str, grace: float, progress: bool, storage_options: tuple[str, ...]) -> None:
     """Merge the many small files of a run into few.

@@ -46,15 +46,18 @@ def demo(folder: str) -> None:
     tensortrial page runs/demo
     """
     try:
-        _train(folder)
+        is_saved = _train(folder)
     except RunExists as exc:
         raise click.ClickException(f"{folder} holds a run already; name another folder, or delete it: rm") from exc
+    if not is_saved:
+        raise click.ClickException(f"nothing was saved to {folder}: what is printed above says why")
     print_line(f"The run is in {folder}. Look at it by:")
     for command in ("diagnose", "show", "page"):
         print_line(f"  tensortrial {command} {folder}")
 
 
-def _train(folder: str) -> None:
+def _train(folder: str) -> bool:
+    """Train, and return whether the run was saved."""
     random = np.random.default_rng(0)
     points, labels = _spirals(random)
     weights = [random.normal(0, (2 / n) ** 0.5, (n, m)) for n, m in pairwise(_LAYERS)]
@@ -72,6 +75,7 @@ def _train(folder: str) -> None:
             batch = random.integers(len(points), size=_BATCH)
             with np.errstate(all="ignore"), run.step(step):
                 _one_step(run, step, weights, biases, rates, points[batch], labels[batch])
+        return run.recorder.active
 
 
 def _one_step(

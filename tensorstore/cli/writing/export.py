@@ -12,7 +12,7 @@ from ...exports.tables import DEFAULT, SCHEMAS
 from ..argument_order import runs_and_target
 from ..completion import complete_run
 from ..console import print_line
-from ..options import count_of, parse_options, report_skipped, storage_option
+from ..options import count_of, parse_options, progress_option, report_skipped, storage_option
 
 _INCOMPLETE = 1
 
@@ -51,7 +51,7 @@ class _Since(click.ParamType[int | datetime]):
 @click.option(
     "--prune", is_flag=True, help="Delete from the target the runs that are not among RUN, such as those deleted since."
 )
-@click.option("--progress/--no-progress", default=True, help="Show a progress bar. [default: if tqdm is installed]")
+@progress_option
 @storage_option
 def export(
     arguments: Sequence[str],

@@ -6,7 +6,7 @@ import click
 
 from ...maintenance import repair as repairing
 from ..console import print_line
-from ..options import parse_options, run_argument, runs_below_hint, storage_option
+from ..options import Seconds, parse_options, progress_option, run_argument, runs_below_hint, storage_option
 
 _STILL_DAMAGED = 1
 
@@ -17,13 +17,13 @@ _STILL_DAMAGED = 1
 @click.option("--force", is_flag=True, help="Repair the run although a process writes to it.")
 @click.option(
     "--grace",
-    type=click.FloatRange(min=0),
+    type=Seconds(min=0),
     default=repairing.GRACE_SECONDS,
     show_default=True,
     metavar="SECONDS",
     help="How long a file stays that no index file names: a writer or a compaction may be about to name it.",
 )
-@click.option("--progress/--no-progress", default=True, help="Show a progress bar. [default: if tqdm is installed]")
+@progress_option
 @storage_option
 def repair(
     run: str, dry_run: bool, force: bool, grace: float, progress: bool, storage_options: tuple[str, ...]

@@ -7,13 +7,12 @@ import sys
 import click
 
 from ...maintenance.relocation import remove
-from ..completion import complete_run
 from ..console import print_line
-from ..options import count_of, parse_options, runs_below_hint, storage_option
+from ..options import count_of, parse_options, runs_argument, runs_below_hint, storage_option
 
 
 @click.command("rm")
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=complete_run)
+@runs_argument
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @storage_option
 def rm(runs: tuple[str, ...], yes: bool, storage_options: tuple[str, ...]) -> None:

@@ -12,13 +12,13 @@ import numpy as np
 from ...mode import ModeKeys
 from ..modes import MODE_OF_WORD, PREFERENCE
 from ..point_list import PointList
+from ..times import nanoseconds
 from .encoding import Marker, Part
 from .rocksdb import RocksDB
 
 _SUBSET = "subset"
 _SYSTEM = "__system__"  # how the names of the machine's load begin
 _DISTRIBUTION = "aim.distribution"
-_LATEST = 8e9  # seconds; a time after 2200 is garbage
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Traced:
         times = _column(database, path, "time")
         for index, value in _values(database, path):
             step = index if self.first else steps.get(index)
-            saved_at = _nanoseconds(times.get(index))
+            saved_at = nanoseconds(times.get(index))
             if isinstance(value, Mapping):
                 found.add_histogram(self.name, step, value, saved_at, self.mode)
             else:
@@ -127,7 +127,7 @@ def _values(database: RocksDB, path: tuple[Part, ...]) -> Iterator[tuple[Part, A
 
 
 def _distribution(database: RocksDB, path: tuple[Part, ...], about: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return what a histogram is made of; one that is damaged has no counts."""
+    """Return the edges and counts of a histogram; only its type if it is damaged."""
     data = database.large(*path, "data")
     try:
         counts = np.frombuffer(data or b"", np.dtype(about["dtype",]), about["bin_count",])
@@ -135,7 +135,3 @@ def _distribution(database: RocksDB, path: tuple[Part, ...], about: Mapping[Any,
     except (KeyError, TypeError, ValueError):
         return {"_type": "histogram"}
     return {"_type": "histogram", "values": counts.tolist(), "bins": edges.tolist()}
-
-
-def _nanoseconds(time: Any) -> int:
-    return round(time * 1e6) * 1000 if isinstance(time, float) and 0 < time < _LATEST else 0

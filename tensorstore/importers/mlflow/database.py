@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -65,16 +66,9 @@ def _read(database: Database, run: MLflowRun, source: str, artifacts: str | None
         Logged(_whole(time), str(key), step, float("nan") if is_nan else _infinite(value))
         for time, key, step, value, is_nan in numbers
     ]
-    whole = MLflowRun(
-        run.run_id,
-        run.experiment,
-        run.name or _texts(database, "tags", run).get("mlflow.runName"),
-        run.status,
-        run.started_at,
-        run.ended_at,
-        _texts(database, "params", run),
-        _texts(database, "tags", run),
-    )
+    tags = _texts(database, "tags", run)
+    name = run.name or tags.get("mlflow.runName")
+    whole = replace(run, name=name, params=_texts(database, "params", run), tags=tags)
     points = whole.points(logged, source, report)
     if artifacts is None:
         return points

@@ -8,9 +8,11 @@ from functools import partial
 from typing import Any
 
 from ...errors import CorruptFile, RunNotFound
+from ...storage.base import join
 from ...storage.open import Storage, open_storage
 from ..documents import text_of, yaml_of
 from ..metrics import Points, Report
+from ..sources import url_of
 from ..tracked_runs import TrackedRun
 from .run import Logged, MLflowRun, with_artifacts
 
@@ -36,7 +38,7 @@ def runs_of_folder(
             continue
         name = _experiment_name(storage, experiment, report)
         for run in storage.list(experiment):
-            folder = f"{experiment}/{run}" if experiment else run
+            folder = join(experiment, run)
             if _META in (inside := storage.list(folder)) and _PARTS & set(inside):
                 found = True
                 read = partial(_read, storage, folder, name, artifacts, report)
@@ -58,7 +60,7 @@ def _nothing_here(storage: Storage) -> str:
 
 def _experiment_name(storage: Storage, experiment: str, report: Report) -> str:
     try:
-        meta = yaml_of(storage.read(_in(experiment, _META)), f"{storage.url}/{_in(experiment, _META)}")
+        meta = yaml_of(storage.read(join(experiment, _META)), url_of(storage, join(experiment, _META)))
         return text_of(meta.get("name")) or experiment or storage.url.rpartition("/")[2]
     except CorruptFile as exc:
         report(str(exc))
@@ -77,12 +79,12 @@ def _is_deleted(storage: Storage, folder: str, report: Report) -> bool:
 
 
 def _meta(storage: Storage, folder: str) -> dict[str, Any]:
-    path = _in(folder, _META)
+    path = join(folder, _META)
     return yaml_of(storage.read(path), f"{storage.url}/{path}")
 
 
 def _read(storage: Storage, folder: str, experiment: str, artifacts: bool, report: Report) -> Points:
-    meta, tags = _meta(storage, folder), _texts(storage, _in(folder, "tags"))
+    meta, tags = _meta(storage, folder), _texts(storage, join(folder, "tags"))
     run = MLflowRun(
         run_id=text_of(meta.get("run_id")) or storage.url.rpartition("/")[2],
         experiment=experiment or str(meta.get("experiment_id", "")),
@@ -90,10 +92,10 @@ def _read(storage: Storage, folder: str, experiment: str, artifacts: bool, repor
         status=meta.get("status") if isinstance(meta.get("status"), int | str) else None,
         started_at=meta.get("start_time"),
         ended_at=meta.get("end_time"),
-        params=_texts(storage, _in(folder, "params")),
+        params=_texts(storage, join(folder, "params")),
         tags=tags,
     )
-    metrics, url = _in(folder, "metrics"), f"{storage.url}/{folder}" if folder else storage.url
+    metrics, url = join(folder, "metrics"), url_of(storage, folder)
     logged = [number for name in _files(storage, metrics) for number in _metric(storage, metrics, name, report)]
     points = run.points(logged, url, report)
     if not artifacts:
@@ -133,7 +135,3 @@ def _files(storage: Storage, folder: str, depth: int = _DEPTH) -> Iterator[str]:
             yield from (f"{name}/{each}" for each in below)
         else:
             yield name
-
-
-def _in(folder: str, name: str) -> str:
-    return f"{folder}/{name}" if folder else name

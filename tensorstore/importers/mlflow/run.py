@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from ...errors import CorruptFile
 from ...storage.open import Storage
 from ..metrics import Points, Report, joined
 from ..point_list import PointList
-from ..tables import KINDS, column_like, points_of_columns, read_table, steps_of, times_of
+from ..sources import files_below, url_of
+from ..tables import column_like, is_table, points_of_columns, read_table, steps_of, times_of
+from ..times import iso_time, nanoseconds
 
 _STATUS = {1: "RUNNING", 2: "SCHEDULED", 3: "FINISHED", 4: "FAILED", 5: "KILLED"}
-_LATEST = 8_000_000_000_000  # milliseconds; a time after 2200 is garbage
+_PER_SECOND = 1000
+"""The unit of MLflow's times."""
 
 
 class Logged(NamedTuple):
@@ -43,11 +45,11 @@ class MLflowRun:
     tags: Mapping[str, str] = field(default_factory=dict)
 
     def points(self, logged: Iterable[Logged], path: str, report: Report) -> Points:
-        """Return what it logged, with its metadata."""
+        """Return the logged numbers and the metadata of the run."""
         found = PointList(path, report)
         # Each metric has a file of its own: of two numbers of a step, the one that was logged later counts.
         for number in sorted(logged, key=lambda number: number.time):
-            found.add(number.name, number.step, number.value, _nanoseconds(number.time))
+            found.add(number.name, number.step, number.value, nanoseconds(number.time, _PER_SECOND))
         return found.points({**self.params, "mlflow": self._about()})
 
     def _about(self) -> dict[str, Any]:
@@ -56,18 +58,18 @@ class MLflowRun:
             "experiment": self.experiment,
             "run_name": self.name,
             "status": _STATUS.get(self.status, self.status),
-            "started_at": _time(self.started_at),
-            "ended_at": _time(self.ended_at),
+            "started_at": iso_time(self.started_at, _PER_SECOND),
+            "ended_at": iso_time(self.ended_at, _PER_SECOND),
             "tags": dict(self.tags),
         }
         return {key: value for key, value in about.items() if value not in (None, {})}
 
 
 def with_artifacts(points: Points, storage: Storage, report: Report) -> Points:
-    """Return the points together with those of the tables in a folder of artifacts."""
+    """Return the points, joined with the tables in a folder of artifacts."""
     parts = [points]
-    for path in sorted(_below(storage, "", depth=8)):
-        url = f"{storage.url}/{path}"
+    for path in sorted(files_below(storage, is_table, depth=8)):
+        url = url_of(storage, path)
         try:
             table = read_table(storage, path)
             step, time = column_like(table, ("step", "global_step", "epoch")), column_like(table, ("timestamp",))
@@ -80,22 +82,3 @@ def with_artifacts(points: Points, storage: Storage, report: Report) -> Points:
         except CorruptFile as exc:
             report(str(exc))
     return joined(parts)
-
-
-def _below(storage: Storage, folder: str, depth: int) -> Iterable[str]:
-    for name in storage.list(folder):
-        path = f"{folder}/{name}" if folder else name
-        if name.lower().endswith(KINDS):
-            yield path
-        elif depth:
-            yield from _below(storage, path, depth - 1)
-
-
-def _nanoseconds(milliseconds: int) -> int:
-    return milliseconds * 1_000_000 if 0 < milliseconds < _LATEST else 0
-
-
-def _time(milliseconds: Any) -> str | None:
-    if not isinstance(milliseconds, int) or not 0 < milliseconds < _LATEST:
-        return None
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat()

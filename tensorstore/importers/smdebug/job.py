@@ -10,29 +10,25 @@ from __future__ import annotations
 
 import logging
 import os
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from ...errors import ConfigurationError, FileError, NotARun, RunNotFound
 from ...format.checksum import document_bytes
 from ...format.flush_range import FROM_START, FirstFlush
-from ...format.schema import END, MARKED_END, RunInfo, end_path
+from ...format.schema import MARKED_END, end_path
 from ...progress import progress_bar
 from ...storage.open import Storage, open_storage
-from ...version import __version__
 from ...write.claim import claim, claim_again, saved_steps
 from ...write.progress import SavedStep
 from ...write.writer import Writer
-from ..target import SOURCE, begun, writing
+from ..target import FLUSH_SECONDS, begun, end_marks, run_info, writing
 from .run import Report, SmdebugRun, StepFiles, WorkerCollections, is_smdebug_run, runs_below
 from .step import OpenStep, Plans, StepImport, opened_steps
 
 logger = logging.getLogger(__name__)
 
-FLUSH_SECONDS = 10.0
-"""The most work that is lost when an import is killed."""
 QUEUE_BYTES = 64 << 20
 
 
@@ -165,22 +161,14 @@ class _Import:
         if any(left.values()) or not self._resumes:
             return False
         marks = {end_path(worker) for worker in left} | ({MARKED_END} if self._lacks_workers else set())
-        return marks <= {f"{END}/{name}" for name in self._storage.list(END)}
+        return marks <= end_marks(self._storage)
 
     def _claim(self) -> dict[str, FirstFlush]:
         """Claim the run as all its workers; return the first flush of each."""
-        began = self._began_at()
-        run = RunInfo(
-            created_at=began,
-            id=uuid.uuid4().hex,
-            framework="smdebug",
-            num_workers=self._old.num_workers,
-            versions={"tensortrial": __version__},
-            metadata={SOURCE: self._old.storage.url},
-        )
+        run = run_info(self._old.storage.url, "smdebug", self._first_times(), {}, self._old.num_workers)
         first_flush = {}
         for worker in self._old.workers:
-            info = self._collections(worker).info(worker, run.num_workers, began)
+            info = self._collections(worker).info(worker, run.num_workers, run.created_at)
             if self._resumes:
                 first_flush[worker] = claim_again(self._storage, run, info)
             else:
@@ -191,12 +179,11 @@ class _Import:
     def _collections(self, worker: str) -> WorkerCollections:
         return self._old.collections.get(worker) or WorkerCollections()
 
-    def _began_at(self) -> str:
-        """Return when the job saved its first tensor, or now if unknown."""
-        firsts = [steps[0] for worker in self._old.workers if (steps := self._old.steps(worker))]
-        times = [time for first in firsts if (time := OpenStep.open(self._old.storage, first).began_at())]
-        began = datetime.fromtimestamp(min(times) / 1e9, UTC) if times else datetime.now(UTC)
-        return began.isoformat()
+    def _first_times(self) -> Iterator[int]:
+        """Yield when each worker saved its first tensor, in nanoseconds since 1970; 0 if unknown."""
+        for worker in self._old.workers:
+            if steps := self._old.steps(worker):
+                yield OpenStep.open(self._old.storage, steps[0]).began_at()
 
     def _import_worker(
         self, worker: str, steps: Sequence[StepFiles], first_flush: FirstFlush, advance: Callable[[float], object]

@@ -37,6 +37,7 @@ _RUN_FILE = re.compile(
 )
 _STEP_FILE = re.compile(r"(\d{1,18})_(.+)\.(?:json|tfevents)")
 _MOST = 1 << 63
+_MOST_WORKERS = 1 << 20  # that a run may have
 # What reading fields of a JSON document raises where it has another structure.
 _NOT_AS_EXPECTED = (KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
@@ -136,6 +137,8 @@ class SmdebugRun:
     def _parse_collections(self, path: str) -> WorkerCollections:
         document = json.loads(self.storage.read(path))
         num_workers = (document.get("_meta") or {}).get("num_workers") or 1
+        if int(num_workers) > _MOST_WORKERS:
+            raise ValueError(f"they name {num_workers} workers")
         described = document.get("collections") or {}
         collections = [self._collection(path, name, each) for name, each in described.items()]
         return WorkerCollections(int(num_workers), collections)

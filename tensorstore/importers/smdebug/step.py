@@ -18,7 +18,7 @@ from ...storage.open import ByteRange, Storage
 from ...tfevents.tensor_proto import tensor
 from ...tfevents.tfrecord import BLOCK, DamagedRecord, records
 from ...write.writer import Writer
-from ..event import SavedTensor, saved_tensors
+from .event import SavedTensor, saved_tensors
 from .run import Report, StepFiles, StepIndex, WorkerCollections, parse_index, parse_reduction
 
 _BATCH_BYTES = 1 << 20

@@ -20,6 +20,7 @@ from ...mode import ModeKeys
 from ...storage.open import ByteRange, Storage
 from ...tfevents.tfrecord import HEADER, Block, blocks, checksum_error
 from ...tfevents.wire import Value, fields, message, number, signed
+from ..times import LATEST
 from .known_scalars import KnownScalars
 from .values import (
     Kind,
@@ -37,7 +38,6 @@ _WALL_TIME, _STEP, _SUMMARY, _SESSION = 1, 2, 5, 7
 _START = 1
 _OTHER_EVENTS = {4: "graphs", 6: "log messages", 8: "metadata of steps", 9: "graphs"}
 _DOUBLE = struct.Struct("<d")
-_LATEST = 8e9  # seconds; a time after 2200 is garbage
 
 
 class RecordLocation(NamedTuple):
@@ -229,7 +229,7 @@ class EventReader:
         is_last = np.ones(len(order), bool)
         is_last[:-1] = (step[1:] != step[:-1]) | (mode[1:] != mode[:-1]) | (name[1:] != name[:-1])
         kept = order[is_last]
-        seconds = np.where((time[kept] >= 0) & (time[kept] < _LATEST), time[kept], 0.0)
+        seconds = np.where((time[kept] >= 0) & (time[kept] < LATEST), time[kept], 0.0)
         # A double has no more than the microseconds of such a time.
         saved_at = np.rint(seconds * 1e6).astype(np.int64) * 1000
         return Columns(mode[is_last], step[is_last], name[is_last], saved_at, number[kept], location[kept])

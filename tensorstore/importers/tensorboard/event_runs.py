@@ -9,6 +9,7 @@ from typing import Any
 
 from ...errors import RunNotFound
 from ...mode import ModeKeys
+from ...storage.base import join
 from ...storage.open import Storage, open_storage
 from ..modes import MODE_OF_WORD, PREFERENCE
 
@@ -61,7 +62,7 @@ def find_runs(
 
 def _below(storage: Storage, folder: str, depth: int) -> Iterator[str]:
     for name in storage.list(folder):
-        path = f"{folder}/{name}" if folder else name
+        path = join(folder, name)
         below = list(_below(storage, path, depth - 1)) if depth else []
         yield from below
         if _MARK in name and not below:

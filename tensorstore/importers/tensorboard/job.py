@@ -8,38 +8,40 @@ import_runs("logs", "runs/logs")
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from ...config.collection import CollectionKeys, is_loss
 from ...config.metadata import checked_metadata
 from ...dtypes import dtype_name
 from ...errors import ConfigurationError, CorruptFile, UnsupportedValue
-from ...format.flush_range import FROM_START, FirstFlush
 from ...format.record import Plan, Record, ScalarBatch, Step, ValueBatch
-from ...format.schema import END, UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo, WorkerInfo, end_path
+from ...format.schema import UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo
 from ...mode import ModeKeys
 from ...progress import progress_bar
 from ...storage.open import Storage, open_storage
-from ...version import __version__
-from ...write.claim import claim, claim_again
 from ...write.writer import Writer
 from ..metrics import Report, log
 from ..modes import MODES
-from ..tables import url_below
-from ..target import SOURCE, Begin, Found, begin_of, begun, report_changed_metadata, writing
+from ..sources import names_in, url_below, url_of
+from ..target import (
+    FLUSH_SECONDS,
+    WORKER,
+    Begin,
+    Found,
+    begin_of,
+    begun,
+    claim_target,
+    collection_of,
+    run_info,
+    writing,
+)
 from .columns import Columns, EventReader
 from .event_runs import EventRun, find_runs
 from .values import Kind, histogram_of, tensor_of
 
-FLUSH_SECONDS = 10.0
-"""The most work that is lost when an import is killed."""
-_WORKER = "worker_0"
 _BATCH = 20_000
 """The number of values that go to the writer at once."""
 _BATCH_LOCATIONS = 2_000
@@ -104,14 +106,15 @@ def _target(
     storage_options: Mapping[str, Any] | None,
 ) -> Storage:
     alone = run.name or len(runs) == 1
-    return open_storage(url_below(target, run.name if alone else storage.url.rpartition("/")[2]), storage_options)
+    folder = run.name if alone else storage.url.rpartition("/")[2]
+    return open_storage(url_below(target, names_in(folder)), storage_options)
 
 
 def _import_run(
     storage: Storage, run: EventRun, target: Storage, metadata: Mapping[str, Any], progress: bool, report: Report
 ) -> str | None:
     """Import one run and return its URL; None if it has nothing that could be imported."""
-    source = url_below(storage.url, run.name)
+    source = url_of(storage, run.name)
     if source == target.url:
         raise ConfigurationError(f"{source} cannot be imported into itself: choose another target")
     earlier = begun(target, source)
@@ -149,20 +152,22 @@ class _Import:
     ) -> None:
         self._reader, self._target, self._report, self._earlier = reader, target, report, earlier
         self._modes = _modes(run, earlier, target)
-        self._plans = [self._plan(name) for name in range(len(reader.names))]
+        self._plans = [_plan(name, kind) for name, kind in zip(reader.names, reader.kinds, strict=True)]
 
     def run(self, source: str, metadata: Mapping[str, Any], progress: bool) -> None:
         columns = self._reader.columns()
         global_step = self._global_steps(columns)
         begin = Begin(0) if self._earlier is None else self._begin(columns, global_step)
         first = int(np.searchsorted(global_step, begin.step))
-        is_whole = first == len(global_step) and not begin.goes_back
-        first_flush = self._claim(source, metadata, columns, begin, is_whole)
+        about = {**self._reader.hyperparameters, **metadata, MODES: [mode.name for mode in self._modes]}
+        run = run_info(source, "tensorboard", columns.saved_at.tolist(), about)
+        is_complete = first == len(global_step) and not begin.goes_back
+        first_flush = claim_target(self._target, run, self._earlier, begin, self._plans, is_complete, self._report)
         if first_flush is None:
             return
-        writer = Writer(self._target, _WORKER, flush_seconds=FLUSH_SECONDS, first_flush=first_flush)
+        writer = Writer(self._target, WORKER, flush_seconds=FLUSH_SECONDS, first_flush=first_flush)
         with (
-            writing(self._target, _WORKER, writer),
+            writing(self._target, WORKER, writer),
             progress_bar(len(global_step) - first, progress, "import", "value") as advance,
         ):
             for start, end in _batches(global_step, columns, first):
@@ -183,7 +188,7 @@ class _Import:
 
         withdrawn = self._reader.withdrawn()
         now, before = self._found(columns, global_step), self._found(withdrawn, self._global_steps(withdrawn))
-        return begin_of(self._target, _WORKER, now, self._report, can_keep, before)
+        return begin_of(self._target, now, self._report, can_keep, before)
 
     def _found(self, columns: Columns, global_step: Any) -> Found:
         is_number = columns.location < 0
@@ -198,53 +203,6 @@ class _Import:
         rank = np.zeros(1 + max(mode.value for mode in ModeKeys), np.int64)
         rank[[mode.value for mode in self._modes]] = np.arange(len(self._modes))
         return columns.step * len(self._modes) + rank[columns.mode]
-
-    def _claim(
-        self, source: str, metadata: Mapping[str, Any], columns: Columns, begin: Begin, is_whole: bool
-    ) -> FirstFlush | None:
-        """Claim the run. Return its first flush; None if it has ended and has all of the source."""
-        times = columns.saved_at[columns.saved_at > 0]
-        began = (datetime.fromtimestamp(times.min() / 1e9, UTC) if len(times) else datetime.now(UTC)).isoformat()
-        run = RunInfo(
-            created_at=began,
-            id=uuid.uuid4().hex,
-            framework="tensorboard",
-            versions={"tensortrial": __version__},
-            metadata={
-                **self._reader.hyperparameters,
-                **metadata,
-                SOURCE: source,
-                MODES: [mode.name for mode in self._modes],
-            },
-        )
-        names = self._reader.names
-        kinds = (CollectionKeys.LOSSES, CollectionKeys.METRICS)
-        of = {kind: [name for index, name in enumerate(names) if kind in self._collections(index)] for kind in kinds}
-        worker = WorkerInfo(
-            _WORKER,
-            1,
-            began,
-            [{"name": kind, "tensor_names": of[kind]} for kind in kinds],
-            [*kinds],
-            first_global_step=begin.step if begin.goes_back else 0,
-            goes_back=begin.goes_back,
-        )
-        if self._earlier is None:
-            claim(self._target, run, worker)
-            return FROM_START
-        report_changed_metadata(self._earlier, run, self._target, self._report)
-        if is_whole and end_path(_WORKER) in _ends(self._target):
-            return None
-        return claim_again(self._target, run, worker)
-
-    def _collections(self, name: int) -> tuple[str, ...]:
-        if self._reader.kinds[name] is not Kind.NUMBER:
-            return ()
-        return (CollectionKeys.LOSSES if is_loss(self._reader.names[name]) else CollectionKeys.METRICS,)
-
-    def _plan(self, name: int) -> Plan:
-        raw = self._reader.kinds[name] is Kind.TENSOR
-        return Plan(self._reader.names[name], self._collections(name), raw)
 
     def _write(self, writer: Writer, columns: Columns, global_step: Any, start: int, end: int) -> None:
         """Pass the values from `start` to `end`, which are whole steps, to the writer."""
@@ -274,7 +232,7 @@ class _Import:
         locations: Sequence[int],
         events: Mapping[int, bytes | bytearray],
     ) -> Iterator[Record | ScalarBatch]:
-        """Yield the records of a step of which some values are larger than a number."""
+        """Yield the records of a step that has values other than numbers."""
         together = ScalarBatch([], [], [])
         for row in rows:
             if locations[row] < 0:
@@ -305,8 +263,12 @@ class _Import:
         return Record(plan, _NOTHING, saved_at, histogram.statistics, UNKNOWN_DTYPE, UNKNOWN_SHAPE, histogram=drawn)
 
 
+def _plan(name: str, kind: Kind) -> Plan:
+    return Plan(name, (collection_of(name),) if kind is Kind.NUMBER else (), raw=kind is Kind.TENSOR)
+
+
 def _modes(run: EventRun, earlier: RunInfo | None, target: Storage) -> list[ModeKeys]:
-    """Return the modes that global steps count through: always those with which the import began."""
+    """Return the modes that global steps count through: the modes of the first import of the run."""
     if earlier is None:
         return run.modes
     began = [ModeKeys.parse(name) for name in earlier.metadata.get(MODES, [])]
@@ -317,10 +279,6 @@ def _modes(run: EventRun, earlier: RunInfo | None, target: Storage) -> list[Mode
             "do not count: choose another target"
         )
     return began
-
-
-def _ends(target: Storage) -> set[str]:
-    return {f"{END}/{name}" for name in target.list(END)}
 
 
 def _batches(global_step: Any, columns: Columns, begin: int) -> Iterator[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""One value of an event: its kind, and what a run keeps of it."""
+"""The values of an event: their kinds, and their conversion into the values of a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Kind(Enum):
-    """The kind of what is kept of a value."""
+    """The form in which a run keeps a value."""
 
     NUMBER = "number"
     HISTOGRAM = "histogram"
@@ -66,7 +66,7 @@ def plugin_of(value: Mapping[int, Value]) -> Plugin | None:
 
 
 def kind_of(value: Mapping[int, Value], plugin: Plugin) -> Kind | str:
-    """Return the kind of what is kept of a value, or its name in words if nothing is kept."""
+    """Return the form in which a run keeps a value, or words for a value that is not kept."""
     if _SIMPLE in value:
         return Kind.NUMBER
     if _HISTOGRAM in value:

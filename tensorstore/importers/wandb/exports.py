@@ -7,10 +7,10 @@ import os
 import pyarrow as pa
 
 from ...errors import CorruptFile
-from ...storage.open import Storage, open_storage
-from ..metrics import Points, Report, import_points, joined
-from ..tables import find_tables, points_of_columns, read_table, steps_of, times_of, url_below
-from ..tracked_runs import ImportOptions
+from ...storage.open import Storage
+from ..metrics import Points, Report
+from ..tables import find_tables, points_of_columns, read_table, steps_of, times_of
+from ..tracked_runs import ImportOptions, import_exported
 
 _STEP, _TIME = "_step", "_timestamp"
 _BOUNDS = ("__MIN", "__MAX")
@@ -23,19 +23,7 @@ def import_exports(source: str | os.PathLike[str], options: ImportOptions) -> li
     for path in paths:
         for run, points in _points(storage, path, options.report).items():
             runs.setdefault(run, []).append(points)
-    if not any(len(points) for parts in runs.values() for points in parts):
-        raise CorruptFile(storage.url, "this export of W&B has no number that could be imported")
-    return [
-        import_points(
-            joined(parts, options.metadata),
-            url_below(storage.url, run),
-            "wandb",
-            open_storage(url_below(options.target, run), options.storage_options),
-            options.progress,
-            options.report,
-        )
-        for run, parts in runs.items()
-    ]
+    return import_exported(runs, storage, "wandb", "W&B", options)
 
 
 def _points(storage: Storage, path: str, report: Report) -> dict[str, Points]:

@@ -1,21 +1,20 @@
-"""The messages in .wandb files that tell what a run logged, as protocol buffers of wandb_internal.proto."""
+"""The messages in .wandb files with the values of a run, as protocol buffers of wandb_internal.proto."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from ...errors import CorruptFile
 from ...tfevents.wire import Value, fields, message, signed
 from ..documents import json_of
+from ..times import iso_time
 
 # Fields of Record.
 HISTORY, SUMMARY, CONFIG, STATS, METRIC, RUN, EXIT = 2, 3, 5, 7, 12, 17, 18
 _RUN_TEXTS = {1: "run_id", 2: "entity", 3: "project", 6: "group", 7: "job_type", 8: "name", 9: "notes", 13: "host"}
 _RUN_CONFIG, _RUN_TAG, _RUN_STARTED_AT, _RUN_BRANCH = 4, 10, 17, 23
-_LATEST = 8e9  # seconds; a time after 2200 is garbage
 
 
 def history_of(body: memoryview, path: str) -> tuple[dict[str, Any], int | None]:
@@ -42,7 +41,7 @@ def update_config(config: dict[str, Any], body: memoryview, path: str) -> None:
 
 
 def run_of(body: memoryview, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what a run's message says about it, and its configuration."""
+    """Return the description and the configuration of a run from its message."""
     about: dict[str, Any] = {}
     config: dict[str, Any] = {}
     for field, value in fields(body):
@@ -54,8 +53,8 @@ def run_of(body: memoryview, path: str) -> tuple[dict[str, Any], dict[str, Any]]
             update_config(config, message(value), path)
         elif field == _RUN_STARTED_AT:
             seconds = next((_int(number) for inner, number in fields(message(value)) if inner == 1), 0)
-            if 0 < seconds < _LATEST:
-                about["started_at"] = datetime.fromtimestamp(seconds, UTC).isoformat()
+            if (started_at := iso_time(seconds)) is not None:
+                about["started_at"] = started_at
     return about, config
 
 

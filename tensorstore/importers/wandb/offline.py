@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ...errors import CorruptFile, RunNotFound
-from ...storage.open import Storage, open_storage
+from ...errors import CorruptFile
+from ...storage.open import Storage
 from ...tfevents.wire import fields, message
 from ..metrics import Points, Report
 from ..point_list import PointList
+from ..sources import find_files
+from ..times import nanoseconds
 from ..tracked_runs import TrackedRun
 from . import messages
 from .log_file import records
@@ -21,7 +23,6 @@ _ENDING = ".wandb"
 _LATEST_LINK = "latest-run"
 _BEGUN = re.compile(r"(?:^|/)(?:offline-)?run-(\d{8}_\d{6})-[^/]*/[^/]*$")
 _IGNORED = frozenset({"_step", "_timestamp"})
-_LATEST = 8e9  # seconds; a time after 2200 is garbage
 _SHOWN = 3
 
 
@@ -29,33 +30,18 @@ def find_runs(
     source: str | os.PathLike[str], storage_options: Mapping[str, Any] | None, report: Report
 ) -> list[TrackedRun]:
     """Return the runs of a .wandb file, or of a folder of them; none for another file or folder."""
-    text = os.fspath(source).rstrip("/")
-    folder, _, name = text.rpartition("/")
-    if name.lower().endswith(_ENDING):
-        storage = open_storage(folder or ("/" if text.startswith("/") else "."), storage_options, follow_links=True)
-        if name not in storage.list(""):
-            raise RunNotFound(text, "there is no such file")
-        return [_run((), storage, [name], report)]
-    storage = open_storage(text, storage_options, follow_links=True)
+    storage, found = find_files(source, storage_options, lambda name: name.lower().endswith(_ENDING), depth=3)
     runs: dict[str, list[str]] = {}
-    for path in sorted(_below(storage, "", depth=3), key=_by_time):
-        run_id = path.rpartition("/")[2][: -len(_ENDING)].removeprefix("run-")
-        runs.setdefault(run_id, []).append(path)
+    for path in sorted(found, key=_by_time):
+        if _LATEST_LINK not in path.split("/"):
+            run_id = path.rpartition("/")[2][: -len(_ENDING)].removeprefix("run-")
+            runs.setdefault(run_id, []).append(path)
     alone = len(runs) == 1 and all("/" not in path for paths in runs.values() for path in paths)
     return [_run(() if alone else (run_id,), storage, paths, report) for run_id, paths in runs.items()]
 
 
-def _below(storage: Storage, folder: str, depth: int) -> Iterator[str]:
-    for name in storage.list(folder):
-        path = f"{folder}/{name}" if folder else name
-        if name.lower().endswith(_ENDING):
-            yield path
-        elif depth and name != _LATEST_LINK and not name.startswith("."):
-            yield from _below(storage, path, depth - 1)
-
-
 def _by_time(path: str) -> tuple[str, str]:
-    """Return what sorts files by the time at which they were begun, which `run-DATE_TIME-ID` tells, then by path.
+    """Return the sort key of a file: the time at which it was begun, from `run-DATE_TIME-ID`, then its path.
 
     A folder `offline-run-DATE_TIME-ID` may be of the same run.
     """
@@ -112,7 +98,7 @@ class _RunReader:
             self._report(f"{url}: {'; '.join(damage[:_SHOWN])}{more}")
 
     def points(self) -> Points:
-        """Return what was logged, with the configuration."""
+        """Return the logged values with the configuration."""
         if self._stats:
             self._report(f"{self._source}: {self._stats} records of the machine's load")
         config = {key: value for key, value in self._config.items() if key != "_wandb"}
@@ -158,7 +144,5 @@ class _RunReader:
 
     def _log(self, values: Mapping[str, Any], step: int | None) -> None:
         self._logged.update(values)
-        time = values.get("_timestamp")
-        known = isinstance(time, int | float) and 0 < time < _LATEST
-        saved_at = round(float(time or 0) * 1e6) * 1000 if known else 0
+        saved_at = nanoseconds(values.get("_timestamp"))
         self._points.add_nested(values, values.get("_step", step), saved_at, _IGNORED)

@@ -69,6 +69,12 @@ def sgd(model: Any) -> Any:
     return torch.optim.SGD(model.parameters(), lr=0.1)
 
 
+def train(model: Any, optimizer: Any, steps: int) -> None:
+    for _ in range(steps):
+        mse_loss(model(data()), torch.zeros(8, 1)).backward()
+        optimizer.step()
+
+
 def test_batches_that_accumulate_are_one_step_and_an_evaluation_is_apart(finished: Callable[[], Any]) -> None:
     model, criterion = Net(), torch.nn.MSELoss()
     optimizer, seen = sgd(model), []
@@ -116,9 +122,7 @@ def test_an_optimizer_that_rests_is_not_waited_for(finished: Callable[[], Any]) 
     first, second = Net(), Net()
     optimizer, resting = sgd(first), sgd(second)
     mse_loss(first(data()) + second(data()), torch.zeros(8, 1)).backward()
-    for _ in range(25):
-        mse_loss(first(data()), torch.zeros(8, 1)).backward()
-        optimizer.step()
+    train(first, optimizer, 25)
     resting.step()
     assert len(finished().steps(modes.TRAIN)) == 6
 
@@ -214,10 +218,7 @@ def test_a_closure_of_an_optimizer_is_one_step(finished: Callable[[], Any]) -> N
 
 def test_a_model_that_trains_in_eval_mode_is_saved_in_mode_train(finished: Callable[[], Any]) -> None:
     model = Net().eval()
-    optimizer = sgd(model)
-    for _ in range(3):
-        mse_loss(model(data()), torch.zeros(8, 1)).backward()
-        optimizer.step()
+    train(model, sgd(model), 3)
     assert finished().steps(modes.TRAIN) == [0, 1]
 
 
@@ -229,9 +230,7 @@ def test_a_later_optimizer_of_the_model_takes_the_place_of_the_first(
     for rate in (0.1, 0.01):
         optimizer = torch.optim.SGD(model.parameters(), lr=rate)
         kept += [optimizer] if keeps_first else []
-        for _ in range(2):
-            mse_loss(model(data()), torch.zeros(8, 1)).backward()
-            optimizer.step()
+        train(model, optimizer, 2)
         del optimizer
     trial = finished()
     assert trial.steps(modes.TRAIN) == [0, 1, 2, 3]
@@ -243,10 +242,7 @@ def test_a_second_training_is_logged_and_not_saved(
 ) -> None:
     for _ in range(2):
         model = Net()
-        optimizer = sgd(model)
-        for _ in range(2):
-            mse_loss(model(data()), torch.zeros(8, 1)).backward()
-            optimizer.step()
+        train(model, sgd(model), 2)
     with caplog.at_level(logging.WARNING):
         assert finished().steps(modes.TRAIN) == [0, 1]
     assert "trains another model, which is not saved" in caplog.text
@@ -257,9 +253,7 @@ def test_a_hook_of_the_script_s_own_is_the_only_one(finished: Callable[[], Any],
     optimizer = sgd(model)
     hook = Hook(tmp_path / "own", save_config={"save_interval": 1})
     hook.register_module(model)
-    for _ in range(2):
-        mse_loss(model(data()), torch.zeros(8, 1)).backward()
-        optimizer.step()
+    train(model, optimizer, 2)
     hook.close()
     assert not (tmp_path / "run").exists()
     assert torch.nn.Module.__call__ is CALL
@@ -270,11 +264,9 @@ def test_a_hook_that_the_script_makes_later_ends_the_run(
 ) -> None:
     model = Net()
     optimizer = sgd(model)
-    for step in range(4):
-        if step == 2:
-            hook = Hook(tmp_path / "own")
-        mse_loss(model(data()), torch.zeros(8, 1)).backward()
-        optimizer.step()
+    train(model, optimizer, 2)
+    hook = Hook(tmp_path / "own")
+    train(model, optimizer, 2)
     hook.close()
     trial = create_trial(str(tmp_path / "run"))
     assert trial.loaded_all_steps
@@ -284,10 +276,7 @@ def test_a_hook_that_the_script_makes_later_ends_the_run(
 
 def test_modules_are_called_as_ever_after_the_first_update(finished: Callable[[], Any]) -> None:
     model = Net()
-    optimizer = sgd(model)
-    for _ in range(2):
-        mse_loss(model(data()), torch.zeros(8, 1)).backward()
-        optimizer.step()
+    train(model, sgd(model), 2)
     assert torch.nn.Module.__call__ is CALL
 
 
@@ -309,10 +298,7 @@ def test_a_folder_that_holds_a_run_is_logged_and_training_goes_on(
     earlier.close()
     current_hook.set_hook(None)
     model = Net()
-    optimizer = sgd(model)
-    for _ in range(2):
-        mse_loss(model(data()), torch.zeros(8, 1)).backward()
-        optimizer.step()
+    train(model, sgd(model), 2)
     assert "nothing of this training is saved" in caplog.text
     assert "holds a run already" in caplog.text
     assert finished().tensor_names() == ["x"]
@@ -329,10 +315,7 @@ def test_a_compiled_model_is_compiled_once_and_saved(finished: Callable[[], Any]
         model.compile(backend=counter, fullgraph=True)
     else:
         model = torch.compile(model, backend=counter, fullgraph=True)
-    optimizer = sgd(model)
-    for _ in range(4):
-        mse_loss(model(data()), torch.zeros(8, 1)).backward()
-        optimizer.step()
+    train(model, sgd(model), 4)
     trial = finished()
     assert trial.steps(modes.TRAIN) == [0, 1, 2, 3]
     assert trial.tensor("gradient/Net_fc.weight").steps(modes.TRAIN) == [0, 1, 2, 3]

@@ -169,6 +169,18 @@ def test_a_wrong_configuration_ends_the_command_before_the_script_begins(
     assert not (tmp_path / "unused").exists()
 
 
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"[" * 100_000, b"{"], ids=["binary", "nested", "cut"])
+def test_a_file_that_is_no_json_is_named(tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tensortrial.errors import ConfigurationError
+    from tensortrial.hooks.launch.launch import active_launch
+
+    (tmp_path / "hook.json").write_bytes(content)
+    with pytest.raises(ConfigurationError, match=r"hook\.json: the hook's configuration is not JSON: "):
+        Launch.of("train", str(tmp_path / "hook.json"), None, False).check()
+    monkeypatch.setenv("TENSORTRIAL_LAUNCH", content.decode("latin-1"))
+    assert active_launch() is None
+
+
 @pytest.mark.parametrize("variable", ["TENSORTRIAL_CONFIG", "SMDEBUG_CONFIG_FILE_PATH"])
 def test_the_environment_names_a_configuration(tmp_path: Path, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     document = {"LocalPath": "run", "CollectionConfigurations": [{"CollectionName": "gradients"}]}

@@ -128,8 +128,9 @@ def test_no_damage_stops_an_import(data: st.DataObject) -> None:
         assert trial.tensor("a").value(2).tolist() == [0, 1, 2, 3]
 
 
-def test_damaged_collections_are_named(three: OldRun, new: str) -> None:
-    (three.folder / "collections/000000000/worker_0_collections.json").write_bytes(b"{}}")
+@pytest.mark.parametrize("content", [b"{}}", b'{"_meta": {"num_workers": 100000000000}}'])
+def test_damaged_collections_are_named(three: OldRun, new: str, content: bytes) -> None:
+    (three.folder / "collections/000000000/worker_0_collections.json").write_bytes(content)
     trial, (error,) = damage_of(three, new)
     assert "the collections of a worker are damaged" in str(error)
     assert trial.collections() == {}

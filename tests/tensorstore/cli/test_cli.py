@@ -183,6 +183,10 @@ def test_mark_ended_leaves_the_end_of_a_run_that_has_ended(run: Path) -> None:
         (1, ["rules", "VanishingGradints"], "VanishingGradient"),
         (1, ["tensor", "RUN", "net.wait"], "did you mean 'net.weight'"),
         (1, ["tensor", "RUN", "net.weight", "--step", "7"], "its nearest step is 4"),
+        (1, ["sql", "RUN", "select interval 1 month", "--format", "parquet"], "Parquet cannot hold these rows"),
+        (2, ["follow", "nowhere", "--timeout", "nan"], "nan is no number of seconds"),
+        (2, ["watch", "nowhere", "--timeout", "-1"], "-1.0 is not in the range x>=0"),
+        (2, ["compact", "RUN", "--grace", "nan"], "nan is no number of seconds"),
     ],
 )
 def test_an_error_is_one_sentence_and_no_traceback(run: Path, status: int, arguments: list[str], sentence: str) -> None:
@@ -316,6 +320,13 @@ def test_demo_writes_a_run_that_is_diagnosed(tmp_path: Path) -> None:
     assert "since step 200" in found
     assert "lower the learning rate of layer1.weight" in found
     assert "holds a run already" in run_command("demo", tmp_path / "demo", status=1).stderr
+
+
+def test_demo_says_that_nothing_was_saved_where_it_cannot_write(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    done = run_command("demo", tmp_path / "file", status=1)
+    assert f"nothing was saved to {tmp_path / 'file'}" in done.stderr
+    assert done.stdout == ""
 
 
 def test_demo_imports_no_framework(tmp_path: Path) -> None:

@@ -167,10 +167,18 @@ def test_an_error_of_the_file_system_says_where(tmp_path: Path) -> None:
 
 
 class TestOpening:
-    @pytest.mark.parametrize("url", ["", b"bytes", "nosuch://x/y", "simplecache::s3://b/k", "s3://", "memory:///"])
+    @pytest.mark.parametrize(
+        "url", ["", b"bytes", None, 5, "a\0b", "nosuch://x/y", "simplecache::s3://b/k", "s3://", "memory:///"]
+    )
     def test_urls_that_cannot_hold_a_run_are_refused(self, url: Any) -> None:
         with pytest.raises(ConfigurationError):
             open_storage(url)
+
+    def test_options_that_are_no_mapping_are_refused(self) -> None:
+        with pytest.raises(ConfigurationError, match="storage_options must be a mapping, got int"):
+            open_storage("run", 5)
+        with pytest.raises(ConfigurationError, match="does not take these storage_options: 'int' object"):
+            open_storage("s3://bucket/run", {"config_kwargs": 5})
 
     def test_s3_without_s3fs_names_the_extra(self, monkeypatch: pytest.MonkeyPatch) -> None:
         registry = importlib.import_module("fsspec.registry")  # fsspec.registry is also a mapping's name
@@ -186,7 +194,9 @@ class TestOpening:
 
     @pytest.mark.s3
     @pytest.mark.parametrize(
-        "options", [{"no_such": 1}, {"config_kwargs": {"no_such": 1}}, {"endpoint_url": "no url"}], ids=str
+        "options",
+        [{"no_such": 1}, {"config_kwargs": {"no_such": 1}}, {"client_kwargs": 5}, {"endpoint_url": "no url"}],
+        ids=str,
     )
     def test_unknown_options_are_refused(self, options: dict[str, Any]) -> None:
         storage = open_storage("s3://bucket/run", options)

@@ -6,10 +6,9 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..mode import ModeKeys
-from ..tfevents.wire import Value, fields, message
-
-_LATEST = 8e9  # seconds; a time after 2200 is garbage
+from ...mode import ModeKeys
+from ...tfevents.wire import Value, fields, message
+from ..times import nanoseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,5 +64,4 @@ def _nanoseconds(wall_time: memoryview) -> int:
     if len(wall_time) != 8:
         raise ValueError("a time must have 8 bytes")
     (seconds,) = struct.unpack("<d", wall_time)
-    # A double has no more than the microseconds of such a time.
-    return round(seconds * 1e6) * 1000 if 0 <= seconds < _LATEST else 0
+    return nanoseconds(seconds)
