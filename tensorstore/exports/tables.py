@@ -98,8 +98,9 @@ OF_INDEX: dict[str, Callable[[pa.Table], pa.Table]] = {
 def with_run(run: str, rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield rows of a run as batches of `schema`, whose first column is the run. Texts may be dictionaries in both."""
     of_run = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), len(rows)), [run])
-    columns = [pa.chunked_array([of_run]), *rows.columns]
-    arrays = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
+    columns = zip([pa.chunked_array([of_run]), *rows.columns], schema, strict=True)
+    # A cast takes time even if it changes nothing.
+    arrays = [column if column.type == field.type else column.cast(field.type) for column, field in columns]
     for batch in pa.Table.from_arrays(arrays, schema=schema).to_batches():
         if batch.num_rows:
             yield batch
