@@ -45,7 +45,7 @@ def main() -> None:
     arguments.add_argument("--rows", type=int, default=1_000_000)
     arguments.add_argument("--postgres", help="the URL of a database")
     options = arguments.parse_args()
-    header(f"Export of {options.rows:,} rows of the index, {REPEAT} times each: medians, and the median of ratios in turn")
+    header(f"Export of {options.rows:,} rows of the index, {REPEAT} times each: medians, also of the ratios")
     with scratch() as folder:
         run = folder / "run"
         write(str(run), options.rows)

@@ -74,8 +74,20 @@ REPLACED = {
         pa.field("save_histogram", pa.bool_()),
     ),
     "findings": _schema(*FINDINGS_SCHEMA),
+    "run_summary": _schema(
+        pa.field("name", _TEXT),
+        pa.field("mode", _TEXT),
+        pa.field("last", pa.float64()),
+        pa.field("last_step", _NUMBER),
+        pa.field("min", pa.float64()),
+        pa.field("max", pa.float64()),
+        pa.field("steps", _NUMBER),
+    ),
 }
-"""Small tables, whose rows of a run are all replaced by each export."""
+"""Small tables, whose rows of a run are all replaced if they have changed."""
+
+OF_STEPS = frozenset({"run_summary"})
+"""Small tables that change only with the steps of a run. They are not read for a run whose steps are as they were."""
 
 DOCUMENTS = frozenset({"versions", "metadata", "save_config", "reduction_config"})
 """Columns of small tables whose texts are JSON."""
@@ -83,7 +95,7 @@ DOCUMENTS = frozenset({"versions", "metadata", "save_config", "reduction_config"
 SCHEMAS = {**GROWING, **REPLACED}
 """Every table with its columns, the same in all targets."""
 
-DEFAULT = ("runs", "collections", "steps", "tensors", "scalars", "reductions")
+DEFAULT = ("runs", "run_summary", "collections", "steps", "tensors", "scalars", "reductions")
 """The tables that are exported by default: all but raw values and findings of rules."""
 
 

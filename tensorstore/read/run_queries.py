@@ -23,6 +23,7 @@ _SOURCES = {
     "reductions": ("tensors",),
     "merged_reductions": ("tensors",),
     "scalars": ("tensors",),
+    "run_summary": ("tensors",),
     "steps": ("steps",),
     "collections": ("collections",),
     "findings": ("findings",),

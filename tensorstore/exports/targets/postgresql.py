@@ -18,7 +18,7 @@ from ..batches import ahead, gathered
 from ..binary_copy import encode
 from ..tables import DOCUMENTS
 from ..target import LEDGER, Held, Part, Replacement, reader_of, shown
-from .sql_target import KEY, SCALARS, SQLTarget, ledger_table, numbered, with_parameters
+from .sql_target import KEY, RUN_SUMMARY, SCALARS, SQLTarget, ledger_table, numbered, with_parameters
 
 try:
     import psycopg2
@@ -49,7 +49,7 @@ class PostgreSQL(SQLTarget):
     """
 
     unsigned = True
-    _views = (SCALARS, _REDUCTIONS)
+    _views = (SCALARS, RUN_SUMMARY, _REDUCTIONS)
 
     def __init__(self, url: str, schema: str = "") -> None:
         self._name = shown(url)
