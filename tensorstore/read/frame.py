@@ -11,7 +11,6 @@ import numpy as np
 
 from ..errors import ConfigurationError, MissingExtra
 from ..mode import ModeKeys
-from ..statistics.computed import from_raw
 from ..statistics.definitions import parse_statistic
 from .run_reader import RunReader
 
@@ -40,6 +39,8 @@ def frame_of(
     parsed = None if statistic is None else parse_statistic(statistic)
     mode = ModeKeys.parse(mode)
     parameters = {"names": names, "mode": mode.name, "worker": worker}
+    from ..statistics.computed import from_raw  # a plain value needs none of it
+
     computed = from_raw(reader, [] if parsed is None else [parsed], _WHERE, parameters)
     value = "scalar" if parsed is None else computed.expression(parsed)
     step = "global_step" if mode is ModeKeys.GLOBAL else "mode_step"
