@@ -33,14 +33,14 @@ def frame_of(
     engine: str,
 ) -> Any:
     """Return a statistic of the tensors whose names match; see `Trial.frame`."""
+    from ..statistics.computed import from_raw  # on first use: the value of a tensor needs none of it
+
     if engine not in _ENGINES:
         raise ConfigurationError(f"engine must be one of {', '.join(_ENGINES)}, got {engine!r}")
     names = _matching(reader, [pattern] if isinstance(pattern, str) else list(pattern))
     parsed = None if statistic is None else parse_statistic(statistic)
     mode = ModeKeys.parse(mode)
     parameters = {"names": names, "mode": mode.name, "worker": worker}
-    from ..statistics.computed import from_raw  # a plain value needs none of it
-
     computed = from_raw(reader, [] if parsed is None else [parsed], _WHERE, parameters)
     value = "scalar" if parsed is None else computed.expression(parsed)
     step = "global_step" if mode is ModeKeys.GLOBAL else "mode_step"

@@ -200,7 +200,7 @@ def _encoded(rows: pa.Table) -> tuple[pa.Table, list[bytes]]:
 
 
 class _Pieces:
-    """What the driver reads a stream of COPY from: each call returns a piece, whatever number of bytes it asks for."""
+    """A stream of COPY as a file that the driver reads. Each call returns a piece, however many bytes are requested."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = iter(pieces)

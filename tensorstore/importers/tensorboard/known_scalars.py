@@ -8,6 +8,7 @@ spends most of its time on such events.
 from __future__ import annotations
 
 import struct
+
 from ...tfevents.wire import varint
 
 _TIME_KEY, _STEP_KEY = 0x09, 0x10
