@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import sys
 from contextlib import suppress
@@ -14,6 +15,8 @@ def main() -> None:
         from .cli.writing.run import run
 
         sys.exit(run(sys.argv[2:]))
+    # What modules make while they are imported lives on. Python would search it for garbage a hundred times.
+    gc.set_threshold(100_000)
     from .cli.interrupts import hold_while_importing, say_no_more
 
     hold_while_importing()

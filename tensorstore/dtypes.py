@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from .errors import UnsupportedValue
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-# numpy knows these by class only, not by name.
-_EXTENDED: dict[str, np.dtype[Any]] = {
-    name: np.dtype(kind)
-    for name in (
+# The dtypes of ml_dtypes, which numpy knows by class only, not by name. It is imported once one is read.
+_EXTENDED = frozenset(
+    (
         *("bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz"),
         *("float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn"),
         *("int2", "int4", "uint2", "uint4"),
     )
-    if (kind := getattr(ml_dtypes, name, None)) is not None
-}
+)
 
 
 @lru_cache(maxsize=256)  # numpy makes the name again at each call
@@ -63,11 +61,12 @@ def _fields(dtype: np.dtype[Any]) -> list[tuple[str, np.dtype[Any]]]:
 @lru_cache(maxsize=256)
 def parse_dtype(name: str) -> np.dtype[Any]:
     """Return the dtype of a stored name, always little-endian. Raises UnsupportedValue for any other name."""
-    if name in _EXTENDED:
-        return _EXTENDED[name]
     try:
+        if name in _EXTENDED:
+            extended: np.dtype[Any] = np.dtype(getattr(import_module("ml_dtypes"), name))
+            return extended
         dtype = _described(json.loads(name)) if name.startswith("[") else np.dtype(name)
-    except (TypeError, ValueError, SyntaxError, RecursionError) as exc:
+    except (AttributeError, TypeError, ValueError, SyntaxError, RecursionError) as exc:
         raise UnsupportedValue(f"{name!r} is not a dtype that this release or this machine knows") from exc
     if dtype.hasobject:
         raise UnsupportedValue(f"dtype {name!r} holds Python objects, which cannot be stored")

@@ -44,9 +44,8 @@ _VALUES = {
 """The value after each sign. That of a header may have blanks: `Authorization: Basic …`."""
 _BEARER = re.compile(r"\b(bearer)\s+[^\s'\",;}]+", re.IGNORECASE)
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*", re.DOTALL)
-# The forms of tokens that vendors document, and that scanners of repositories search for.
-_TOKEN = re.compile(
-    r"""(?<![\w-])(?:
+# The forms of tokens that vendors document, and that scanners of repositories search for. Compiled on first use.
+_TOKEN = r"""(?x)(?<![\w-])(?:
     (?:hf_|api_org_)[\w.-]{8,}                                      # Hugging Face
     | (?:gh[oprsu]_|github_pat_)[\w.-]{8,}                          # GitHub
     | gl(?:pat|dt|rt|cbt|ptt|ft|soat|agent|oas)-[\w.-]{8,}          # GitLab
@@ -64,9 +63,7 @@ _TOKEN = re.compile(
     | ATATT3x[\w=.-]{8,} | LTAI\w{8,} | AGE-SECRET-KEY-\w{8,}       # Atlassian, Alibaba, age
     | \d{8,10}:[\w-]{35}(?![\w-])                                   # Telegram
     | eyJ[\w.-]{8,}                                                 # JSON Web Token
-    )""",
-    re.VERBOSE,
-)
+    )"""
 _SECRET_PATH = re.compile(r"(?<=hooks\.slack\.com/)[^\s'\"]+|(?<=/api/webhooks/)[^\s'\"]+")
 
 
@@ -124,7 +121,7 @@ def _text_without_secrets(text: str) -> str:
 
 def _forms_without_secrets(text: str) -> str:
     for pattern in (_PRIVATE_KEY, _TOKEN, _SECRET_PATH):
-        text = pattern.sub(HIDDEN, text)
+        text = re.sub(pattern, HIDDEN, text)
     return _USER_INSIDE.sub(rf"\1{HIDDEN}", _BEARER.sub(rf"\1 {HIDDEN}", text))
 
 

@@ -11,18 +11,21 @@ import pyarrow as pa
 _T = TypeVar("_T")
 ROWS = 1 << 17
 """The number of rows that are written at once, where there are as many."""
+_BYTES = 128 << 20
+"""The bytes that are gathered at most: raw values may be large."""
 
 
 def gathered(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
     """Yield the rows of many small batches in few large tables."""
     held: list[pa.RecordBatch] = []
-    rows = 0
+    rows = nbytes = 0
     for batch in batches:
         held.append(batch)
         rows += batch.num_rows
-        if rows >= ROWS:
+        nbytes += batch.nbytes
+        if rows >= ROWS or nbytes >= _BYTES:
             yield pa.Table.from_batches(held, schema)
-            held, rows = [], 0
+            held, rows, nbytes = [], 0, 0
     if held:
         yield pa.Table.from_batches(held, schema)
 

@@ -18,7 +18,7 @@ from ..errors import ConfigurationError, ExportError, TensorTrialError
 from ..progress import progress_bar
 from ..read.runs import RunLocations, Runs, open_runs
 from .source import PART_ROWS, Since, Source
-from .tables import DEFAULT, GROWING, REPLACED, SCHEMAS, with_run
+from .tables import DEFAULT, GROWING, OF_STEPS, REPLACED, SCHEMAS, with_run
 from .target import Held, Part, Position, Replacement, Target, open_target
 
 logger = logging.getLogger(__name__)
@@ -29,12 +29,19 @@ _ATTEMPTS = 5
 """The number of times that the files may be compacted away before they are read."""
 
 
+_NO_ROWS = pa.table({"run": pa.array([], pa.string())})
+
+
 @dataclass(frozen=True)
 class Export:
     """The result of an export."""
 
     rows: Mapping[str, int] = field(default_factory=dict)
-    """The number of new rows of each table; of a small table, which is compared as a whole, the number of all."""
+    """The number of new rows of each table.
+
+    A small table is compared as a whole: the number of all its rows, or, in `run_summary`, of those of runs whose
+    steps have changed.
+    """
     damaged: Mapping[str, TensorTrialError] = field(default_factory=dict)
     """Runs and files that could not be read, by their URL, and why. The rest was exported."""
     pruned: tuple[str, ...] = ()
@@ -66,8 +73,8 @@ def export(
     Args:
         runs: What `open_runs` returns or accepts: a folder, a pattern, a Trial, or a list of those.
         target: The URL of the target, such as `duckdb:runs.duckdb`.
-        tables: Some of runs, collections, steps, tensors, scalars, reductions, findings, tensor_values (raw bytes). By
-            default all but the last two.
+        tables: Some of runs, run_summary, collections, steps, tensors, scalars, reductions, findings, tensor_values
+            (raw bytes). By default all but the last two.
         since: Leave out steps before this global step, or saved before this time.
         storage_options: The options of the runs' storage.
         progress: Show a progress bar on a terminal.
@@ -204,16 +211,21 @@ class _Job:
     def _replace(self, table: str, sources: Sequence[Source], held: Mapping[str, Held]) -> None:
         """Replace the rows of the runs of which a small table has others, or other ones than the target holds."""
         schema = REPLACED[table]
-        rows = self._runs.sql(f"select * from {table} order by all").to_arrow_table()
+        exported = {run: each.digests.get(Position(table, ""), {}).get(-1) for run, each in held.items()}
+        condition, parameters = "", dict[str, Any]()
+        if table in OF_STEPS:
+            sources = [source for source in sources if exported.get(source.run) != source.digest]
+            condition, parameters = "where list_contains($runs, run)", {"runs": [each.own_name for each in sources]}
+        query = f"select * from {table} {condition} order by all"
+        rows = self._runs.sql(query, parameters).to_arrow_table() if sources else _NO_ROWS
         of_run = _slices(rows["run"].to_pylist())
         changed = []
         for source in sources:
             columns = rows.slice(*of_run.get(source.own_name, (0, 0))).drop_columns(["run"])
             found = pa.Table.from_batches(with_run(source.run, columns, schema), schema)
             self._rows[table] += len(found)
-            digest = hashlib.blake2b(repr(found.to_pylist()).encode(), digest_size=8).hexdigest()[:15]
-            exported = held[source.run].digests.get(Position(table, "")) if source.run in held else None
-            if exported != {-1: digest}:
+            digest = source.digest if table in OF_STEPS else _digest(found)
+            if exported.get(source.run) != digest:
                 changed.append(Replacement(source.run, source.identity, found, digest))
         for begin in range(0, len(changed), _TOGETHER):
             self._target.replace(table, changed[begin : begin + _TOGETHER])
@@ -240,6 +252,10 @@ def _together(parts: Iterable[Part]) -> Iterator[list[Part]]:
             held = []
     if held:
         yield held
+
+
+def _digest(rows: pa.Table) -> str:
+    return hashlib.blake2b(repr(rows.to_pylist()).encode(), digest_size=8).hexdigest()[:15]
 
 
 def _slices(runs: Sequence[str]) -> dict[str, tuple[int, int]]:

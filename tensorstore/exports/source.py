@@ -134,6 +134,16 @@ class Source:
         files = (file for of_worker in self._files.values() for file in of_worker.files if file.summary.steps)
         return id_of_digests(digest_of_path(file.path) for file in files)
 
+    @property
+    def digest(self) -> str:
+        """A digest of all steps. A compaction does not change it."""
+        of_workers = [
+            f"{worker} {files.digests([last])[last]}"
+            for worker, files in sorted(self._files.items())
+            for last in [max(files.last_steps, default=-1)]
+        ]
+        return hashlib.blake2b("\n".join(of_workers).encode(), digest_size=8).hexdigest()[:15]
+
     def _set_aside(self, path: str, error: FileError) -> None:
         self.damaged[f"{self._storage.url}/{path}"] = error
 

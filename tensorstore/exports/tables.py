@@ -74,8 +74,20 @@ REPLACED = {
         pa.field("save_histogram", pa.bool_()),
     ),
     "findings": _schema(*FINDINGS_SCHEMA),
+    "run_summary": _schema(
+        pa.field("name", _TEXT),
+        pa.field("mode", _TEXT),
+        pa.field("last", pa.float64()),
+        pa.field("last_step", _NUMBER),
+        pa.field("min", pa.float64()),
+        pa.field("max", pa.float64()),
+        pa.field("steps", _NUMBER),
+    ),
 }
-"""Small tables, whose rows of a run are all replaced by each export."""
+"""Small tables, whose rows of a run are all replaced if they have changed."""
+
+OF_STEPS = frozenset({"run_summary"})
+"""Small tables that change only with the steps of a run. They are not read for a run whose steps are as they were."""
 
 DOCUMENTS = frozenset({"versions", "metadata", "save_config", "reduction_config"})
 """Columns of small tables whose texts are JSON."""
@@ -83,7 +95,7 @@ DOCUMENTS = frozenset({"versions", "metadata", "save_config", "reduction_config"
 SCHEMAS = {**GROWING, **REPLACED}
 """Every table with its columns, the same in all targets."""
 
-DEFAULT = ("runs", "collections", "steps", "tensors", "scalars", "reductions")
+DEFAULT = ("runs", "run_summary", "collections", "steps", "tensors", "scalars", "reductions")
 """The tables that are exported by default: all but raw values and findings of rules."""
 
 
@@ -98,8 +110,9 @@ OF_INDEX: dict[str, Callable[[pa.Table], pa.Table]] = {
 def with_run(run: str, rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield rows of a run as batches of `schema`, whose first column is the run. Texts may be dictionaries in both."""
     of_run = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), len(rows)), [run])
-    columns = [pa.chunked_array([of_run]), *rows.columns]
-    arrays = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
+    columns = zip([pa.chunked_array([of_run]), *rows.columns], schema, strict=True)
+    # A cast takes time even if it changes nothing.
+    arrays = [column if column.type == field.type else column.cast(field.type) for column, field in columns]
     for batch in pa.Table.from_arrays(arrays, schema=schema).to_batches():
         if batch.num_rows:
             yield batch

@@ -11,7 +11,6 @@ import numpy as np
 
 from ..errors import ConfigurationError, MissingExtra
 from ..mode import ModeKeys
-from ..statistics.computed import from_raw
 from ..statistics.definitions import parse_statistic
 from .run_reader import RunReader
 
@@ -34,6 +33,8 @@ def frame_of(
     engine: str,
 ) -> Any:
     """Return a statistic of the tensors whose names match; see `Trial.frame`."""
+    from ..statistics.computed import from_raw  # on first use: the value of a tensor needs none of it
+
     if engine not in _ENGINES:
         raise ConfigurationError(f"engine must be one of {', '.join(_ENGINES)}, got {engine!r}")
     names = _matching(reader, [pattern] if isinstance(pattern, str) else list(pattern))

@@ -18,15 +18,9 @@ from ..snapshot.saved_steps import StepRange
 from .query_sources import QuerySources, SnapshotHolder
 
 # The parts of each view: views over files, and small tables.
-_SOURCES = {
-    "tensors": ("tensors",),
-    "reductions": ("tensors",),
-    "merged_reductions": ("tensors",),
-    "scalars": ("tensors",),
-    "steps": ("steps",),
-    "collections": ("collections",),
-    "findings": ("findings",),
-    "tensor_values": ("tensor_values",),
+_SOURCES: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("tensors", "reductions", "merged_reductions", "scalars", "run_summary"), ("tensors",)),
+    **{view: (view,) for view in ("steps", "collections", "findings", "tensor_values")},
     "superseded": ("superseded", "tensors"),
     "runs": ("runs", "tensors"),
 }

@@ -10,10 +10,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from support.export_conformance import ExportConformance, write_step
+from support.export_conformance import ExportConformance, write_run, write_step
 from support.file_access import before_opening
 from support.runs import Job
 from tensortrial.errors import ConfigurationError, ExportError
+from tensortrial.exports.tables import SCHEMAS
 
 
 class TestDelta(ExportConformance):
@@ -43,6 +44,20 @@ class TestDelta(ExportConformance):
                 self.export(tmp_path / "a", target, tables=["tensors"])
         versions = [len(self.table(target, "tensors", version).to_pyarrow_table()) for version in range(3)]
         assert versions == [0, 5, 10]
+
+    def test_a_file_says_which_runs_and_steps_it_has(self, run: Path, target: str) -> None:
+        self.export(run, target, tables=["tensors"])
+        found = pa.table(self.table(target, "tensors").get_add_actions(flatten=True)).to_pylist()
+        bounds = [(row["num_records"], row["min.run"], row["min.global_step"], row["max.global_step"]) for row in found]
+        assert bounds == [(30, "a", 0, 5)]
+
+    def test_a_table_with_partitions_keeps_them(self, tmp_path: Path, target: str) -> None:
+        DeltaTable.create(f"{target.removeprefix('delta:')}/steps", SCHEMAS["steps"], partition_by=["run"])
+        for name in ("a", "b"):
+            write_run(tmp_path / "runs" / name, 2)
+        self.export(tmp_path / "runs", target, tables=["steps"])
+        self.check(tmp_path / "runs", target, "steps")
+        assert sorted(each["run"] for each in self.table(target, "steps").partitions()) == ["a", "b"]
 
     def test_two_exports_at_once_are_refused(self, tmp_path: Path, target: str) -> None:
         run = tmp_path / "a"

@@ -103,6 +103,17 @@ def test_names_are_stored_whatever_the_encoding_of_the_database(
     assert _fetch(stored, "select run, name from scalars") == [(name, name)]
 
 
+def test_a_name_with_a_zero_character_is_refused_with_the_way_out(tmp_path: Path, postgres: Any) -> None:
+    target = str(postgres.new_database())
+    with tensortrial.Run(tmp_path / "a") as run:
+        run.log({"loss": 1.0, "lo\0ss": 1.0}, step=0)
+    with pytest.raises(ExportError) as caught:
+        tensortrial.export(tmp_path / "a", target, progress=False)
+    assert "run 'a', tensor 'lo\\x00ss': name 'lo\\x00ss' has a zero character" in str(caught.value)
+    assert "export to another target, such as duckdb:FILE" in str(caught.value)
+    assert _fetch(target, "select count(*) from tensors") == [(0,)]
+
+
 def test_a_url_without_a_server_means_that_of_the_surroundings(
     run: Path, postgres: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

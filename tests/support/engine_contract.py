@@ -26,7 +26,7 @@ from tensortrial.rules import AllZero, watch
 
 VIEWS = (
     *("tensors", "reductions", "merged_reductions", "scalars", "steps", "collections", "findings", "tensor_values"),
-    "superseded",
+    *("superseded", "run_summary"),
 )
 NAMES = ("lr=[0.1]", "a+b %20*c")
 

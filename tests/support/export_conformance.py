@@ -25,7 +25,7 @@ from tensortrial.errors import ConfigurationError, ExportError, TableMismatch
 from tensortrial.exports.tables import DOCUMENTS
 from tensortrial.rules import ExplodingTensor, watch
 
-KEYS = ["run", "worker", "global_step", "name", "reduction"]
+KEYS = ["run", "worker", "global_step", "name", "mode", "reduction"]
 GROWING = ("steps", "tensors", "scalars", "reductions")
 # Two tables to which rows are added, and one that is replaced: enough for what a target does with any table.
 SOME = ("steps", "tensors", "runs")
@@ -201,7 +201,7 @@ class ExportConformance(ABC):
         write_run(tmp_path / "runs/a")
         write_run(tmp_path / "runs/b", 4)
         done = self.export(tmp_path / "runs", target)
-        self.check(tmp_path / "runs", target, *GROWING, "runs", "collections")
+        self.check(tmp_path / "runs", target, *GROWING, "runs", "run_summary", "collections")
         assert done.rows["tensors"] == (6 + 4) * 5
         assert done.rows["steps"] == 10
         assert "tensor_values" not in done.rows
@@ -241,6 +241,26 @@ class ExportConformance(ABC):
             assert (third.rows["steps"], third.rows["tensors"]) == (1, 5)
         self.export(tmp_path / "a", target, tables=SOME)
         self.check(tmp_path / "a", target, *SOME)
+
+    def test_the_summary_of_a_run_follows_its_steps(self, tmp_path: Path, target: str) -> None:
+        tables = ("scalars", "run_summary")
+        write_run(tmp_path / "runs/b", 2)
+        with (
+            Job(tmp_path / "runs/a", "worker_0", 2, flush_seconds=0) as one,
+            Job(tmp_path / "runs/a", "worker_1", 2, flush_seconds=0) as two,
+        ):
+            for value in (3.0, float("nan"), 2.0):
+                for job in (one, two):
+                    job.step({"loss": value * (1 if job is one else 10)})
+                    job.writer.flush()
+                self.export(tmp_path / "runs", target, tables=tables)
+                self.check(tmp_path / "runs", target, *tables)
+        (loss,) = [row for row in self.read(target, "run_summary").to_pylist() if row["run"] == "a"]
+        assert [loss[name] for name in ("name", "last", "last_step", "min", "max", "steps")] == [
+            *("loss", 20, 2, 2, 30, 3)
+        ]
+        again = self.export(tmp_path / "runs", target, tables=tables)
+        assert again.rows.get("run_summary", 0) == 0
 
     def test_workers_and_tables_are_moved_each_by_itself(self, tmp_path: Path, target: str) -> None:
         with (
@@ -295,7 +315,7 @@ class ExportConformance(ABC):
         train(tmp_path / "a", 5, 6, resume=True)
         assert self.export(tmp_path / "a", target).rows["steps"] == 1
         assert self.export(tmp_path / "a", target).rows["steps"] == 0
-        self.check(tmp_path / "a", target, *GROWING, "runs")
+        self.check(tmp_path / "a", target, *GROWING, "runs", "run_summary")
 
     def test_pruning_deletes_what_is_not_exported(self, tmp_path: Path, target: str) -> None:
         for name in ("a", "b"):

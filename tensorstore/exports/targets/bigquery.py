@@ -20,6 +20,7 @@ from ..target import LEDGER, Part, Replacement, reader_of
 from .sql_target import (
     KEY,
     LAST_STEP,
+    RUN_SUMMARY,
     SCALARS,
     SQLTarget,
     is_under_way,
@@ -60,7 +61,7 @@ class BigQuery(SQLTarget):
     none.
     """
 
-    _views = (SCALARS, _REDUCTIONS)
+    _views = (SCALARS, RUN_SUMMARY, _REDUCTIONS)
 
     def __init__(self, url: str, location: str | None = None, endpoint: str | None = None) -> None:
         parts = urlsplit(url)

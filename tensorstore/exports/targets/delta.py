@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -12,20 +14,28 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyarrow.fs import PyFileSystem
+from pyarrow.parquet import FileMetaData
 
 from ...errors import ConfigurationError, ExportError, MissingExtra, TableMismatch
+from ...format.arrow_arrays import encoded
 from ..batches import ahead
 from ..tables import SCHEMAS
 from ..target import LEDGER, LEDGER_SCHEMA, Held, Part, Position, Replacement, Target, differences, reader_of, shown
+from .parquet_file import write_parquet
 
 try:
     from deltalake import ColumnProperties, CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
     from deltalake.exceptions import CommitFailedError, DeltaError
+    from deltalake.fs import DeltaStorageHandler
+    from deltalake.transaction import AddAction
 except ModuleNotFoundError as exc:
     raise MissingExtra("deltalake", "warehouse", "an export into Delta Lake") from exc
 
 _UNSUITED = re.compile(r"[^\x20-\x7e\xa0-\ud7ff\ue000-\U0010ffff]|[\[\]\\^|%]")
 """Signs of a path that delta-rs takes for those of a URL, also where they are encoded."""
+_BOUNDED = ("run", "worker", "global_step")
+"""The columns by which the rows of a part or a run are found."""
 _KEY = pa.schema([LEDGER_SCHEMA.field(name) for name in ("run", "identity", "table_name", "worker")])
 
 
@@ -108,14 +118,27 @@ class DeltaLake(Target):
         if any(max(_exported(table, part.run, part.worker), default=-1) != part.held for part in parts):
             raise self._is_under_way()
         schema, replaced = parts[0].schema, " or ".join(_rows_after(part) for part in parts if part.goes_back)
-        rows = pa.RecordBatchReader.from_batches(schema, ahead(reader_of(parts)))
         notes = [each for part in parts for each in _noted(part.run, part.worker, part.last_step, part.digest)]
         commit = CommitProperties(app_transactions=notes, max_commit_retries=0)
         with self._translated():
+            if not replaced and not table.metadata().partition_columns:
+                added = self._data_file(table, encoded(schema), parts)
+                table.create_write_transaction([added], "append", table.schema(), commit_properties=commit)
+                return
+            rows = pa.RecordBatchReader.from_batches(schema, ahead(reader_of(parts)))
             if replaced:
                 self._overwrite(table, rows, replaced, commit)
             else:
                 write_deltalake(table, rows, mode="append", commit_properties=commit, writer_properties=_writer(schema))
+
+    def _data_file(self, table: DeltaTable, schema: pa.Schema, parts: Sequence[Part]) -> AddAction:
+        """Write a new file in the table's folder, faster than delta-rs does. Return the action that adds it."""
+        path = f"{uuid.uuid4()}.parquet"
+        files = PyFileSystem(DeltaStorageHandler(table.table_uri, self._options))
+        with files.open_output_stream(path) as file:
+            footer = write_parquet(file, schema, reader_of(parts, schema))
+        size, now = files.get_file_info(path).size, int(time.time() * 1000)
+        return AddAction(path, size, {}, now, True, json.dumps(_statistics(footer)))
 
     def replace(self, table: str, replacements: Sequence[Replacement]) -> None:
         self._add_keys(replacements, table)
@@ -170,6 +193,17 @@ def _writer(schema: pa.Schema) -> WriterProperties:
     unbounded = ColumnProperties(statistics_enabled="NONE")
     columns = {field.name: unbounded for field in schema if pa.types.is_floating(field.type)}
     return WriterProperties(compression="ZSTD", compression_level=1, column_properties=columns)
+
+
+def _statistics(footer: FileMetaData) -> dict[str, Any]:
+    """Return what Delta's log says of a file: its number of rows, and the bounds by which a query leaves it out."""
+    least, greatest = dict[str, Any](), dict[str, Any]()
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    for number in range(footer.num_columns if groups else 0):
+        if (name := footer.schema.column(number).path) in _BOUNDED:
+            bounds = [group.column(number).statistics for group in groups]
+            least[name], greatest[name] = min(each.min for each in bounds), max(each.max for each in bounds)
+    return {"numRecords": footer.num_rows, "minValues": least, "maxValues": greatest, "nullCount": {}}
 
 
 def _noted(run: str, worker: str, last_step: int, digest: str) -> list[Transaction]:

@@ -22,7 +22,7 @@ class DuckDBFile(SQLTarget):
     """A DuckDB file. `scalars` and `reductions` are views in it; one process at a time can write to it."""
 
     unsigned = True
-    _views = tuple(f"create or replace view {view} as {load_view(view, 'main')}" for view in ("reductions", "scalars"))
+    _views = tuple(f"create or replace view {view} as {load_view(view, 'main')}" for view in sorted(SQLTarget.derives))
 
     def __init__(self, url: str) -> None:
         self._name = url.partition(":")[2].removeprefix("//")

@@ -6,7 +6,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from typing import Any
 from urllib.parse import unquote
@@ -39,14 +39,16 @@ def open_folder(url: str, storage_options: Mapping[str, Any], example: str = "ex
 class _Note:
     run: str
     identity: str
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """The digests of the run's rows in small tables, by the name of the table."""
 
 
 class Folder(Target):
     """A folder with one below it for each table.
 
         tensors/RUN/WORKER/000000000000-000000000999-DIGEST.parquet    the rows of these global steps
-        runs/RUN.parquet                                               a small table: replaced each time
-        exports/RUN.json                                               the identity of the run of this name
+        runs/RUN.parquet                                               a small table: replaced if it has changed
+        exports/RUN.json                                               the run of this name, and its small tables
 
     The file of a part appears whole under its name, so its existence says which steps are exported, and its digest
     whether those still count. Names of runs and workers are percent-encoded; each file has them as columns, too. The
@@ -74,8 +76,10 @@ class Folder(Target):
         with self._named():
             for run in runs:
                 with suppress(FileNotFoundError):
-                    identity = self._noted(_note(run)).identity
-                    found[run] = Held(identity, dict(each for table in GROWING for each in self._parts(table, run)))
+                    note = self._noted(_note(run))
+                    parts = dict(each for table in GROWING for each in self._parts(table, run))
+                    small = {Position(table, ""): {-1: digest} for table, digest in note.digests.items()}
+                    found[run] = Held(note.identity, parts | small)
         return found
 
     def names(self) -> set[tuple[str, str]]:
@@ -118,8 +122,11 @@ class Folder(Target):
             file = pa.BufferOutputStream()
             self._write(file, each.rows.schema, each.rows.to_batches())
             with self._named():
-                self._note_run(each.run, each.identity)
+                note = self._note_run(each.run, each.identity)
                 self._storage.replace(f"{_folder(table, each.run)}{self.suffix}", memoryview(file.getvalue()))
+                # Last: without it, the next export writes the file again.
+                note = replace(note, digests={**note.digests, table: each.digest})
+                self._storage.replace(_note(each.run), json.dumps(asdict(note)).encode())
 
     def remove(self, run: str) -> None:
         with self._named():
@@ -145,12 +152,16 @@ class Folder(Target):
         folder = _worker_folder(part)
         return [f"{folder}/{name}" for name in sorted(self._storage.list(folder)) if name.endswith(self.suffix)]
 
-    def _note_run(self, run: str, identity: str) -> None:
+    def _note_run(self, run: str, identity: str) -> _Note:
+        """Return the note of a run, after it was made if there was none."""
+        note = _Note(run, identity)
         try:
-            self._storage.create(_note(run), json.dumps({"run": run, "identity": identity}).encode())
+            self._storage.create(_note(run), json.dumps(asdict(note)).encode())
         except AlreadyPublished:
-            if self._noted(_note(run)).identity != identity:
+            note = self._noted(_note(run))
+            if note.identity != identity:
                 raise self._is_under_way(run) from None
+        return note
 
     def _noted(self, path: str) -> _Note:
         try:

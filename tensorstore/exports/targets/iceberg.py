@@ -245,7 +245,7 @@ def _data_file(
     count, is_wanted = 0, False
     try:
         with table.io.new_output(path).create() as file:
-            count = write_parquet(file, schema, reader(schema))
+            count = write_parquet(file, schema, reader(schema)).num_rows
         is_wanted = count > 0
         yield path, count
     except refused.CommitFailedException:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 from urllib.parse import parse_qsl, urlencode
@@ -12,22 +11,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import ExportError, MissingExtra
+from ...format.arrow_arrays import encoded
 from ...statistics.definitions import STATISTICS
 from .. import urls
 from ..batches import ahead, gathered
-from ..json_text import as_json
+from ..binary_copy import encode
 from ..tables import DOCUMENTS
 from ..target import LEDGER, Held, Part, Replacement, reader_of, shown
-from .sql_target import KEY, SCALARS, SQLTarget, ledger_table, numbered, with_parameters
+from .sql_target import KEY, RUN_SUMMARY, SCALARS, SQLTarget, ledger_table, numbered, with_parameters
 
 try:
-    import adbc_driver_manager
-    from adbc_driver_postgresql import dbapi
+    import psycopg2
 except ModuleNotFoundError as exc:
-    raise MissingExtra("adbc-driver-postgresql", "warehouse", "an export into PostgreSQL") from exc
-
-_SENT_ROWS = 1 << 13
-"""The number of rows that are encoded and sent at once: the server stores some while the next are encoded."""
+    raise MissingExtra("psycopg2", "warehouse", "an export into PostgreSQL") from exc
 
 
 def _quoted(name: str) -> str:
@@ -52,7 +48,8 @@ class PostgreSQL(SQLTarget):
     password above all, libpq takes from `PGPASSWORD`, `~/.pgpass`, `PGSERVICE`.
     """
 
-    _views = (SCALARS, _REDUCTIONS)
+    unsigned = True
+    _views = (SCALARS, RUN_SUMMARY, _REDUCTIONS)
 
     def __init__(self, url: str, schema: str = "") -> None:
         self._name = shown(url)
@@ -65,7 +62,7 @@ class PostgreSQL(SQLTarget):
         self._secrets = urls.secrets(parts)
         with self._translated():
             # Without a server two slashes remain, and libpq uses its default one.
-            self._connection = dbapi.connect(f"postgresql://{parts.netloc}{parts.path}?{urlencode(parameters)}")
+            self._connection = psycopg2.connect(f"postgresql://{parts.netloc}{parts.path}?{urlencode(parameters)}")
         self._encoding, self._storable = "UTF8", set[str]()
         try:
             self._lock()
@@ -77,14 +74,15 @@ class PostgreSQL(SQLTarget):
 
     def held(self, runs: Sequence[str]) -> dict[str, Held]:
         for run in runs:
-            self._check_text(run, f"run {run!r}: its name")
+            if reason := self._refusal(run):
+                raise ExportError(self._name, f"run {run!r}: its name {reason}")
         return super().held(runs)
 
     def write(self, parts: Sequence[Part]) -> None:
         table = parts[0].table
         with self._session():
             self._rewind(parts)
-            self._ingest(table, reader_of(parts))
+            self._ingest(table, reader_of(parts, encoded(parts[0].schema)))
             self._ingest(LEDGER, ledger_table(parts, table).to_reader())
 
     def replace(self, table: str, replacements: Sequence[Replacement]) -> None:
@@ -127,46 +125,49 @@ class PostgreSQL(SQLTarget):
         return f"{_quoted(self._schema)}.{_quoted(name)}"
 
     def _ingest(self, table: str, rows: pa.RecordBatchReader) -> None:
-        for piece in ahead(map(_as_stored, gathered(rows, rows.schema))):
+        for piece, stream in ahead(map(_encoded, gathered(rows, rows.schema))):
             self._check_texts(table, piece)
+            names = ", ".join(map(_quoted, piece.column_names))
             with self._connection.cursor() as cursor:
-                stream = piece.to_reader(max_chunksize=_SENT_ROWS)
-                cursor.adbc_ingest(table, stream, mode="append", db_schema_name=self._schema)
+                cursor.copy_expert(f"copy {self._table(table)} ({names}) from stdin (format binary)", _Pieces(stream))
 
     def _check_texts(self, table: str, rows: pa.Table) -> None:
-        """Raise ExportError for a text that the database cannot hold, whose encoding is another one than UTF-8."""
-        for column in rows.column_names if self._encoding != "UTF8" else ():
+        """Raise ExportError for a text that the database cannot hold."""
+        for column in rows.column_names:
             texts = rows[column].combine_chunks()
-            at = pc.list_parent_indices(texts) if pa.types.is_list(texts.type) else None
-            texts = texts if at is None else texts.flatten()
-            if not pa.types.is_string(texts.type):
+            lists = texts if pa.types.is_list(texts.type) else None
+            texts = texts if lists is None else texts.flatten()
+            texts = texts.dictionary_encode() if pa.types.is_string(texts.type) else texts
+            if not pa.types.is_dictionary(texts.type):
                 continue
-            for text in texts.unique().drop_null().to_pylist():
-                if text not in self._storable:
-                    row = pc.index(texts, text).as_py()
-                    place = rows.slice(row if at is None else at[row].as_py(), 1).to_pydict()
+            for code, text in enumerate(texts.dictionary.to_pylist()):
+                if reason := self._refusal(text):
+                    row = pc.index(texts.indices, code).as_py()
+                    row = row if lists is None else pc.list_parent_indices(lists)[row].as_py()
+                    place = rows.slice(row, 1).to_pydict()
                     kind = "collection" if table == "collections" else "tensor"
                     named = f", {kind} {place['name'][0]!r}" if "name" in place else ""
-                    self._check_text(text, f"run {place['run'][0]!r}{named}: {column} {text!r}")
+                    raise ExportError(self._name, f"run {place['run'][0]!r}{named}: {column} {text!r} {reason}")
 
-    def _check_text(self, text: str, what: str) -> None:
+    def _refusal(self, text: str) -> str:
+        """Return why the database cannot hold a text; nothing if it can."""
+        if "\0" in text:
+            return "has a zero character, which PostgreSQL cannot store: export to another target, such as duckdb:FILE"
         if self._encoding == "UTF8" or text.isascii() or text in self._storable:
-            return
+            return ""
         try:
-            with self._connection.cursor() as cursor:
-                cursor.execute("select $1::text", (text,))
-                cursor.fetchall()
-        except adbc_driver_manager.Error as exc:
+            self._fetch("select $text::text", text=text)
+        except psycopg2.Error:
             self._connection.rollback()
-            reason = f"cannot be stored in a database with the encoding {self._encoding}: use one with UTF8"
-            raise ExportError(self._name, f"{what} {reason}") from exc
+            return f"cannot be stored in a database with the encoding {self._encoding}: use one with UTF8"
         self._storable.add(text)
+        return ""
 
     def _fetch(self, query: str, **parameters: str) -> list[tuple[Any, ...]]:
-        numbers = {name: f"${number}" for number, name in enumerate(parameters, 1)}
-        query = with_parameters(query, numbers, numbers.__getitem__)
+        if parameters:  # without any, the driver takes % as it is
+            query = with_parameters(query.replace("%", "%%"), parameters, "%({})s".format)
         with self._connection.cursor() as cursor:
-            cursor.execute(query, tuple(parameters.values()) or None)
+            cursor.execute(query, parameters or None)
             return list(cursor.fetchall()) if cursor.description else []
 
     @contextmanager
@@ -183,12 +184,29 @@ class PostgreSQL(SQLTarget):
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        except adbc_driver_manager.Error as exc:
+        except psycopg2.Error as exc:
             self._refuse(str(exc))
 
     def _refuse(self, message: str) -> NoReturn:
         # Not `from` the driver's own error, which shows what is left out here.
         raise ExportError(self._name, urls.without(self._secrets, message)) from None
+
+
+def _encoded(rows: pa.Table) -> tuple[pa.Table, list[bytes]]:
+    """Return rows without the columns that are null in each row, and the same as a stream of COPY."""
+    kept = [name for name, column in zip(rows.column_names, rows.columns, strict=True) if column.null_count < len(rows)]
+    rows = rows.select(kept).combine_chunks()
+    return rows, encode(rows, DOCUMENTS)
+
+
+class _Pieces:
+    """A stream of COPY as a file that the driver reads. Each call returns a piece, however many bytes are requested."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = iter(pieces)
+
+    def read(self, size: int) -> bytes:
+        return next(self._pieces, b"")
 
 
 _NAMES = {
@@ -197,7 +215,7 @@ _NAMES = {
     pa.bool_(): "boolean",
     pa.int32(): "integer",
     pa.int64(): "bigint",
-    pa.decimal128(20): "numeric(20,0)",
+    pa.uint64(): "numeric(20,0)",
     pa.float64(): "double precision",
 }
 
@@ -208,33 +226,3 @@ def _type(kind: pa.DataType) -> str:
     if pa.types.is_struct(kind):
         return "json"
     return "timestamp with time zone" if pa.types.is_timestamp(kind) else _NAMES[kind]
-
-
-# A zero character, and a half of a surrogate pair, which JSON can spell and `jsonb` cannot hold.
-_UNSTORABLE = re.compile(
-    r"\\\\|\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|(\\u0000|\\ud[89a-f][0-9a-f]{2})", re.IGNORECASE
-)
-_JSONB_VERSION = "\x01"
-"""The first byte of a `jsonb` in a binary COPY. Its text follows."""
-
-
-def _jsonb(document: str | None) -> str | None:
-    if document is None:
-        return None
-    return _JSONB_VERSION + _UNSTORABLE.sub(lambda found: "\\ufffd" if found[1] else found[0], document)
-
-
-def _as_stored(rows: pa.Table) -> pa.Table:
-    """Return the rows with histograms as JSON, as the driver has no structs, and without columns that are all null.
-
-    Those become null in the table all the same, and sending them would take as long as sending numbers.
-    """
-    kept = [name for name, column in zip(rows.column_names, rows.columns, strict=True) if column.null_count < len(rows)]
-    rows = rows.select(kept).combine_chunks()
-    for index, field in enumerate(rows.schema):
-        if pa.types.is_struct(field.type):
-            rows = rows.set_column(index, field.name, as_json(rows[field.name].combine_chunks()))
-        elif field.name in DOCUMENTS:
-            documents = [_jsonb(document) for document in rows[field.name].to_pylist()]
-            rows = rows.set_column(index, field.name, pa.array(documents, pa.string()))
-    return rows

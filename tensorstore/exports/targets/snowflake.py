@@ -20,6 +20,7 @@ from ..target import LEDGER, Part, Replacement, reader_of
 from .sql_target import (
     KEY,
     LAST_STEP,
+    RUN_SUMMARY,
     SCALARS,
     SQLTarget,
     is_under_way,
@@ -63,7 +64,7 @@ class Snowflake(SQLTarget):
     password is in `SNOWFLAKE_PASSWORD`, or in the URL. Names are upper-case, as Snowflake reads a name without quotes.
     """
 
-    _views = (SCALARS, _REDUCTIONS)
+    _views = (SCALARS, RUN_SUMMARY, _REDUCTIONS)
 
     def __init__(self, url: str, **options: Any) -> None:
         self._name = "snowflake:"

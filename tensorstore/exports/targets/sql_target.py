@@ -1,4 +1,4 @@
-"""The base of targets that are SQL databases: the ledger as a table, and `scalars` and `reductions` as views."""
+"""The base of targets that are SQL databases: the ledger as a table, and what follows from `tensors` as views."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 import pyarrow as pa
+
+from tensortrial.queries import load
 
 from ...errors import TableMismatch
 from ..tables import SCHEMAS
@@ -33,14 +35,18 @@ where scalar is not null
 """
 """The view `scalars` of the table `tensors`."""
 
+_SUMMARY = load("views/run_summary").replace("catalogue.tensors", "{tensors}")
+RUN_SUMMARY = f"create or replace view {{run_summary}} as\n{_SUMMARY}"
+"""The view `run_summary` of the table `tensors`."""
+
 
 class SQLTarget(Target):
     """A database that is reached by SQL. Every table, also the ledger, is named by `_table`."""
 
-    derives = frozenset({"scalars", "reductions"})
+    derives = frozenset({"scalars", "reductions", "run_summary"})
 
     _views: ClassVar[tuple[str, ...]]
-    """The statements that create the views, with `{scalars}`, `{reductions}` and `{tensors}` for the tables' names."""
+    """The statements that create the views, with `{scalars}`, `{tensors}` and so on for the tables' names."""
 
     _name: str
     """The target's name in messages, without secrets."""

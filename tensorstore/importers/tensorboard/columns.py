@@ -82,12 +82,15 @@ class EventReader:
         self._taken: set[str] = set()
         self._plugins: dict[str, Plugin] = {}
         self._known = KnownScalars()
-        # The values, in columns.
-        self._orders, self._modes, self._steps, self._names = array("q"), array("q"), array("q"), array("q")
-        self._times, self._values, self._locations = array("d"), array("d"), array("q")
+        # The values, in columns, and in the order of files and of positions in them.
+        self._steps, self._names, self._times, self._values = array("q"), array("q"), array("d"), array("d")
+        self._located = array("q")
+        """The values that are `locations`, one for each."""
+        self._modes: list[int] = []
+        self._begins: list[int] = []
+        """The mode and the first value of each file."""
         self._purges: list[tuple[int, int, int]] = []
         """The values that no longer count, as their job went back: a range of them, and the step from which on."""
-        self._files = 0
         # Of the folder: its first value.
         self._begin = 0
         # Of the file that is being read.
@@ -101,26 +104,27 @@ class EventReader:
             self._known.clear()
             self._begin = len(self._steps)
         self._mode, self._path, self._prefix = mode.value, path, prefix
+        self._modes.append(mode.value)
+        self._begins.append(len(self._steps))
         for block in blocks(self._bytes):
             self._take_block(block)
             advance(block.end)
             if block.damage is not None:
                 self._damaged(block.position + block.end, block.damage)
-        self._files += 1
 
     def _take_block(self, block: Block) -> None:
+        find, add, view = self._known.find, self._add, block.view
         for start, length, is_good in zip(
             block.starts.tolist(), block.lengths.tolist(), block.good.tolist(), strict=True
         ):
-            position = block.position + start
-            if is_good:
-                self._take(position, bytes(block.view[start : start + length]))
+            if not is_good:
+                self._damaged(block.position + start - HEADER, checksum_error(length))
+                continue
+            event = bytes(view[start : start + length])
+            if (scalar := find(event)) is None:
+                self._parse(block.position + start, event)
             else:
-                self._damaged(position - HEADER, checksum_error(length))
-
-    def _order(self, position: int) -> int:
-        """Return the rank of a value in the order of files and of positions in them."""
-        return (self._files << 44) + position
+                add(*scalar)
 
     def _bytes(self, start: int, length: int) -> bytes | bytearray:
         return self._storage.read_ranges([ByteRange(self._path, start, length)])[0]
@@ -128,21 +132,11 @@ class EventReader:
     def _damaged(self, position: int, why: Exception) -> None:
         self.damage.append(f"{self._storage.url}/{self._path}, the record at byte {position}: {why}")
 
-    def _add(self, position: int, name: int, step: int, time: float, value: float, location: int = -1) -> None:
-        self._orders.append(self._order(position))
-        self._modes.append(self._mode)
+    def _add(self, name: int, step: int, time: float, value: float) -> None:
         self._steps.append(step)
         self._names.append(name)
         self._times.append(time)
         self._values.append(value)
-        self._locations.append(location)
-
-    def _take(self, position: int, event: bytes) -> None:
-        scalar = self._known.find(event)
-        if scalar is None:
-            self._parse(position, event)
-        else:
-            self._add(position, *scalar)
 
     def _parse(self, position: int, event: bytes) -> None:
         try:
@@ -181,11 +175,12 @@ class EventReader:
             self.left_out["values at steps below 0"] += 1
         elif kind is Kind.NUMBER:
             name = self._name(tag, kind)
-            self._add(location.record.start, name, step, time, number_of(value))
+            self._add(name, step, time, number_of(value))
             return name
         else:
             self.locations.append(location)
-            self._add(location.record.start, self._name(tag, kind), step, time, np.nan, len(self.locations) - 1)
+            self._located.append(len(self._steps))
+            self._add(self._name(tag, kind), step, time, np.nan)
         return None
 
     def _name(self, tag: str, kind: Kind) -> int:
@@ -222,9 +217,13 @@ class EventReader:
         return counts
 
     def _columns(self, chosen: npt.NDArray[np.bool_]) -> Columns:
-        columns = (self._orders, self._modes, self._steps, self._names, self._times, self._values, self._locations)
-        orders, mode, step, name, time, number, location = (np.array(column)[chosen] for column in columns)
-        order = np.lexsort((orders, name, mode, step))
+        count = len(self._steps)
+        modes = np.repeat(np.array(self._modes, np.int64), np.diff([*self._begins, count]))
+        locations = np.full(count, -1)
+        locations[np.array(self._located)] = np.arange(len(self._located))
+        columns = (modes, self._steps, self._names, self._times, self._values, locations)
+        mode, step, name, time, number, location = (np.array(column)[chosen] for column in columns)
+        order = np.lexsort((name, mode, step))  # values of a name at a step stay in their order
         mode, step, name = mode[order], step[order], name[order]
         is_last = np.ones(len(order), bool)
         is_last[:-1] = (step[1:] != step[:-1]) | (mode[1:] != mode[:-1]) | (name[1:] != name[:-1])

@@ -8,7 +8,6 @@ spends most of its time on such events.
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
 
 from ...tfevents.wire import varint
 
@@ -19,17 +18,6 @@ _SHORTEST = 12
 _TIME, _VALUE = struct.Struct("<d"), struct.Struct("<f")
 _MAX_KNOWN = 1 << 16
 """A program that makes up new tags forever must not fill the memory."""
-
-
-class ScalarEvent(NamedTuple):
-    """A recognised event."""
-
-    name: int
-    """The name that was passed to `KnownScalars.add`."""
-    step: int
-    time: float
-    """Seconds since 1970."""
-    value: float
 
 
 class KnownScalars:
@@ -63,8 +51,11 @@ class KnownScalars:
         self._names.setdefault(after, {})[body[:start] + body[start + _VALUE.size :]] = name
         self._count += 1
 
-    def find(self, event: bytes) -> ScalarEvent | None:
-        """Return the event's content, or None if no such event is known."""
+    def find(self, event: bytes) -> tuple[int, int, float, float] | None:
+        """Return name, step, time in seconds since 1970, and value of an event, or None if no such event is known.
+
+        The name is what was passed to `add`.
+        """
         if len(event) < _SHORTEST or event[0] != _TIME_KEY:
             return None
         step, begin = _body_start(event)
@@ -72,8 +63,7 @@ class KnownScalars:
             start = len(event) - after - _VALUE.size
             name = names.get(event[begin:start] + event[start + _VALUE.size :]) if start >= begin else None
             if name is not None:
-                (time,), (value,) = _TIME.unpack_from(event, 1), _VALUE.unpack_from(event, start)
-                return ScalarEvent(name, step, time, value)
+                return name, step, *_TIME.unpack_from(event, 1), *_VALUE.unpack_from(event, start)
         return None
 
 

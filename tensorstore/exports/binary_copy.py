@@ -1,0 +1,131 @@
+"""Rows in the format of PostgreSQL's binary COPY.
+
+A column is encoded at once, and Arrow joins the columns row by row: a fifth of the time of an encoder that goes from
+cell to cell.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Collection, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..dtypes import Array
+from ..format.arrow_arrays import numbers, numpy_of
+from .json_text import as_json
+
+_BEGIN = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+_END = b"\xff\xff"
+_NULL = b"\xff\xff\xff\xff"
+_ELEMENTS = {pa.string(): 25, pa.int64(): 20}
+"""The number of PostgreSQL's type for the elements of a list."""
+_EPOCH_US = 946_684_800_000_000
+"""The time from which PostgreSQL counts, the beginning of 2000, in microseconds since 1970."""
+_ROWS = 1 << 14
+"""The number of rows that are encoded at once."""
+
+# A zero character, and a half of a surrogate pair, which JSON can spell and `jsonb` cannot hold.
+_UNSTORABLE = re.compile(
+    r"\\\\|\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|(\\u0000|\\ud[89a-f][0-9a-f]{2})", re.IGNORECASE
+)
+_JSONB_VERSION = b"\x01"
+_NUMERIC_DIGITS = 5
+"""The digits to the base of 10,000 that an unsigned integer of 64 bits has at most."""
+
+
+def encode(rows: pa.Table, documents: Collection[str]) -> list[bytes]:
+    """Return rows as pieces of a stream of COPY.
+
+    Args:
+        rows: Rows in one chunk. Texts may be dictionaries; structs become JSON, and unsigned integers `numeric`.
+        documents: Columns of JSON that are `jsonb` in the database. Characters that it cannot hold become U+FFFD.
+
+    Returns:
+        The pieces, with the beginning and the end of the stream.
+    """
+    return [_BEGIN, *(_joined(batch, documents) for batch in rows.to_batches(_ROWS)), _END]
+
+
+def _joined(rows: pa.RecordBatch, documents: Collection[str]) -> bytes:
+    fields = [struct.pack(">h", rows.num_columns)]
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        fields += _document(column) if name in documents else _fields(column)
+    joined = pc.binary_join_element_wise(*fields, b"")
+    first, last = numpy_of(pa.Array.from_buffers(pa.int32(), len(joined) + 1, [None, joined.buffers()[1]]))[[0, -1]]
+    return bytes(memoryview(joined.buffers()[2])[first:last])
+
+
+def _fields(column: pa.Array) -> Iterator[pa.Array]:
+    """Yield the parts of each cell: its length and its bytes, in one array or in several that follow each other."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        words = [_NULL if text is None else _sized(text.encode()) for text in [*column.dictionary.to_pylist(), None]]
+        yield pa.array(words, pa.binary()).take(column.indices.fill_null(len(words) - 1))
+    elif pa.types.is_list(kind):
+        yield from _list(column)
+    elif pa.types.is_struct(kind):
+        yield from _fields(as_json(column))
+    elif pa.types.is_string(kind) or pa.types.is_binary(kind):
+        yield _fixed([(">i4", numpy_of(pc.binary_length(column), missing=-1))])
+        yield column.cast(pa.binary()).fill_null(b"")
+    else:
+        yield _number(column)
+
+
+def _document(column: pa.Array) -> Iterator[pa.Array]:
+    texts = [None if text is None else _JSONB_VERSION + _storable(text).encode() for text in column.to_pylist()]
+    return _fields(pa.array(texts, pa.binary()))
+
+
+def _storable(document: str) -> str:
+    return _UNSTORABLE.sub(lambda found: "\\ufffd" if found[1] else found[0], document)
+
+
+def _list(column: pa.Array) -> Iterator[pa.Array]:
+    elements, lengths = column.flatten(), pc.list_value_length(column)
+    counts = numpy_of(lengths)
+    (cells,) = _fields(elements.dictionary_encode() if pa.types.is_string(elements.type) else elements)
+    offsets = numbers(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
+    joined = pc.binary_join(pa.ListArray.from_arrays(offsets, cells), b"")
+    # The bytes of the list, the number of its dimensions, whether an element is null, their type, and the dimension.
+    kind = _ELEMENTS[column.type.value_type]
+    header = _fixed([(">i4", each) for each in (numpy_of(pc.binary_length(joined)) + 20, 1, 0, kind, counts, 1)])
+    empty = pa.scalar(struct.pack(">4i", 12, 0, 0, kind), pa.binary())
+    yield pc.if_else(pc.greater(lengths, 0), header, empty).fill_null(_NULL)
+    yield joined
+
+
+def _number(column: pa.Array) -> pa.Array:
+    kind = column.type
+    if pa.types.is_unsigned_integer(kind):
+        found = _fixed(_numeric(numpy_of(column)))
+    else:
+        values = numpy_of(column.cast(pa.int8()) if pa.types.is_boolean(kind) else column)
+        values = values - _EPOCH_US if pa.types.is_timestamp(kind) else values
+        found = _fixed([(">i4", values.itemsize), (values.dtype.newbyteorder(">").str, values)])
+    return found if not column.null_count else pc.if_else(column.is_valid(), found, pa.scalar(_NULL, pa.binary()))
+
+
+def _numeric(values: Array) -> Sequence[tuple[str, Array | int]]:
+    """Return the parts of numbers as `numeric`: how many digits there are, the weight of the first, sign and scale."""
+    digits = [values // 10_000**power % 10_000 for power in reversed(range(_NUMERIC_DIGITS))]
+    head = [_NUMERIC_DIGITS, _NUMERIC_DIGITS - 1, 0, 0]
+    return [(">i4", 8 + 2 * _NUMERIC_DIGITS), *((">i2", each) for each in [*head, *digits])]
+
+
+def _fixed(parts: Sequence[tuple[str, Array | int]]) -> pa.Array:
+    """Return cells of one length: numbers, each of a dtype, one after another."""
+    (count,) = np.broadcast_shapes(*(np.shape(values) for _, values in parts))
+    cells = np.empty(count, [(f"part{number}", kind) for number, (kind, _) in enumerate(parts)])
+    for number, (_, values) in enumerate(parts):
+        cells[f"part{number}"] = values
+    offsets = numbers(np.arange(0, cells.nbytes + 1, cells.itemsize), pa.int32())
+    return pa.Array.from_buffers(pa.binary(), count, [None, offsets.buffers()[1], pa.py_buffer(cells)])
+
+
+def _sized(cell: bytes) -> bytes:
+    return len(cell).to_bytes(4, "big") + cell
