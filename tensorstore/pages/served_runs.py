@@ -327,7 +327,8 @@ def _outlines(storages: Sequence[Storage]) -> list[dict[str, Any]]:
         return []
     try:
         with Runs(storages) as runs:
-            return overview.outline(runs)
+            left_out = [(each, runs.damaged[each.url]) for each in storages if each.url in runs.damaged]
+            return [*overview.outline(runs), *(overview.unreadable(*each) for each in left_out)]
     except TensorTrialError as exc:
         if len(storages) > 1:
             return [outline for storage in storages for outline in _outlines([copy(storage)])]
