@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ..engines.base import Rows
 from ..errors import ConfigurationError, RunNotFound, TensorTrialError
 from ..format.schema import END, FINDINGS, INDEX, RUN_FILE
-from ..maintenance.notes import Notes, write_notes
+from ..maintenance.notes import change_notes
 from ..parallel import in_threads
 from ..read.run_file import run_info
 from ..read.run_search import RunSearch, short_names
@@ -254,16 +254,17 @@ class ServedRuns:
         described = [each for each in in_threads(self._describe, self.opened, _PARALLEL) if each is not None]
         return sorted([*described, *self._outline()], key=lambda each: str(each["name"]))
 
-    def annotate(self, name: str, notes: Notes) -> dict[str, Any]:
-        """Write the notes of a run, and return them.
+    def annotate(self, name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Change some notes of a run, and return all of them.
 
         Raises:
             ConfigurationError: No run has this name.
+            CorruptFile: The notes are damaged, and not all of them are replaced.
             StorageError: They cannot be written.
         """
         if name not in self._storages:
             raise self._unknown(name)
-        written = write_notes(self._storages[name], notes)
+        written = change_notes(self._storages[name], changes)
         with self._outlining:
             self._outlines.pop(self._storages[name].url, None)
         return asdict(written)

@@ -255,18 +255,23 @@ def test_notes_are_written_next_to_what_the_job_wrote(tmp_path: Path) -> None:
     with Job(tmp_path / "other") as job:
         job.step({"w": np.ones(2)})
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    notes = {"run": "run", "note": "good", "tags": '["b", "a"]', "archived": "1"}
+    notes = {"run": "run", "change": '{"note": "good", "tags": ["b", "a"], "archived": true}'}
     with page(tmp_path) as served:
         response = httpx.post(f"{served.url}api/notes", params=notes)
         assert response.json() == {"note": "good", "tags": ["a", "b"], "archived": True}
         run = next(run for run in fetch(served, "info")["runs"] if run["name"] == "run")
         assert [run[key] for key in ("note", "tags", "archived")] == ["good", ["a", "b"], True]
         assert fetch(served, "info")["editable"]
+        other = httpx.post(f"{served.url}api/notes", params={"run": "run", "change": '{"archived": false}'})
+        assert other.json() == {"note": "good", "tags": ["a", "b"], "archived": False}
+        for wrong in ("[]", '{"tags": "a"}'):
+            refused = httpx.post(f"{served.url}api/notes", params={"run": "run", "change": wrong})
+            assert refused.status_code == 400
     assert {path: path.read_bytes() for path in before} == before
     assert tensortrial.annotate(tmp_path / "run").tags == ["a", "b"]
     with page(tmp_path, token="") as served:
         assert not fetch(served, "info")["editable"]
-        refused = httpx.post(f"{served.url}api/notes", params={**notes, "note": "bad"})
+        refused = httpx.post(f"{served.url}api/notes", params={**notes, "change": '{"note": "bad"}'})
         assert (refused.status_code, "a page without a token" in refused.text) == (400, True)
     assert tensortrial.annotate(tmp_path / "run").note == "good"
 

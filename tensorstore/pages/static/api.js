@@ -139,10 +139,9 @@ export async function loadValue(query) {
 /** Return the address of a raw value as a file of numpy; a report has none. @param {OfTensor & {step: number}} query */
 export const addressOfNpy = ({ run, name, mode, worker, step }) => !embedded && `api/npy?${new URLSearchParams({ run, name, mode, worker, step: String(step) })}`;
 
-/** Write what is noted about a run. @param {Run} run @param {{note?: string, tags?: string[], archived?: boolean}} change */
+/** Change what is noted about a run. @param {Run} run @param {{note?: string, tags?: string[], archived?: boolean}} change */
 export async function saveNotes(run, change) {
-  const { note, tags, archived } = { ...run, ...change };
-  Object.assign(run, await fetchJson("notes", { run: run.name, note, tags: JSON.stringify(tags), archived: archived ? 1 : 0 }, { method: "POST" }));
+  Object.assign(run, await fetchJson("notes", { run: run.name, change: JSON.stringify(change) }, { method: "POST" }));
 }
 
 /** @param {string} run @returns {Promise<Finding[]>} */
