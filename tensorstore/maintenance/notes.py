@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ..errors import ConfigurationError, CorruptFile, NotARun
+from ..errors import ConfigurationError, CorruptFile, NotARun, TensorTrialError
 from ..format.checksum import document_bytes
 from ..format.documents import from_object, read_document
 from ..format.schema import NOTES_FILE, RUN_FILE
@@ -45,6 +45,14 @@ def read_notes(storage: Storage) -> Notes:
         return Notes()
     except ValueError as exc:
         raise CorruptFile(NOTES_FILE, f"{exc}; delete it, or write new notes") from exc
+
+
+def notes_of(storage: Storage) -> dict[str, Any]:
+    """Return the notes of a run by their names. Damaged ones do not hide the run: its note says what is wrong."""
+    try:
+        return asdict(read_notes(storage))
+    except TensorTrialError as exc:
+        return asdict(Notes(f"({exc})"))
 
 
 def change_notes(

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ..engines.base import Rows
 from ..errors import ConfigurationError, RunNotFound, TensorTrialError
 from ..format.schema import END, FINDINGS, INDEX, RUN_FILE
-from ..maintenance.notes import change_notes
+from ..maintenance.notes import change_notes, notes_of
 from ..parallel import in_threads
 from ..read.run_file import run_info
 from ..read.run_search import RunSearch, short_names
@@ -344,7 +344,7 @@ def _listing(storage: Storage) -> object:
     """Return what differs when a run has grown or ended, or was replaced by one whose files have the same names."""
     try:
         grown = [storage.list_after(f"{INDEX}/{worker}", "") for worker in storage.list(INDEX)]
-        return storage.read_document(RUN_FILE), overview.notes_of(storage), grown, [*map(storage.list, (END, FINDINGS))]
+        return storage.read_document(RUN_FILE), notes_of(storage), grown, [*map(storage.list, (END, FINDINGS))]
     except (TensorTrialError, FileNotFoundError) as exc:
         return str(exc)
 
