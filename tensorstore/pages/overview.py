@@ -19,7 +19,7 @@ from ..snapshot.workers import natural
 from ..storage.open import Storage
 from .grid import Grid
 from .open_run import OpenRun
-from .payload import is_wide, pack
+from .payload import flat, is_wide, pack
 from .tiles import width_for
 
 # The cells of one answer: with two values of two bytes each, compressed, below 300 kB.
@@ -51,7 +51,7 @@ def describe_run(run: OpenRun) -> dict[str, Any]:
 
 def _about(storage: Storage, info: RunInfo) -> dict[str, Any]:
     started = utc(info.created_at).replace(tzinfo=UTC).timestamp() * 1000
-    return {"started": started, "framework": info.framework, "metadata": dict(info.metadata), **notes_of(storage)}
+    return {"started": started, "framework": info.framework, "metadata": dict(flat(info.metadata)), **notes_of(storage)}
 
 
 def outline(runs: Runs) -> list[dict[str, Any]]:

@@ -175,7 +175,7 @@ def test_the_table_of_runs_has_the_last_and_the_best_loss_and_metadata_that_diff
     best = tab.locator("tbody tr").first.locator("td").nth(titles.index("train/loss best")).inner_text()
     assert float(best) == pytest.approx(10 / 19 - 1, rel=1e-3)
     tab.get_by_text("columns", exact=True).click()
-    ready(tab, lambda: tab.get_by_label("column data", exact=True).check())
+    ready(tab, lambda: tab.get_by_label("data", exact=True).check())
     assert "data" in tab.locator("thead th").all_inner_texts()
 
 
@@ -333,6 +333,16 @@ def test_two_runs_are_compared_with_the_metadata_that_differs_and_by_their_curve
     assert ["train/accuracy · TRAIN", "0.95", "0.95"] in [
         row.locator("td").all_inner_texts() for row in scalars.locator("tbody tr").all()
     ]
+    charts = tab.locator(".panels.small .panel")
+    assert charts.locator("h3").all_inner_texts() == [
+        "train/loss · TRAIN",
+        "train/loss · EVAL",
+        "train/accuracy",
+        "rare",
+    ]
+    charts.first.locator(".u-over").hover()
+    assert {"run-03", "run-04"} <= set(text(tab, "#tooltip").split())
+    picture(tab, "compare-scalars")
     ready(tab, lambda: tab.get_by_text("Scalars of both").click())
     assert len(tab.locator("#runs input[type=checkbox]:checked").all()) == 2
 
@@ -415,3 +425,22 @@ LOW_CONTRAST = """() => {
     }
     return low;
 }"""
+
+
+def test_the_answer_of_sql_is_drawn_without_another_query(url: str, tab: Any) -> None:
+    asked: list[str] = []
+    tab.on("request", lambda request: asked.append(request.url) if "api/sql" in request.url else None)
+    show(tab, url, "view=sql&sql=select run, mode_step as at, value from scalars where name = 'train/accuracy'")
+    tab.wait_for_selector("tbody tr")
+    before = len(asked)
+    ready(tab, lambda: tab.get_by_label("plot", exact=True).select_option("value"))
+    tab.locator(".plotted .u-over").hover()
+    assert "value over at" in text(tab, ".plotted")
+    assert {"run-00", "run-09"} <= set(text(tab, "#tooltip").split())
+    ready(tab, lambda: tab.get_by_label("over", exact=True).select_option("value"))
+    assert "value over value" in text(tab, ".plotted")
+    picture(tab, "sql-plot")
+    assert len(asked) == before
+    ready(tab, lambda: tab.get_by_role("button", name="Run", exact=True).click())
+    tab.wait_for_selector(".plotted .uplot")
+    assert len(asked) == before + 1

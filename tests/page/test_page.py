@@ -339,6 +339,22 @@ def test_two_runs_are_compared_with_all_that_differs_besides_their_tensors(tmp_p
     assert not [row for row in about if row[0] in ("model.width", "data", "process_id")]
 
 
+def test_what_a_rule_finds_again_and_again_is_one_finding_with_a_count(tmp_path: Path) -> None:
+    with Job(tmp_path / "run") as job:
+        for step in range(30):
+            job.step(
+                {"a": np.array([np.nan if step >= 3 else 1.0]), "b": np.array([np.nan if step in (10, 20) else 1.0])}
+            )
+    invoke_rule(make_rule("ExplodingTensor", tensortrial.create_trial(tmp_path / "run")))
+    with page(tmp_path / "run") as served:
+        found = fetch(served, "findings", run="run")
+        assert fetch(served, "info")["runs"][0]["findings"] == 29
+    assert [[each[key] for key in ("tensor", "step", "times", "last")] for each in found] == [
+        ["a", 3, 27, 29],
+        ["b", 10, 2, 20],
+    ]
+
+
 def test_what_rules_have_written_into_the_run_is_found_once(tmp_path: Path) -> None:
     with Job(tmp_path / "run") as job:
         job.step({"w": np.array([1.0, np.nan])})
