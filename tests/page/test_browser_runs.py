@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 import tensortrial
@@ -118,6 +119,17 @@ def test_a_run_of_tensors_opens_on_the_heat_map_under_its_diagnosis(tmp_path: Pa
 # The list at the side.
 
 
+def test_an_interval_that_is_no_multiple_of_a_column_leaves_no_column_empty(tmp_path: Path, tab: Any) -> None:
+    statistics = tensortrial.ReductionConfig(norms=["l2"])
+    with tensortrial.Run(tmp_path / "run", reduction_config=statistics, save_interval=50) as run:
+        for step in range(0, 2001, 50):
+            run.save_tensor("weight", np.full(3, 1.0 + step), step=step)
+    with serving(tmp_path / "run") as served:
+        show(tab, served, "view=overview")
+        assert "Each column spans about" in text(tab)
+        assert "not saved" not in text(tab, ".legend")
+
+
 def test_the_list_of_runs_chooses_for_every_view(url: str, tab: Any) -> None:
     show(tab, url, "view=scalars")
     assert listed(tab) == RUNS[::-1]  # the newest first
@@ -150,6 +162,14 @@ def test_the_list_searches_pins_and_groups(url: str, tab: Any) -> None:
     assert tab.locator("#runs li.group").all_inner_texts() == ["model.width = 32 (5)", "model.width = 64 (5)"]
     assert tab.locator("tr.summary").count() == 2
     picture(tab, "runs-grouped")
+
+
+def test_after_eight_colors_they_come_again_dashed(url: str, tab: Any) -> None:
+    show(tab, url, "view=runs")
+    lines = tab.locator("#runs li svg line").all()
+    dashed = [bool(line.get_attribute("stroke-dasharray")) for line in lines]
+    assert dashed == [True] * 2 + [False] * 8  # the newest first
+    assert [line.get_attribute("stroke") for line in lines[:2]] == [line.get_attribute("stroke") for line in lines[8:]]
 
 
 def test_a_run_that_begins_below_a_served_folder_appears_by_itself(tmp_path: Path, tab: Any) -> None:

@@ -192,7 +192,7 @@ function keyDown(event) {
   const target = /** @type {HTMLElement} */ (event.target);
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key === "Escape") target.blur();
-  if (["INPUT", "SELECT", "TEXTAREA"].includes(target.tagName)) return;
+  if (target.matches("select, textarea, input:not([type=checkbox])")) return;
   const view = VIEWS[Number(event.key) - 1];
   if (view) go({ view: view.key });
   else if (event.key === "?") help.showModal();
