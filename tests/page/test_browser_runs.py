@@ -130,6 +130,18 @@ def test_an_interval_that_is_no_multiple_of_a_column_leaves_no_column_empty(tmp_
         assert "not saved" not in text(tab, ".legend")
 
 
+def test_a_late_fault_is_before_what_only_looks_unusual_after_few_steps(tmp_path: Path, tab: Any) -> None:
+    random = np.random.default_rng(0)
+    with tensortrial.Run(tmp_path / "run", reduction_config=tensortrial.ReductionConfig(norms=["l2"])) as run:
+        for step in range(60):
+            for number in range(40):
+                scale = 50 if (number, step > 40) == (23, True) else 1
+                run.save_tensor(f"layer{number}", scale * random.normal(size=64), step=step)
+    with serving(tmp_path / "run") as served:
+        show(tab, served, "view=overview")
+        assert text(tab, ".worst li a") == "layer23"
+
+
 def test_the_list_of_runs_chooses_for_every_view(url: str, tab: Any) -> None:
     show(tab, url, "view=scalars")
     assert listed(tab) == RUNS[::-1]  # the newest first

@@ -118,9 +118,10 @@ export function overview(root, page) {
       const saved = [...starts.keys()].filter(has);
       const at = saved.reduce((best, column, i) => (far(column) > far(saved[best]) ? i : best), 0);
       if (!saved.length || far(saved[at]) < Z_USUAL) return [];
+      const sure = (at + 1) / (at + 11); // the spread of few values is uncertain
       let first = at;
       while (first > 0 && far(saved[first - 1]) >= Z_USUAL) first--;
-      return [{ row, column: saved[first], worst: saved[at], weight: Math.min(far(saved[at]), Z_REACH), z: far(saved[at]) }];
+      return [{ row, column: saved[first], worst: saved[at], weight: Math.min(far(saved[at]) * sure, Z_REACH), z: far(saved[at]) }];
     }).sort((a, b) => b.weight - a.weight || a.column - b.column);
     const said = (/** @type {number} */ z, /** @type {number} */ at) => z === Infinity ? "NaN or infinity" : `${zs[at] > 0 ? "+" : "−"}${z >= 99 ? "99 or more" : z.toFixed(1)}`;
     fill(worst, h("h3", {}, found.length ? "Furthest from their past" : "Nothing unusual"),
