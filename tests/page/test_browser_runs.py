@@ -322,6 +322,15 @@ def test_the_tooltip_lists_the_curves_by_value_and_has_both_numbers_of_a_smooth_
     assert first == pytest.approx(third, abs=2)  # the other chart follows
 
 
+def test_a_chart_is_a_skeleton_until_its_numbers_have_come(url: str, tab: Any) -> None:
+    tab.route("**/api/scalars?*", lambda route: None)
+    tab.goto(f"{url}#view=scalars")
+    tab.wait_for_selector(".panel .skeleton")
+    assert tab.locator(".uplot").count() == 0
+    tab.unroute("**/api/scalars?*")  # which lets those that wait go on
+    tab.wait_for_selector(".panel .uplot")
+
+
 def test_a_curve_of_one_point_is_drawn(url: str, tab: Any) -> None:
     show(tab, url, 'view=scalars&q=rare&runs=["run-00"]')
     drawn = """() => {
