@@ -23,7 +23,7 @@ from ..options import open_trials, storage_option
 from ..ranges import ranges
 
 NUMBERS, RAW = "numbers", "raw values"
-_MOST_READ = 50
+_MOST_READ = 200
 
 
 @click.command()
