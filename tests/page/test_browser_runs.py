@@ -482,6 +482,7 @@ def test_the_answer_of_sql_is_drawn_without_another_query(url: str, tab: Any) ->
     assert "value over value" in text(tab, ".plotted")
     picture(tab, "sql-plot")
     assert len(asked) == before
-    ready(tab, lambda: tab.get_by_role("button", name="Run", exact=True).click())
+    with tab.expect_response("**/api/sql?*"):
+        tab.get_by_role("button", name="Run", exact=True).click()
     tab.wait_for_selector(".plotted .uplot")
     assert len(asked) == before + 1
