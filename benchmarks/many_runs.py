@@ -4,7 +4,7 @@ Three hundred runs of 200 steps are opened together, next to reading their foote
 number each are opened, shown by the page, written into a report and exported: what a run costs, whatever is in it.
 Times are those of the processor and memory is the peak, of a fresh process for each line.
 
-python benchmarks/many_runs.py [--runs 300] [--small 100 --small 1500] [--exported 298] [--values 2000]
+python benchmarks/many_runs.py [--runs 300 | --runs 30] [--small 100 --small 1500] [--exported 298] [--values 2000]
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from common import header, in_fresh_process, line, peak_megabytes, scratch
 
 PROGRAM = __file__
+VIEWS = {"the page and its table of runs": "serve", "a report": "write_report"}
 
 
 def main() -> None:
@@ -59,6 +60,9 @@ def compare_opening(folder: Path, runs: int) -> None:
     line("a mean of each run, the engine's start included", f"{of_all:.0f} ms")
     line("a mean of one run", f"{of_one:.0f} ms")
     line("runs by their metadata", f"{chosen:.0f} ms")
+    for what, name in VIEWS.items():
+        taken, memory = measure(name, folder)
+        line(what, f"{taken:.1f} s, {memory:.0f} MB")
 
 
 def compare_views(folder: Path, runs: int) -> None:
@@ -66,7 +70,7 @@ def compare_views(folder: Path, runs: int) -> None:
     print(f"{runs} runs of one number each")
     queried, queried_memory = measure("open_and_query", folder)
     line("open_runs and a query", f"{queried:.1f} s, {queried_memory:.0f} MB")
-    for what, name in (("the page and its first answer", "serve"), ("a report", "write_report")):
+    for what, name in VIEWS.items():
         taken, memory = measure(name, folder)
         line(what, f"{taken:.1f} s ({taken / queried:.1f}x), {memory:.0f} MB ({memory / queried_memory:.1f}x)")
 
@@ -163,7 +167,8 @@ def serve(folder: str) -> None:
 
     def answer() -> None:
         with tensortrial.page(folder) as page:
-            urllib.request.urlopen(f"{page.url}api/info").read()
+            for path in ("info", "scalar_table"):
+                urllib.request.urlopen(f"{page.url}api/{path}").read()
 
     print_cost(answer)
 

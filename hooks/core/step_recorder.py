@@ -58,8 +58,8 @@ class StepRecorder:
         check_on_exists(options.on_exists, duty.num_workers)
         self.options = options
         by_default = () if options.chooses else tuple(framework.by_default)
-        is_growing = bool(by_default) and options.save_config is None
-        self.save_config = SaveConfig(save_interval=GROWING) if is_growing else SaveConfig.parse(options.save_config)
+        chooses_nothing = bool(by_default) and options.save_config is None
+        self.save_config = SaveConfig.parse({"save_interval": GROWING} if chooses_nothing else options.save_config)
         self.save_config.inherit(SaveConfig())
         self.save_config.set_default_interval(framework.save_interval)
         check_reduction_config(options.reduction_config)
@@ -69,10 +69,13 @@ class StepRecorder:
         )
         chosen = [*framework.always_saved, *by_default, *names(options.include_collections)]
         self.collections.choose(chosen, options.include_regex, boolean("save_all", options.save_all))
-        if is_growing and collections is None:
-            for name in framework.always_saved:
-                self.collections.require(name).save_config = SaveConfig(save_interval=1)
-        self.saved_by_default = _in_words(by_default, framework.always_saved) if is_growing else ""
+        at_every_step = self.save_config.without_growth()
+        self.grows = at_every_step != self.save_config
+        """True if the interval grows. What is saved in any case, such as losses, is then saved at every step."""
+        for name in framework.always_saved if self.grows and collections is None else ():
+            self.collections.require(name).save_config = at_every_step.copy()
+        saved = f"{', '.join(framework.always_saved)} at every step; {', '.join(by_default)} at {GROWING_STEPS}"
+        self.saved_by_default = saved if chooses_nothing else ""
         """The sentence about what is saved because the arguments make no choice."""
         self.errors_of_training = framework.errors_of_training
         exports = boolean("export_tensorboard", options.export_tensorboard)
@@ -468,11 +471,6 @@ class StepRecorder:
     def counting(self) -> bool:
         """Return whether this process keeps to the job's steps, although it may save nothing."""
         return self.active or self.follows
-
-
-def _in_words(growing: Iterable[str], always: Iterable[str]) -> str:
-    """Return the sentence about what a hook saves whose arguments make no choice."""
-    return f"{', '.join(always)} at every step; {', '.join(growing)} at {GROWING_STEPS}"
 
 
 def switched_on() -> bool:

@@ -248,8 +248,8 @@ class Capture:
             compiled.refresh()
         # A model that runs inside compiled code begins its step after the code has checked the switch.
         ahead = any(root.in_compiled_code or root.name in recorder.pending_models for root in self.models.roots)
-        # By default losses are due at every step, which would copy everything that graphs capture.
-        rest = _LOSSES if recorder.saved_by_default else frozenset()
+        # At a growing interval losses are due at every step, which would copy everything that graphs capture.
+        rest = _LOSSES if recorder.grows else frozenset()
         is_due = recorder.saving and bool(recorder.planner.due - rest)
         compiled.switch.turn(self, is_due or (ahead and bool(recorder.next_due() - rest)))
 

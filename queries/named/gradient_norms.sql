@@ -2,7 +2,7 @@
 -- Parameters:
 --   $runs text '%': names of runs, as LIKE has them
 --   $collection text 'gradients': the collection whose norms are wanted
---   $mode text 'TRAIN': the mode, as LIKE has it
+--   $mode text '%': the modes, as LIKE has them
 -- Columns: run, name, worker, mode, mode_step, norm (the saved l2, or what follows from other statistics).
 -- Needs: l2 of $collection.
 

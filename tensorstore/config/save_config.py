@@ -173,7 +173,8 @@ class SaveConfig(JsonDocument):
 
     Args:
         mode_save_configs: Configurations of single modes, as SaveConfigMode objects or dictionaries of its arguments.
-        save_interval: Number of steps from one saved step to the next, in every mode, or "growing".
+        save_interval: Number of steps from one saved step to the next, in every mode, or "growing". In the
+            configuration of a hook, "growing" leaves losses at every step.
         start_step: First step that may be saved, in every mode; 0 if None.
         end_step: First step that is not saved any more, in every mode; None for no end, 0 to save nothing.
         save_steps: Further steps, in every mode, as a list or a comma-separated string.
@@ -294,6 +295,18 @@ class SaveConfig(JsonDocument):
         twin._unset = set(self._unset)
         return twin
 
+    def without_growth(self) -> SaveConfig:
+        """Return a copy that saves every step of the modes whose interval grows.
+
+        Returns:
+            The copy, which is equal to this configuration if none grows.
+        """
+        twin = self.copy()
+        for config in twin.mode_save_configs.values():
+            if config.save_interval == GROWING:
+                config.save_interval = 1
+        return twin
+
     def to_json_dict(self) -> dict[str, Any]:
         """Return the configuration of each mode as values of JSON.
 
@@ -354,21 +367,19 @@ def _mode_config(config: SaveConfigMode | Mapping[str, Any]) -> SaveConfigMode:
 
 
 def _interval(value: Any) -> int | str:
-    if isinstance(value, str) and value.strip().isalpha():
-        if value.strip().lower() == GROWING:
-            return GROWING
-        raise ConfigurationError(f"save_interval must be an integer or {GROWING!r}, got {value!r}")
-    return _integer("save_interval", value, 1)
+    if isinstance(value, str) and value.strip().lower() == GROWING:
+        return GROWING
+    return _integer("save_interval", value, 1, f"an integer or {GROWING!r}")
 
 
-def _integer(name: str, value: Any, least: int = 0) -> int:
+def _integer(name: str, value: Any, least: int = 0, kind: str = "an integer") -> int:
     try:
         number = int(value)
     except (TypeError, ValueError, OverflowError):
         number = None
     # int() would round 2.5 down and take True for 1.
     if number is None or isinstance(value, bool) or (not isinstance(value, str) and number != value):
-        raise ConfigurationError(f"{name} must be an integer, got {value!r}")
+        raise ConfigurationError(f"{name} must be {kind}, got {value!r}")
     if number < least:
         raise ConfigurationError(f"{name} must be at least {least}, got {number}")
     return number

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ..errors import ConfigurationError, CorruptFile, NotARun
+from ..errors import ConfigurationError, CorruptFile, NotARun, TensorTrialError
 from ..format.checksum import document_bytes
 from ..format.documents import from_object, read_document
 from ..format.schema import NOTES_FILE, RUN_FILE
 from ..storage.open import Storage, open_storage
+
+_LOCK_SECONDS = 10.0
+_changing = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -43,16 +47,44 @@ def read_notes(storage: Storage) -> Notes:
         raise CorruptFile(NOTES_FILE, f"{exc}; delete it, or write new notes") from exc
 
 
-def write_notes(storage: Storage, notes: Notes) -> Notes:
-    """Write the notes of a run, with its tags sorted and each once. Return them.
+def notes_of(storage: Storage) -> dict[str, Any]:
+    """Return the notes of a run by their names. Damaged ones do not hide the run: its note says what is wrong."""
+    try:
+        return asdict(read_notes(storage))
+    except TensorTrialError as exc:
+        return asdict(Notes(f"({exc})"))
+
+
+def change_notes(
+    storage: Storage, changes: Mapping[str, Any], added: Iterable[str] = (), removed: Iterable[str] = ()
+) -> Notes:
+    """Change some of the notes of a run, and return all of them, with its tags sorted and each once.
+
+    Where the storage has locks, no change that is made at the same time is lost.
+
+    Args:
+        storage: The run.
+        changes: The new values of the attributes of Notes that change.
+        added: Tags to add.
+        removed: Tags to remove, also of those that are added.
 
     Raises:
-        ConfigurationError: They are larger than a reader accepts.
+        ConfigurationError: A value has another type, or they are larger than a reader accepts.
+        CorruptFile: The notes are damaged, and not all of them are replaced.
         StorageError: The file cannot be written.
     """
-    tags = sorted({tag.strip() for tag in notes.tags} - {""})
-    written = Notes(notes.note.strip(), tags, notes.archived)
-    storage.replace(NOTES_FILE, document_bytes(asdict(written)))
+    try:
+        from_object({"tags": [*added, *removed]}, Notes)
+        given = asdict(from_object(changes, Notes))
+    except ValueError as exc:
+        raise ConfigurationError(str(exc)) from exc
+    # The storage locks out other processes, by a file that is never replaced.
+    with _changing, storage.locked(RUN_FILE, _LOCK_SECONDS):
+        before = Notes() if changes.keys() >= given.keys() else read_notes(storage)
+        now = replace(before, **{key: value for key, value in given.items() if key in changes})
+        tags = {tag.strip() for tag in (*now.tags, *added)} - {tag.strip() for tag in removed} - {""}
+        written = Notes(now.note.strip(), sorted(tags), now.archived)
+        storage.replace(NOTES_FILE, document_bytes(asdict(written)))
     return written
 
 
@@ -61,17 +93,22 @@ def annotate(
     *,
     note: str | None = None,
     tags: Iterable[str] | None = None,
+    add_tags: Iterable[str] = (),
+    remove_tags: Iterable[str] = (),
     archived: bool | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Notes:
     """Keep notes about a run, also while it is written: in the file `notes.json` in its folder.
 
-    What is None stays as it is, so without arguments this returns what was noted.
+    What is None stays as it is, so without arguments this returns what was noted. On a file system, no change is lost
+    that another process makes at the same time.
 
     Args:
         path: Folder or URL of the run.
         note: A text, which replaces the one before; "" removes it.
         tags: Short texts, which replace those before.
+        add_tags: Tags to add to those before.
+        remove_tags: Tags to remove.
         archived: Whether the lists of the page leave it out.
         storage_options: Options of fsspec for a URL.
 
@@ -80,20 +117,17 @@ def annotate(
 
     Raises:
         NotARun: No run is at `path`.
-        ConfigurationError: An argument has another type; `tags` is one text instead of several.
+        ConfigurationError: An argument has another type; tags are one text instead of several.
         CorruptFile: The notes are damaged, and not all of them are replaced.
         StorageError: The file cannot be written.
     """
-    if isinstance(tags, str):
-        raise ConfigurationError(f"tags must be a list of texts such as [{tags!r}], got {tags!r}")
+    for name, given in (("tags", tags), ("add_tags", add_tags), ("remove_tags", remove_tags)):
+        if isinstance(given, str):
+            raise ConfigurationError(f"{name} must be a list of texts such as [{given!r}], got {given!r}")
     storage = open_storage(path, storage_options)
     if RUN_FILE not in storage.list(""):
         raise NotARun(storage.url, f"it has no {RUN_FILE}, so it is not a run")
-    given = {"note": note, "tags": None if tags is None else list(tags), "archived": archived}
-    changed = {key: value for key, value in given.items() if value is not None}
-    try:
-        from_object(changed, Notes)
-    except ValueError as exc:
-        raise ConfigurationError(str(exc)) from exc
-    before = Notes() if len(changed) == len(given) else read_notes(storage)
-    return write_notes(storage, Notes(**{**asdict(before), **changed})) if changed else before
+    values = {"note": note, "tags": None if tags is None else list(tags), "archived": archived}
+    changes = {key: value for key, value in values.items() if value is not None}
+    added, removed = list(add_tags), list(remove_tags)
+    return change_notes(storage, changes, added, removed) if changes or added or removed else read_notes(storage)

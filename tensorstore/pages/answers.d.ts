@@ -1,5 +1,19 @@
 /** What the server answers, as static/api.js passes it to the views, the state, and the views. Nothing of this is served. */
 
+/** The content of an element: a list counts as its members; null, undefined and false are left out. */
+type Child = string | number | Node | null | undefined | false | (string | Node)[];
+
+/** A module in the tree of tensors. */
+interface Branch {
+  /** of the tensors up to here */
+  name: string;
+  path: string;
+  children: Map<string, Branch>;
+  /** places of the tensors below, and its own or -1 */
+  members: number[];
+  tensor: number;
+}
+
 /** What a view gets from the page. */
 interface Page {
   info: Info;
@@ -12,6 +26,8 @@ interface View {
   /** a run has new steps; without it, show is called */
   grow?: () => Promise<void> | void;
 }
+
+type Action = () => Promise<void> | void;
 
 type ViewMaker = (root: HTMLElement, page: Page) => View;
 
@@ -90,6 +106,7 @@ interface Run {
   /** when its newest step was saved, likewise */
   saved: number | null;
   framework: string;
+  /** with the keys of nested objects joined: "model.layers" */
   metadata: Record<string, any>;
   /** the files that cannot be read, and why */
   damaged: string[];
@@ -190,6 +207,10 @@ interface Finding {
   sentence: string;
   /** the rule itself could not run */
   failed: boolean;
+  /** how often the rule found it in this tensor and mode, of which this is the first time */
+  times: number;
+  /** the step of the last time */
+  last: number;
   /** milliseconds since 1970 */
   foundAt: number | null;
 }
@@ -266,6 +287,19 @@ interface DifferenceRow {
   ulps: string | null;
   elements: number | null;
   first: boolean;
+}
+
+/** What `tensortrial.compare` finds. */
+interface Differences {
+  sentence: string;
+  lastAgreeing: string | null;
+  lines: string[];
+  rows: DifferenceRow[];
+  /** how many more there are */
+  more: number;
+  same: boolean;
+  /** what else differs: name, of a, of b */
+  about: string[][];
 }
 
 interface NamedQuery {
@@ -373,13 +407,8 @@ interface Scale {
   neutral?: number;
 }
 
-interface TooltipRow {
-  mark?: string | Node;
-  term: string;
-  value: string;
-  /** the pointer is at this one */
-  near?: boolean;
-}
+/** A term, its value, a mark before the term, and whether the pointer is at this one. */
+type TooltipRow = [term: string, value: string, mark?: string | Node, near?: boolean];
 
 /** A column of the table of runs. */
 interface Column {
@@ -396,6 +425,13 @@ interface Spec {
   key: string;
   name: string;
   mode: string | null;
+}
+
+/** Where a chart of scalars is. */
+interface Place {
+  spec: Spec;
+  box: HTMLElement;
+  body: HTMLElement;
 }
 
 /** A request to the server. */

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..comparison import Comparison, Difference, compare
 from .open_run import OpenRun
-from .payload import number
+from .payload import flat, number
 
 _MOST_ROWS = 2_000
 _OF_A_PROCESS = ("process_id",)
@@ -56,16 +55,8 @@ def _facts(run: OpenRun) -> dict[str, str]:
     if command := environment.get("command"):
         environment["command"] = shlex.join(command)
     notes = {"framework": run.info.framework, "versions": run.info.versions}
-    return dict(_flat({**run.info.metadata, **notes, **environment}, ""))
-
-
-def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
-    """Yield values with the keys of nested objects joined: "packages.numpy"."""
-    for key, each in values.items():
-        if isinstance(each, Mapping):
-            yield from _flat(each, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", each if isinstance(each, str) else json.dumps(each)
+    values = flat({**run.info.metadata, **notes, **environment})
+    return {name: each if isinstance(each, str) else json.dumps(each) for name, each in values}
 
 
 def _row(found: Difference, is_first: bool) -> dict[str, Any]:

@@ -11,15 +11,31 @@ from ..read.trial import run_reader_of
 from .open_run import OpenRun
 from .payload import number
 
+_SAME = ("rule", "tensor", "mode", "failed")
+_FIRSTS = f"""
+    select
+        rule, step, mode, worker, tensor, observed, threshold, sentence, failed, epoch_ms(found_at) as found_at,
+        count(*) over same as times, max(step) over same as last
+    from findings
+    window same as (partition by {", ".join(_SAME)})
+    qualify row_number() over (same order by step, worker) = 1
+    order by step, rule, tensor limit 5000
+"""
+
 
 def findings(run: OpenRun) -> list[dict[str, Any]]:
-    """Return what rules found in a run, in the order of steps."""
-    rows = run.trial.sql(
-        "select rule, step, mode, worker, tensor, observed, threshold, sentence, failed, "
-        "epoch_ms(found_at) as found_at from findings order by step, rule, tensor limit 5000"
-    )
-    found = [dict(zip(rows.columns, row, strict=True)) for row in rows.fetchall()]
-    return [_finding(run, each) for each in (*found, *run.unrecorded_findings())]
+    """Return the first finding of each rule in each tensor and mode, in the order of steps, and how often it was found.
+
+    Most rules repeat at every step what they found at the first one.
+    """
+    rows = run.trial.sql(_FIRSTS)
+    recorded = [dict(zip(rows.columns, row, strict=True)) for row in rows.fetchall()]
+    firsts: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for each in sorted([*recorded, *run.unrecorded_findings()], key=lambda each: int(each["step"])):
+        first = firsts.setdefault(tuple(each[key] for key in _SAME), {**each, "times": 0, "last": each["step"]})
+        first["times"] += each.get("times", 1)
+        first["last"] = max(first["last"], each.get("last", each["step"]))
+    return [_finding(run, each) for each in firsts.values()]
 
 
 def diagnosis(run: OpenRun) -> dict[str, Any]:
@@ -53,7 +69,9 @@ def _finding(run: OpenRun, found: Mapping[str, Any]) -> dict[str, Any]:
     step, mode = _step_of_mode(run, found["step"], found["mode"], found["worker"])
     rest = {key: found[key] for key in ("rule", "worker", "tensor", "sentence", "failed")}
     measured = {key: number(found[key]) for key in ("observed", "threshold")}
-    return {**rest, **measured, "step": step, "mode": mode, "foundAt": found["found_at"]}
+    last, _ = _step_of_mode(run, found["last"], found["mode"])
+    repeated = {"times": found["times"], "last": last}
+    return {**rest, **measured, **repeated, "step": step, "mode": mode, "foundAt": found["found_at"]}
 
 
 def list_rules() -> list[dict[str, str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from datetime import UTC
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 from ..errors import TensorTrialError
 from ..format.documents import utc
 from ..format.schema import RunInfo
-from ..maintenance.notes import Notes, read_notes
+from ..maintenance.notes import notes_of
 from ..read.run_file import run_info
 from ..read.runs import Runs
 from ..read.trial import run_reader_of
@@ -20,7 +19,7 @@ from ..snapshot.workers import natural
 from ..storage.open import Storage
 from .grid import Grid
 from .open_run import OpenRun
-from .payload import is_wide, pack
+from .payload import flat, is_wide, pack
 from .tiles import width_for
 
 # The cells of one answer: with two values of two bytes each, compressed, below 300 kB.
@@ -52,15 +51,7 @@ def describe_run(run: OpenRun) -> dict[str, Any]:
 
 def _about(storage: Storage, info: RunInfo) -> dict[str, Any]:
     started = utc(info.created_at).replace(tzinfo=UTC).timestamp() * 1000
-    return {"started": started, "framework": info.framework, "metadata": dict(info.metadata), **notes_of(storage)}
-
-
-def notes_of(storage: Storage) -> dict[str, Any]:
-    """Return what is noted about a run. Damaged notes do not hide it."""
-    try:
-        return asdict(read_notes(storage))
-    except TensorTrialError as exc:
-        return asdict(Notes(f"({exc})"))
+    return {"started": started, "framework": info.framework, "metadata": dict(flat(info.metadata)), **notes_of(storage)}
 
 
 def outline(runs: Runs) -> list[dict[str, Any]]:

@@ -67,7 +67,8 @@ def write_report(served: ServedRuns, path: str | Path, diagnose: bool | None = N
     """Write a report of runs. Return the number of findings in all of them."""
     known = served.describe()
     with_findings_first = sorted(known, key=lambda each: (not each["findings"], each["name"]))
-    runs = served.of_each(sorted(each["name"] for each in with_findings_first[:_MOST_OPENED]), lambda run: run)
+    readable = [each["name"] for each in with_findings_first if each["snapshot"]]
+    runs = served.of_each(sorted(readable[:_MOST_OPENED]), lambda run: run)
     answers = Answers(served)
     held, size = dict[str, Any](), 0
     for request, given in _requests(answers, runs, diagnose):

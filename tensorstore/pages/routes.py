@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import ConfigurationError, QueryError
-from ..maintenance.notes import Notes
 from ..mode import ModeKeys
 from . import findings, many_runs, one_tensor, overview, raw_value
 from .difference import difference
@@ -110,8 +109,7 @@ class Answers:
     def annotate(self, given: Parameters) -> dict[str, Any]:
         if not self._can_annotate:
             raise ConfigurationError("everybody can reach a page without a token, so it takes no notes")
-        notes = Notes(given.get("note", ""), _texts(given, "tags"), given.get("archived") == "1")
-        return self.runs.annotate(_text(given, "run"), notes)
+        return self.runs.annotate(_text(given, "run"), _object(given, "change"))
 
     def scalar_table(self, given: Parameters) -> list[dict[str, Any]]:
         return many_runs.scalar_table(self.runs, self._names(given))
@@ -128,9 +126,7 @@ class Answers:
         return many_runs.list_named()
 
     def query(self, given: Parameters) -> dict[str, Any]:
-        parameters = _json(given, "parameters") if "parameters" in given else {}
-        if not isinstance(parameters, dict):
-            raise ConfigurationError(f"parameters must be an object of JSON, got {given['parameters']!r}")
+        parameters = _object(given, "parameters") if "parameters" in given else {}
         return many_runs.run_named(self.runs, self._run(given), _text(given, "query"), parameters)
 
     def sql(self, given: Parameters) -> dict[str, Any]:
@@ -210,6 +206,13 @@ def _texts(given: Parameters, name: str) -> list[str]:
     if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
         raise ConfigurationError(f"{name} must be a list of texts as JSON, got {given[name]!r}")
     return texts
+
+
+def _object(given: Parameters, name: str) -> dict[str, Any]:
+    found = _json(given, name)
+    if not isinstance(found, dict):
+        raise ConfigurationError(f"{name} must be an object of JSON, got {given[name]!r}")
+    return found
 
 
 def _json(given: Parameters, name: str) -> Any:

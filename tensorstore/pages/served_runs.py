@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ..engines.base import Rows
 from ..errors import ConfigurationError, RunNotFound, TensorTrialError
 from ..format.schema import END, FINDINGS, INDEX, RUN_FILE
-from ..maintenance.notes import Notes, write_notes
+from ..maintenance.notes import change_notes, notes_of
 from ..parallel import in_threads
 from ..read.run_file import run_info
 from ..read.run_search import RunSearch, short_names
@@ -254,16 +254,17 @@ class ServedRuns:
         described = [each for each in in_threads(self._describe, self.opened, _PARALLEL) if each is not None]
         return sorted([*described, *self._outline()], key=lambda each: str(each["name"]))
 
-    def annotate(self, name: str, notes: Notes) -> dict[str, Any]:
-        """Write the notes of a run, and return them.
+    def annotate(self, name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Change some notes of a run, and return all of them.
 
         Raises:
             ConfigurationError: No run has this name.
+            CorruptFile: The notes are damaged, and not all of them are replaced.
             StorageError: They cannot be written.
         """
         if name not in self._storages:
             raise self._unknown(name)
-        written = write_notes(self._storages[name], notes)
+        written = change_notes(self._storages[name], changes)
         with self._outlining:
             self._outlines.pop(self._storages[name].url, None)
         return asdict(written)
@@ -327,7 +328,8 @@ def _outlines(storages: Sequence[Storage]) -> list[dict[str, Any]]:
         return []
     try:
         with Runs(storages) as runs:
-            return overview.outline(runs)
+            left_out = [(each, runs.damaged[each.url]) for each in storages if each.url in runs.damaged]
+            return [*overview.outline(runs), *(overview.unreadable(*each) for each in left_out)]
     except TensorTrialError as exc:
         if len(storages) > 1:
             return [outline for storage in storages for outline in _outlines([copy(storage)])]
@@ -342,7 +344,7 @@ def _listing(storage: Storage) -> object:
     """Return what differs when a run has grown or ended, or was replaced by one whose files have the same names."""
     try:
         grown = [storage.list_after(f"{INDEX}/{worker}", "") for worker in storage.list(INDEX)]
-        return storage.read_document(RUN_FILE), overview.notes_of(storage), grown, [*map(storage.list, (END, FINDINGS))]
+        return storage.read_document(RUN_FILE), notes_of(storage), grown, [*map(storage.list, (END, FINDINGS))]
     except (TensorTrialError, FileNotFoundError) as exc:
         return str(exc)
 

@@ -12,6 +12,7 @@ import numpy as np
 from ..errors import ConfigurationError, MissingExtra
 from ..mode import ModeKeys
 from ..statistics.definitions import parse_statistic
+from ..statistics.derived import of_scalar
 from .run_reader import RunReader
 
 _ENGINES = ("pandas", "polars")
@@ -42,7 +43,7 @@ def frame_of(
     mode = ModeKeys.parse(mode)
     parameters = {"names": names, "mode": mode.name, "worker": worker}
     computed = from_raw(reader, [] if parsed is None else [parsed], _WHERE, parameters)
-    value = "scalar" if parsed is None else computed.expression(parsed)
+    value = "scalar" if parsed is None else f"coalesce({computed.expression(parsed)}, {of_scalar(parsed)})"
     step = "global_step" if mode is ModeKeys.GLOBAL else "mode_step"
     query = _QUERY.format(step=step, value=value, source=computed.source, where=_WHERE)
     rows = reader.sql(query, parameters | computed.parameters, None).fetchall()

@@ -117,6 +117,22 @@ def _expression(name: str, open_names: frozenset[str]) -> str:
     return terms[0] if len(terms) == 1 else f"coalesce({', '.join(terms)})"
 
 
+def of_scalar(name: str) -> str:
+    """Return SQL over the view `tensors` for a statistic of a value that is saved as a scalar, which is one element."""
+    return _OF_SCALARS.get(name, "null")
+
+
+_OF_SCALARS = {
+    **dict.fromkeys(("min", "max", "mean", "median", "sum", "prod"), "scalar"),
+    **dict.fromkeys(
+        ("l1", "l2", "rms", *(f"abs_{each}" for each in ("min", "max", "mean", "median", "sum", "prod", "l1", "l2"))),
+        "abs(scalar)",
+    ),
+    **dict.fromkeys(("std", "variance", "abs_std", "abs_variance"), "scalar - scalar"),
+    "nan_count": "cast(isnan(scalar) as double)",
+    "inf_count": "cast(isinf(scalar) as double)",
+    "zero_count": "cast(scalar = 0 as double)",
+}
 _QUOTED = re.compile(r'"(\w+)"')
 # Of plain numbers; the size of other tensors is null. The table of dtypes is that of numpy.
 _ITEM_BYTES = {

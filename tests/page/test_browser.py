@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tensortrial
 from support.browser import CHROMIUM, ROOT, in_python, picture, ready, serving, show, text
 from support.plain_hook import Hook
 from tensortrial.config.reduction_config import ReductionConfig
 from tensortrial.config.save_config import SaveConfig
 from tensortrial.diagnosis import diagnose
+from tensortrial.pages.report import report
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make env-page")
 pytest.importorskip("starlette")
@@ -312,6 +314,24 @@ def test_a_report_shows_its_views_from_a_file(faulty: Path, tmp_path: Path, tab:
     show(tab, path.as_uri(), f"view=tensor&name=gradient/{BROKEN}&step=4")
     assert tab.locator(".error").count() == 0
     assert "This report does not hold that" in text(tab)
+
+
+def test_a_report_of_several_runs_opens_on_what_went_wrong_in_each(tmp_path: Path, tab: Any) -> None:
+    for name in ("good", "bad", "calm"):
+        with tensortrial.Run(tmp_path / name) as run:
+            for step in range(30):
+                run.log({"loss": float("nan") if (name, step) == ("bad", 20) else 1 / (1 + step)}, step=step)
+    report(tmp_path, tmp_path / "report.html")
+    show(tab, (tmp_path / "report.html").as_uri())
+    assert text(tab, "nav a[aria-current]") == "Runs"
+    bad, well = tab.locator(".diagnosed").all_inner_texts()
+    assert bad.startswith("bad: ")
+    assert "at step 20" in bad
+    assert well == "No problem found in calm, good"
+    picture(tab, "report-of-runs")
+    ready(tab, lambda: tab.locator(".diagnosed").first.get_by_text("all of it").click())
+    assert text(tab, "nav a[aria-current]").startswith("Findings")
+    assert "bad" in text(tab, "#bar")
 
 
 def test_a_live_run_grows_on_the_screen(tmp_path: Path, tab: Any) -> None:

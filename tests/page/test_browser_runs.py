@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 import tensortrial
@@ -118,6 +119,29 @@ def test_a_run_of_tensors_opens_on_the_heat_map_under_its_diagnosis(tmp_path: Pa
 # The list at the side.
 
 
+def test_an_interval_that_is_no_multiple_of_a_column_leaves_no_column_empty(tmp_path: Path, tab: Any) -> None:
+    statistics = tensortrial.ReductionConfig(norms=["l2"])
+    with tensortrial.Run(tmp_path / "run", reduction_config=statistics, save_interval=50) as run:
+        for step in range(0, 2001, 50):
+            run.save_tensor("weight", np.full(3, 1.0 + step), step=step)
+    with serving(tmp_path / "run") as served:
+        show(tab, served, "view=overview")
+        assert "Each column spans about" in text(tab)
+        assert "not saved" not in text(tab, ".legend")
+
+
+def test_a_late_fault_is_before_what_only_looks_unusual_after_few_steps(tmp_path: Path, tab: Any) -> None:
+    random = np.random.default_rng(0)
+    with tensortrial.Run(tmp_path / "run", reduction_config=tensortrial.ReductionConfig(norms=["l2"])) as run:
+        for step in range(60):
+            for number in range(40):
+                scale = 50 if (number, step > 40) == (23, True) else 1
+                run.save_tensor(f"layer{number}", scale * random.normal(size=64), step=step)
+    with serving(tmp_path / "run") as served:
+        show(tab, served, "view=overview")
+        assert text(tab, ".worst li a") == "layer23"
+
+
 def test_the_list_of_runs_chooses_for_every_view(url: str, tab: Any) -> None:
     show(tab, url, "view=scalars")
     assert listed(tab) == RUNS[::-1]  # the newest first
@@ -152,6 +176,14 @@ def test_the_list_searches_pins_and_groups(url: str, tab: Any) -> None:
     picture(tab, "runs-grouped")
 
 
+def test_after_eight_colors_they_come_again_dashed(url: str, tab: Any) -> None:
+    show(tab, url, "view=runs")
+    lines = tab.locator("#runs li svg line").all()
+    dashed = [bool(line.get_attribute("stroke-dasharray")) for line in lines]
+    assert dashed == [True] * 2 + [False] * 8  # the newest first
+    assert [line.get_attribute("stroke") for line in lines[:2]] == [line.get_attribute("stroke") for line in lines[8:]]
+
+
 def test_a_run_that_begins_below_a_served_folder_appears_by_itself(tmp_path: Path, tab: Any) -> None:
     for number in range(2):
         write(tmp_path / f"run-{number}", number)
@@ -175,7 +207,7 @@ def test_the_table_of_runs_has_the_last_and_the_best_loss_and_metadata_that_diff
     best = tab.locator("tbody tr").first.locator("td").nth(titles.index("train/loss best")).inner_text()
     assert float(best) == pytest.approx(10 / 19 - 1, rel=1e-3)
     tab.get_by_text("columns", exact=True).click()
-    ready(tab, lambda: tab.get_by_label("column data", exact=True).check())
+    ready(tab, lambda: tab.get_by_label("data", exact=True).check())
     assert "data" in tab.locator("thead th").all_inner_texts()
 
 
@@ -290,6 +322,15 @@ def test_the_tooltip_lists_the_curves_by_value_and_has_both_numbers_of_a_smooth_
     assert first == pytest.approx(third, abs=2)  # the other chart follows
 
 
+def test_a_chart_is_a_skeleton_until_its_numbers_have_come(url: str, tab: Any) -> None:
+    tab.route("**/api/scalars?*", lambda route: None)
+    tab.goto(f"{url}#view=scalars")
+    tab.wait_for_selector(".panel .skeleton")
+    assert tab.locator(".uplot").count() == 0
+    tab.unroute("**/api/scalars?*")  # which lets those that wait go on
+    tab.wait_for_selector(".panel .uplot")
+
+
 def test_a_curve_of_one_point_is_drawn(url: str, tab: Any) -> None:
     show(tab, url, 'view=scalars&q=rare&runs=["run-00"]')
     drawn = """() => {
@@ -333,6 +374,16 @@ def test_two_runs_are_compared_with_the_metadata_that_differs_and_by_their_curve
     assert ["train/accuracy · TRAIN", "0.95", "0.95"] in [
         row.locator("td").all_inner_texts() for row in scalars.locator("tbody tr").all()
     ]
+    charts = tab.locator(".panels.small .panel")
+    assert charts.locator("h3").all_inner_texts() == [
+        "train/loss · TRAIN",
+        "train/loss · EVAL",
+        "train/accuracy",
+        "rare",
+    ]
+    charts.first.locator(".u-over").hover()
+    assert {"run-03", "run-04"} <= set(text(tab, "#tooltip").split())
+    picture(tab, "compare-scalars")
     ready(tab, lambda: tab.get_by_text("Scalars of both").click())
     assert len(tab.locator("#runs input[type=checkbox]:checked").all()) == 2
 
@@ -415,3 +466,23 @@ LOW_CONTRAST = """() => {
     }
     return low;
 }"""
+
+
+def test_the_answer_of_sql_is_drawn_without_another_query(url: str, tab: Any) -> None:
+    asked: list[str] = []
+    tab.on("request", lambda request: asked.append(request.url) if "api/sql" in request.url else None)
+    show(tab, url, "view=sql&sql=select run, mode_step as at, value from scalars where name = 'train/accuracy'")
+    tab.wait_for_selector("tbody tr")
+    before = len(asked)
+    ready(tab, lambda: tab.get_by_label("plot", exact=True).select_option("value"))
+    tab.locator(".plotted .u-over").hover()
+    assert "value over at" in text(tab, ".plotted")
+    assert {"run-00", "run-09"} <= set(text(tab, "#tooltip").split())
+    ready(tab, lambda: tab.get_by_label("over", exact=True).select_option("value"))
+    assert "value over value" in text(tab, ".plotted")
+    picture(tab, "sql-plot")
+    assert len(asked) == before
+    with tab.expect_response("**/api/sql?*"):
+        tab.get_by_role("button", name="Run", exact=True).click()
+    tab.wait_for_selector(".plotted .uplot")
+    assert len(asked) == before + 1

@@ -255,18 +255,23 @@ def test_notes_are_written_next_to_what_the_job_wrote(tmp_path: Path) -> None:
     with Job(tmp_path / "other") as job:
         job.step({"w": np.ones(2)})
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    notes = {"run": "run", "note": "good", "tags": '["b", "a"]', "archived": "1"}
+    notes = {"run": "run", "change": '{"note": "good", "tags": ["b", "a"], "archived": true}'}
     with page(tmp_path) as served:
         response = httpx.post(f"{served.url}api/notes", params=notes)
         assert response.json() == {"note": "good", "tags": ["a", "b"], "archived": True}
         run = next(run for run in fetch(served, "info")["runs"] if run["name"] == "run")
         assert [run[key] for key in ("note", "tags", "archived")] == ["good", ["a", "b"], True]
         assert fetch(served, "info")["editable"]
+        other = httpx.post(f"{served.url}api/notes", params={"run": "run", "change": '{"archived": false}'})
+        assert other.json() == {"note": "good", "tags": ["a", "b"], "archived": False}
+        for wrong in ("[]", '{"tags": "a"}'):
+            refused = httpx.post(f"{served.url}api/notes", params={"run": "run", "change": wrong})
+            assert refused.status_code == 400
     assert {path: path.read_bytes() for path in before} == before
     assert tensortrial.annotate(tmp_path / "run").tags == ["a", "b"]
     with page(tmp_path, token="") as served:
         assert not fetch(served, "info")["editable"]
-        refused = httpx.post(f"{served.url}api/notes", params={**notes, "note": "bad"})
+        refused = httpx.post(f"{served.url}api/notes", params={**notes, "change": '{"note": "bad"}'})
         assert (refused.status_code, "a page without a token" in refused.text) == (400, True)
     assert tensortrial.annotate(tmp_path / "run").note == "good"
 
@@ -332,6 +337,22 @@ def test_two_runs_are_compared_with_all_that_differs_besides_their_tensors(tmp_p
         about = fetch(served, "difference", a="a", b="b")["about"]
     assert ["model.lr", "0.1", "0.2"] in about
     assert not [row for row in about if row[0] in ("model.width", "data", "process_id")]
+
+
+def test_what_a_rule_finds_again_and_again_is_one_finding_with_a_count(tmp_path: Path) -> None:
+    with Job(tmp_path / "run") as job:
+        for step in range(30):
+            job.step(
+                {"a": np.array([np.nan if step >= 3 else 1.0]), "b": np.array([np.nan if step in (10, 20) else 1.0])}
+            )
+    invoke_rule(make_rule("ExplodingTensor", tensortrial.create_trial(tmp_path / "run")))
+    with page(tmp_path / "run") as served:
+        found = fetch(served, "findings", run="run")
+        assert fetch(served, "info")["runs"][0]["findings"] == 29
+    assert [[each[key] for key in ("tensor", "step", "times", "last")] for each in found] == [
+        ["a", 3, 27, 29],
+        ["b", 10, 2, 20],
+    ]
 
 
 def test_what_rules_have_written_into_the_run_is_found_once(tmp_path: Path) -> None:

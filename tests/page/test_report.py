@@ -17,6 +17,7 @@ from support.runs import EPOCH, EVAL, TRAIN, Job
 from tensortrial.cli.commands import main
 from tensortrial.diagnosis import diagnose
 from tensortrial.format.record import Plan, Record
+from tensortrial.pages.report import report
 from tensortrial.rules import invoke_rule, make_rule
 
 HOSTILE = "</script><script>alert(1)</script><!--~ *"
@@ -53,6 +54,20 @@ def test_a_report_holds_the_answers_and_needs_no_network(runs: Path, tmp_path: P
     assert answers["api/difference?a=left&b=right"]["rows"][0]["first"]
     assert "api/tiles?run=left&statistic=l2&mode=TRAIN" in answers
     assert answers["api/series?run=right&name=net.w&mode=TRAIN"]["steps"] == list(range(9))
+
+
+def test_a_run_that_cannot_be_opened_is_one_marked_row_of_a_report(tmp_path: Path) -> None:
+    for name in "abc":
+        with Job(tmp_path / name) as job:
+            job.step({"loss": 1.0}, TRAIN)
+    (tmp_path / "b" / "index").rename(tmp_path / "b" / "moved")
+    (tmp_path / "b" / "index").symlink_to("index")
+    report(tmp_path, tmp_path / "report.html")
+    answers = embedded((tmp_path / "report.html").read_text())
+    damaged = {run["name"]: run["damaged"] for run in answers["api/info"]["runs"]}
+    assert "symbolic link" in damaged.pop("b")[0]
+    assert damaged == {"a": [], "c": []}
+    assert "api/names?run=b" not in answers
 
 
 def test_a_report_of_a_long_run_holds_some_steps_of_each_tensor(tmp_path: Path) -> None:

@@ -111,12 +111,14 @@ def test_gradients_without_their_parameter_are_paired_by_their_prefix(tmp_path: 
     assert [(row[0], row[1], row[-1]) for row in rows] == [("both", "w", 2.0)]
 
 
-def test_all_modes_of_gradient_norms(tmp_path: Path) -> None:
+def test_gradient_norms_are_of_all_modes_unless_one_is_chosen(tmp_path: Path) -> None:
     with Job(tmp_path / "run") as job:
         for mode in (TRAIN, EVAL):
             job.step({"gradient/w": np.ones(4)}, mode, statistics=("l2",), collections=("gradients",))
-    rows = tensortrial.query(tmp_path, "gradient_norms", mode="%").fetchall()
+    rows = tensortrial.query(tmp_path, "gradient_norms").fetchall()
     assert [row[3:] for row in rows] == [("EVAL", 0, 2.0), ("TRAIN", 0, 2.0)]
+    rows = tensortrial.query(tmp_path, "gradient_norms", mode="TRAIN").fetchall()
+    assert [row[3:] for row in rows] == [("TRAIN", 0, 2.0)]
 
 
 def test_the_first_batch_of_an_epoch_is_not_the_best_of_running_means(tmp_path: Path) -> None:

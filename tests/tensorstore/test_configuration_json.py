@@ -101,5 +101,6 @@ def test_a_growing_interval_saves_the_same_steps_after_json() -> None:
     for config in (growing, SaveConfig.from_json(growing.to_json()), growing.copy()):
         assert [step for step in range(40_000) if config.should_save_step(modes.TRAIN, step)] == expected
     assert SaveConfig.parse({"save_interval": "Growing"}) == SaveConfig(save_interval="growing")
-    with pytest.raises(ConfigurationError, match="must be an integer or 'growing', got 'shrinking'"):
-        SaveConfig(save_interval="shrinking")
+    for wrong in ("shrinking", "x1", "2.5"):
+        with pytest.raises(ConfigurationError, match=f"must be an integer or 'growing', got '{wrong}'"):
+            SaveConfig(save_interval=wrong)

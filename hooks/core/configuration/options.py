@@ -141,8 +141,7 @@ class Framework:
     always_saved: Iterable[str] = ()
     """The names of the collections that are saved in any case."""
     by_default: Iterable[str] = ()
-    """The names of those that are saved at a growing interval by a hook whose arguments make no choice. Those that are
-    saved in any case are then saved at every step."""
+    """The names of those that are saved at a growing interval by a hook whose arguments make no choice."""
     collection_type: type[Collection] = Collection
     errors_of_training: tuple[type[Exception], ...] = ()
     """The errors that a framework that computes in the background raises where a result is first waited for, which may

@@ -5,19 +5,25 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable
-from dataclasses import asdict
+from contextlib import suppress
 from typing import Any
 
 import click
 from rich.table import Table
 
-from ...maintenance.notes import read_notes
+from ...errors import TensorTrialError
+from ...maintenance.notes import notes_of
+from ...mode import ModeKeys
 from ...read.trial import Trial, run_reader_of
+from ...statistics.definitions import STATISTICS
 from ...visible import visible
 from ..completion import complete_run
 from ..console import console_for, print_line, print_table
 from ..options import open_trials, storage_option
 from ..ranges import ranges
+
+NUMBERS, RAW = "numbers", "raw values"
+_MOST_READ = 200
 
 
 @click.command()
@@ -50,8 +56,8 @@ def _print(trial: Trial) -> None:
     for name, value in _facts(trial):
         table.add_row(name, visible(value))
     console.print(table)
-    rows = [(name, str(count)) for name, count in _collections(trial).items()]
-    print_table(console, ["collection", "tensors"], rows)
+    rows = [(name, str(count), ", ".join(_forms(trial, name))) for name, count in _collections(trial).items()]
+    print_table(console, ["collection", "tensors", "saved"], rows)
 
 
 def _facts(trial: Trial) -> Iterable[tuple[str, str]]:
@@ -103,6 +109,7 @@ def _document(trial: Trial) -> dict[str, Any]:
         "steps": {mode.name: trial.steps(mode) for mode in trial.modes()},
         "tensors": len(trial.tensor_names()),
         "collections": _collections(trial),
+        "saved": {name: _forms(trial, name) for name in _collections(trial)},
         "metadata": dict(run.metadata),
         **_notes(trial),
         "environment": trial.environment(),
@@ -111,7 +118,7 @@ def _document(trial: Trial) -> dict[str, Any]:
 
 
 def _notes(trial: Trial) -> dict[str, Any]:
-    return asdict(read_notes(run_reader_of(trial).storage))
+    return notes_of(run_reader_of(trial).storage)
 
 
 def _state(trial: Trial) -> str:
@@ -121,3 +128,20 @@ def _state(trial: Trial) -> str:
 def _collections(trial: Trial) -> dict[str, int]:
     counts = {name: len(trial.tensor_names(collection=name)) for name in sorted(trial.collections())}
     return {name: count for name, count in counts.items() if count}
+
+
+def _forms(trial: Trial, collection: str) -> list[str]:
+    """Return as what the tensors of a collection were saved: numbers, raw values, statistics.
+
+    Those of the first ones at the beginning and near the end of the run stand for all.
+    """
+    reader, steps, found = run_reader_of(trial), trial.steps(show_incomplete_steps=True), set[str]()
+    for step in {*steps[:2], *steps[-8:][:1]}:
+        for name in trial.tensor_names(step=step, collection=collection)[:_MOST_READ]:
+            with suppress(TensorTrialError):  # a damaged file, which is named below
+                row = reader.row(name, step, ModeKeys.GLOBAL, None, statistics=True)
+                found |= {
+                    each for each, value in zip(STATISTICS, row.statistics or (), strict=False) if value is not None
+                }
+                found.add(NUMBERS if row.scalar is not None else RAW if row.has_raw else "")
+    return [each for each in (NUMBERS, RAW, *STATISTICS) if each in found]

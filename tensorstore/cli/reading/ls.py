@@ -8,12 +8,15 @@ from typing import Any
 
 import click
 
+from ...maintenance.notes import notes_of
+from ...parallel import in_threads
 from ...read.runs import Runs
 from ..completion import complete_run
 from ..console import console_for, print_table
 from ..options import opened_runs, size_of, storage_option
 
-_COLUMNS = ("run", "state", "steps", "files", "started")
+_COLUMNS = ("run", "state", "steps", "files", "started", "tags")
+_PARALLEL = 16
 _QUERY = """
     select run, path, started, framework, workers, steps, tensor_bytes, file_bytes, metadata
     from runs order by started, run
@@ -25,11 +28,11 @@ _QUERY = """
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each run, on a line.")
 @storage_option
 def ls(places: tuple[str, ...], as_json: bool, storage_options: tuple[str, ...]) -> None:
-    """List the runs in a folder, with their state, steps and size.
+    """List the runs in a folder, with their state, steps, size and tags.
 
     PLACE is a folder with runs below it, a run, or a quoted pattern; several are allowed, and the current folder is
     the default. The size is that of the files; --json also has `tensor_bytes`, the size of all saved tensors in memory,
-    the framework, the workers and the metadata.
+    the framework, the workers, the metadata, and what `tensortrial note` keeps.
 
     \b
     tensortrial ls runs
@@ -41,11 +44,13 @@ def ls(places: tuple[str, ...], as_json: bool, storage_options: tuple[str, ...])
         for row in rows:
             click.echo(json.dumps(row, ensure_ascii=False))
     else:
-        print_table(console_for(), _COLUMNS, [_cells(row) for row in rows])
+        columns = _COLUMNS if any(row["tags"] for row in rows) else _COLUMNS[:-1]
+        print_table(console_for(), columns, [_cells(row)[: len(columns)] for row in rows])
 
 
 def _rows(opened: Runs) -> Iterator[dict[str, Any]]:
     ended = {run.name: run.workers.job_ended for run in opened.all}
+    noted = dict(in_threads(lambda run: (run.name, notes_of(run.storage)), opened.all, _PARALLEL))
     for run, path, started, framework, workers, steps, tensor_bytes, file_bytes, metadata in opened.sql(
         _QUERY
     ).fetchall():
@@ -60,9 +65,17 @@ def _rows(opened: Runs) -> Iterator[dict[str, Any]]:
             "framework": framework,
             "workers": workers,
             "metadata": json.loads(metadata),
+            **noted[run],
         }
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
     # A line has to fit 80 columns: the framework is in the JSON, and the time is to the minute.
-    return [row["run"], row["state"], f"{row['steps']:,}", size_of(row["file_bytes"]), row["started"][:16]]
+    return [
+        row["run"],
+        row["state"],
+        f"{row['steps']:,}",
+        size_of(row["file_bytes"]),
+        row["started"][:16],
+        ", ".join(row["tags"]),
+    ]

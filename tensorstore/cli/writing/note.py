@@ -35,9 +35,7 @@ def note(
     """
     options = parse_options(storage_options)
     with runs_below_hint(run, storage_options):
-        known = annotate(run, storage_options=options)
-        changed = [tag for tag in (*known.tags, *tags) if tag not in removed] if tags or removed else None
-        now = annotate(run, note=text, tags=changed, archived=archived, storage_options=options)
+        now = annotate(run, note=text, add_tags=tags, remove_tags=removed, archived=archived, storage_options=options)
     facts = [now.note, f"tags: {', '.join(now.tags)}" if now.tags else "", "archived" if now.archived else ""]
     for fact in [fact for fact in facts if fact] or ["nothing is noted"]:
         print_line(fact)

@@ -1,11 +1,21 @@
 /** What the server says, as the views use it. Nothing else of the page knows an address or a payload. */
 
+const SPECIAL = new Map(["NaN", "Infinity", "-Infinity"].map((text) => [text, Number(text)]));
+/** The keys of numbers, of which JSON lacks some. */
+const NUMBERS = new Set(["min", "max", "mean", "last", "value", "values", "observed", "threshold", "maxAbs"]);
+
+/** Return a value of JSON, with a number in place of a text that stands for one. @param {any} value */
+export const numberOf = (value) => SPECIAL.get(value) ?? value;
+
+/** @param {string} key @param {any} value */
+const revived = (key, value) => !NUMBERS.has(key) ? value : Array.isArray(value) ? value.map(numberOf) : numberOf(value);
+
 /**
  * Answers inside the page itself, by address: a report has them and no server. It holds each answer once, at full length,
  * so the parameters that choose a resolution or a part are not in its addresses.
  * @type {Record<string, any> | null}
  */
-const embedded = JSON.parse(document.getElementById("answers")?.textContent || "null");
+const embedded = JSON.parse(document.getElementById("answers")?.textContent || "null", revived);
 const RESOLUTION = new Set(["columns", "points", "count", "from", "to", "statistics"]);
 
 /** A report has no such answer. */
@@ -34,7 +44,7 @@ async function fetchJson(path, parameters = {}, how = {}) {
   }
   const response = await fetch(address, how);
   if (!response.ok) throw new Error(await problemOf(response));
-  return response.json();
+  return JSON.parse(await response.text(), revived);
 }
 
 /** @param {Response} response */
@@ -47,25 +57,11 @@ async function problemOf(response) {
   }
 }
 
-const SPECIAL = /** @type {Record<string, number>} */ ({ NaN: NaN, Infinity, "-Infinity": -Infinity, inf: Infinity, "-inf": -Infinity, nan: NaN });
-
-/** @param {any} value @returns {number | null} */
-export function numberOf(value) {
-  if (typeof value === "string") return SPECIAL[value] ?? NaN;
-  return value ?? null;
-}
-
-/** @param {any[]} list @returns {(number | null)[]} */
-const numbers = (list) => list.map(numberOf);
-/** @param {any} curve */
-const numbersOf = (curve) => ({ min: numbers(curve.min), max: numbers(curve.max), mean: numbers(curve.mean) });
-
-/** @param {any} curve */
-const lastOf = ({ last }) => ({ ...last, value: numberOf(last.value) });
-
 /** Return what the runs are, and all of one of them. @param {string} [run] @returns {Promise<Info>} */
 export async function loadInfo(run) {
   const info = await fetchJson("info", embedded ? {} : { run });
+  // A key may be that of a method, such as "constructor".
+  for (const run of info.runs) run.metadata = Object.assign(Object.create(null), run.metadata);
   return { ...info, frozen: embedded !== null };
 }
 
@@ -120,36 +116,25 @@ export function loadTensorNames(run) {
 /** @type {Load<OfTensor & {step?: null}, TensorAbout>} */
 export const loadTensor = (query) => fetchJson("tensor", query);
 
-/** @param {OfTensor & {statistics: string[], points: number} & Span} query @returns {Promise<Series>} */
-export async function loadSeries(query) {
-  const series = await fetchJson("series", query);
-  return { steps: series.steps, statistics: series.statistics.map((/** @type {any} */ each) =>
-    ({ ...each, ...numbersOf(each), last: numberOf(each.last) })) };
-}
+/** @type {Load<OfTensor & {statistics: string[], points: number} & Span, Series>} */
+export const loadSeries = (query) => fetchJson("series", query);
 
 /** @type {Load<OfTensor & {count: number} & Span, Histogram[]>} */
 export const loadHistograms = (query) => fetchJson("histograms", query);
 
-/** @param {OfTensor & {step: number, slice: string}} query @returns {Promise<Value | null>} null if the raw value was not saved */
-export async function loadValue(query) {
-  const value = await fetchJson("value", query);
-  return value && { ...value, values: numbers(value.values) };
-}
+/** null if the raw value was not saved @type {Load<OfTensor & {step: number, slice: string}, Value | null>} */
+export const loadValue = (query) => fetchJson("value", query);
 
 /** Return the address of a raw value as a file of numpy; a report has none. @param {OfTensor & {step: number}} query */
 export const addressOfNpy = ({ run, name, mode, worker, step }) => !embedded && `api/npy?${new URLSearchParams({ run, name, mode, worker, step: String(step) })}`;
 
-/** Write what is noted about a run. @param {Run} run @param {{note?: string, tags?: string[], archived?: boolean}} change */
+/** Change what is noted about a run. @param {Run} run @param {{note?: string, tags?: string[], archived?: boolean}} change */
 export async function saveNotes(run, change) {
-  const { note, tags, archived } = { ...run, ...change };
-  Object.assign(run, await fetchJson("notes", { run: run.name, note, tags: JSON.stringify(tags), archived: archived ? 1 : 0 }, { method: "POST" }));
+  Object.assign(run, await fetchJson("notes", { run: run.name, change: JSON.stringify(change) }, { method: "POST" }));
 }
 
-/** @param {string} run @returns {Promise<Finding[]>} */
-export async function loadFindings(run) {
-  return (await fetchJson("findings", { run })).map((/** @type {any} */ each) =>
-    ({ ...each, observed: numberOf(each.observed), threshold: numberOf(each.threshold) }));
-}
+/** @type {Load<string, Finding[]>} */
+export const loadFindings = (run) => fetchJson("findings", { run });
 
 /** @type {Load<string, Diagnosis>} */
 export const loadDiagnosis = (run) => fetchJson("diagnosis", { run });
@@ -162,29 +147,21 @@ function heldOf(path) {
 /** @param {string[]} [runs] by default all @returns {Promise<ScalarRow[]>} */
 export async function loadScalarTable(runs) {
   if (runs?.length === 0) return [];
-  const rows = embedded ? heldOf("scalar_table").filter((each) => runs?.includes(each.run) ?? true) : await fetchJson("scalar_table", { runs: runs && JSON.stringify(runs) });
-  return rows.map((/** @type {any} */ each) => ({ ...each, min: numberOf(each.min), max: numberOf(each.max), last: lastOf(each) }));
+  return embedded ? heldOf("scalar_table").filter((each) => runs?.includes(each.run) ?? true) : fetchJson("scalar_table", { runs: runs && JSON.stringify(runs) });
 }
 
 /** @param {{runs: string[], names: string[], points: number}} query @returns {Promise<Curve[]>} */
 export async function loadScalars({ runs, names, points }) {
   if (!runs.length || !names.length) return [];
-  const curves = embedded ? heldOf("scalars").filter((each) => runs.includes(each.run) && names.includes(each.name))
-    : await fetchJson("scalars", { runs: JSON.stringify(runs), names: JSON.stringify(names), points });
-  return curves.map((/** @type {any} */ each) => ({ ...each, ...numbersOf(each), last: lastOf(each) }));
+  return embedded ? heldOf("scalars").filter((each) => runs.includes(each.run) && names.includes(each.name))
+    : fetchJson("scalars", { runs: JSON.stringify(runs), names: JSON.stringify(names), points });
 }
 
 /** @type {Load<{run: string, mode: string, columns: number}, Availability>} */
 export const loadAvailability = (query) => fetchJson("availability", query);
 
-/**
- * @param {{a: string, b: string, rtol?: string, atol?: string}} query without tolerances, bits are compared
- * @returns {Promise<{sentence: string, lastAgreeing: string | null, lines: string[], rows: DifferenceRow[], more: number, same: boolean, about: string[][]}>} about: name, of a, of b
- */
-export async function loadDifference(query) {
-  const found = await fetchJson("difference", query);
-  return { ...found, rows: found.rows.map((/** @type {any} */ row) => ({ ...row, maxAbs: numberOf(row.maxAbs) })) };
-}
+/** Without tolerances, bits are compared. @type {Load<{a: string, b: string, rtol?: string, atol?: string}, Differences>} */
+export const loadDifference = (query) => fetchJson("difference", query);
 
 /** @type {Load<void, NamedQuery[]>} */
 export const loadQueries = () => fetchJson("queries");

@@ -2,11 +2,12 @@
 
 import { listen, loadInfo } from "./api.js";
 import { choose, chosenRun, isStrange, listOf } from "./choice.js";
-import { fill, h } from "./dom.js";
+import { isDark } from "./colors.js";
+import { fill, h, quiet } from "./dom.js";
 import { count, counted, printable, date } from "./format.js";
 import { drawSide } from "./side.js";
 import { tooltip } from "./tooltip.js";
-import { announce, go, link, onState, state } from "./state.js";
+import { REPLACE, announce, go, link, onState, state } from "./state.js";
 import { availability } from "./views/availability.js";
 import { compare } from "./views/compare.js";
 import { findings } from "./views/findings.js";
@@ -118,11 +119,11 @@ async function grown() {
   else if (view) await attempt(() => (view.grow ? view.grow() : view.show(state())));
 }
 
-/** @type {(() => Promise<void> | void | undefined) | null} */
+/** @type {Action | null} */
 let waiting = null;
 let busy = false;
 
-/** Let the view show something after what it shows now; of several that wait, only the last counts. @param {() => Promise<void> | void | undefined} action */
+/** Let the view show something after what it shows now; of several that wait, only the last counts. @param {Action} action */
 async function attempt(action) {
   waiting = action;
   if (busy) return;
@@ -165,7 +166,7 @@ function drawBar() {
     h("span", { class: "brand" }, "tensortrial"),
     ofOne ? h("span", { class: "name run", title: run.path }, run.name) : h("span", {}, counted(page.info.runs.length, "run")),
     status,
-    ofOne && h("span", { class: "quiet" }, counted(run.steps, "step"), run.workers.length > 1 && `, ${counted(run.workers.length, "worker")}`, run.saved !== null && `, ${run.ended ? "until" : "last saved"} ${date(run.saved)}`),
+    ofOne && quiet(counted(run.steps, "step"), run.workers.length > 1 && `, ${counted(run.workers.length, "worker")}`, run.saved !== null && `, ${run.ended ? "until" : "last saved"} ${date(run.saved)}`),
     strange.length > 0 && h("span", { class: "warn", role: "alert" }, `Not here: ${[...new Set(strange)].join(", ")}`),
     h("span", { class: "spring" }),
     h("button", { title: "Light or dark", "aria-label": "Light or dark", onclick: switchTheme }, "◐"),
@@ -183,8 +184,7 @@ function applyTheme() {
 }
 
 function switchTheme() {
-  const dark = getComputedStyle(document.documentElement).colorScheme === "dark";
-  go({ theme: dark ? "light" : "dark" }, { replace: true });
+  go({ theme: isDark() ? "light" : "dark" }, REPLACE);
 }
 
 /** @param {KeyboardEvent} event */
@@ -192,7 +192,7 @@ function keyDown(event) {
   const target = /** @type {HTMLElement} */ (event.target);
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key === "Escape") target.blur();
-  if (["INPUT", "SELECT", "TEXTAREA"].includes(target.tagName)) return;
+  if (target.matches("select, textarea, input:not([type=checkbox])")) return;
   const view = VIEWS[Number(event.key) - 1];
   if (view) go({ view: view.key });
   else if (event.key === "?") help.showModal();
@@ -200,14 +200,9 @@ function keyDown(event) {
   else if (event.key === "/") {
     const box = main.querySelector('input[type="search"]');
     if (box instanceof HTMLElement) box.focus();
-  } else if (event.key === "g") focusMap();
+  } else if (event.key === "g") /** @type {HTMLElement | null} */ (main.querySelector("canvas.heatmap"))?.focus();
   else return;
   event.preventDefault();
-}
-
-function focusMap() {
-  const map = main.querySelector("canvas.heatmap");
-  if (map instanceof HTMLElement) map.focus();
 }
 
 void start();

@@ -1,6 +1,6 @@
 /** Line charts by uPlot, with the colours of the page. */
 
-import { LINES, dashOf } from "./colors.js";
+import { LINES, dashOf, inks } from "./colors.js";
 import { h, select } from "./dom.js";
 import { chartMenu } from "./download.js";
 import { count, date, duration, number, ticks } from "./format.js";
@@ -47,9 +47,10 @@ function farRange(_, min, max) {
 
 /** Return what chooses the marks of y where uPlot has none: beyond 1e±32, and over hundreds of decades. @param {number} distr */
 function farMarks(distr) {
-  const incrs = (/** @type {any} */ _, /** @type {number} */ _axis, /** @type {number} */ min, /** @type {number} */ max) => [Math.max((max - min) / 3, 5)];
-  const splits = (/** @type {any} */ _, /** @type {number} */ _axis, /** @type {number} */ min, /** @type {number} */ max) => distr === 1 ? ticks(min, max, 5)
-    : distr === 3 ? ticks(Math.log10(min), Math.log10(max), 5, 1).map((exponent) => 10 ** exponent) : [min, 0, max];
+  /** @typedef {(plot: any, axis: number, min: number, max: number) => number[]} Marks */
+  const incrs = /** @type {Marks} */ ((_, _axis, min, max) => [Math.max((max - min) / 3, 5)]);
+  const splits = /** @type {Marks} */ ((_, _axis, min, max) => distr === 1 ? ticks(min, max, 5)
+    : distr === 3 ? ticks(Math.log10(min), Math.log10(max), 5, 1).map((exponent) => 10 ** exponent) : [min, 0, max]);
   return { incrs, splits, filter: (/** @type {any} */ _, /** @type {number[]} */ marks) => marks };
 }
 
@@ -70,9 +71,8 @@ export function together(xs) {
 export function draw(parent, chart) {
   const { uPlot } = /** @type {{uPlot: new (options: PlotOptions, data: any[], parent: HTMLElement) => Plot}} */ (/** @type {any} */ (window));
   const style = getComputedStyle(parent);
-  const [quiet, line, mark] = ["--quiet", "--line", "--mark"].map((name) => style.getPropertyValue(name).trim());
+  const { quiet, line, mark } = inks(style);
   const axis = { stroke: quiet, grid: { stroke: line, width: 0.5 }, ticks: { stroke: line, width: 0.5, size: 4 }, font: `${innerWidth >= 2200 ? 14 : 11}px system-ui` };
-  const x = (/** @type {number} */ value) => textOfX(chart, value);
   const y = scaleY(chart);
   const far = chart.lines.some(({ values }) => isFar(values));
   const farX = chart.unit === "number" && isFar(chart.x);
@@ -100,7 +100,7 @@ export function draw(parent, chart) {
     scales: { x: { time: chart.unit === "time", distr: chart.logX ? 3 : 1, range: farX ? farRange : chart.span && (() => chart.span) }, y: far && y.distr === 1 ? { ...y, range: farRange } : y },
     axes: [
       { ...axis, ...(farX && farMarks(1)), ...(chart.unit === "step" && !chart.logX && { incrs: WHOLE }), space: 60 * scale, size: 30 * scale,
-        values: chart.unit === "time" ? undefined : (_, at) => at.map((v) => (v === null ? "" : x(v))) },
+        values: chart.unit === "time" ? undefined : (_, at) => at.map((v) => (v === null ? "" : textOfX(chart, v))) },
       { ...axis, size: 62 * scale, ...(far && farMarks(y.distr)), grid: { ...axis.grid, ...decades }, ticks: { ...axis.ticks, ...decades }, values: (_, at) => at.map((v) => (v === null ? "" : number(v))) },
     ],
     series: [
@@ -192,7 +192,7 @@ function explain(plot, chart) {
   }
   const near = [...rows].sort((a, b) => a.distance - b.distance).slice(0, MOST_ROWS);
   const content = [...near].sort((a, b) => (Number.isNaN(b.value) ? 1 : Number.isNaN(a.value) ? -1 : b.value - a.value))
-    .map(({ mark, term, text, ...row }) => ({ mark, term, value: text, near: rows.length > 1 && row.distance === near[0].distance }));
+    .map(/** @returns {TooltipRow} */ ({ mark, term, text, distance }) => [term, text, mark, rows.length > 1 && distance === near[0].distance]);
   const box = plot.over.getBoundingClientRect();
   const title = chart.unit === "time" ? date(at * 1000) : `${chart.unit === "step" ? "step " : ""}${textOfX(chart, at)}`;
   tooltip({ title, rows: content, note: rows.length > near.length ? `and ${count(rows.length - near.length)} further away` : "" }, box.left + left, box.top + top);
@@ -225,7 +225,7 @@ function drawable(values, log) {
 /** @param {string} color @param {number} alpha */
 const withAlpha = (color, alpha) => alpha >= 1 ? color : `${color}${Math.round(alpha * 255).toString(16).padStart(2, "0")}`;
 
-/** Return a panel with a title and, to its right, what there is to say about it. @param {string | Node} title @param {import("./dom.js").Child} [aside] @param {boolean} [wide] */
+/** Return a panel with a title and, to its right, what there is to say about it. @param {string | Node} title @param {Child} [aside] @param {boolean} [wide] */
 export function panel(title, aside, wide = false) {
   const body = h("div", {});
   const box = h("section", { class: wide ? "panel wide" : "panel" }, h("header", {}, h("h3", {}, title), h("span", { class: "quiet aside" }, aside)), body);

@@ -58,40 +58,17 @@ export function toggled(text, member) {
   return next.length ? JSON.stringify(next) : null;
 }
 
-/** @type {WeakMap<Run, any>} */
-const flattened = new WeakMap();
-
-/** Return the metadata of a run with the keys of nested objects joined: "model.layers". @param {Run} run @returns {Record<string, any>} */
-export function metadataOf(run) {
-  let found = flattened.get(run);
-  if (!found) {
-    found = Object.create(null);
-    flatten(run.metadata, "", found, 0);
-    flattened.set(run, found);
-  }
-  return found;
-}
-
-/** @param {Record<string, any>} value @param {string} prefix @param {Record<string, any>} into @param {number} depth */
-function flatten(value, prefix, into, depth) {
-  for (const [key, each] of Object.entries(value)) {
-    const path = prefix ? `${prefix}.${key}` : key;
-    if (each !== null && typeof each === "object" && !Array.isArray(each) && depth < 4) flatten(each, path, into, depth + 1);
-    else into[path] = each;
-  }
-}
-
 /** Return the keys of metadata, those that differ between runs first. @param {Run[]} runs @returns {{key: string, differs: boolean}[]} */
 export function metadataKeys(runs) {
   /** @type {Map<string, Set<string>>} */
   const values = new Map();
   for (const run of runs) {
-    for (const [key, value] of Object.entries(metadataOf(run))) {
+    for (const [key, value] of Object.entries(run.metadata)) {
       const known = values.get(key) ?? new Set();
       values.set(key, known.add(JSON.stringify(value)));
     }
   }
-  const keys = [...values].map(([key, found]) => ({ key, differs: found.size > 1 || runs.some((run) => !(key in metadataOf(run))) }));
+  const keys = [...values].map(([key, found]) => ({ key, differs: found.size > 1 || runs.some((run) => !(key in run.metadata)) }));
   return [...keys.filter((each) => each.differs), ...keys.filter((each) => !each.differs)];
 }
 
@@ -104,13 +81,13 @@ export function metadataKeys(runs) {
  */
 export function colorsOf(info, now) {
   const oldest = newestFirst(info).reverse();
-  const group = (/** @type {Run} */ run) => JSON.stringify(metadataOf(run)[now.group] ?? null);
+  const group = (/** @type {Run} */ run) => JSON.stringify(run.metadata[now.group] ?? null);
   const groups = now.group ? [...new Set(oldest.map(group))] : [];
   const places = new Map(oldest.map((run, i) => [run.name, now.group ? groups.indexOf(group(run)) : i]));
   return (name) => places.get(name) ?? 0;
 }
 
-/** Return a link to a tensor. @param {string} name @param {Record<string, any>} at what else the state has: step, mode, run @param {import("./dom.js").Child} [text] */
+/** Return a link to a tensor. @param {string} name @param {Record<string, any>} at what else the state has: step, mode, run @param {Child} [text] */
 export const tensorLink = (name, at, text = name) => h("a", { class: "name", href: link({ view: "tensor", name, from: null, to: null, ...at }) }, text);
 
 /** Return what chooses the mode and the worker, where there are several. @param {Run} run @param {{mode: string, worker: string}} choice */

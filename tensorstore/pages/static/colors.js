@@ -15,6 +15,13 @@ export function dashOf(color) {
   return DASHES[Math.floor(color / LINES.length) % DASHES.length];
 }
 
+const INKS = ["text", "quiet", "line", "hole", "ground", "mark", "accent"];
+/** Return the colours of the style sheet by their names. @param {CSSStyleDeclaration} style @returns {Record<string, string>} */
+export const inks = (style) => Object.fromEntries(INKS.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+
+/** @param {HTMLCanvasElement} canvas */
+export const penOf = (canvas) => /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+
 /** What is not a finite number, in every scale. */
 export const NOT_FINITE = "#e6007e";
 

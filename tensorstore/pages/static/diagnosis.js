@@ -11,13 +11,13 @@ const MOST_DIAGNOSED = 400_000;
 
 /**
  * Show what went wrong: at once if a report holds it, or a run that has ended is small, otherwise when a button is pressed.
- * @param {HTMLElement} box @param {Page} page @param {Run} run @param {(run: Run, found: Diagnosis) => import("./dom.js").Child[]} say
+ * @param {HTMLElement} box @param {Page} page @param {Run} run @param {(run: Run, found: Diagnosis) => Child[]} say
  */
 export async function drawDiagnosis(box, page, run, say) {
   const version = `${run.name} ${run.ended}`;
   if (box.dataset.version === version) return;
   box.dataset.version = version;
-  const show = (/** @type {import("./dom.js").Child[]} */ ...answer) => { if (box.dataset.version === version) fill(box, ...answer); };
+  const show = (/** @type {Child[]} */ ...answer) => { if (box.dataset.version === version) fill(box, ...answer); };
   const ask = () => {
     show(h("div", { class: "diagnosed well quiet", role: "status" }, "Looking for what went wrong …"));
     return loadDiagnosis(run.name).then((found) => show(...say(run, found)), (error) => show(!page.info.frozen && note(`Not diagnosed: ${error.message}`)));
@@ -27,13 +27,13 @@ export async function drawDiagnosis(box, page, run, say) {
   else show(note(h("button", { onclick: ask }, "What went wrong?"), run.ended && " It takes a while for this run."));
 }
 
-/** Return a diagnosis as one sentence with what to do about it. @param {Run} run @param {Diagnosis} found */
-export function inOneSentence(run, found) {
+/** Return a diagnosis as one sentence with links to what it names. @param {Run} run @param {Diagnosis} found @param {...Child} before */
+export function inOneSentence(run, found, ...before) {
   const first = found.problems.find((each) => !each.note);
   const more = found.problems.length - (first ? 1 : 0);
-  return [h("div", { class: first ? "diagnosed" : "diagnosed well", role: "status" },
+  return [h("div", { class: first ? "diagnosed" : "diagnosed well", role: "status" }, ...before,
     h("b", {}, first ? found.headline : found.summary.slice(found.summary.indexOf(": ") + 2)), " ",
-    ...placesOf(run, first, h("a", { href: link({ view: "findings" }) }, more > 0 ? `all of it, ${counted(more, "more remark")}` : "all of it")))];
+    ...placesOf(run, first, h("a", { href: link({ view: "findings", run: run.name }) }, more > 0 ? `all of it, ${counted(more, "more remark")}` : "all of it")))];
 }
 
 /** Return a diagnosis as paragraphs. @param {Run} run @param {Diagnosis} found */
@@ -49,7 +49,7 @@ export function inFull(run, found) {
 /** Return links to where a problem is, and others. @param {Run} run @param {Diagnosis["problems"][0] | undefined} problem @param {...Node} others */
 function placesOf(run, problem, ...others) {
   const { tensor, step = null, mode = null } = problem ?? {};
-  const links = [tensor && tensorLink(tensor, { step, mode }), step !== null && h("a", { href: around(run, { mode, step }) }, "in the overview"), ...others].filter(Boolean);
+  const links = [tensor && tensorLink(tensor, { run: run.name, step, mode }), step !== null && h("a", { href: around(run, { mode, step }) }, "in the overview"), ...others].filter(Boolean);
   return links.flatMap((each, i) => (i ? [" · ", each] : [each]));
 }
 
@@ -57,6 +57,6 @@ function placesOf(run, problem, ...others) {
 export function around(run, finding) {
   const mode = run.modes.find((each) => each.mode === finding.mode) ?? run.modes[0];
   const half = mode ? Math.max(10, Math.round((mode.last - mode.first) / 12)) : 10;
-  return link({ view: "overview", mode: finding.mode, from: mode && finding.step - half > mode.first ? finding.step - half : null,
+  return link({ view: "overview", run: run.name, mode: finding.mode, from: mode && finding.step - half > mode.first ? finding.step - half : null,
     to: mode && finding.step + half < mode.last ? finding.step + half : null, rows: null, fold: null, q: null, collection: null });
 }

@@ -1,8 +1,7 @@
 /** Elements made by code. A string is always text, so no name of a run can become markup, nor turn what is around it. */
 
 import { printable } from "./format.js";
-
-/** @typedef {string | number | Node | null | undefined | false | (string | Node)[]} Child a list counts as its members */
+import { REPLACE, go, state } from "./state.js";
 
 /**
  * Return a new element with attributes, listeners (`onclick`) and children; strings become text.
@@ -85,6 +84,9 @@ export async function steadily(element, action) {
   }
 }
 
+/** Return what is typed or chosen, with its label. @param {string} label @param {Child} box @param {string} [hint] shown when the pointer rests on it */
+export const field = (label, box, hint) => h("label", { class: "field", title: hint }, h("span", {}, label), box);
+
 /**
  * Return a labelled drop-down list.
  * @param {string} label
@@ -99,12 +101,12 @@ export function select(label, options, value, onchange, hint) {
     const each = typeof option === "string" ? { value: option, text: option } : option;
     list.append(h("option", { value: each.value, selected: each.value === value }, each.text));
   }
-  return h("label", { class: "field", title: hint }, h("span", {}, label), list);
+  return field(label, list, hint);
 }
 
 /** Return a labelled check box. @param {string} label @param {boolean} checked @param {(checked: boolean) => void} onchange @param {string} [hint] */
 export function checkbox(label, checked, onchange, hint) {
-  const box = h("input", { type: "checkbox", checked, onchange: () => onchange(box.checked) });
+  const box = h("input", { type: "checkbox", checked, "aria-label": label, onchange: () => onchange(box.checked) });
   return h("label", { class: "field check", title: hint }, box, h("span", {}, label));
 }
 
@@ -127,22 +129,22 @@ export function textbox(label, value, onchange, attributes = {}) {
       timer = window.setTimeout(() => onchange(box.value), 250);
     },
   });
-  return h("label", { class: "field" }, h("span", {}, label), box);
+  return field(label, box);
 }
 
 /**
- * Return a table whose header cells sort it.
+ * Return a table whose header cells sort it; the state says by which.
  * @template T
  * @param {object} table
  * @param {{title: string, hint?: string, number?: boolean, key?: (row: T) => any, cell: (row: T) => Child}[]} table.columns
  * @param {T[]} table.rows
- * @param {string} [table.sort] title of the column that sorts, with "-" before it for descending
- * @param {(sort: string) => void} [table.onsort]
+ * @param {string} [table.sort] title of the column that sorts at first, with "-" before it for descending
  * @param {(row: T) => Record<string, any>} [table.attributes] of a row
  * @param {string} [table.empty] what to say when there are no rows
  * @param {Child[]} [table.summary] a last row
  */
-export function table({ columns, rows, sort = "", onsort, attributes, empty = "No rows.", summary }) {
+export function table({ columns, rows, sort: first = "", attributes, empty = "No rows.", summary }) {
+  const sort = state().sort ?? first;
   const descending = sort.startsWith("-");
   const sorting = columns.find((column) => column.key && column.title === sort.replace(/^-/, ""));
   const ordered = sorting ? sortRows(rows, /** @type {any} */ (sorting.key), descending) : rows;
@@ -150,8 +152,8 @@ export function table({ columns, rows, sort = "", onsort, attributes, empty = "N
   for (const column of columns) {
     const here = column === sorting;
     const next = here && !descending ? `-${column.title}` : column.title;
-    const button = column.key && onsort
-      ? h("button", { class: "sort", title: column.hint ?? `Sort by ${column.title}`, onclick: () => onsort(next) },
+    const button = column.key
+      ? h("button", { class: "sort", title: column.hint ?? `Sort by ${column.title}`, onclick: () => go({ sort: next }, REPLACE) },
           breakable(column.title), here ? (descending ? " ▼" : " ▲") : "")
       : breakable(column.title);
     head.append(h("th", { class: column.number && "number", scope: "col", title: column.hint }, button));

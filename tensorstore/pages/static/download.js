@@ -1,6 +1,6 @@
 /** Charts and tables as files: PNG, SVG, CSV. */
 
-import { LINES, dashOf } from "./colors.js";
+import { LINES, dashOf, inks, penOf } from "./colors.js";
 import { h, s } from "./dom.js";
 
 const TITLE = 24; // pixels above a chart for its title
@@ -52,7 +52,7 @@ function savePng(plot, title) {
   const source = /** @type {HTMLCanvasElement} */ (plot.ctx.canvas);
   const ratio = devicePixelRatio || 1;
   const canvas = h("canvas", { width: source.width, height: source.height + TITLE * ratio });
-  const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+  const context = penOf(canvas);
   const style = getComputedStyle(document.body);
   context.fillStyle = style.backgroundColor;
   context.fillRect(0, 0, canvas.width, canvas.height);
@@ -66,7 +66,7 @@ function savePng(plot, title) {
 /** Return a chart as SVG, of the size that it has on the screen. @param {Plot} plot @param {Chart} chart @param {string} title */
 export function svgOf(plot, chart, title) {
   const style = getComputedStyle(document.body);
-  const [text, quiet, line] = ["--text", "--quiet", "--line"].map((name) => style.getPropertyValue(name).trim());
+  const { text, quiet, line } = inks(style);
   const { offsetLeft: left, offsetTop: top, clientWidth: width, clientHeight: height } = plot.over;
   const x = (/** @type {number} */ value) => left + plot.valToPos(value, "x");
   const y = (/** @type {number} */ value) => top + plot.valToPos(value, "y");

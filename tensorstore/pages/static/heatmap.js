@@ -1,7 +1,7 @@
 /** A heat map of rows × steps on a canvas, which a pointer or the keyboard zooms, pans and opens. */
 
-import { NOT_FINITE, css, indexOf, lookup, pixelOf } from "./colors.js";
-import { h } from "./dom.js";
+import { NOT_FINITE, css, indexOf, inks, lookup, penOf, pixelOf, scaleOf } from "./colors.js";
+import { h, quiet } from "./dom.js";
 import { count, printable, ticks } from "./format.js";
 
 /** What a cell holds. */
@@ -25,8 +25,8 @@ export class Heatmap {
       "aria-label": "Heat map of tensors by steps. Arrow keys move, Enter opens, plus and minus zoom, 0 shows all." });
     this.parent = parent;
     parent.append(this.canvas);
-    /** @type {Model | null} */
-    this.model = null;
+    /** @type {Model} empty until the first is shown */
+    this.model = { rows: [], starts: [], end: 0, values: new Float64Array(), flags: new Uint8Array(), scale: scaleOf([]), marks: [] };
     /** @type {Seen} */
     this.window = { step0: 0, step1: 1, row0: 0, row1: 1 };
     /** @type {Cell | null} */
@@ -44,7 +44,7 @@ export class Heatmap {
   /** Show a model, at the same place if there was one with as many rows. @param {Model} model @param {Partial<Seen>} [window] */
   show(model, window = {}) {
     const rows = model.rows.length;
-    const keep = this.model && this.model.rows.length === rows;
+    const keep = this.model.rows.length === rows;
     this.model = model;
     this.window = {
       step0: window.step0 ?? (model.starts.length ? model.starts[0] : 0),
@@ -73,17 +73,15 @@ export class Heatmap {
   draw() {
     const { model, canvas } = this;
     const { clientWidth: width, clientHeight: height } = this.parent;
-    if (!model || !width || !height) return;
+    if (!model.end || !width || !height) return;
     const ratio = devicePixelRatio || 1;
     canvas.width = Math.round(width * ratio);
     canvas.height = Math.round(height * ratio);
     canvas.style.width = `${width}px`;
     canvas.style.height = `${height}px`;
-    const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+    const context = penOf(canvas);
     context.scale(ratio, ratio);
-    const style = getComputedStyle(canvas);
-    const ink = { text: style.color, quiet: style.getPropertyValue("--quiet").trim(), line: style.getPropertyValue("--line").trim(),
-      hole: style.getPropertyValue("--hole").trim(), ground: style.getPropertyValue("--ground").trim(), mark: style.getPropertyValue("--mark").trim(), accent: style.getPropertyValue("--accent").trim() };
+    const ink = inks(getComputedStyle(canvas));
     context.font = `${innerWidth >= 2200 ? 13 : 11}px system-ui, sans-serif`;
     this.labelled = Math.max(...model.rows.map((row) => indentOf(row) + context.measureText(symbolOf(row) + printable(row.text)).width), 0);
     const plot = this.plot();
@@ -99,7 +97,7 @@ export class Heatmap {
   /** Draw the cells; they are painted again only when something but the cursor changed. @param {Pen} pen @param {number} ratio device pixels a pixel */
   drawCells(pen, ratio) {
     const { context, plot, ink } = pen;
-    const model = /** @type {Model} */ (this.model);
+    const model = this.model;
     const [width, height] = [Math.round(plot.width * ratio), Math.round(plot.height * ratio)];
     if (!model.rows.length || !model.starts.length || width < 1 || height < 1) return;
     const key = JSON.stringify([this.window, width, height, ink.ground, ratio]);
@@ -115,7 +113,7 @@ export class Heatmap {
 
   /** Paint the cells into an image and return it. @param {ImageData} image @param {number} ratio @param {Record<string, string>} ink */
   paint(image, ratio, ink) {
-    const { flags } = /** @type {Model} */ (this.model);
+    const { flags } = this.model;
     const { width, height } = image;
     const pixels = new Uint32Array(image.data.buffer);
     const ground = pixelOf(ink.ground);
@@ -139,7 +137,7 @@ export class Heatmap {
 
   /** Return the pixel of each cell. @param {number} ground pixel of a cell without a value */
   colorsOfCells(ground) {
-    const { values, flags, scale } = /** @type {Model} */ (this.model);
+    const { values, flags, scale } = this.model;
     const palette = lookup(scale.kind);
     const notFinite = pixelOf(NOT_FINITE);
     const colors = new Uint32Array(values.length).fill(ground);
@@ -152,7 +150,7 @@ export class Heatmap {
 
   /** Return the first and the last column of each pixel, -1 where there is none. @param {number} width */
   columnsOfPixels(width) {
-    const model = /** @type {Model} */ (this.model);
+    const model = this.model;
     const { step0, step1 } = this.window;
     const place = new Int32Array(2 * width);
     for (let x = 0; x < width; x++) {
@@ -165,7 +163,7 @@ export class Heatmap {
 
   /** Return the column that holds a step, -1 if none does. @param {number} step */
   columnAt(step) {
-    const { starts, end } = /** @type {Model} */ (this.model);
+    const { starts, end } = this.model;
     if (!starts.length || step < starts[0] || step >= end) return -1;
     let [low, high] = [0, starts.length - 1];
     while (low < high) {
@@ -184,7 +182,7 @@ export class Heatmap {
    * @param {number} column1 included
    */
   worst(row0, row1, column0, column1) {
-    const model = /** @type {Model} */ (this.model);
+    const model = this.model;
     const columns = model.starts.length;
     if (column0 < 0 || row0 < 0 || row0 >= model.rows.length) return -1;
     if (row0 === row1 && column0 === column1) return row0 * columns + column0;
@@ -215,7 +213,7 @@ export class Heatmap {
 
   /** @param {Pen} pen */
   drawLabels({ context, plot, ink }) {
-    const model = /** @type {Model} */ (this.model);
+    const model = this.model;
     const { row0, row1 } = this.window;
     const tall = plot.height / (row1 - row0);
     const every = Math.max(1, Math.ceil(LABELLED / tall));
@@ -263,7 +261,7 @@ export class Heatmap {
 
   /** @param {Pen} pen */
   drawMarks({ context, plot, ink }) {
-    const model = /** @type {Model} */ (this.model);
+    const model = this.model;
     const { step0, step1, row0, row1 } = this.window;
     for (const { row, step } of model.marks) {
       if (step < step0 || step >= step1) continue;
@@ -290,7 +288,7 @@ export class Heatmap {
 
   /** @param {Pen} pen */
   drawCursor({ context, plot, ink }) {
-    const model = /** @type {Model} */ (this.model);
+    const model = this.model;
     if (!this.cursor) return;
     const { row, column } = this.cursor;
     const { row0, row1 } = this.window;
@@ -308,7 +306,7 @@ export class Heatmap {
   cellAt(x, y) {
     const { model } = this;
     const plot = this.plot();
-    if (!model || y < plot.top || y >= plot.top + plot.height) return null;
+    if (y < plot.top || y >= plot.top + plot.height) return null;
     const { row0, row1, step0, step1 } = this.window;
     const row = Math.floor(row0 + ((y - plot.top) / plot.height) * (row1 - row0));
     if (row < 0 || row >= model.rows.length) return null;
@@ -321,7 +319,7 @@ export class Heatmap {
   markAt(x, y) {
     const plot = this.plot();
     const { row0, row1 } = this.window;
-    return this.model?.marks.find(({ row, step }) => {
+    return this.model.marks.find(({ row, step }) => {
       if (Math.abs(this.xOf(step + 0.5, plot) - x) > 7) return false;
       return y < TOP || Math.abs(plot.top + ((row + 0.5 - row0) / (row1 - row0)) * plot.height - y) < 8;
     });
@@ -343,8 +341,8 @@ export class Heatmap {
       event.preventDefault();
       const factor = Math.exp(Math.sign(event.deltaY || event.deltaX) * 0.25);
       const plot = this.plot();
-      if (event.shiftKey || event.offsetX < plot.left) this.zoomRows(factor, (event.offsetY - plot.top) / plot.height);
-      else this.zoomSteps(factor, (event.offsetX - plot.left) / plot.width);
+      if (event.shiftKey || event.offsetX < plot.left) this.zoom("row", factor, (event.offsetY - plot.top) / plot.height);
+      else this.zoom("step", factor, (event.offsetX - plot.left) / plot.width);
     }, { passive: false });
   }
 
@@ -392,7 +390,7 @@ export class Heatmap {
   /** @param {KeyboardEvent} event */
   keyDown(event) {
     const { model } = this;
-    if (!model || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (!model.end || event.ctrlKey || event.metaKey || event.altKey) return;
     const moves = /** @type {Record<string, [number, number]>} */ ({ ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1],
       Home: [-Infinity, 0], End: [Infinity, 0] });
     const at = this.cursor ?? { row: Math.floor(this.window.row0) - 1, column: 0 };
@@ -408,39 +406,31 @@ export class Heatmap {
       this.hover(cell, box.left + this.xOf(model.starts[cell.column], plot),
         box.top + plot.top + ((cell.row + 1 - row0) / (row1 - row0)) * plot.height);
     } else if (event.key === "Enter" && this.cursor) this.on.open(this.cursor);
-    else if (event.key === "+" || event.key === "=") this.zoomSteps(1 / 1.5, 0.5);
-    else if (event.key === "-") this.zoomSteps(1.5, 0.5);
+    else if (event.key === "+" || event.key === "=") this.zoom("step", 1 / 1.5);
+    else if (event.key === "-") this.zoom("step", 1.5);
     else if (event.key === "0") this.reset();
     else return;
     event.preventDefault();
     event.stopPropagation();
   }
 
-  /** @param {number} factor less than 1 shows more detail @param {number} at 0 to 1, the place that stays */
-  zoomSteps(factor, at) {
-    const { step0, step1 } = this.window;
-    const span = Math.max(4, (step1 - step0) * factor);
-    const fixed = step0 + at * (step1 - step0);
-    this.move({ ...this.window, step0: fixed - at * span, step1: fixed + (1 - at) * span });
-  }
-
-  /** @param {number} factor @param {number} at */
-  zoomRows(factor, at) {
-    const { row0, row1 } = this.window;
-    const span = Math.max(3, (row1 - row0) * factor);
-    const fixed = row0 + at * (row1 - row0);
-    this.move({ ...this.window, row0: fixed - at * span, row1: fixed + (1 - at) * span });
+  /** @param {"step" | "row"} what @param {number} factor less than 1 shows more detail @param {number} [at] 0 to 1, the place that stays */
+  zoom(what, factor, at = 0.5) {
+    const [low, high] = [this.window[`${what}0`], this.window[`${what}1`]];
+    const span = Math.max(what === "step" ? 4 : 3, (high - low) * factor);
+    const fixed = low + at * (high - low);
+    this.move({ ...this.window, [`${what}0`]: fixed - at * span, [`${what}1`]: fixed + (1 - at) * span });
   }
 
   /** Show everything. */
   reset() {
-    const rows = this.model?.rows.length ?? 1;
+    const rows = this.model.rows.length;
     this.move({ step0: 0, step1: Infinity, row0: 0, row1: rows });
   }
 
   /** @param {Seen} window */
   move(window) {
-    const rows = this.model?.rows.length ?? 1;
+    const rows = this.model.rows.length;
     const span = Math.min(rows, window.row1 - window.row0);
     const row0 = Math.max(0, Math.min(rows - span, window.row0));
     this.window = { ...window, row0, row1: row0 + span };
@@ -480,7 +470,7 @@ function fitting(context, text, room) {
  */
 export function legend(scale, title, format, others) {
   const strip = h("canvas", { class: "strip", width: 128, height: 10 });
-  const context = /** @type {CanvasRenderingContext2D} */ (strip.getContext("2d"));
+  const context = penOf(strip);
   const palette = lookup(scale.kind);
   for (let x = 0; x < 128; x++) {
     const value = scale.low + (x / 127) * (scale.high - scale.low);
@@ -490,6 +480,6 @@ export function legend(scale, title, format, others) {
   return h("div", { class: "legend" },
     h("span", { class: "legend-title" }, title),
     h("span", {}, format(scale.low)), strip, h("span", {}, format(scale.high)),
-    scale.log && h("span", { class: "quiet" }, "(log scale)"),
+    scale.log && quiet("(log scale)"),
     ...others.map(({ label, kind }) => h("span", { class: "swatch" }, h("i", { class: kind }), label)));
 }

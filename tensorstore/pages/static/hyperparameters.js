@@ -13,22 +13,23 @@ const HEIGHT = 320;
 /** Return where a column's values lie: numbers on a scale, logarithmic over more than two decades, others evenly. @param {Column} column @param {Run[]} runs @returns {Axis} */
 function axisOf(column, runs) {
   const values = runs.map(column.value).filter((value) => value !== null && value !== undefined);
-  const finite = values.filter((value) => typeof value === "number" && Number.isFinite(value));
+  const finite = values.filter(Number.isFinite);
+  const axis = (/** @type {(value: any) => number} */ place, /** @type {any[]} */ marks, /** @type {(mark: any) => string} */ text) => ({ column,
+    marks: marks.map((mark) => ({ at: place(mark), text: text(mark) })),
+    place: (/** @type {Run} */ run) => { const at = place(column.value(run) ?? NaN); return Number.isFinite(at) ? at : null; } });
   if (finite.length && values.every((value) => typeof value === "number")) {
     let [low, high] = [Math.min(...finite), Math.max(...finite)];
     const log = low > 0 && high / low > 100;
     if (low === high) [low, high] = [low - (Math.abs(low) || 1) / 2, high + (Math.abs(high) || 1) / 2];
     const map = (/** @type {number} */ value) => log ? Math.log10(value) : value;
-    const place = (/** @type {number} */ value) => (map(value) - map(low)) / (map(high) - map(low));
     const distinct = [...new Set(finite)];
     const marks = distinct.length < 6 && distinct.every(Number.isInteger) ? distinct : log ? ticks(Math.log10(low), Math.log10(high), 6, 1).map((exponent) => 10 ** exponent) : ticks(low, high, 6);
-    return { column, place: (run) => { const value = column.value(run); return Number.isFinite(value) ? place(value) : null; }, marks: marks.map((mark) => ({ at: place(mark), text: number(mark) })) };
+    return axis((value) => (map(value) - map(low)) / (map(high) - map(low)), marks, number);
   }
   const kinds = [...new Set(values.map(textOf))].sort((a, b) => a.localeCompare(b, undefined, { numeric: true }));
-  const place = (/** @type {string} */ kind) => kinds.length === 1 ? 0.5 : kinds.indexOf(kind) / (kinds.length - 1);
+  const places = new Map(kinds.map((kind, i) => [kind, kinds.length === 1 ? 0.5 : i / (kinds.length - 1)]));
   const every = Math.ceil(kinds.length / 8);
-  return { column, place: (run) => { const value = column.value(run); return value === undefined || value === null ? null : place(textOf(value)); },
-    marks: kinds.filter((_, i) => i % every === 0).map((kind) => ({ at: place(kind), text: kind.length > 14 ? `…${kind.slice(-13)}` : kind })) };
+  return axis((value) => places.get(textOf(value)) ?? NaN, kinds.filter((_, i) => i % every === 0), (kind) => kind.length > 14 ? `…${kind.slice(-13)}` : kind);
 }
 
 /** Return a picture. @param {string} label @param {Element[]} parts */
@@ -44,7 +45,7 @@ function picture(label, parts) {
  * @param {(run: Run) => void} open
  */
 function alive(mark, run, columns, open) {
-  mark.addEventListener("pointermove", (event) => tooltip({ title: run.name, pairs: columns.map((column) => [column.title, textOf(column.value(run)) || "–"]) },
+  mark.addEventListener("pointermove", (event) => tooltip({ title: run.name, rows: columns.map((column) => [column.title, textOf(column.value(run)) || "–"]) },
     /** @type {PointerEvent} */ (event).clientX, /** @type {PointerEvent} */ (event).clientY));
   mark.addEventListener("pointerleave", () => tooltip(null));
   const opened = () => { tooltip(null); open(run); };

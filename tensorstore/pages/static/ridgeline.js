@@ -1,6 +1,6 @@
 /** Histograms over steps: one ridge a step, the newest in front. */
 
-import { LINES } from "./colors.js";
+import { LINES, inks, penOf } from "./colors.js";
 import { h } from "./dom.js";
 import { count, number, ticks } from "./format.js";
 
@@ -27,7 +27,7 @@ export function ridgelines(histograms, width, height, style, chosen) {
     "aria-label": `Histograms of ${histograms.length} steps` });
   canvas.style.width = `${width}px`;
   canvas.style.height = `${height}px`;
-  const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+  const context = penOf(canvas);
   context.scale(ratio, ratio);
   const [low, high] = bounds(histograms);
   const plot = { left: 48, top: 34, width: width - 56, height: height - 60 };
@@ -35,7 +35,7 @@ export function ridgelines(histograms, width, height, style, chosen) {
   const gap = plot.height / Math.max(1, histograms.length);
   const tall = Math.min(90, Math.max(30, gap * 5));
   const top = Math.max(...histograms.map(peak), 1e-300);
-  const [quiet, ground, line] = ["--quiet", "--ground", "--line"].map((name) => style.getPropertyValue(name).trim());
+  const { quiet, ground, line } = inks(style);
   context.font = "11px system-ui, sans-serif";
   context.fillStyle = quiet;
   context.textAlign = "center";

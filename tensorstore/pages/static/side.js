@@ -1,8 +1,8 @@
 /** The list of runs at the side of every view: which are shown, in which colour. */
 
-import { chosenRun, colorsOf, isHidden, listOf, metadataKeys, metadataOf, newestFirst, tickedRuns, toggled } from "./choice.js";
+import { chosenRun, colorsOf, isHidden, listOf, metadataKeys, newestFirst, tickedRuns, toggled } from "./choice.js";
 import { LINES, dashOf } from "./colors.js";
-import { fill, h, note, quiet, s, select, textbox } from "./dom.js";
+import { fill, h, note, quiet, s, select, textbox, toolbar } from "./dom.js";
 import { count, date, textOf } from "./format.js";
 import { REPLACE, go, link } from "./state.js";
 
@@ -37,7 +37,7 @@ export function drawSide(side, info, now, ofOne) {
   fill(side, h("details", { open },
     h("summary", {}, h("b", {}, "Runs"), " ", quiet(ofOne ? `${chosen.name} is shown` : `${count(ticked.length)} of ${count(info.runs.length)} are shown`)),
     textbox("search runs", now.rq ?? "", (rq) => go({ rq }, REPLACE), { placeholder: "name, tag, note, metadata" }),
-    h("div", { class: "tools" },
+    toolbar(
       h("button", { class: "plain", title: "Tick all runs of this list", onclick: () => go({ runs: JSON.stringify([...new Set([...ticked, ...listed].map(({ name }) => name))]) }) }, "all"),
       h("button", { class: "plain", onclick: () => go({ runs: "[]" }) }, "none"),
       now.runs !== undefined && h("button", { class: "plain", title: "Tick the newest runs", onclick: () => go({ runs: null }) }, "newest"),
@@ -84,7 +84,7 @@ export function groupsOf(runs, now) {
   /** @type {Map<string, Run[]>} */
   const groups = new Map();
   for (const run of runs) {
-    const text = textOf(metadataOf(run)[now.group]);
+    const text = textOf(run.metadata[now.group]);
     groups.set(text, [...(groups.get(text) ?? []), run]);
   }
   return [...groups].sort(([a], [b]) => a.localeCompare(b, undefined, { numeric: true }))

@@ -4,7 +4,7 @@ import { fill, h } from "./dom.js";
 
 /**
  * Show a title and rows of a term and its value next to a place of the window; null hides it.
- * @param {{title: string, pairs?: [string, string][], rows?: TooltipRow[], note?: string} | null} content
+ * @param {{title: string, rows?: TooltipRow[], note?: string} | null} content
  * @param {number} [x]
  * @param {number} [y]
  */
@@ -12,10 +12,8 @@ export function tooltip(content, x = 0, y = 0) {
   const tip = /** @type {HTMLElement} */ (document.getElementById("tooltip"));
   tip.hidden = content === null;
   if (!content) return;
-  /** @type {TooltipRow[]} */
-  const rows = content.rows ?? (content.pairs ?? []).map(([term, value]) => ({ term, value }));
   fill(tip, h("div", { class: "name" }, content.title),
-    h("dl", {}, ...rows.flatMap(({ mark, term, value, near }) => [h("dt", { class: near && "near" }, mark, term), h("dd", { class: near && "near" }, value)])),
+    h("dl", {}, ...(content.rows ?? []).flatMap(([term, value, mark, near]) => [h("dt", { class: near && "near" }, mark, term), h("dd", { class: near && "near" }, value)])),
     content.note && h("div", { class: "quiet" }, content.note));
   const { offsetWidth: width, offsetHeight: height } = tip;
   tip.style.left = `${x + 16 + width < innerWidth ? x + 16 : Math.max(4, x - width - 16)}px`;

@@ -1,7 +1,5 @@
 /** Tensors as rows: in order, or folded by the path of their module. */
 
-/** @typedef {{name: string, path: string, children: Map<string, Node>, members: number[], tensor: number}} Node name is that of the tensors up to here */
-
 /** Return the parts of a tensor's name: "gradient/Net_conv1.weight" has gradient, Net_conv1 and weight. @param {string} name */
 export function parts(name) {
   return name.split(/[./]/).filter((part) => part);
@@ -45,7 +43,7 @@ export function folded(names, depth, toggled) {
   for (const child of root.children.values()) walk(child, 0, 1);
   return lines;
 
-  /** @param {Node} at @param {number} level @param {number} deep */
+  /** @param {Branch} at @param {number} level @param {number} deep */
   function walk(at, level, deep) {
     const text = at.name;
     if (!at.children.size) {
@@ -68,7 +66,7 @@ export function folded(names, depth, toggled) {
   }
 }
 
-/** @param {string} name @param {string} path @returns {Node} */
+/** @param {string} name @param {string} path @returns {Branch} */
 function node(name, path) {
   return { name, path, children: new Map(), members: [], tensor: -1 };
 }

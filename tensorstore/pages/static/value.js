@@ -2,8 +2,8 @@
 
 import { addressOfNpy, loadTensor, loadTensorNames, loadValue, unlessMissing } from "./api.js";
 import { panel } from "./chart.js";
-import { NOT_FINITE, indexOf, lookup, pixelOf, scaleOf } from "./colors.js";
-import { h, note, quiet } from "./dom.js";
+import { NOT_FINITE, indexOf, lookup, penOf, pixelOf, scaleOf } from "./colors.js";
+import { field, h, note, quiet } from "./dom.js";
 import { count, counted, number } from "./format.js";
 import { legend } from "./heatmap.js";
 import { REPLACE, go } from "./state.js";
@@ -68,7 +68,7 @@ function valuePanel(title, value, at) {
 function picture(value, scale) {
   const { rows, columns, values } = value;
   const canvas = h("canvas", { class: "image", width: columns, height: rows, role: "img", "aria-label": `${rows} × ${columns} elements` });
-  const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+  const context = penOf(canvas);
   const image = context.createImageData(columns, rows);
   const pixels = new Uint32Array(image.data.buffer);
   const palette = lookup(scale.kind);
@@ -80,7 +80,7 @@ function picture(value, scale) {
   canvas.addEventListener("pointermove", (event) => {
     const [row, column] = [Math.floor((event.offsetY / canvas.clientHeight) * rows), Math.floor((event.offsetX / canvas.clientWidth) * columns)];
     const each = row < 0 || column < 0 || row >= rows || column >= columns ? null : values[row * columns + column];
-    tooltip(each === null ? null : { title: `[${placeOf(value, row, column).join(", ")}]`, pairs: [["value", number(each)]] }, event.clientX, event.clientY);
+    tooltip(each === null ? null : { title: `[${placeOf(value, row, column).join(", ")}]`, rows: [["value", number(each)]] }, event.clientX, event.clientY);
   });
   canvas.addEventListener("pointerleave", () => tooltip(null));
   return canvas;
@@ -105,5 +105,5 @@ function placeOf({ shape, tiles, slice, strides }, row, column) {
 function slicer({ shape, slice }) {
   const box = h("input", { type: "search", value: slice, placeholder: [...shape.slice(2).map(() => "0"), ":", ":"].join(", "), "aria-label": "slice",
     title: "Two dimensions and the place in the others, as numpy writes it; empty: all slices", onchange: () => go({ slice: box.value }, REPLACE) });
-  return h("label", { class: "field" }, h("span", {}, "slice"), box, quiet(slice ? "" : "all of the last two dimensions"));
+  return field("slice", [box, quiet(slice ? "" : "all of the last two dimensions")]);
 }

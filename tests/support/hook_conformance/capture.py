@@ -67,6 +67,13 @@ class CaptureTests(HookTests):
         names = [self.number, *(name for each in self.growing for name in trial.tensor_names(collection=each))]
         assert {step for name in names for step in trial.tensor(name).steps(self.mode)} == {0, 4, 8}
 
+    def test_a_hook_at_a_growing_interval_saves_losses_at_every_step(self, out: str) -> None:
+        hook = self.make_hook(out, include_collections=[self.collection], save_interval="growing")
+        self.run(hook, 22)
+        trial = create_trial(out)
+        assert trial.tensor(self.number).steps(self.mode) == list(range(22))
+        assert trial.tensor(self.tensor).steps(self.mode) == [*range(10), 10, 20]
+
     def test_saved_values_are_those_of_the_job(self, hook: Any, out: str) -> None:
         collections = [self.collection, *(["gradients"] if self.gradient else [])]
         seen = self.run(hook(include_collections=collections), 3)

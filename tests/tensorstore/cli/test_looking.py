@@ -46,6 +46,40 @@ def test_ls_lists_runs_with_state_steps_and_size(place: Path) -> None:
     assert "running" in run("ls", place / "b*").stdout
 
 
+def test_ls_lists_tags_if_a_run_has_any(tmp_path: Path) -> None:
+    for name in "ab":
+        with Job(tmp_path / name) as job:
+            job.step({"loss": 1.0})
+    assert "tags" not in run("ls", tmp_path).stdout
+    run("note", tmp_path / "b", "good", "--tag", "paper", "--tag", "base")
+    header, _, *rows = run("ls", tmp_path).stdout.splitlines()[1:5]
+    assert header.split()[-1] == "tags"
+    assert [row.split()[-2:] for row in rows if " b " in row] == [["base,", "paper"]]
+    noted = {
+        row["run"]: (row["note"], row["tags"])
+        for row in map(json.loads, run("ls", tmp_path, "--json").stdout.splitlines())
+    }
+    assert noted == {"a": ("", []), "b": ("good", ["base", "paper"])}
+
+
+def test_info_says_which_statistics_each_collection_has(tmp_path: Path) -> None:
+    statistics = package.ReductionConfig(reductions=["mean"], norms=["l2"])
+    with package.Run(tmp_path / "run", reduction_config=statistics, environment=False) as job:
+        job.log({"loss": 1.0}, step=0)
+        job.save_tensor("weight", np.ones(3), step=0)
+    saved = {"all": ["numbers", "mean", "l2"], "losses": ["numbers"], "default": ["mean", "l2"]}
+    assert json.loads(run("info", tmp_path / "run", "--json").stdout)["saved"] == saved
+    assert "default      1         mean, l2" in run("info", tmp_path / "run").stdout
+
+
+def test_info_shows_a_run_whose_notes_are_damaged(tmp_path: Path) -> None:
+    with Job(tmp_path / "run") as job:
+        job.step({"loss": 1.0})
+    (tmp_path / "run" / "notes.json").write_text("{")
+    assert "notes.json" in run("info", tmp_path / "run").stdout
+    assert json.loads(run("ls", tmp_path, "--json").stdout)["tags"] == []
+
+
 def test_info_names_and_steps_print_json(place: Path) -> None:
     documents = [json.loads(line) for line in run("info", place / "*", "--json").stdout.splitlines()]
     assert [each["run"] for each in documents] == ["bad", "good"]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +79,23 @@ def test_the_command_adds_and_removes_tags_and_shows_what_is_noted(run: Path) ->
     assert run_command("note", run, "--untag", "b", "--tag", "c").stdout == "the baseline\ntags: a, c\narchived\n"
     document = json.loads(run_command("info", run, "--json").stdout)
     assert [document[key] for key in ("note", "tags", "archived")] == ["the baseline", ["a", "c"], True]
+
+
+def test_tags_that_processes_add_at_once_are_all_kept(run: Path) -> None:
+    program = (
+        "import sys, tensortrial\n"
+        "for number in range(30):\n"
+        "    tensortrial.annotate(sys.argv[1], add_tags=[f'{sys.argv[2]}{number}'])"
+    )
+    processes = [subprocess.Popen([sys.executable, "-c", program, str(run), name]) for name in "abc"]
+    assert [process.wait(120) for process in processes] == [0, 0, 0]
+    assert set(annotate(run).tags) == {f"{name}{number}" for name in "abc" for number in range(30)}
+
+
+def test_tags_that_threads_add_at_once_are_all_kept(run: Path) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda number: annotate(run, add_tags=[str(number)]), range(64)))
+    assert set(annotate(run).tags) == {str(number) for number in range(64)}
 
 
 def test_damaged_notes_are_named_and_can_be_replaced(run: Path) -> None:

@@ -101,6 +101,24 @@ def test_a_frame_has_a_column_for_each_tensor(run: Path, engine: str) -> None:
     assert list(trial.frame("loss", mode=TRAIN, engine=engine)["loss"]) == [0, 1, 2, 3]
 
 
+def test_a_frame_has_each_statistic_of_a_scalar(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    values = [0.5, -2.0, 0.0, np.inf, np.nan]
+    with tensortrial.Run(tmp_path / "run") as run:
+        for step, value in enumerate(values):
+            run.log({"loss": value}, step=step)
+    trial = tensortrial.create_trial(tmp_path / "run")
+    tensor = trial.tensor("loss")
+    for name in (
+        *("min", "max", "mean", "median", "sum", "prod", "std", "variance", "l1", "l2", "rms"),
+        *("abs_min", "abs_max", "abs_mean", "abs_sum", "nan_count", "inf_count", "zero_count"),
+    ):
+        expected = [
+            tensor.reduction_value(step, name.removeprefix("abs_"), abs=name[:4] == "abs_") for step in range(5)
+        ]
+        np.testing.assert_array_equal(trial.frame("*", name)["loss"].to_numpy(), expected, err_msg=name)
+
+
 def test_a_frame_of_nothing_says_why(run: Path) -> None:
     trial = tensortrial.create_trial(run)
     with pytest.raises(ConfigurationError, match="no tensor matches 'x/\\*'"):

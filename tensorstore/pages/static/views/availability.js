@@ -4,7 +4,6 @@ import { loadAvailability } from "../api.js";
 import { choose, chosenRun, modeAndWorker } from "../choice.js";
 import { fill, h, message, named, note, table, toolbar } from "../dom.js";
 import { count, counted, date } from "../format.js";
-import { REPLACE, go } from "../state.js";
 
 /** @type {ViewMaker} */
 export function availability(root, page) {
@@ -25,7 +24,7 @@ export function availability(root, page) {
     const newest = Math.max(...workers.map((worker) => worker.last));
     const missing = (/** @type {WorkerSteps} */ worker) => worker.missing.reduce((sum, each) => sum + each, 0);
     fill(body, sentence && h("p", { class: "summary" }, sentence),
-      table({ rows: workers, sort: now.sort ?? "", onsort: (sort) => go({ sort }, REPLACE), columns: [
+      table({ rows: workers, columns: [
         { title: "worker", key: (worker) => worker.name, cell: (worker) => named(worker.name) },
         { title: "state", key: (worker) => String(worker.ended), cell: (worker) => worker.ended ? "ended" : h("span", { class: "status live" }, "open") },
         { title: "last step", number: true, key: (worker) => worker.last, cell: (worker) => count(worker.last) },

@@ -1,10 +1,15 @@
-/** Compare: two runs layer by layer, the first difference marked. */
+/** Compare: two runs, their scalars in one chart each, their tensors layer by layer with the first difference marked. */
 
-import { loadDifference, loadScalarTable } from "../api.js";
-import { tensorLink, tickedRuns } from "../choice.js";
-import { fill, h, message, named, note, quiet, select, table, toolbar } from "../dom.js";
+import { loadDifference, loadScalarTable, loadScalars } from "../api.js";
+import { panel } from "../chart.js";
+import { colorsOf, tensorLink, tickedRuns } from "../choice.js";
+import { changes, drawCurves, rankOfSpecs, specsOf, title } from "../curves.js";
+import { field, fill, h, message, named, note, quiet, select, table, toolbar } from "../dom.js";
 import { count, counted, number } from "../format.js";
-import { REPLACE, go, link } from "../state.js";
+import { stroke } from "../side.js";
+import { go, link } from "../state.js";
+
+const [MOST_CHARTS, HEIGHT, POINTS] = [12, 130, 300];
 
 /** @type {ViewMaker} */
 export function compare(root, page) {
@@ -23,7 +28,8 @@ export function compare(root, page) {
     const [newest, older] = tickedRuns(page.info, now).concat(runs);
     const a = runs.find((run) => run.name === now.a)?.name ?? older.name;
     const b = [now.b, newest.name, ...runs.map(({ name }) => name)].find((name) => name !== a && runs.some((run) => run.name === name)) ?? "";
-    fill(tools, select("first run", names, a, (name) => go({ a: name, b })), select("second run", names, b, (name) => go({ a, b: name })),
+    const color = colorsOf(page.info, now);
+    fill(tools, stroke(color(a)), select("first run", names, a, (name) => go({ a: name, b })), stroke(color(b)), select("second run", names, b, (name) => go({ a, b: name })),
       h("button", { onclick: () => go({ a: b, b: a }) }, "Swap"),
       tolerance("rtol", now.rtol), tolerance("atol", now.atol),
       quiet(now.rtol || now.atol ? "equal if |a − b| ≤ atol + rtol · |b|" : "equal bit by bit"));
@@ -32,18 +38,20 @@ export function compare(root, page) {
     const [first] = found.rows;
     const both = { view: "scalars", runs: JSON.stringify([a, b]) };
     const scalars = await loadScalarTable([a, b]);
+    const charts = h("div", { class: "panels small" });
     const last = (/** @type {string} */ run, /** @type {ScalarRow} */ { name, mode }) => number(scalars.find((row) => row.run === run && row.name === name && row.mode === mode)?.last.value);
     fill(body,
       h("p", { class: "summary" }, found.sentence, " ", h("a", { href: link(both) }, "Scalars of both")),
       folded("What differs besides the tensors", found.about, [{ title: "", cell: ([name]) => named(name) },
         ...[a, b].map((run, i) => ({ title: run, cell: (/** @type {string[]} */ row) => row[i + 1] || "–" }))]),
+      charts,
       folded("Last value of the scalars", scalars.filter((row, i) => scalars.findIndex(({ name, mode }) => name === row.name && mode === row.mode) === i), [
         { title: "", cell: (row) => h("a", { class: "name", href: link({ ...both, q: row.name }) }, row.name, row.mode === "GLOBAL" ? "" : ` · ${row.mode}`) },
         ...[a, b].map((run) => ({ title: run, number: true, cell: (/** @type {ScalarRow} */ row) => last(run, row) }))]),
       first?.first && found.lastAgreeing && h("p", {}, "The last tensor that agrees before it: ", at(a, first, found.lastAgreeing)),
       ...found.lines.map((line) => note(line)),
       table({
-        rows: found.rows, sort: now.sort ?? "", onsort: (sort) => go({ sort }, REPLACE), empty: "No tensor that both have differs.",
+        rows: found.rows, empty: "No tensor that both have differs.",
         attributes: (row) => ({ class: row.first && "first" }),
         columns: [
           { title: "", cell: (row) => row.first ? h("span", { class: "bad", title: "The first difference" }, "first ▸") : "" },
@@ -57,13 +65,26 @@ export function compare(root, page) {
         ],
       }),
       found.more > 0 && note(`and ${counted(found.more, "tensor")} more that differ`));
+    await drawScalars(charts, scalars, [a, b], now);
+  }
+
+  /** Draw the scalars of both runs, the important ones; those that never change are in the table only. @param {HTMLElement} charts @param {ScalarRow[]} rows @param {string[]} runs @param {State} now */
+  async function drawScalars(charts, rows, runs, now) {
+    const rank = rankOfSpecs(rows);
+    const specs = specsOf(rows, now).filter((spec) => changes(rows, spec)).sort((p, q) => rank(p) - rank(q)).slice(0, MOST_CHARTS);
+    const curves = await loadScalars({ runs, names: [...new Set(specs.map(({ name }) => name))], points: POINTS });
+    for (const spec of specs) {
+      const made = panel(title(spec));
+      made.box.dataset.height = String(HEIGHT);
+      charts.append(made.box);
+      drawCurves({ spec, ...made }, curves, runs, page.info, now);
+    }
   }
 
   /** @param {string} name @param {string | undefined} value */
   function tolerance(name, value) {
     const box = h("input", { type: "text", inputmode: "decimal", value: value ?? "", placeholder: "0", "aria-label": name, onchange: () => go({ [name]: box.value.trim() }) });
-    box.style.width = "5em";
-    return h("label", { class: "field" }, h("span", {}, name), box);
+    return field(name, box);
   }
 
   return { show, grow: () => {} };
@@ -72,7 +93,7 @@ export function compare(root, page) {
 /** @param {string} run @param {DifferenceRow} row */
 const at = (run, { name, mode, step }, of = name) => tensorLink(of, { run, mode, step });
 
-/** Return a table that is folded where it is long. @template T @param {string} title @param {T[]} rows @param {{title: string, number?: boolean, cell: (row: T) => import("../dom.js").Child}[]} columns */
+/** Return a table that is folded where it is long. @template T @param {string} title @param {T[]} rows @param {{title: string, number?: boolean, cell: (row: T) => Child}[]} columns */
 function folded(title, rows, columns) {
   return rows.length > 0 && h("details", { open: rows.length <= 12 }, h("summary", {}, h("b", {}, title), " ", quiet(count(rows.length))), table({ rows, columns }));
 }

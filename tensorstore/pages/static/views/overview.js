@@ -1,7 +1,7 @@
 /** Overview: all tensors by all steps, coloured by one statistic. */
 
 import { loadFindings, loadTensorNames, loadTiles } from "../api.js";
-import { STATISTICS, choose, chosenRun, modeAndWorker, tensorLink } from "../choice.js";
+import { STATISTICS, choose, chosenRun, listOf, modeAndWorker, tensorLink, toggled } from "../choice.js";
 import { scaleOf } from "../colors.js";
 import { drawDiagnosis, inOneSentence } from "../diagnosis.js";
 import { breakable, fill, h, message, named, note, quiet, select, textbox, toolbar } from "../dom.js";
@@ -10,7 +10,6 @@ import { Heatmap, MISSING, NONFINITE, NOTHING, VALUE, legend } from "../heatmap.
 import { robustZ } from "../past.js";
 import { REPLACE, go, link, state } from "../state.js";
 import { tooltip } from "../tooltip.js";
-import { firstFindings } from "../findings.js";
 import { flat, folded } from "../tree.js";
 
 const Z_REACH = 8;
@@ -75,9 +74,8 @@ export function overview(root, page) {
     const all = chosenRows(tiles, now);
     const order = all.filter((row) => hasValues(/** @type {Tiles} */ (tiles), row));
     const names = order.map((row) => /** @type {Tiles} */ (tiles).names[row]);
-    const toggled = new Set(/** @type {string[]} */ (JSON.parse(now.toggled ?? "[]")));
     const prefix = commonPrefix(names);
-    const tree = now.fold ? folded(names, Number(now.fold), toggled) : flat(names);
+    const tree = now.fold ? folded(names, Number(now.fold), new Set(listOf(now.toggled))) : flat(names);
     lines = tree.map((line) => ({ row: { ...line.row, text: withoutPrefix(line.row.text, prefix) }, members: line.members.map((at) => order[at]) }));
     const columns = tiles.starts.length;
     const past = now.color !== "value";
@@ -120,9 +118,10 @@ export function overview(root, page) {
       const saved = [...starts.keys()].filter(has);
       const at = saved.reduce((best, column, i) => (far(column) > far(saved[best]) ? i : best), 0);
       if (!saved.length || far(saved[at]) < Z_USUAL) return [];
+      const sure = (at + 1) / (at + 11); // the spread of few values is uncertain
       let first = at;
       while (first > 0 && far(saved[first - 1]) >= Z_USUAL) first--;
-      return [{ row, column: saved[first], worst: saved[at], weight: Math.min(far(saved[at]), Z_REACH), z: far(saved[at]) }];
+      return [{ row, column: saved[first], worst: saved[at], weight: Math.min(far(saved[at]) * sure, Z_REACH), z: far(saved[at]) }];
     }).sort((a, b) => b.weight - a.weight || a.column - b.column);
     const said = (/** @type {number} */ z, /** @type {number} */ at) => z === Infinity ? "NaN or infinity" : `${zs[at] > 0 ? "+" : "−"}${z >= 99 ? "99 or more" : z.toFixed(1)}`;
     fill(worst, h("h3", {}, found.length ? "Furthest from their past" : "Nothing unusual"),
@@ -170,11 +169,11 @@ export function overview(root, page) {
   function marksOf(found, choice) {
     /** @type {Mark[]} */
     const marks = [];
-    for (const { finding } of firstFindings(found)) {
+    for (const finding of found) {
       if (finding.mode && finding.mode !== choice.mode) continue;
       const tensor = tiles ? tiles.names.indexOf(finding.tensor ?? "") : -1;
       const row = lines.findIndex(({ members }) => members.includes(tensor));
-      marks.push({ row, step: finding.step, text: finding.sentence, onopen: () => openFinding(finding) });
+      marks.push({ row, step: finding.step, text: finding.sentence, onopen: () => { location.hash = link({ view: "findings", finding: `${finding.rule} ${finding.step}` }); } });
     }
     return marks;
   }
@@ -240,10 +239,10 @@ export function overview(root, page) {
     }
     const { row, members } = lines[cell.row];
     if (cell.column < 0) {
-      tooltip({ title: row.key, pairs: [], note: row.kind === "tensor" ? "Click to open" : `${counted(members.length, "tensor")}; click to ${row.kind === "open" ? "fold" : "unfold"}` }, x, y);
+      tooltip({ title: row.key, note: row.kind === "tensor" ? "Click to open" : `${counted(members.length, "tensor")}; click to ${row.kind === "open" ? "fold" : "unfold"}` }, x, y);
       return;
     }
-    tooltip({ title: row.key, pairs: describe(members, cell.column), note: row.kind === "tensor" ? "" : `the one of ${members.length} that stands out` }, x, y);
+    tooltip({ title: row.key, rows: describe(members, cell.column), note: row.kind === "tensor" ? "" : `the one of ${members.length} that stands out` }, x, y);
   }
 
   /** @param {number[]} members @param {number} column @returns {[string, string][]} */
@@ -279,9 +278,7 @@ export function overview(root, page) {
   function open(cell) {
     const { row } = lines[cell.row];
     if (row.kind !== "tensor") {
-      const toggled = new Set(/** @type {string[]} */ (JSON.parse(state().toggled ?? "[]")));
-      if (!toggled.delete(row.key)) toggled.add(row.key);
-      go({ toggled: toggled.size ? JSON.stringify([...toggled]) : null, rows: null });
+      go({ toggled: toggled(state().toggled, row.key), rows: null });
       return;
     }
     tooltip(null);
@@ -335,13 +332,14 @@ function hasValues({ starts, count, nonfinite }, row) {
 function heldBy({ names, starts, count, nonfinite, missing }) {
   const columns = starts.length;
   const held = new Int32Array(names.length * columns).fill(-1);
+  const rounding = starts[1] - starts[0] > 1 ? 1 : 0; // an interval of 50 steps is 6 or 7 columns of 8
   for (let row = 0; row < names.length; row++) {
     /** @type {number[]} */
     const filled = [];
     for (let column = 0; column < columns; column++) if (count[row * columns + column] || nonfinite[row * columns + column]) filled.push(column);
     const gaps = filled.slice(1).map((column, i) => column - filled[i]);
     filled.forEach((column, i) => {
-      const interval = Math.max(gaps[i - 1] ?? 0, gaps[i + 1] ?? 0) || (gaps[i] ?? 1);
+      const interval = rounding + (Math.max(gaps[i - 1] ?? 0, gaps[i + 1] ?? 0) || (gaps[i] ?? 1));
       const end = Math.min(filled[i + 1] ?? columns, column + interval);
       for (let at = column; at < end && (at === column || !missing[at]); at++) held[row * columns + at] = row * columns + column;
     });
@@ -353,9 +351,4 @@ function heldBy({ names, starts, count, nonfinite, missing }) {
 function rowsOf(text) {
   const [row0, row1] = text.split("-").map(Number);
   return { row0, row1 };
-}
-
-/** @param {Finding} finding */
-function openFinding(finding) {
-  location.hash = link({ view: "findings", finding: `${finding.rule} ${finding.step}` });
 }

@@ -1,8 +1,9 @@
 /** Runs: all of them as a table, and their hyperparameters against a metric. */
 
-import { loadScalarTable, loadSizes, saveNotes, unlessMissing } from "../api.js";
-import { colorsOf, listOf, metadataKeys, metadataOf, tickedRuns } from "../choice.js";
-import { fill, h, message, select, table, toolbar } from "../dom.js";
+import { loadDiagnosis, loadScalarTable, loadSizes, saveNotes, unlessMissing } from "../api.js";
+import { colorsOf, listOf, metadataKeys, tickedRuns } from "../choice.js";
+import { checkbox, fill, h, message, named, select, table, toolbar } from "../dom.js";
+import { inOneSentence } from "../diagnosis.js";
 import { saveCsv } from "../download.js";
 import { count, date, duration, number, size, textOf } from "../format.js";
 import { parallel, scatter } from "../hyperparameters.js";
@@ -17,7 +18,8 @@ export function runs(root, page) {
   const tools = toolbar();
   const plot = h("div", {});
   const body = h("div", {});
-  root.append(tools, plot, body);
+  const diagnoses = h("div", {});
+  root.append(diagnoses, tools, plot, body);
   /** @type {Record<string, number>} */
   let sizes = {};
   /** @type {ScalarRow[]} */
@@ -27,12 +29,26 @@ export function runs(root, page) {
   async function show(now) {
     const wanted = now.cols === undefined ? [] : listOf(now.cols);
     if (!body.childElementCount) draw(now);
+    if (page.info.frozen && !diagnoses.childElementCount) await drawDiagnoses();
     scalars = await loadScalarTable();
     if (wanted.includes("size")) {
       const found = await unlessMissing(loadSizes());
       if (!(found instanceof Error)) sizes = found;
     }
     draw(now);
+  }
+
+  /** Say what went wrong in the runs of a report: a sentence for each, and one for those without a problem. */
+  async function drawDiagnoses() {
+    /** @type {string[]} */
+    const well = [];
+    for (const run of page.info.runs) {
+      const found = await unlessMissing(loadDiagnosis(run.name));
+      if (found instanceof Error) continue;
+      if (found.problems.every((each) => each.note)) well.push(run.name);
+      else diagnoses.append(...inOneSentence(run, found, named(run.name), ": "));
+    }
+    if (well.length) diagnoses.append(h("div", { class: "diagnosed well" }, h("b", {}, "No problem found"), " in ", named(well.join(", "))));
   }
 
   /** @param {State} now */
@@ -46,7 +62,7 @@ export function runs(root, page) {
     const ticked = tickedRuns(page.info, now).map(({ name }) => name);
     const color = colorsOf(page.info, now);
     fill(body, ...groupsOf(rows, now).flatMap(([group, members]) => [group && h("h3", { class: "group" }, group), table({
-      rows: members, sort: now.sort ?? "", onsort: (sort) => go({ sort }, REPLACE), empty: "No run matches.",
+      rows: members, empty: "No run matches.",
       attributes: (run) => ({ class: now.runs !== undefined && ticked.includes(run.name) && "chosen" }),
       columns: [
         { title: "run", key: (run) => run.name, cell: (run) => h("span", { class: "runname" }, stroke(color(run.name)), h("a", { class: "name", href: link({ view: null, run: run.name, name: null, step: null, from: null, to: null }) }, run.name),
@@ -65,9 +81,8 @@ export function runs(root, page) {
     const open = tools.querySelector("details")?.open;
     const shown = columns.map(({ key }) => key);
     const ticked = tickedRuns(page.info, now);
-    const box = (/** @type {Column} */ { key, title }) => h("label", { class: "field check" },
-      h("input", { type: "checkbox", checked: shown.includes(key), "aria-label": `column ${title}`,
-        onchange: () => go({ cols: JSON.stringify(shown.includes(key) ? shown.filter((each) => each !== key) : [...shown, key]) }, REPLACE) }), h("span", {}, title));
+    const box = (/** @type {Column} */ { key, title }) => checkbox(title, shown.includes(key),
+      (on) => go({ cols: JSON.stringify(on ? [...shown, key] : shown.filter((each) => each !== key)) }, REPLACE));
     fill(tools,
       page.info.runs.length > 1 && select("plot", [{ value: "", text: "none" }, { value: "scatter", text: "scatter" }, { value: "parallel", text: "parallel coordinates" }], now.plot ?? "", (to) => go({ plot: to })),
       h("details", { class: "chooser", open }, h("summary", {}, "columns"), h("div", {}, ...all.map(box))),
@@ -107,7 +122,7 @@ export function runs(root, page) {
     const options = (/** @type {Column[]} */ columns) => columns.map(({ key, title }) => ({ value: key, text: title }));
     const color = colorsOf(page.info, now);
     const open = (/** @type {Run} */ run) => go({ view: "overview", run: run.name });
-    fill(plot, h("div", { class: "tools" },
+    fill(plot, toolbar(
       now.plot === "scatter" && select("x", options(parameters), x.key, (px) => go({ px }, REPLACE)),
       select(now.plot === "scatter" ? "y" : "metric", options(metrics), y.key, (py) => go({ py }, REPLACE))));
     plot.append(now.plot === "scatter" ? scatter({ runs: rows, x, y, color, open }) : parallel({ runs: rows, columns: [...parameters.slice(0, 8), y], open }));
@@ -141,7 +156,7 @@ export function runs(root, page) {
         { key: `last ${key}`, title: `${key} last`, number: true, value: (run) => of.get(run.name)?.last.value ?? null, cell: (run) => numberOf(of.get(run.name)?.last.value) },
         { key: `best ${key}`, title: `${key} best`, number: true, value: (run) => bestIn(of.get(run.name)), cell: (run) => number(bestIn(of.get(run.name))) },
       ]),
-      ...metadataKeys(rows).map(/** @returns {Column} */ ({ key }) => ({ key: `meta ${key}`, title: key, number: rows.every((run) => typeof (metadataOf(run)[key] ?? 0) === "number"), value: (run) => metadataOf(run)[key], cell: (run) => clipped(textOf(metadataOf(run)[key])) })),
+      ...metadataKeys(rows).map(/** @returns {Column} */ ({ key }) => ({ key: `meta ${key}`, title: key, number: rows.every((run) => typeof (run.metadata[key] ?? 0) === "number"), value: (run) => run.metadata[key], cell: (run) => clipped(textOf(run.metadata[key])) })),
       { key: "tags", title: "tags", value: (run) => run.tags.join(", "), cell: (run) => noted(run, "tags", run.tags.join(", "), (text) => ({ tags: text.split(",") })) },
       { key: "note", title: "note", value: (run) => run.note, cell: (run) => noted(run, "note", run.note, (note) => ({ note })) },
       { key: "workers", title: "workers", number: true, value: (run) => run.workers.length },
@@ -171,7 +186,7 @@ function bestIn(row) {
 
 /** @param {number | null | undefined} value */
 function numberOf(value) {
-  return Number.isNaN(value ?? 0) || Math.abs(value ?? 0) === Infinity ? h("span", { class: "bad" }, number(value)) : number(value);
+  return Number.isFinite(value ?? 0) ? number(value) : h("span", { class: "bad" }, number(value));
 }
 
 /** Return a text that one line has room for, with all of it where the pointer rests. @param {string} text */

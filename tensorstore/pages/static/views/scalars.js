@@ -1,12 +1,11 @@
 /** Scalars: curves of many runs, in sections by the beginning of their names. */
 
 import { loadScalarTable, loadScalars } from "../api.js";
-import { axisOf, axisSelect, draw, panel, together } from "../chart.js";
-import { colorsOf, listOf, tickedRuns, toggled } from "../choice.js";
-import { checkbox, fill, h, message, named, note, quiet, select, table, textbox, toolbar } from "../dom.js";
+import { axisSelect, panel } from "../chart.js";
+import { listOf, tickedRuns, toggled } from "../choice.js";
+import { changes, drawCurves, rankOfSpecs, specsOf, title } from "../curves.js";
+import { checkbox, field, fill, h, message, named, quiet, select, table, textbox, toolbar } from "../dom.js";
 import { count, counted, number } from "../format.js";
-import { isConstant, rankOf } from "../scalars.js";
-import { smooth } from "../smooth.js";
 import { REPLACE, go, state } from "../state.js";
 
 const POINTS = 800;
@@ -15,7 +14,6 @@ const CONSTANT = "Constant";
 const AXIS = [["step", "step of the mode"], ["global", "global step"], ["relative", "relative time"], ["time", "time"]].map(([value, text]) => ({ value, text }));
 
 /** @typedef {{title: string, specs: Spec[]}} Section */
-/** @typedef {{spec: Spec, box: HTMLElement, body: HTMLElement}} Place */
 
 /** @type {ViewMaker} */
 export function scalars(root, page) {
@@ -78,7 +76,7 @@ export function scalars(root, page) {
       select("x axis", AXIS, now.x ?? "step", (x) => go({ x: x === "step" ? null : x, full: null })),
       checkbox("log x", now.logx === "1", (on) => go({ logx: on ? "1" : null })),
       axisSelect(now),
-      h("label", { class: "field", title: "Exponential moving average; the tooltip has both numbers." }, h("span", {}, "smoothing"), slider, amount),
+      field("smoothing", [slider, amount], "Exponential moving average; the tooltip has both numbers."),
       now.full && h("button", { onclick: () => go({ full: null }) }, "Show all charts"));
   }
 
@@ -138,57 +136,12 @@ export function scalars(root, page) {
       if (wanted.length) {
         const runs = tickedRuns(page.info, now).map(({ name }) => name);
         const curves = await loadScalars({ runs, names: [...new Set(wanted.map(({ spec }) => spec.name))], points: POINTS });
-        if (now === drawn) for (const each of wanted) drawChart(each, curves, now);
+        if (now === drawn) for (const each of wanted) drawCurves(each, curves, runs, page.info, now);
       }
     } catch (error) {
       page.fail(error);
     }
     for (const each of done) each();
-  }
-
-  /** @param {Place} at @param {Curve[]} all @param {State} now */
-  function drawChart({ spec, box, body: inside }, all, now) {
-    const order = new Map(tickedRuns(page.info, now).map(({ name }, i) => [name, i]));
-    const curves = all.filter((curve) => curve.name === spec.name && (spec.mode === null || curve.mode === spec.mode) && curve.steps.length)
-      .sort((a, b) => (order.get(a.run) ?? 0) - (order.get(b.run) ?? 0));
-    if (!curves.length) {
-      fill(inside, note(page.info.frozen ? "This report does not hold it." : "Nothing was saved of it in the ticked runs."));
-      return;
-    }
-    const weight = Number(now.smooth ?? 0);
-    const color = colorsOf(page.info, now);
-    const began = new Map(page.info.runs.map((run) => [run.name, run.started]));
-    const xs = curves.map((curve) => now.x === "time" ? curve.times.map((each) => each / 1000)
-      : now.x === "relative" ? curve.times.map((each) => Math.max(0, each - (began.get(curve.run) ?? curve.times[0])) / 1000)
-      : now.x === "global" ? curve.globals : curve.steps);
-    const { x, spread } = together(xs);
-    /** @type {ChartLine[]} */
-    const lines = [];
-    /** @type {[number, number, number][]} */
-    const bands = [];
-    const modes = new Set(curves.map(({ mode }) => mode));
-    curves.forEach((curve, i) => {
-      const shade = color(curve.run);
-      const label = [(page.info.runs.length > 1 || modes.size === 1) && curve.run, modes.size > 1 && curve.mode].filter(Boolean).join(" ");
-      const dash = modes.size > 1 && (curve.mode === "EVAL" || curve.mode === "PREDICT");
-      if (curve.min.some((value, at) => !Object.is(value, curve.max[at]))) {
-        bands.push([lines.length, lines.length + 1, shade]);
-        lines.push({ label: `${label} max`, values: spread(xs[i], curve.max), color: shade, width: 0.3, alpha: 0.4, quiet: true },
-          { label: `${label} min`, values: spread(xs[i], curve.min), color: shade, width: 0.3, alpha: 0.4, quiet: true });
-      }
-      const raw = spread(xs[i], curve.mean);
-      if (weight > 0 && curve.mean.length > 2) {
-        lines.push({ label: `${label} saved`, values: raw, color: shade, width: 1, alpha: 0.3, quiet: true });
-        lines.push({ label, values: spread(xs[i], smooth(curve.mean, weight)), raw, color: shade, width: 1.75, dash });
-      } else lines.push({ label, values: raw, color: shade, width: 1.5, dash });
-    });
-    fill(inside);
-    draw(inside, { x, lines, bands, unit: now.x === "time" ? "time" : now.x === "relative" ? "duration" : "step", sync: "scalars", logX: now.logx === "1" && now.x !== "time", logY: axisOf(now),
-      height: Number(box.dataset.height),
-      onclick: (at) => { if (!now.x) go({ view: "tensor", name: spec.name, step: at, run: curves[0].run, mode: curves[0].mode }); } });
-    const bad = curves.reduce((sum, curve) => sum + curve.nonfinite, 0);
-    const aside = box.querySelector(".aside");
-    if (aside) fill(aside, bad > 0 && h("span", { class: "bad" }, `NaN or infinite at ${counted(bad, "step")}`), bad === 0 && curves.length === 1 && `last ${number(curves[0].last.value)}`);
   }
 
   return { show };
@@ -201,29 +154,14 @@ function skeleton(height) {
   return box;
 }
 
-/** @param {Spec} spec */
-function title({ name, mode }) {
-  return mode ? `${name} · ${mode}` : name;
-}
-
-/** Return the charts of scalars: one for each name, or where steps of a mode are its x, for each of its modes. @param {ScalarRow[]} rows @param {State} now @returns {Spec[]} */
-function specsOf(rows, now) {
-  /** @type {Map<string, Set<string>>} */
-  const modes = new Map();
-  for (const { name, mode } of rows) modes.set(name, (modes.get(name) ?? new Set()).add(mode));
-  return [...modes].flatMap(/** @returns {Spec[]} */ ([name, found]) => now.x || found.size === 1 ? [{ key: name, name, mode: null }]
-    : [...found].sort((a, b) => Number(b === "TRAIN") - Number(a === "TRAIN")).map((mode) => ({ key: `${name} ${mode}`, name, mode })));
-}
-
 /** Return the charts by the part of their names before the first slash, the important ones first. @param {ScalarRow[]} rows @param {State} now @returns {Section[]} */
 function sectionsOf(rows, now) {
-  const losses = new Set(rows.filter(({ loss }) => loss).map(({ name }) => name));
-  const rank = (/** @type {Spec} */ spec) => rankOf(spec.name, losses.has(spec.name));
+  const rank = rankOfSpecs(rows);
   const specs = specsOf(rows, now).sort((a, b) => rank(a) - rank(b));
   const pins = listOf(now.pins);
   const pinned = specs.filter(({ key }) => pins.includes(key));
   // A loss that does not move is not what one expects.
-  const constants = specs.filter((spec) => !pinned.includes(spec) && rank(spec) > 1 && rows.every((row) => row.name !== spec.name || isConstant(row)));
+  const constants = specs.filter((spec) => !pinned.includes(spec) && rank(spec) > 1 && !changes(rows, spec));
   /** @type {Map<string, Spec[]>} */
   const sections = new Map();
   for (const spec of specs) {

@@ -1,16 +1,17 @@
 /** SQL: named queries with their parameters, and a query of one's own. */
 
-import { loadQueries, loadViews, runNamed, runSql } from "../api.js";
-import { chosenRun, tickedRuns } from "../choice.js";
+import { loadQueries, loadViews, numberOf, runNamed, runSql } from "../api.js";
+import { draw, panel, together } from "../chart.js";
+import { chosenRun, colorsOf, tickedRuns } from "../choice.js";
 import { completing } from "../completion.js";
-import { fill, h, message, note, quiet, select, table, toolbar } from "../dom.js";
+import { field, fill, h, message, note, quiet, select, table, toolbar } from "../dom.js";
 import { saveCsv } from "../download.js";
-import { counted, textOf } from "../format.js";
+import { count, counted, textOf } from "../format.js";
 import { REPLACE, go, state } from "../state.js";
 
 const EXAMPLE = "select name, mode, count(*) as steps, max(mode_step) as last_step\nfrom tensors\ngroup by all\norder by name";
 const HISTORY = "tensortrial queries";
-const MOST_KEPT = 30;
+const [MOST_KEPT, MOST_LINES] = [30, 40];
 
 /** @type {ViewMaker} */
 export function sql(root, page) {
@@ -25,6 +26,8 @@ export function sql(root, page) {
   let queries = [];
   /** @type {{name: string, columns: string[]}[]} */
   let views = [];
+  /** @type {{key: string, answer: Answer} | null} what is sorted or drawn otherwise without another query */
+  let answered = null;
   completing(editor, box, () => views);
 
   box.addEventListener("keydown", (event) => {
@@ -34,6 +37,7 @@ export function sql(root, page) {
   function submit() {
     const now = state();
     const same = box.value === now.sql && !now.query;
+    answered = null;
     go({ sql: box.value, query: null, sort: null });
     if (same) void run(state());
   }
@@ -82,25 +86,28 @@ export function sql(root, page) {
     if (!named) return;
     const given = /** @type {Record<string, string>} */ (JSON.parse(now.params ?? "{}"));
     for (const parameter of named.parameters) {
-      const field = h("input", { type: "search", value: given[parameter.name] ?? parameter.value ?? "", placeholder: parameter.type, "aria-label": parameter.name,
-        onchange: () => go({ params: JSON.stringify({ ...given, [parameter.name]: field.value }) }, REPLACE) });
-      tools.append(h("label", { class: "field", title: parameter.about }, h("span", {}, parameter.name), field));
+      const box = h("input", { type: "search", value: given[parameter.name] ?? parameter.value ?? "", placeholder: parameter.type, "aria-label": parameter.name,
+        onchange: () => go({ params: JSON.stringify({ ...given, [parameter.name]: box.value }) }, REPLACE) });
+      tools.append(field(parameter.name, box, parameter.about));
     }
   }
 
   /** @param {State} now */
   async function run(now) {
-    fill(body, note("Running …"));
     const name = chosenRun(page.info, now).name;
     const of = now.of === "all" ? null : page.info.runs.length === 1 || now.of === "one" ? [name] : tickedRuns(page.info, now).map((each) => each.name);
     if (of?.length === 0) {
       fill(body, message("No run is ticked in the list of runs."));
       return;
     }
+    const key = JSON.stringify([now.query, now.params, now.sql, of, name]);
     try {
-      const answer = now.query ? await runNamed(name, now.query, JSON.parse(now.params ?? "{}")) : await runSql(of, now.sql);
-      if (!now.query) keep(now.sql);
-      drawAnswer(answer, now);
+      if (answered?.key !== key) {
+        fill(body, note("Running …"));
+        answered = { key, answer: now.query ? await runNamed(name, now.query, JSON.parse(now.params ?? "{}")) : await runSql(of, now.sql) };
+        if (!now.query) keep(now.sql);
+      }
+      drawAnswer(answered.answer, now);
     } catch (error) {
       fill(body, h("p", { class: "error", role: "alert" }, error instanceof Error ? error.message : String(error)));
     }
@@ -108,15 +115,46 @@ export function sql(root, page) {
 
   /** @param {Answer} answer @param {State} now */
   function drawAnswer(answer, now) {
-    const numeric = answer.columns.map((_, i) => answer.rows.length > 0 && answer.rows.every((row) => row[i] === null || typeof row[i] === "number"));
-    fill(body,
+    const numeric = answer.columns.map((_, i) => answer.rows.length > 0 && answer.rows.every((row) => row[i] === null || typeof numberOf(row[i]) === "number"));
+    const plot = h("div", { class: "plotted" });
+    fill(body, plot,
       toolbar(quiet(counted(answer.rows.length, "row"), answer.more && " (there are more; add a limit or a condition)"),
         answer.rows.length > 0 && h("button", { onclick: () => saveCsv(now.query ?? "query", answer.columns, answer.rows) }, "CSV")),
-      h("div", { class: "mono" }, table({ rows: answer.rows, sort: now.sort ?? "", onsort: (sort) => go({ sort }, REPLACE),
+      h("div", { class: "mono" }, table({ rows: answer.rows,
         columns: answer.columns.map((title, i) => ({ title, number: numeric[i], key: (/** @type {any[]} */ row) => row[i], cell: (/** @type {any[]} */ row) => row[i] === null ? quiet("null") : textOf(row[i]) })) })));
+    drawPlot(plot, answer, numeric, page.info, now);
   }
 
   return { show, grow: () => {} };
+}
+
+/**
+ * Draw a column of numbers over another one, with a line for each combination of the texts in the other columns.
+ * @param {HTMLElement} root @param {Answer} answer @param {boolean[]} numeric of each column @param {Info} info @param {State} now
+ */
+function drawPlot(root, { columns, rows }, numeric, info, now) {
+  const numbers = columns.filter((_, i) => numeric[i]);
+  if (numbers.length < 2) return;
+  const over = numbers.includes(now.px) ? now.px : numbers[0];
+  const of = numbers.includes(now.py) ? now.py : "";
+  root.append(toolbar(select("plot", [{ value: "", text: "nothing" }, ...numbers], of, (py) => go({ py }, REPLACE)),
+    of && select("over", numbers, over, (px) => go({ px }, REPLACE))));
+  if (!of) return;
+  const [x, y] = [columns.indexOf(over), columns.indexOf(of)];
+  /** @type {Map<string, any[][]>} */
+  const lines = new Map();
+  for (const row of rows.filter((each) => Number.isFinite(each[x]))) {
+    const label = row.filter((_, i) => !numeric[i]).map(textOf).join(", ");
+    lines.set(label, [...(lines.get(label) ?? []), row]);
+  }
+  const drawn = [...lines].slice(0, MOST_LINES);
+  const xs = drawn.map(([, points]) => points.map((row) => row[x]));
+  const axis = together(xs);
+  const color = colorsOf(info, now);
+  const { box, body } = panel(`${of} over ${over}`, lines.size > drawn.length && `the first ${MOST_LINES} of ${count(lines.size)} lines`, true);
+  root.append(box);
+  draw(body, { x: axis.x, unit: "number", height: 260, logY: "auto", lines: drawn.map(([label, points], i) => ({ label: label || of,
+    color: info.runs.some(({ name }) => name === label) ? color(label) : i, values: axis.spread(xs[i], points.map((row) => numberOf(row[y]))) })) });
 }
 
 /** Return the queries that this browser ran on this page, the newest first. @returns {string[]} */

@@ -3,7 +3,7 @@
 import { loadHistograms, loadSeries, loadTensor, loadTensorNames, unlessMissing } from "../api.js";
 import { axisOf, axisSelect, draw, panel, together } from "../chart.js";
 import { STATISTICS, choose, chosenRun, modeAndWorker } from "../choice.js";
-import { fill, h, message, named, note, quiet, select, steadily, toolbar } from "../dom.js";
+import { field, fill, h, message, named, note, quiet, select, steadily, toolbar } from "../dom.js";
 import { count, counted, number, size } from "../format.js";
 import { comparable, ridgelines } from "../ridgeline.js";
 import { REPLACE, go, link } from "../state.js";
@@ -91,7 +91,7 @@ export function tensor(root, page) {
   /** @param {Series} series @param {Statistic} one @param {boolean} wide @param {string} [of] what else it is a statistic of */
   function drawSeries(series, one, wide, of = "") {
     const banded = one.min.some((value, i) => !Object.is(value, one.max[i]));
-    const label = one.statistic === "value" && of ? of : `${STATISTICS[one.statistic] ?? one.statistic}${of && ` of ${of}`}`;
+    const label = one.statistic === "value" ? of || "value" : `${STATISTICS[one.statistic] ?? one.statistic}${of && ` of ${of}`}`;
     const { box, body: inside } = panel(label,
       !one.mean.length ? "" : `last ${number(one.last)}${one.nonfinite ? `, NaN or infinite at ${counted(one.nonfinite, "step")}` : ""}`, wide);
     body.append(box);
@@ -140,17 +140,15 @@ export function tensor(root, page) {
   function drawHead(run, names, name, choice, about) {
     const box = h("input", { type: "search", value: name, "aria-label": "tensor",
       onchange: () => { const found = names.find((each) => each.includes(box.value)); if (found) go({ name: names.includes(box.value) ? box.value : found }); } });
-    box.style.width = "min(34em, 40vw)";
     const at = step === null ? -1 : about.steps.indexOf(step);
     const move = (/** @type {number} */ by, /** @type {string} */ text, /** @type {string} */ hint) =>
       h("button", { title: hint, disabled: at + by < 0 || at + by >= about.steps.length, onclick: () => go({ step: about.steps[at + by] }) }, text);
     const jump = h("input", { type: "number", value: step ?? "", "aria-label": "step", onchange: () => go({ step: jump.value }) });
-    jump.style.width = "7em";
     const tree = h("details", { class: "chooser" }, h("summary", {}, "tree"));
     tree.addEventListener("toggle", () => { if (tree.childElementCount < 2) tree.append(h("div", {}, branches(treeOf(names), names, name))); });
     const twin = name.startsWith("gradient/") ? name.slice(9) : `gradient/${name}`;
     fill(head,
-      h("label", { class: "field" }, h("span", {}, "tensor"), box), tree,
+      field("tensor", box), tree,
       h("span", { class: "field" }, h("span", {}, "step"), move(-1, "◀", "The saved step before"), jump, move(1, "▶", "The next saved step")),
       ...modeAndWorker(run, choice),
       axisSelect(now),
@@ -162,7 +160,7 @@ export function tensor(root, page) {
   return { show };
 }
 
-/** Return the modules below one as lists that unfold; those of the shown tensor are open. @param {import("../tree.js").Node} of @param {string[]} names @param {string} shown @returns {HTMLElement} */
+/** Return the modules below one as lists that unfold; those of the shown tensor are open. @param {Branch} of @param {string[]} names @param {string} shown @returns {HTMLElement} */
 function branches(of, names, shown) {
   return h("ul", { class: "tree" }, ...[...of.children.values()].map((child) => {
     let at = child;
