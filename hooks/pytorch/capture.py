@@ -190,10 +190,10 @@ class Capture:
         self.save_parameters(root)
 
     def follow_plan(self) -> None:
-        """Prepare for what is due at the step that has begun: fused layers of which nothing is due lose callbacks."""
+        """Prepare for what is due at the step that has begun: modules of which nothing is due lose their callbacks."""
         self._knows_losses = len(self.recorder.collections.saved_names) > 1 and self.models.knows_all_losses()
         due = self.recorder.planner.due if self.saving_tensors else frozenset()
-        self.models.leave_fused(due, self.recorder.planner.generation)
+        self.models.place_callbacks(due, self.recorder.planner.generation)
 
     def end_step(self) -> None:
         """Check what was captured at the open step, which is about to be closed."""
