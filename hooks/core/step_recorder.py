@@ -11,8 +11,7 @@ from typing import Any
 from tensortrial.config.reduction_config import ReductionConfig, boolean, check_reduction_config, names
 from tensortrial.config.save_config import GROWING, GROWING_STEPS, SaveConfig
 from tensortrial.errors import ConfigurationError, TrainingStopped
-from tensortrial.format.buffer_pool import BatchBuffers
-from tensortrial.format.record import Step
+from tensortrial.format.record import BatchBuffers, Step
 from tensortrial.mode import ModeKeys
 
 from .called_steps import CalledSteps, step_number
@@ -25,8 +24,7 @@ from .process.shutdown import close_at_exit, closed, ends_by_signal, watch
 from .run_writer import RunWriter
 from .steps.checkpoint_steps import CheckpointSteps
 from .steps.step_clock import StepClock
-from .system.interval import parse_interval
-from .system.metrics import SystemMetrics
+from .system.metrics import SystemMetrics, parse_interval
 from .user_values import shown
 
 logger = logging.getLogger("tensortrial.hooks")

@@ -19,13 +19,13 @@ from tensortrial.dtypes import Array
 from tensortrial.errors import ConfigurationError, MissingExtra
 
 from ..core import current_hook
-from ..core.base_hook import BaseHook, guarded
+from ..core.base_hook import BaseHook
 from ..core.configuration.collections import ModuleCollection
 from ..core.configuration.options import Framework, HookOptions, accepts_fields_of
 from ..core.process.rank import rank_of_process
-from ..core.recorder import Recorder
+from ..core.recorder import Recorder, guarded
 from ..core.step_recorder import logger
-from ..core.steps.counters import OccurrenceCounter
+from ..core.steps.step_clock import OccurrenceCounter
 
 try:
     import mxnet as mx

@@ -246,7 +246,9 @@ class Models:
         parts = set[torch.nn.Module]()
         for layer in self._fused:
             inside = [module for module in layer.modules() if module in self._callbacks]
-            if not any(self._callbacks[each][1].of_losses or _captures(self.names[each], collections) for each in inside):
+            if not any(
+                self._callbacks[each][1].of_losses or _captures(self.names[each], collections) for each in inside
+            ):
                 parts.update(inside)
         return parts
 
