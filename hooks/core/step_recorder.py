@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tensortrial.config.collection import CollectionKeys
 from tensortrial.config.reduction_config import ReductionConfig, boolean, check_reduction_config, names
 from tensortrial.config.save_config import GROWING, GROWING_STEPS, SaveConfig
 from tensortrial.errors import ConfigurationError, TrainingStopped
@@ -16,6 +17,7 @@ from tensortrial.mode import ModeKeys
 
 from .called_steps import CalledSteps, step_number
 from .configuration.collections import CollectionManager
+from .configuration.health import define_health
 from .configuration.options import Framework, HookOptions, check_on_exists
 from .configuration.planner import Planner
 from .failures import Failures, Refusals, strict
@@ -65,6 +67,8 @@ class StepRecorder:
         self.collections = collections or CollectionManager(
             framework.builtin, self.save_config, framework.collection_type, framework.save_interval
         )
+        if collections is None and CollectionKeys.HEALTH in framework.builtin:
+            define_health(self.collections)
         chosen = [*framework.always_saved, *by_default, *names(options.include_collections)]
         self.collections.choose(chosen, options.include_regex, boolean("save_all", options.save_all))
         if is_growing and collections is None:

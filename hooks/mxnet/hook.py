@@ -46,6 +46,7 @@ _BUILTIN = (
     CollectionKeys.LOSSES,
     CollectionKeys.METRICS,
     CollectionKeys.SM_METRICS,
+    CollectionKeys.HEALTH,
 )
 
 
@@ -72,6 +73,7 @@ _FRAMEWORK = Framework(
     {"mxnet": mx.__version__},
     builtin=_BUILTIN,
     always_saved=[CollectionKeys.LOSSES],
+    by_default=[CollectionKeys.HEALTH],
     collection_type=Collection,
     errors_of_training=(mx.MXNetError,),
 )
