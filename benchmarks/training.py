@@ -4,9 +4,13 @@ Every case is a process of its own, in turns, so that a busy moment of the machi
 step, which is what counts, it prints who works for it: the CPU time that the training's own thread takes more than
 without a hook, and that of the other threads, which is the writer's.
 
+With --cpu each process trains two equal models in turns, step by step, one of them with a hook, and prints CPU times
+only: on a busy machine they vary less than the time of a step. It tells steps at which the chosen collections are due
+from those at which at most a loss is, and computes from both what a run of 2,000 steps costs.
+
     python benchmarks/training.py
     python benchmarks/training.py --model gpt --case statistics --case raw
-    python benchmarks/training.py --case default --steps 2000 --rounds 3
+    python benchmarks/training.py --cpu --case default --steps 500 --rounds 3
     python benchmarks/training.py --compiled
 """
 
@@ -20,14 +24,15 @@ import time
 from common import header, in_fresh_process, line, scratch
 
 AIMS = {
+    "none": ("no hook, which shows what the others' figures are worth", "1x"),
     "default": ("what a hook saves by default", "1.02x of 2,000 steps"),
-    "registered": ("hook attached, nothing due", "1.03x"),
+    "registered": ("hook attached, nothing due", "1.02x"),
     "raw10": ("weights, biases, gradients, outputs, raw, every 10 steps", "1.05x"),
     "statistics10": ("nine statistics of the same, every 10 steps", "1.05x"),
     "histograms10": ("histograms and nine statistics of the same, every 10 steps", ""),
     "tensorboard10": ("the same, and event files for TensorBoard", ""),
-    "statistics": ("nine statistics of the same, every step", "1.25x"),
-    "raw": ("the same, raw, every step", "1.6x"),
+    "statistics": ("nine statistics of the same, every step", "1.3x"),
+    "raw": ("the same, raw, every step", "1.4x"),
     "all": ("everything, raw, every step", ""),
 }
 MODELS = {"resnet": "a residual network, 32 images of 16 x 16", "gpt": "a GPT of 4 layers, 12 texts of 64 characters"}
@@ -126,28 +131,92 @@ def hook_for(case: str, out_dir: str):
     return hook
 
 
-def run_case(name: str, case: str, out_dir: str, steps: int, compiled: bool, warmup: int = 10) -> None:
-    """Train and print the milliseconds of a step: median, mean, the training thread's CPU, the other threads' CPU."""
+def training(name: str, hook, compiled: bool):
+    """Return a function that makes a step of training, with a hook or None."""
     import torch
 
     torch.manual_seed(0)
     torch.set_num_threads(1)
     model, x, y = build_gpt() if name == "gpt" else build_resnet()
     criterion, optimizer = torch.nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=0.01)
-    hook = None if case == "none" else hook_for(case, out_dir)
     if compiled:
         model = torch.compile(model, fullgraph=True)
     if hook is not None:
         hook.register_module(model)
         hook.register_loss(criterion)
+
+    def train() -> None:
+        optimizer.zero_grad()
+        criterion(model(x), y).backward()
+        optimizer.step()
+
+    return train
+
+
+def run_in_turns(name: str, case: str, out_dir: str, steps: int, compiled: bool) -> None:
+    """Train with and without a hook in turns, and print the CPU times of a step in milliseconds.
+
+    These are: the training thread's without a hook; what it takes more, as the median of the differences of neighboring
+    steps, where at most a loss is due and where more is due; what it takes more on average; and what all other threads
+    take on average, with what is left to write at the end.
+    """
+    hook = None if case == "none" else hook_for(case, out_dir)
+    bare, hooked = training(name, None, compiled), training(name, hook, compiled)
+    for _ in range(5):
+        bare()
+    without, quiet, due = [], [], []
+    whole = time.process_time()
+    for _ in range(steps):
+        without.append(_thread_seconds(bare))
+        more = _thread_seconds(hooked) - without[-1]
+        (due if hook is not None and hook.capture.saving_tensors else quiet).append(more)
+    if hook is not None:
+        hook.close()
+    own = sum(quiet) + sum(due)
+    others = time.process_time() - whole - own - 2 * sum(without)
+    medians = [statistics.median(each) if each else 0.0 for each in (without, quiet, due)]
+    print(json.dumps([1e3 * each for each in (*medians, own / steps, others / steps)]))
+
+
+def _thread_seconds(call) -> float:
+    begun = time.thread_time()
+    call()
+    return time.thread_time() - begun
+
+
+def compare_in_turns(model: str, cases: list[str], rounds: int, how: list[str]) -> None:
+    """Print a line for each case: the median of the rounds, and the least and the largest."""
+    from tensortrial.config.save_config import GROWING, SaveConfigMode
+
+    line(MODELS[model], "CPU time of the training thread")
+    growing = SaveConfigMode(GROWING)
+    share = sum(map(growing.should_save_step, range(2000))) / 2000
+    for case in cases:
+        found = [_measure(model, case, [*how, "--cpu"]) for _ in range(rounds)]
+        base, quiet, due, _, others = map(statistics.median, zip(*found, strict=True))
+        text = f"{_span(1 + each[3] / each[0] for each in found)}"
+        if case == "default":
+            long = (1 + (each[1] + share * (each[2] - each[1])) / each[0] for each in found)
+            text = f"{_span(long)} of 2,000 steps; these steps {text}"
+        text += f"; a step {base:.1f} ms, nothing due +{quiet:.2f} ms, due +{due:.2f} ms; others {others:.2f} ms"
+        line(f"  {AIMS[case][0]}", text, AIMS[case][1])
+
+
+def _span(values) -> str:
+    found = sorted(values)
+    return f"{statistics.median(found):.3f}x ({found[0]:.3f} to {found[-1]:.3f})"
+
+
+def run_case(name: str, case: str, out_dir: str, steps: int, compiled: bool, warmup: int = 10) -> None:
+    """Train and print the milliseconds of a step: median, mean, the training thread's CPU, the other threads' CPU."""
+    hook = None if case == "none" else hook_for(case, out_dir)
+    train = training(name, hook, compiled)
     taken = []
     for step in range(warmup + steps):
         if step == warmup:
             own, whole = time.thread_time(), time.process_time()
         begun = time.perf_counter()
-        optimizer.zero_grad()
-        criterion(model(x), y).backward()
-        optimizer.step()
+        train()
         taken.append(time.perf_counter() - begun)
     own = time.thread_time() - own
     if hook is not None:
@@ -163,20 +232,24 @@ def run_case(name: str, case: str, out_dir: str, steps: int, compiled: bool, war
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--case", action="append", choices=["none", *AIMS])
+    parser.add_argument("--case", action="append", choices=list(AIMS))
     parser.add_argument("--model", action="append", choices=list(MODELS))
     parser.add_argument("--compiled", action="store_true", help="by torch.compile, in one graph")
+    parser.add_argument("--cpu", action="store_true", help="CPU times only, of two trainings in turns in one process")
     parser.add_argument("--out", help="train one case, once, into this folder")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     if arguments.out:
-        run_case(arguments.model[0], arguments.case[0], arguments.out, arguments.steps, arguments.compiled)
+        run = run_in_turns if arguments.cpu else run_case
+        run(arguments.model[0], arguments.case[0], arguments.out, arguments.steps, arguments.compiled)
         return
     header("Training: times a step without a hook, medians of the rounds")
     for model in arguments.model or MODELS:
         how = ["--steps", str(arguments.steps), *(["--compiled"] if arguments.compiled else [])]
-        compare(model, arguments.case or list(AIMS), arguments.rounds, how)
+        (compare_in_turns if arguments.cpu else compare)(
+            model, arguments.case or [case for case in AIMS if case != "none" or arguments.cpu], arguments.rounds, how
+        )
 
 
 def compare(model: str, cases: list[str], rounds: int, how: list[str]) -> None:

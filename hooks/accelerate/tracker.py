@@ -11,7 +11,7 @@ from typing import Any
 from tensortrial.errors import MissingExtra
 from tensortrial.mode import ModeKeys
 
-from ..core.base_hook import guarded
+from ..core.recorder import guarded
 from ..core.versions import check_version
 from ..library.integrations import continue_at, numbers_in
 from ..library.training_steps import TrainingSteps

@@ -20,10 +20,10 @@ from tensortrial.config.collection import CollectionKeys
 from tensortrial.errors import MissingExtra
 
 from ..core import current_hook
-from ..core.base_hook import guarded
 from ..core.boosting_hook import BoostingHook, as_array, boosting_framework
 from ..core.configuration.options import HookOptions, accepts_fields_of
 from ..core.process.rank import rank_of_process
+from ..core.recorder import guarded
 from ..core.user_values import shown
 from ..core.versions import check_version
 

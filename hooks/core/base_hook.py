@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Self
 
 from tensortrial.config.collection import Collection
 from tensortrial.config.reduction_config import ReductionConfig
@@ -19,7 +18,7 @@ from tensortrial.mode import ModeKeys
 from . import current_hook
 from .configuration.json_config import read_configuration
 from .current_hook import set_hook
-from .recorder import Recorder
+from .recorder import Recorder, guarded
 from .user_values import array_of, shown
 
 if TYPE_CHECKING:
@@ -28,45 +27,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tensortrial.hooks")
 
 
-class Recording(Protocol):
-    """An object whose recorder is turned off after an error."""
-
-    @property
-    def recorder(self) -> Recorder: ...
-
-
-_S = TypeVar("_S", bound=Recording)
 _P = ParamSpec("_P")
-
-
-def guarded(method: Callable[Concatenate[_S, _P], None]) -> Callable[Concatenate[_S, _P], None]:
-    """Keep the errors of a hook's method away from training.
-
-    An error turns the hook off. A call with wrong arguments is left out instead, and the hook stays on. Only errors of
-    training itself are raised.
-    """
-    signature = inspect.signature(method)
-
-    def call(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
-        try:
-            method(self, *args, **kwargs)
-        except Exception as exc:
-            if isinstance(exc, self.recorder.errors_of_training):
-                raise
-            if isinstance(exc, ConfigurationError) or (isinstance(exc, TypeError) and not fits(args, kwargs, self)):
-                self.recorder.refuse_call(method.__name__.lstrip("_"), exc)
-            else:
-                self.recorder.fail(exc)
-
-    def fits(args: Any, kwargs: Any, self: _S) -> bool:
-        try:
-            signature.bind(self, *args, **kwargs)
-        except TypeError:
-            return False
-        return True
-
-    functools.update_wrapper(call, method)
-    return call
 
 
 _DOCUMENTED = {"tensor_name": "name", "tensor_value": "value"}

@@ -7,10 +7,11 @@ framework's hook has one and pushes into it; the recorder never calls the hook.
 from __future__ import annotations
 
 import functools
+import inspect
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
@@ -29,6 +30,47 @@ from .user_values import as_nanoseconds, as_number
 # Once the captured tensors of the open step have this many bytes, they go to the writer before the step closes: memory
 # stays bounded however large a step is, and the writer works while the step runs.
 _HAND_OVER_BYTES = 4 << 20
+
+
+class Recording(Protocol):
+    """An object whose recorder is turned off after an error."""
+
+    @property
+    def recorder(self) -> Recorder: ...
+
+
+_S = TypeVar("_S", bound=Recording)
+_P = ParamSpec("_P")
+
+
+def guarded(method: Callable[Concatenate[_S, _P], None]) -> Callable[Concatenate[_S, _P], None]:
+    """Keep the errors of a hook's method away from training.
+
+    An error turns the hook off. A call with wrong arguments is left out instead, and the hook stays on. Only errors of
+    training itself are raised.
+    """
+    signature = inspect.signature(method)
+
+    def call(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
+        try:
+            method(self, *args, **kwargs)
+        except Exception as exc:
+            if isinstance(exc, self.recorder.errors_of_training):
+                raise
+            if isinstance(exc, ConfigurationError) or (isinstance(exc, TypeError) and not fits(args, kwargs, self)):
+                self.recorder.refuse_call(method.__name__.lstrip("_"), exc)
+            else:
+                self.recorder.fail(exc)
+
+    def fits(args: Any, kwargs: Any, self: _S) -> bool:
+        try:
+            signature.bind(self, *args, **kwargs)
+        except TypeError:
+            return False
+        return True
+
+    functools.update_wrapper(call, method)
+    return call
 
 
 class Recorder(StepRecorder):
@@ -51,17 +93,12 @@ class Recorder(StepRecorder):
         RunExists: Another run is in out_dir.
     """
 
-    def record(  # noqa: PLR0913 - one call per tensor: what is saved, and how it is named and reduced
+    def record(
         self,
         plan: Plan,
         value: Array,
         *,
         owned: bool = False,
-        statistics: Mapping[str, float] | None = None,
-        by_axis: Mapping[int, Mapping[str, Array]] | None = None,
-        dtype: str | None = None,
-        shape: tuple[int, ...] | None = None,
-        ready: Callable[[], object] | None = None,
         owner: BufferOwner | None = None,
         step: Step | None = None,
     ) -> None:
@@ -69,13 +106,8 @@ class Recorder(StepRecorder):
 
         Args:
             plan: What of the tensor to keep.
-            value: The tensor. It is ignored where there are `statistics` and the plan needs no raw value.
+            value: The tensor.
             owned: Nobody else writes to `value`, so it need not be copied.
-            statistics: Those of the plan, if the hook computed them on the tensor's own device.
-            by_axis: With `statistics`, those for each index along an axis.
-            dtype: With `statistics`, the tensor's dtype.
-            shape: With `statistics`, the tensor's shape.
-            ready: Waits until value and statistics have arrived from a device. The writer's thread calls it.
             owner: The owner of an owned value's memory, which uses it again once the value has been written.
             step: The step to keep it at; None for the open one.
         """
@@ -86,10 +118,9 @@ class Recorder(StepRecorder):
         except UnsupportedValue as exc:
             self.refuse(plan.name, exc)
             return
-        # A value with memory of its own is copied once more if it is small: that is quicker than to keep it apart.
         stored = value if value.dtype.isbuiltin else in_stored_dtype(value)
-        small = stored.nbytes < (SMALL_BYTES if owned else BATCHED_BYTES) and plan.only_raw and value.size != 1
-        if small and ready is None and statistics is None:
+        # A value with memory of its own is copied once more if it is small: that is quicker than to keep it apart.
+        if plan.only_raw and value.size != 1 and stored.nbytes < (SMALL_BYTES if owned else BATCHED_BYTES):
             with self._lock:
                 step = step or self.clock.step
                 if step is not None:
@@ -103,8 +134,16 @@ class Recorder(StepRecorder):
         if kept is value and not owned:
             # The one copy: training goes on to overwrite its tensors while the writer still reads them.
             kept, owner = BUFFERS.acquire(value), BUFFERS
-        record = Record(plan, kept, time.time_ns(), statistics, dtype, shape, ready, owner, by_axis=by_axis)
-        self._add(record, kept.nbytes, step)
+        self.add(Record(plan, kept, time.time_ns(), owner=owner), step)
+
+    def add(self, record: Record, step: Step | None = None) -> None:
+        """Keep a record, whose value nobody else writes to, at the open step or at another one."""
+        nbytes = 8 if isinstance(record.value, float) else record.value.nbytes
+        with self._lock:
+            step = step or self.clock.step
+            if step is not None:
+                step.records.append(record)
+                self._count_bytes(step, nbytes)
 
     def record_later(
         self,
@@ -127,7 +166,7 @@ class Recorder(StepRecorder):
         if self.active:
             record = Record(plan, _placeholder(nbytes), time.time_ns() if saved_at_ns is None else saved_at_ns)
             record.ready = functools.partial(_fetch, record, fetch)
-            self._add(record, nbytes, step)
+            self.add(record, step)
 
     @contextmanager
     def saving_at(self, step: Any = None, mode: Any = None, *, plans: bool = True) -> Iterator[Step | None]:
@@ -294,13 +333,6 @@ class Recorder(StepRecorder):
             self._start()
         found = self.called_steps.find(number, mode) if self.active else None
         return found if self.active else None
-
-    def _add(self, record: Record, nbytes: int, step: Step | None) -> None:
-        with self._lock:
-            step = step or self.clock.step
-            if step is not None:
-                step.records.append(record)
-                self._count_bytes(step, nbytes)
 
     def _count_bytes(self, step: Step, nbytes: int) -> None:
         """Pass the open step's records to the writer, once they have enough bytes together with `nbytes` more."""

@@ -8,15 +8,16 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tensortrial.config.collection import CollectionKeys
 from tensortrial.config.reduction_config import ReductionConfig, boolean, check_reduction_config, names
 from tensortrial.config.save_config import GROWING, GROWING_STEPS, SaveConfig
 from tensortrial.errors import ConfigurationError, TrainingStopped
-from tensortrial.format.buffer_pool import BatchBuffers
-from tensortrial.format.record import Step
+from tensortrial.format.record import BatchBuffers, Step
 from tensortrial.mode import ModeKeys
 
 from .called_steps import CalledSteps, step_number
 from .configuration.collections import CollectionManager
+from .configuration.health import define_health
 from .configuration.options import Framework, HookOptions, check_on_exists
 from .configuration.planner import Planner
 from .failures import Failures, Refusals, strict
@@ -25,8 +26,7 @@ from .process.shutdown import close_at_exit, closed, ends_by_signal, watch
 from .run_writer import RunWriter
 from .steps.checkpoint_steps import CheckpointSteps
 from .steps.step_clock import StepClock
-from .system.interval import parse_interval
-from .system.metrics import SystemMetrics
+from .system.metrics import SystemMetrics, parse_interval
 from .user_values import shown
 
 logger = logging.getLogger("tensortrial.hooks")
@@ -67,6 +67,8 @@ class StepRecorder:
         self.collections = collections or CollectionManager(
             framework.builtin, self.save_config, framework.collection_type, framework.save_interval
         )
+        if collections is None and CollectionKeys.HEALTH in framework.builtin:
+            define_health(self.collections)
         chosen = [*framework.always_saved, *by_default, *names(options.include_collections)]
         self.collections.choose(chosen, options.include_regex, boolean("save_all", options.save_all))
         at_every_step = self.save_config.without_growth()

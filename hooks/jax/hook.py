@@ -25,12 +25,11 @@ from tensortrial.format.record import Plan, Step
 from tensortrial.mode import ModeKeys
 
 from ..core import current_hook
-from ..core.base_hook import guarded
 from ..core.called_hook import CalledHook
 from ..core.called_steps import step_number
 from ..core.configuration.options import Framework, HookOptions, accepts_fields_of
 from ..core.process.rank import Rank, rank_of_process
-from ..core.recorder import Recorder
+from ..core.recorder import Recorder, guarded
 from ..core.user_values import as_nanoseconds, shown
 from ..core.versions import check_version
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import keras
 
-from ..core.configuration.attention import ATTENTION
+from ..core.configuration.health import ATTENTION
 from ..core.recorder import Recorder
 from .backend import IS_TENSORFLOW
 

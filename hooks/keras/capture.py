@@ -11,7 +11,7 @@ from tensortrial.config.collection import CollectionKeys
 from tensortrial.dtypes import Array
 from tensortrial.format.record import Plan, Step
 
-from ..core.base_hook import guarded
+from ..core.recorder import guarded
 from ..core.replicas import LeadingRecorder
 from ..core.step_recorder import logger
 from .backend import HAS_VARIABLES, functions_run_eagerly, to_array, variable_array

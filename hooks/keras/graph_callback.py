@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.base_hook import guarded
-from ..core.recorder import Recorder
+from ..core.recorder import Recorder, guarded
 from .backend import graph, variable_array
 from .routers import plan_of
 

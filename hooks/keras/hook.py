@@ -23,13 +23,12 @@ from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValu
 from tensortrial.mode import ModeKeys, modes
 
 from ..core import current_hook
-from ..core.base_hook import BaseHook, accepts_documented_names, create_trial, guarded
-from ..core.configuration.attention import ATTENTION, define_attention
-from ..core.configuration.health import define_health
+from ..core.base_hook import BaseHook, accepts_documented_names, create_trial
+from ..core.configuration.health import ATTENTION, define_attention
 from ..core.configuration.options import Framework, HookOptions, accepts_fields_of
 from ..core.current_hook import del_hook, set_hook
 from ..core.process.rank import rank_of_process
-from ..core.recorder import Recorder
+from ..core.recorder import Recorder, guarded
 from ..core.replicas import LeadingRecorder
 
 try:
@@ -140,7 +139,6 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         self._supports_tf_logs = True
         for name, regex in _PATTERNS.items():
             self.recorder.collections.require(name).include(regex)
-        define_health(self.recorder.collections)
         if ATTENTION in self.recorder.collections.saved_names:
             define_attention(self.recorder.collections)
         if CollectionKeys.HEALTH in self.recorder.collections.saved_names:

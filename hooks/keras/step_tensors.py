@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from ..core.base_hook import guarded
-from ..core.recorder import Recorder
+from ..core.recorder import Recorder, guarded
 from ..core.step_recorder import logger
 from .attention import AttentionCalls
 from .backend import dense, graph, kept, loss_scale, unscaled

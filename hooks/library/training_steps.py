@@ -6,7 +6,7 @@ import logging
 
 from tensortrial.mode import ModeKeys
 
-from ..core.base_hook import guarded
+from ..core.recorder import guarded
 from .hook_owner import HookOwner
 
 logger = logging.getLogger("tensortrial.hooks")

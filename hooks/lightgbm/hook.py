@@ -16,10 +16,10 @@ import numpy as np
 from tensortrial.errors import MissingExtra
 
 from ..core import current_hook
-from ..core.base_hook import guarded
 from ..core.boosting_hook import BoostingHook, boosting_framework
 from ..core.configuration.options import HookOptions, accepts_fields_of
 from ..core.process.rank import rank_of_process
+from ..core.recorder import guarded
 from ..core.versions import check_version
 
 try:

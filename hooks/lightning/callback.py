@@ -10,7 +10,7 @@ from typing import Any
 from tensortrial.mode import ModeKeys
 from tensortrial.redaction import without_credentials
 
-from ..core.base_hook import guarded
+from ..core.recorder import guarded
 from ..library.integrations import continue_at
 from ..library.training_steps import TrainingSteps
 from ..pytorch import Hook, SaveConfig

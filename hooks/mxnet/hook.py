@@ -19,13 +19,13 @@ from tensortrial.dtypes import Array
 from tensortrial.errors import ConfigurationError, MissingExtra
 
 from ..core import current_hook
-from ..core.base_hook import BaseHook, guarded
+from ..core.base_hook import BaseHook
 from ..core.configuration.collections import ModuleCollection
 from ..core.configuration.options import Framework, HookOptions, accepts_fields_of
 from ..core.process.rank import rank_of_process
-from ..core.recorder import Recorder
+from ..core.recorder import Recorder, guarded
 from ..core.step_recorder import logger
-from ..core.steps.counters import OccurrenceCounter
+from ..core.steps.step_clock import OccurrenceCounter
 
 try:
     import mxnet as mx
@@ -46,6 +46,7 @@ _BUILTIN = (
     CollectionKeys.LOSSES,
     CollectionKeys.METRICS,
     CollectionKeys.SM_METRICS,
+    CollectionKeys.HEALTH,
 )
 
 
@@ -72,6 +73,7 @@ _FRAMEWORK = Framework(
     {"mxnet": mx.__version__},
     builtin=_BUILTIN,
     always_saved=[CollectionKeys.LOSSES],
+    by_default=[CollectionKeys.HEALTH],
     collection_type=Collection,
     errors_of_training=(mx.MXNetError,),
 )

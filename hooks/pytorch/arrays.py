@@ -22,7 +22,7 @@ for _name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnu
 
 # Most tensors are of these classes. They are not checked for the attributes of a DTensor, which takes longer than all
 # else here.
-_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
 def tensors_in(
@@ -83,7 +83,7 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
     Raises:
         UnsupportedValue: The tensor has no values, or they cannot be read.
     """
-    plain = type(tensor) in _PLAIN
+    plain = type(tensor) in PLAIN
     if tensor.is_meta:
         raise UnsupportedValue("a tensor on the device meta has no values")
     try:

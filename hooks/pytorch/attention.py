@@ -11,8 +11,8 @@ import torch
 from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
-from ..core.base_hook import guarded
-from ..core.configuration.attention import ATTENTION, define_attention
+from ..core.configuration.health import ATTENTION, define_attention
+from ..core.recorder import guarded
 from .hook import Hook
 from .multihead import projected
 

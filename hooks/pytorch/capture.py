@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
@@ -14,26 +15,25 @@ from torch.nn.parameter import is_lazy
 
 from tensortrial.config.collection import CollectionKeys
 from tensortrial.errors import UnsupportedValue
-from tensortrial.format.record import Plan
+from tensortrial.format.buffer_pool import SMALL_BYTES
+from tensortrial.format.record import Plan, Record
 
-from ..core.base_hook import guarded
 from ..core.configuration.collections import ModuleCollection
-from ..core.recorder import Recorder
-from ..core.steps.counters import OccurrenceCounter
+from ..core.recorder import Recorder, guarded
+from ..core.steps.step_clock import OccurrenceCounter
 from . import compile as compiled
-from .arrays import hiding_in, host_dtype, local_part, tensors_in, values_and_lengths
+from .arrays import PLAIN, hiding_in, host_copy, host_dtype, local_part, tensors_in, values_and_lengths
 from .buffer_pool import BufferPool
 from .callbacks import GradientCallback
 from .callers import Caller, caller_of, in_probe
 from .device import Batch, Measured, Ready, copy_later
 from .gradients import OPTIMIZER, Unscaling, gradients_of
 from .losses import is_loss_key, is_scalar, losses_in
-from .missed import MissedCapture
 from .models import Models
 from .names import Root
 from .optimizers import Optimizers
 from .routers import Routers
-from .unsaved import NothingSaved
+from .unsaved import MissedCapture, NothingSaved
 from .updates import OPTIMIZER_KIND, Updates
 
 logger = logging.getLogger("tensortrial.hooks")
@@ -190,10 +190,10 @@ class Capture:
         self.save_parameters(root)
 
     def follow_plan(self) -> None:
-        """Prepare for what is due at the step that has begun: fused layers of which nothing is due lose callbacks."""
+        """Prepare for what is due at the step that has begun: modules of which nothing is due lose their callbacks."""
         self._knows_losses = len(self.recorder.collections.saved_names) > 1 and self.models.knows_all_losses()
         due = self.recorder.planner.due if self.saving_tensors else frozenset()
-        self.models.leave_fused(due, self.recorder.planner.generation)
+        self.models.place_callbacks(due, self.recorder.planner.generation)
 
     def end_step(self) -> None:
         """Check what was captured at the open step, which is about to be closed."""
@@ -329,15 +329,16 @@ class Capture:
 
     def planned(self, plan: Plan, tensor: torch.Tensor) -> None:
         """Record a dense tensor of which something is due. After an error inside, others are still gathered."""
-        if is_lazy(tensor):
-            return
         try:
-            if self._full_tensors and hasattr(tensor, "full_tensor"):
-                sharded: Any = tensor.detach()
-                tensor = sharded.full_tensor()
-                if any(sharded.device_mesh.get_coordinate()):
-                    self.unsaved.left_to_another = True
+            if type(tensor) not in PLAIN:
+                if is_lazy(tensor):
                     return
+                if self._full_tensors and hasattr(tensor, "full_tensor"):
+                    sharded: Any = tensor.detach()
+                    tensor = sharded.full_tensor()
+                    if any(sharded.device_mesh.get_coordinate()):
+                        self.unsaved.left_to_another = True
+                        return
             if self.recorder.active:
                 self._record(plan, local_part(tensor))
         except UnsupportedValue as exc:
@@ -364,36 +365,35 @@ class Capture:
                 batch.send()
 
     def _record(self, plan: Plan, tensor: torch.Tensor) -> None:
-        is_host = self._is_host(tensor)
-        if is_host and tensor.numel():
-            # The writer's thread computes the statistics from the copy.
+        """Record a tensor on the host. The writer's thread computes the statistics from the copy."""
+        if not tensor.is_cpu:
+            self._record_on_device(plan, tensor)
+        elif tensor.nbytes < SMALL_BYTES:
+            self.recorder.record(plan, host_copy(tensor), owned=True)
+        else:
             buffer = self._buffers.acquire(tensor)
             self.recorder.record(plan, buffer.array, owned=True, owner=buffer)
-            return
-        if not plan.statistics or plan.digest or plan.sketch or is_host:
-            value, ready = copy_later(tensor)
-            self.recorder.record(plan, value, owned=True, ready=ready)
-            return
-        # A few numbers are sent to the host instead of the whole tensor.
-        (statistics, by_axis), ready = self._measure(plan, tensor)
-        if plan.raw or plan.histogram:
-            value, copied = copy_later(tensor)
-            both = ready if copied is None else _in_turn(copied, ready)
-            self.recorder.record(plan, value, owned=True, statistics=statistics, by_axis=by_axis, ready=both)
-            return
-        self.recorder.record(
-            plan,
-            _NOTHING,
-            owned=True,
-            statistics=statistics,
-            by_axis=by_axis,
-            dtype=host_dtype(tensor),
-            shape=tuple(tensor.shape),
-            ready=ready,
-        )
 
-    def _is_host(self, tensor: torch.Tensor) -> bool:
-        return tensor.is_cpu
+    def _record_on_device(self, plan: Plan, tensor: torch.Tensor) -> None:
+        """Record a tensor on a device, of which a few numbers are sent to the host if they are all that is due."""
+        value, ready, statistics, by_axis = _NOTHING, None, None, None
+        if plan.statistics and not plan.digest and not plan.sketch and tensor.numel():
+            (statistics, by_axis), ready = self._measure(plan, tensor)
+        if statistics is None or plan.raw or plan.histogram:
+            value, copied = copy_later(tensor)
+            ready = _in_turn(*(each for each in (copied, ready) if each is not None))
+        self.recorder.add(
+            Record(
+                plan,
+                value,
+                time.time_ns(),
+                statistics,
+                dtype=host_dtype(tensor),
+                shape=tuple(tensor.shape),
+                ready=ready,
+                by_axis=by_axis,
+            )
+        )
 
     def _measure(self, plan: Plan, tensor: torch.Tensor) -> tuple[Measured, Ready]:
         batch = self._batches.get(tensor.device)

@@ -19,12 +19,11 @@ from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValu
 from tensortrial.mode import ModeKeys
 
 from ..core import current_hook
-from ..core.base_hook import BaseHook, guarded
+from ..core.base_hook import BaseHook
 from ..core.configuration.collections import ModuleCollection
-from ..core.configuration.health import define_health
 from ..core.configuration.options import Framework, HookOptions, accepts_fields_of
 from ..core.process.rank import rank_of_process
-from ..core.recorder import Recorder
+from ..core.recorder import Recorder, guarded
 
 try:
     import torch
@@ -120,7 +119,6 @@ class Hook(BaseHook):
         moments = parse_moments(options.gradients)
         self.recorder = Recorder(options, _FRAMEWORK, rank_of_process, follows=options.full_tensors)
         self.recorder.collections.require(CollectionKeys.HYPERPARAMETERS).include("^hyperparameters/")
-        define_health(self.recorder.collections)
         self.capture = self._capture_type(self.recorder, moments, options.full_tensors)
         # The callbacks of a model keep the capture, also where nobody keeps the hook.
         current_hook.made(self, kept_by_callbacks=self.capture)

@@ -55,8 +55,8 @@ class Models:
         self._gradients = GradientCallbacks(receiver)
         self._fused: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         """The layers that torch computes by one kernel, in evaluation, if no module in them has a callback."""
-        self._fused_for: object = None
-        self._without_callbacks: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self._callbacks: MutableMapping[torch.nn.Module, tuple[Inputs, Outputs]] = weakref.WeakKeyDictionary()
+        self._placed_for: object = None
         self._root_names: set[str] = set()
         self._tensor_names: set[str] = set()
 
@@ -184,6 +184,7 @@ class Models:
     def _forget(self, root: Root) -> None:
         for _, module in modules_of(root.module) if root.module is not None else ():
             self.names.pop(module, None)
+            self._callbacks.pop(module, None)
             for handle in self._handles.pop(module, ()):
                 handle.remove()
         self._gradients.keep_only(root, ())
@@ -196,6 +197,7 @@ class Models:
                 handle.remove()
         self._gradients.remove()
         self._handles.clear()
+        self._callbacks.clear()
         self.names.clear()
         self._losses.clear()
         self.roots.clear()
@@ -212,30 +214,43 @@ class Models:
                         self._fused.add(module)
             paths.add(path)
 
-    def leave_fused(self, due: frozenset[str], generation: int) -> None:
-        """Remove the callbacks from layers that torch computes by one kernel if they have none, where none is needed.
+    def place_callbacks(self, due: frozenset[str], generation: int) -> None:
+        """Give modules their callbacks for the step that begins, and take them from those of which nothing is due.
+
+        A module with a callback takes some microseconds longer to run, and a layer that torch computes by one kernel is
+        no longer computed so. Models and losses keep theirs: losses may be due at any step.
 
         Args:
-            due: The names of the collections that are due at the step that begins.
+            due: The names of the collections that are due of modules.
             generation: A number that grows when collections change.
         """
         key = due, generation, compiler_is_used()
-        if key == self._fused_for or not self._fused:
+        if key == self._placed_for:
             return
-        self._fused_for = key
+        self._placed_for = key
+        if compiler_is_used():  # its code keeps the callbacks that it finds at first
+            unneeded = set[torch.nn.Module]()
+        else:
+            unneeded = self._parts_of_fused(due) if due else set(self._callbacks)
+        for module, callbacks in list(self._callbacks.items()):
+            if module not in unneeded or callbacks[1].of_losses:
+                if module not in self._handles:
+                    self._register(module, *callbacks, prepend=True)  # it had no others when these were removed
+            elif len(module._forward_pre_hooks) + len(module._forward_hooks) == len(callbacks):
+                for handle in self._handles.pop(module, ()):
+                    handle.remove()
+
+    def _parts_of_fused(self, due: frozenset[str]) -> set[torch.nn.Module]:
+        """Return the modules of the layers that torch computes by one kernel, of which no collection has anything."""
         collections = [each for each in self._collections.saved() if each.name in due]
-        for layer in list(self._fused):
-            parts = [(module, self.names[module]) for module in layer.modules() if module in self.names]
-            if compiler_is_used() or any(_captures(name, collections) for _, name in parts):
-                for module, name in parts:
-                    if module in self._without_callbacks:
-                        self._without_callbacks.discard(module)
-                        self._add_callbacks(module, name)
-            elif not any(module is root.module for root in self.roots for module, _ in parts):
-                for module, _ in parts:
-                    for handle in self._handles.pop(module, []):
-                        handle.remove()
-                        self._without_callbacks.add(module)
+        parts = set[torch.nn.Module]()
+        for layer in self._fused:
+            inside = [module for module in layer.modules() if module in self._callbacks]
+            if not any(
+                self._callbacks[each][1].of_losses or _captures(self.names[each], collections) for each in inside
+            ):
+                parts.update(inside)
+        return parts
 
     def _add_callbacks(self, module: torch.nn.Module, name: str, container: torch.nn.Module | None = None) -> None:
         if _takes_callbacks(module, name):
@@ -243,8 +258,14 @@ class Models:
             inputs = Inputs(self._receiver, name, module)
             outputs = Outputs(self._receiver, name, module, of_losses)
             inputs.container = container
-            self._keep(module, module.register_forward_pre_hook(inputs, with_kwargs=True))
-            self._keep(module, module.register_forward_hook(outputs))
+            if container is None:
+                self._callbacks[module] = inputs, outputs
+            self._placed_for = None
+            self._register(module, inputs, outputs)
+
+    def _register(self, module: torch.nn.Module, inputs: Inputs, outputs: Outputs, prepend: bool = False) -> None:
+        self._keep(module, module.register_forward_pre_hook(inputs, with_kwargs=True, prepend=prepend))
+        self._keep(module, module.register_forward_hook(outputs, prepend=prepend))
 
     def _keep(self, module: torch.nn.Module, handle: Any) -> None:
         self._handles.setdefault(module, []).append(handle)

@@ -14,7 +14,7 @@ import torch
 from tensortrial.errors import ConfigurationError, UnsupportedValue
 from tensortrial.statistics.digest import digest_of_array
 
-from ..core.base_hook import guarded
+from ..core.recorder import guarded
 from .arrays import tensors_in, to_array
 from .hook import Hook
 from .names import class_name, modules_of, tensors_of

@@ -29,11 +29,11 @@ from tensortrial.format.record import Plan
 from tensortrial.mode import ModeKeys, modes
 
 from ..core import current_hook
-from ..core.base_hook import BaseHook, create_trial, guarded
+from ..core.base_hook import BaseHook, create_trial
 from ..core.configuration.options import Framework, HookOptions, accepts_fields_of
 from ..core.current_hook import del_hook, set_hook
 from ..core.process.rank import rank_of_process
-from ..core.recorder import Recorder
+from ..core.recorder import Recorder, guarded
 from ..core.step_recorder import logger
 
 try:

@@ -18,11 +18,10 @@ from tensortrial.errors import ConfigurationError, MissingExtra
 from tensortrial.mode import ModeKeys
 
 from ..core import current_hook
-from ..core.base_hook import guarded
 from ..core.called_hook import CalledHook
 from ..core.configuration.options import Framework, HookOptions, accepts_fields_of
 from ..core.process.rank import rank_of_process
-from ..core.recorder import Recorder
+from ..core.recorder import Recorder, guarded
 from ..core.user_values import shown
 from ..core.versions import check_version
 

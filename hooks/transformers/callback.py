@@ -11,8 +11,8 @@ from tensortrial.errors import MissingExtra
 from tensortrial.mode import ModeKeys
 from tensortrial.redaction import without_credentials
 
-from ..core.base_hook import guarded
 from ..core.callbacks import UncopiedCallback
+from ..core.recorder import guarded
 from ..core.versions import check_version
 from ..library.integrations import arguments_in, continue_at, numbers_in
 from ..library.training_steps import TrainingSteps

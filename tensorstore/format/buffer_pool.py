@@ -8,9 +8,7 @@ where the system has them: that is four times as fast as pages of 4 kB.
 from __future__ import annotations
 
 import mmap
-import struct
 import threading
-from collections import deque
 from contextlib import suppress
 
 import numpy as np
@@ -22,12 +20,8 @@ LIMIT_BYTES = 96 << 20
 """The most that released buffers keep. The values of one row group are released together, while the next are copied."""
 BATCHED_BYTES = 1 << 20
 """Values of fewer bytes than this lie together in batch buffers."""
-_BATCH_BUFFER_BYTES = 4 << 20
-_SPARE_BATCH_BUFFERS = 24
-LENGTH_BYTES = 4
 SMALL_BYTES = 16 << 10
 """Below this, what is done before a copy takes longer than another copy."""
-_pack_length = struct.Struct("<i").pack_into
 
 
 class BufferPool:
@@ -79,57 +73,6 @@ class BufferPool:
 
 BUFFERS = BufferPool()
 """The pool of this process, which all its runs share: one that follows another finds memory in use."""
-_spare_batch_buffers: dict[int, deque[mmap.mmap]] = {}
-"""Released memory of batch buffers, by its size, shared in the same way."""
-
-
-class BatchBuffer:
-    """A buffer in which values lie one after another as in a page of Parquet, each after its length.
-
-    Its memory is used again once nobody holds the object any more.
-    """
-
-    def __init__(self, spare: deque[mmap.mmap], memory: mmap.mmap) -> None:
-        self._spare, self.memory = spare, memory
-        self.end = 0
-        """The position in the memory after the last value."""
-
-    def __del__(self) -> None:
-        self._spare.append(self.memory)
-
-    def append(self, array: Array, nbytes: int) -> bool:
-        """Copy an array of so many bytes behind the others. Return False if it does not fit."""
-        memory, begin = self.memory, self.end + LENGTH_BYTES
-        end = begin + nbytes
-        if end > len(memory):
-            return False
-        _pack_length(memory, self.end, nbytes)
-        if nbytes < SMALL_BYTES:
-            memory[begin:end] = array.tobytes()
-        else:
-            np.copyto(np.ndarray(array.shape, array.dtype, memory, begin), array)
-        self.end = end
-        return True
-
-
-class BatchBuffers:
-    """Batch buffers for one thread at a time. They may be released from any thread."""
-
-    def __init__(self, nbytes: int = _BATCH_BUFFER_BYTES) -> None:
-        self._nbytes = nbytes
-        self._spare = _spare_batch_buffers.setdefault(nbytes, deque(maxlen=_SPARE_BATCH_BUFFERS))
-        self._current: BatchBuffer | None = None
-
-    def acquire(self, nbytes: int) -> BatchBuffer:
-        """Return a buffer with space for a value of so many bytes."""
-        if self._current is None or self._current.end + LENGTH_BYTES + nbytes > self._nbytes:
-            self._current = None  # this may release its memory
-            try:
-                memory = self._spare.pop()
-            except IndexError:  # not asked before: another thread may take the last one
-                memory = fresh_memory(self._nbytes)
-            self._current = BatchBuffer(self._spare, memory)
-        return self._current
 
 
 def fresh_memory(nbytes: int) -> mmap.mmap:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import mmap
+import struct
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
+
+import numpy as np
 
 from ..config.collection import CollectionKeys
 from ..dtypes import Array
@@ -13,9 +18,15 @@ from ..errors import UnsupportedValue
 from ..mode import ModeKeys
 from ..statistics.definitions import name_by_axis
 from ..statistics.digest import digest_header, digests_in_page
-from .buffer_pool import LENGTH_BYTES, BatchBuffer, BatchBuffers
+from .buffer_pool import SMALL_BYTES, fresh_memory
 
+LENGTH_BYTES = 4
 _BATCH_VALUES = 4096
+_BATCH_BUFFER_BYTES = 4 << 20
+_SPARE_BATCH_BUFFERS = 24
+_spare_batch_buffers: dict[int, deque[mmap.mmap]] = {}
+"""Released memory of batch buffers, by its size, which all runs of the process share."""
+_pack_length = struct.Struct("<i").pack_into
 
 
 def check_name(name: Any) -> None:
@@ -140,6 +151,41 @@ class ScalarBatch:
         self.saved_at_ns.append(saved_at_ns)
 
 
+class BatchBuffer:
+    """A buffer in which values lie one after another as in a page of Parquet, each after its length.
+
+    Its memory is used again once nobody holds the object any more.
+    """
+
+    def __init__(self, spare: deque[mmap.mmap], memory: mmap.mmap) -> None:
+        self._spare, self.memory = spare, memory
+        self.end = 0
+        """The position in the memory after the last value."""
+
+    def __del__(self) -> None:
+        self._spare.append(self.memory)
+
+
+class BatchBuffers:
+    """Batch buffers for one thread at a time. They may be released from any thread."""
+
+    def __init__(self, nbytes: int = _BATCH_BUFFER_BYTES) -> None:
+        self._nbytes = nbytes
+        self._spare = _spare_batch_buffers.setdefault(nbytes, deque(maxlen=_SPARE_BATCH_BUFFERS))
+        self._current: BatchBuffer | None = None
+
+    def acquire(self, nbytes: int) -> BatchBuffer:
+        """Return a buffer with space for a value of so many bytes."""
+        if self._current is None or self._current.end + LENGTH_BYTES + nbytes > self._nbytes:
+            self._current = None  # this may release its memory
+            try:
+                memory = self._spare.pop()
+            except IndexError:  # not asked before: another thread may take the last one
+                memory = fresh_memory(self._nbytes)
+            self._current = BatchBuffer(self._spare, memory)
+        return self._current
+
+
 class ValueBatch:
     """Many tensors at one step of which only the raw value is saved.
 
@@ -162,11 +208,19 @@ class ValueBatch:
 
         It does not fit either once a batch of another step has written to the buffer.
         """
-        buffer, specs = self._buffer, self.specs
+        buffer, specs, nbytes = self._buffer, self.specs, spec.nbytes
+        memory, begin = buffer.memory, buffer.end + LENGTH_BYTES
+        end = begin + nbytes
         is_last = buffer.end == self._begin + self.nbytes
-        if len(specs) == _BATCH_VALUES or not is_last or not buffer.append(value, spec.nbytes):
+        if len(specs) == _BATCH_VALUES or not is_last or end > len(memory):
             return False
-        self.nbytes = buffer.end - self._begin
+        _pack_length(memory, buffer.end, nbytes)
+        if nbytes < SMALL_BYTES:
+            memory[begin:end] = value.tobytes()
+        else:
+            np.copyto(np.ndarray(value.shape, value.dtype, memory, begin), value)
+        buffer.end = end
+        self.nbytes = end - self._begin
         specs.append(spec)
         self.saved_at_ns.append(saved_at_ns)
         return True

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
-from tensortrial.hooks.core.base_hook import guarded
+from tensortrial.hooks.core.recorder import guarded
 from tensortrial.hooks.keras.backend import unconverted, user_array
 from tensortrial.hooks.keras.hook import KerasHook as NativeHook
 from tensortrial.hooks.keras.names import VariableNaming

@@ -10,7 +10,7 @@ from typing import Any
 from tensortrial.config.collection import CollectionKeys
 from tensortrial.errors import ConfigurationError
 from tensortrial.hooks import pytorch
-from tensortrial.hooks.core.base_hook import guarded
+from tensortrial.hooks.core.recorder import guarded
 from tensortrial.hooks.pytorch.capture import Capture
 
 from .hooks import ScriptHook, getter

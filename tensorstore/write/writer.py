@@ -45,6 +45,8 @@ REMOTE_QUEUE_BYTES = 512 << 20
 # Beyond this part of it, training pauses for a moment.
 _MUCH = 0.5
 _MOMENT_SECONDS = 0.002
+# Up to this, what is queued may wait for the next flush.
+_LITTLE_BYTES = 64 << 10
 LOCAL_FLUSH_SECONDS = 1.0
 REMOTE_FLUSH_SECONDS = 10.0
 _BACKLOG_SECONDS = 0.1
@@ -176,7 +178,9 @@ class Writer:
                 self._written_by = threading.get_ident()
             self._queued_bytes += nbytes
             self._unpublished_steps += closes
-            self._changed.notify_all()
+            # Once a flush is planned, the thread wakes for it: to wake for each number would hold up training.
+            if self._flush_due is None or self._queued_bytes > _LITTLE_BYTES:
+                self._changed.notify_all()
             if self._queued_bytes > _MUCH * self._queue_bytes:
                 self._changed.wait(_MOMENT_SECONDS)
 

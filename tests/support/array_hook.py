@@ -15,11 +15,11 @@ from tensortrial.config.reduction_config import ReductionConfig
 from tensortrial.config.save_config import SaveConfig, SaveConfigMode
 from tensortrial.dtypes import Array
 from tensortrial.hooks.core import current_hook
-from tensortrial.hooks.core.base_hook import BaseHook, create_trial, guarded
+from tensortrial.hooks.core.base_hook import BaseHook, create_trial
 from tensortrial.hooks.core.configuration.options import Framework, HookOptions, accepts_fields_of
 from tensortrial.hooks.core.current_hook import del_hook, set_hook
 from tensortrial.hooks.core.process.rank import rank_of_process
-from tensortrial.hooks.core.recorder import Recorder
+from tensortrial.hooks.core.recorder import Recorder, guarded
 from tensortrial.mode import ModeKeys, modes
 
 __all__ = [

@@ -29,7 +29,7 @@ def capture_as_on_a_device(patch: pytest.MonkeyPatch) -> list[int]:
         sent.append(tensor.numel())
         return to_host(tensor, stream)
 
-    patch.setattr(Capture, "_is_host", lambda self, tensor: False)
+    patch.setattr(Capture, "_record", Capture._record_on_device)
     patch.setattr(device, "_to_host", count)
     return sent
 

@@ -1,4 +1,4 @@
-"""The collection `health`: one word for what people watch of a large model."""
+"""The collections `health` and `attention`: one word each for what people watch of a large model."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from tensortrial.config.reduction_config import ReductionConfig
 
 from .collections import CollectionManager
 
+ATTENTION = "attention"
 _TENSORS = r"^(?!hyperparameters/|model_inputs_|labels_)(?!.*(_input_|/inputs))"
 """Parameters, gradients, outputs of layers, updates and moments: all but inputs, which are outputs of other layers."""
 
@@ -23,3 +24,11 @@ def define_health(collections: CollectionManager) -> None:
         abs_reductions=("mean", "max"),
         norms=("l2",),
     )
+
+
+def define_attention(collections: CollectionManager) -> None:
+    """Give the collection `attention` its tensors, unless the user has."""
+    attention = collections.require(ATTENTION)
+    if attention.is_empty:
+        attention.include(f"^{ATTENTION}/")
+        attention.reduction_config = ReductionConfig(reductions=["min", "max", "mean"], save_raw_tensor=True)

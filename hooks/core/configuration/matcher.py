@@ -36,7 +36,7 @@ class Matcher:
         self._named: list[int] = []
         self._by_name: dict[str, list[int]] | None = None
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
         """Refresh the indexes, if collections were changed since the last name."""
         if self._patterns_at != Changes.patterns:
             self._patterns_at = Changes.patterns
@@ -61,7 +61,7 @@ class Matcher:
 
     def matching(self, name: str) -> list[Collection]:
         """Return the collections that match a name, in their order."""
-        self._refresh()
+        self.refresh()
         found = set(self._of_name(name))
         for index, pattern in [*self._others, *self._candidates(name)]:
             if index not in found and pattern.search(name):

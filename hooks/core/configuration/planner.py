@@ -62,7 +62,7 @@ class Planner:
         self._explicit: dict[tuple[str, tuple[str, ...], bool], Plan] = {}
         self._fingerprint: tuple[object, ...] = ()
         self._refreshed_at = -1
-        self._matcher: Matcher | None = None
+        self._matcher = Matcher(collections)
         self.generation = 0
         """The number of times that `refresh` found a change."""
         self.has_planned = False
@@ -82,7 +82,8 @@ class Planner:
         if fingerprint == self._fingerprint:
             return False
         self._fingerprint = fingerprint
-        self._matcher = None
+        self._matcher = Matcher(self._collections)
+        self._matcher.refresh()
         self._plans_by_due.clear()
         self._together.clear()
         self._explicit.clear()
@@ -146,7 +147,7 @@ class Planner:
         if plan is None:
             losses = (CollectionKeys.LOSSES,) if always_raw and is_loss(name) else ()
             named = [self._collections.require(each) for each in (*collections, *losses)]
-            matching = list({c.name: c for c in [*self._matching(name), *named]}.values())
+            matching = list({c.name: c for c in [*self._matcher.matching(name), *named]}.values())
             plan = Plan(name, _names(matching), True) if always_raw else self._plan_of(name, matching, named)
             self._explicit[key] = plan
         return plan
@@ -157,7 +158,7 @@ class Planner:
         return collection.save_config is not None and collection.save_config.should_save_step(step.mode, step.mode_step)
 
     def _make_plan(self, name: str) -> Plan | None:
-        matching = self._matching(name)
+        matching = self._matcher.matching(name)
         # They are not saved as a part of another collection either, such as `all`.
         if not self._training and any(collection.name in _TRAINING_ONLY for collection in matching):
             return None
@@ -189,11 +190,6 @@ class Planner:
         axes = tuple((axis, tuple(along)) for axis, along in by_axis.items())
         parameter = self._collections.parameter_of(name)
         return Plan(name, _names(matching), raw, tuple(statistics), histogram, parameter, digest, axes, sketch)
-
-    def _matching(self, name: str) -> list[Collection]:
-        if self._matcher is None:
-            self._matcher = Matcher(self._collections)
-        return self._matcher.matching(name)
 
 
 def _names(collections: Iterable[Collection]) -> tuple[str, ...]:

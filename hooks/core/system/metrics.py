@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
+import os
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tensortrial.config.save_config import SaveConfig
+from tensortrial.errors import ConfigurationError
 from tensortrial.format.record import Plan, ScalarBatch, Step
 from tensortrial.format.schema import SYSTEM
 from tensortrial.mode import ModeKeys
@@ -23,12 +26,19 @@ from ..configuration.collections import CollectionManager
 from ..configuration.options import Framework, HookOptions
 from ..process.rank import Duty
 from ..run_writer import RunWriter
+from ..user_values import shown
 
 if TYPE_CHECKING:
     from .probe import Probe
 
 logger = logging.getLogger("tensortrial.hooks")
 
+VARIABLE = "TENSORTRIAL_SYSTEM_METRICS"
+"""0 samples nothing, 1 every ten seconds, 30 every thirty, whatever a hook's argument says."""
+
+DEFAULT_SECONDS = 10.0
+_LEAST_SECONDS = 0.1
+_WORDS = {"0": False, "false": False, "1": True, "true": True}
 COLLECTION = "system"
 _STOP_SECONDS = 10.0
 """The longest that a closing run waits for the last sample: SIGTERM leaves 20 seconds for all."""
@@ -152,3 +162,29 @@ class SystemMetrics:
                 exc,
                 exc_info=exc,
             )
+
+
+def parse_interval(value: Any) -> float | None:
+    """Return the seconds between two samples: those of TENSORTRIAL_SYSTEM_METRICS, else those of a hook's argument.
+
+    Returns:
+        The seconds; None if nothing is sampled.
+
+    Raises:
+        ConfigurationError: It is neither True, False, None nor a number of seconds from 0.1 on.
+    """
+    value = os.environ.get(VARIABLE, "").strip() or value
+    if isinstance(value, str):
+        value = _WORDS.get(value.lower(), value)
+    if value is None or isinstance(value, bool):
+        return DEFAULT_SECONDS if value else None
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if not _LEAST_SECONDS <= seconds < math.inf:
+        raise ConfigurationError(
+            f"system_metrics must be True, False or the seconds between two samples, {_LEAST_SECONDS} or more, got "
+            f"{shown(value)}"
+        )
+    return seconds

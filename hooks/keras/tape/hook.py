@@ -16,8 +16,7 @@ from typing import Any
 from tensortrial.config.collection import CollectionKeys
 from tensortrial.errors import ConfigurationError, UnsupportedValue
 
-from ...core.base_hook import guarded
-from ...core.recorder import Recorder
+from ...core.recorder import Recorder, guarded
 from ...core.replicas import LeadingRecorder
 from ..backend import IS_TENSORFLOW, check_dense, graph, unconverted, user_array
 from ..graph_callback import GraphCallback, compiled_by_xla, is_variable

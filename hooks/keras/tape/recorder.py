@@ -11,7 +11,7 @@ import keras
 
 from tensortrial.config.collection import CollectionKeys
 
-from ...core.base_hook import guarded
+from ...core.recorder import guarded
 from ...core.replicas import LeadingRecorder
 from ..attention import AttentionCalls
 from ..backend import IS_TENSORFLOW, Unscaled, dense, graph

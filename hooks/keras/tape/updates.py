@@ -10,8 +10,7 @@ from typing import Any, Protocol
 
 from tensortrial.config.collection import CollectionKeys
 
-from ...core.base_hook import guarded
-from ...core.recorder import Recorder
+from ...core.recorder import Recorder, guarded
 from ...core.replicas import LeadingRecorder
 from ..backend import graph, unconverted
 from ..graph_callback import GraphCallback

@@ -10,8 +10,7 @@ import torch
 
 from tensortrial.config.collection import CollectionKeys
 
-from ...core.base_hook import guarded
-from ...core.recorder import Recorder
+from ...core.recorder import Recorder, guarded
 from ..hook import Hook
 from .steps import LaunchedSteps
 

@@ -18,9 +18,8 @@ from torch.compiler import is_compiling
 from tensortrial.mode import ModeKeys
 from tensortrial.redaction import without_credentials
 
-from ...core.base_hook import guarded
 from ...core.callbacks import UncopiedCallback
-from ...core.recorder import Recorder
+from ...core.recorder import Recorder, guarded
 from ...launch.launch import has_own_hook
 from ..callbacks import is_ignored
 from ..gradients import parameters_of

@@ -21,7 +21,7 @@ from support.plain_hook import Hook
 from support.programs import start
 from tensortrial.errors import ConfigurationError, MissingExtra
 from tensortrial.hooks.core.system.gpus import find_gpus
-from tensortrial.hooks.core.system.interval import DEFAULT_SECONDS, parse_interval
+from tensortrial.hooks.core.system.metrics import DEFAULT_SECONDS, parse_interval
 from tensortrial.read.trial import Trial
 
 psutil = pytest.importorskip("psutil")

@@ -55,6 +55,7 @@ class HybridizedJob(MXNetJob):
 class TestMXNet(HookConformance):
     module, framework = tt, "mxnet"
     number, tensor, gradient = NUMBER, TENSOR, GRADIENT
+    growing = ("health",)
 
     def make_job(self, hook: Any) -> MXNetJob:
         return MXNetJob(hook)

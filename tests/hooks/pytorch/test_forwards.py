@@ -272,3 +272,34 @@ def test_a_forward_inside_vmap_begins_no_step(make_hook: Any, out: str, caplog: 
     assert trial.steps() == [0, 1]
     assert not trial.has_tensor("0_output_1")
     assert len(caplog.messages) <= 1  # once a process
+
+
+class Watched(Net):
+    """A model that notes how many callbacks one of its modules has as it runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.callbacks: list[int] = []
+
+    def forward(self, x: Any) -> Any:
+        self.callbacks.append(len(self.fc1._forward_pre_hooks) + len(self.fc1._forward_hooks))
+        return super().forward(x)
+
+
+class TestCallbacksOfModules:
+    def test_a_module_has_none_at_steps_at_which_nothing_is_due(self, make_hook: Any, out: str) -> None:
+        hook, net = hooked(make_hook, seeded(Watched), save_config={"save_interval": 2})
+        train(net, 4)
+        hook.close()
+        assert net.callbacks == [2, 0, 2, 0]
+        assert create_trial(out).tensor("fc1_output_0").steps() == [0, 2]
+
+    def test_those_that_return_run_before_those_of_the_user(self, make_hook: Any, out: str) -> None:
+        hook, net = hooked(make_hook, save_config={"save_interval": 2})
+        net(X)
+        net(X)
+        net.fc1.register_forward_pre_hook(lambda module, args: (2 * args[0],))
+        net(X)
+        hook.close()
+        trial = create_trial(out)
+        assert same(trial.tensor("fc1_input_0").value(2), array(X))

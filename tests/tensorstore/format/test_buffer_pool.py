@@ -12,9 +12,9 @@ import tensortrial
 from support.internals import queued_bytes
 from support.leased_runs import wait_until
 from tensortrial.format import buffer_pool
-from tensortrial.format.buffer_pool import BATCHED_BYTES, BatchBuffers, BufferPool, fresh_memory
+from tensortrial.format.buffer_pool import BATCHED_BYTES, BufferPool, fresh_memory
 from tensortrial.format.chunk_writer import ChunkWriter
-from tensortrial.format.record import Plan, Record, Step, TensorSpec
+from tensortrial.format.record import BatchBuffers, Plan, Record, Step, TensorSpec, ValueBatch
 from tensortrial.hooks.core.configuration.options import Framework, HookOptions
 from tensortrial.hooks.core.process.rank import Rank
 from tensortrial.hooks.core.recorder import Recorder
@@ -130,15 +130,15 @@ def test_a_run_uses_the_memory_of_an_earlier_one(tmp_path: Path, monkeypatch: py
 
 def test_a_batch_buffer_is_used_again_once_nobody_holds_it() -> None:
     buffers = BatchBuffers(1000)
-    first = buffers.acquire(500)
-    assert first.append(np.zeros(500, np.uint8), 500)
-    memory, page = first.memory, memoryview(first.memory)[:504]
+    plan = Plan("t", (), raw=True)
+    batch = ValueBatch(buffers.acquire(500))
+    assert batch.add(plan.spec("uint8", (500,), 500), np.zeros(500, np.uint8), 0)
+    memory = batch.page().obj
     second = buffers.acquire(500)
     assert second.memory is not memory
-    assert second.append(np.ones(900, np.uint8), 900)
-    assert bytes(page) == (500).to_bytes(4, "little") + bytes(500)
-    page.release()
-    del first
+    assert ValueBatch(second).add(plan.spec("uint8", (900,), 900), np.ones(900, np.uint8), 0)
+    assert bytes(batch.page()) == (500).to_bytes(4, "little") + bytes(500)
+    del batch
     assert buffers.acquire(500).memory is memory
     assert buffers.acquire(996).memory is memory
 

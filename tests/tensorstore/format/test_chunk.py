@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensortrial.dtypes import dtype_name, from_rows, in_stored_dtype, parse_dtype, storable
-from tensortrial.format.buffer_pool import BatchBuffers
 from tensortrial.format.chunk_reader import ChunkFile
 from tensortrial.format.chunk_writer import (
     COMPRESSED_ROW_GROUP_BYTES,
@@ -25,7 +24,7 @@ from tensortrial.format.chunk_writer import (
     ChunkWriter,
     ValueSpan,
 )
-from tensortrial.format.record import Plan, Record, Step, TensorSpec, ValueBatch
+from tensortrial.format.record import BatchBuffers, Plan, Record, Step, TensorSpec, ValueBatch
 from tensortrial.format.schema import TENSORS_SCHEMA
 from tensortrial.mode import ModeKeys
 from tensortrial.statistics.digest import digest_header, digest_of
