@@ -15,7 +15,6 @@ from ..parameter import integer, number, text
 from ..reader import Selector, StepView
 from .base import SelectingRule, training_mode
 
-_DEFAULT = Selector(("weights", "biases"))
 _FEWEST_PEERS = 3
 """The fewest tensors whose median score is common to all, as that of a change of the learning rate is."""
 _TIMES_COMMON = 2.0
@@ -31,6 +30,7 @@ class StatisticAnomaly(SelectingRule):
     all. Evaluates the collections `weights` and `biases`, unless tensors are selected, at the steps of training.
     """
 
+    DEFAULT = Selector(("weights", "biases"))
     statistic: str = text("l2", "statistic that is compared with its past")
     threshold: float = number(10.0, "fires if the score is more than this above or below that of the others", least=0)
     minimum: int = integer(10, "saved steps before the first comparison", least=3)
@@ -43,11 +43,6 @@ class StatisticAnomaly(SelectingRule):
 
     def reset(self) -> None:
         self._past: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
-
-    @property
-    def selector(self) -> Selector:
-        chosen = super().selector
-        return chosen if chosen.collections or chosen.patterns else _DEFAULT
 
     def judge(self, view: StepView) -> None:
         if view.mode is not training_mode(self.reader.modes()):
