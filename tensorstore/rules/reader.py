@@ -98,15 +98,20 @@ class Tensors:
         """A number of each row that is the same for names in the same sets, by the number of sets of the run."""
 
     @lazy
+    def keys(self) -> list[tuple[str, str]]:
+        """The name and the worker of each row."""
+        return list(zip(self.names, self.workers, strict=True))
+
+    @lazy
     def row_of(self) -> dict[tuple[str, str], int]:
         """The row of each name and worker."""
-        return {key: row for row, key in enumerate(zip(self.names, self.workers, strict=True))}
+        return {key: row for row, key in enumerate(self.keys)}
 
     def rows_in(self, other: Tensors, rows: Rows) -> Rows:
         """Return the rows of the same names and workers in another step; -1 where it has none."""
         if other is self:
             return rows
-        return np.array([other.row_of.get((self.names[row], self.workers[row]), -1) for row in rows.tolist()], np.intp)
+        return np.array([other.row_of.get(self.keys[row], -1) for row in rows.tolist()], np.intp)
 
 
 class StepView:
@@ -207,6 +212,11 @@ class Measured:
     def __iter__(self) -> Iterator[tuple[SavedTensor, tuple[float, ...]]]:
         values = zip(*(column.tolist() for column in self.columns.values()), strict=True)
         return zip(self.view.rows(self.rows), values, strict=True)
+
+    @property
+    def keys(self) -> list[tuple[str, str]]:
+        """The name and the worker of each row."""
+        return [self.view.tensors.keys[row] for row in self.rows.tolist()]
 
     def where(self, chosen: Array | list[int]) -> Measured:
         """Return the chosen rows: where an array of bool is true, or by their positions."""

@@ -47,18 +47,20 @@ class StatisticAnomaly(SelectingRule):
     def judge(self, view: StepView) -> None:
         if view.mode is not training_mode(self.reader.modes()):
             raise self.nothing(view, self.selector)
-        scored: list[tuple[SavedTensor, float, float, float]] = []
-        for row, (value,) in self.measured(view, self.selector, self.statistic):
-            past = self._past[row.name, row.worker]
+        scored: list[tuple[int, float, float, float]] = []
+        found = self.measured(view, self.selector, self.statistic)
+        for at, (key, value) in enumerate(zip(found.keys, found[self.statistic].tolist(), strict=True)):
+            past = self._past[key]
             if not math.isfinite(value):
                 continue
             if len(past) >= self.minimum:
-                scored.append((row, value, *past_score(value, past)))
+                scored.append((at, value, *past_score(value, past)))
             insort(past, value)
         common = statistics.median(each[2] for each in scored) if len(scored) >= _FEWEST_PEERS else 0.0
-        for row, value, score, median in scored:
-            if abs(score - common) > max(self.threshold, _TIMES_COMMON * abs(common)):
-                self._fire(row, value, score, median)
+        limit = max(self.threshold, _TIMES_COMMON * abs(common))
+        left = {at: each for at, *each in scored if abs(each[1] - common) > limit}
+        for (row, _), each in zip(found.where([*left]), left.values(), strict=True):
+            self._fire(row, *each)
 
     def _fire(self, row: SavedTensor, value: float, score: float, median: float) -> None:
         compared = f"{self.statistic} {value:.4g}, usual was {median:.4g}, {abs(score):.1f} deviations"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from functools import cache
 
 import ml_dtypes
 import numpy as np
@@ -243,6 +244,7 @@ def _comparable(value: Array) -> Array:
     return value.astype(np.float32) if value.dtype.kind == "V" else value
 
 
+@cache
 def _largest(dtype: str) -> float | None:
     """Return the largest number of a float dtype of 16 bits or less; None for other dtypes."""
     if dtype in _LOW_PRECISION or dtype.startswith("float8"):
