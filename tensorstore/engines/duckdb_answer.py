@@ -75,7 +75,10 @@ class DuckDBAnswer:
 
     def fetchall(self) -> Rows:
         """Return all rows as Python values."""
-        return self._take(lambda relation: relation.fetchall())
+        # A relation would be bound twice: when it is made, and when it runs.
+        return self._take(
+            lambda rows: rows.fetchall(), lambda connection: connection.execute(self._query, self._parameters)
+        )
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         """Yield the rows as Python values, while the query runs."""
@@ -131,7 +134,7 @@ class DuckDBAnswer:
         return pa.RecordBatchReader.from_batches(reader.schema, self._batches(connection, reader))
 
     def _reader(self, batch_size: int) -> tuple[duckdb.DuckDBPyConnection, Any]:
-        connection, relation = self._taken()
+        connection, relation = self._taken() or self._bound()
         try:
             return connection, self._run(connection, lambda: relation.to_arrow_reader(batch_size))
         except BaseException:
@@ -182,24 +185,27 @@ class DuckDBAnswer:
             return ExecutedQuery(connection, self._query, self._parameters)
         return connection.sql(self._query, params=self._parameters)
 
-    def _taken(self) -> tuple[duckdb.DuckDBPyConnection, Any]:
+    def _taken(self) -> tuple[duckdb.DuckDBPyConnection, Any] | None:
+        """Return the relation that is ready, if there is one, with its connection. The caller closes that."""
         ready, self._ready = self._ready, None
         if self._process != os.getpid():
             if ready:
                 forking.abandon(ready)
             raise QueryError("this answer belongs to the process that forked: make the query again in this one")
-        return ready or self._bound()
+        return ready
 
     def _repeated(self, work: Callable[[], _T]) -> _T:
         return repeated(work, self._remade)
 
-    def _take(self, work: Callable[[Any], _T]) -> _T:
-        return self._repeated(lambda: self._take_once(work))
+    def _take(self, work: Callable[[Any], _T], begin: Callable[[duckdb.DuckDBPyConnection], Any] | None = None) -> _T:
+        """Return what `work` returns for the query: as a relation, or as what `begin` makes of a connection."""
+        return self._repeated(lambda: self._take_once(work, begin or self._relation))
 
-    def _take_once(self, work: Callable[[Any], _T]) -> _T:
-        connection, relation = self._taken()
+    def _take_once(self, work: Callable[[Any], _T], begin: Callable[[duckdb.DuckDBPyConnection], Any]) -> _T:
+        ready = self._taken()
+        connection = ready[0] if ready else self._connection()
         try:
-            return self._run(connection, lambda: work(relation))
+            return self._run(connection, lambda: work(ready[1] if ready else begin(connection)))
         finally:
             connection.close()
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +38,7 @@ _TEXTS = [field.name for field in INDEX_SCHEMA if field.type == pa.string()]
 
 Positions = np.ndarray[Any, np.dtype[np.intp]]
 Cells = Callable[[Positions], list[Any]]
+_T = TypeVar("_T")
 
 
 def read_rows(path: str, data: bytes | bytearray) -> pa.Table:
@@ -94,21 +96,41 @@ class IndexRows:
         statistics: bool = False,
     ) -> list[SavedTensor]:
         """Return the rows in these files, file by file, of some tensors at a global step (None: of all, at all)."""
-        rows: list[SavedTensor] = []
+        found = self._each(paths, names, step, lambda group, positions: group.rows(positions, statistics))
+        return [row for rows in found for row in rows]
+
+    def columns(self, paths: Sequence[str], step: int) -> IndexColumns:
+        """Return the rows in these files of all tensors at a global step, with their statistics, as columns."""
+
+        def decoded(group: _RowGroup, positions: Positions) -> tuple[_RowGroup, Positions]:
+            group.cells([*_LOCATION, *_REST])
+            return group, positions
+
+        return IndexColumns(self._each(paths, None, step, decoded))
+
+    def _each(
+        self,
+        paths: Sequence[str],
+        names: Collection[str] | None,
+        step: int | None,
+        read: Callable[[_RowGroup, Positions], _T],
+    ) -> list[_T]:
+        """Return what `read` returns for the rows of each row group that are of the names and at the step."""
+        found: list[_T] = []
         self._storage.prefetch([path for path in paths if path not in self._files])
         for path in paths:
             try:
                 file = self._file(path)
                 for number in file.groups_with(names, step):
                     group = self._group(file, number)
-                    rows += group.rows(group.positions(names, step), statistics)
+                    found.append(read(group, group.positions(names, step)))
                     self._count(group)
                 file.release()
             except CorruptFile:
                 raise
             except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as exc:
                 raise CorruptFile(path, f"its rows cannot be read: {exc}") from exc
-        return rows
+        return found
 
     def _file(self, path: str) -> _IndexFile:
         file = self._files.get(path)
@@ -133,6 +155,36 @@ class IndexRows:
         while self._bytes > _KEPT_BYTES or len(self._groups) > _KEPT_GROUPS:
             _, dropped = self._groups.popitem(last=False)
             self._bytes -= dropped.counted
+
+
+class IndexColumns:
+    """Rows of the index as columns. A row becomes an object only when it is requested."""
+
+    def __init__(self, parts: list[tuple[_RowGroup, Positions]]) -> None:
+        self._parts = parts
+
+    def __len__(self) -> int:
+        return sum(len(positions) for _, positions in self._parts)
+
+    def cells(self, name: str) -> list[Any]:
+        """Return the cells of a column."""
+        return [cell for group, positions in self._parts for cells in group.cells([name]) for cell in cells(positions)]
+
+    def numbers(self, name: str) -> tuple[Array, Array]:
+        """Return a column of numbers as float64, and where it is not null."""
+        nothing = np.empty(0), np.empty(0, bool)
+        values, valid = zip(nothing, *[group.numbers(name, positions) for group, positions in self._parts], strict=True)
+        return np.concatenate(values), np.concatenate(valid)
+
+    def rows(self, wanted: Positions) -> list[SavedTensor]:
+        """Return some of the rows with their statistics."""
+        found: dict[int, SavedTensor] = {}
+        first = 0
+        for group, positions in self._parts:
+            here = wanted[(first <= wanted) & (wanted < first + len(positions))]
+            found.update(zip(here.tolist(), group.rows(positions[here - first], statistics=True), strict=True))
+            first += len(positions)
+        return [found[row] for row in wanted.tolist()]
 
 
 class _IndexFile:
@@ -221,6 +273,11 @@ class _RowGroup:
         self._in_order = bool((self._steps[1:] >= self._steps[:-1]).all())
         self.nbytes = self._names.nbytes + self._steps.nbytes
         self.counted = 0
+        words, codes = list(self._codes), self._names
+        self._cells: dict[str, Cells] = {
+            "name": lambda positions: [words[code] for code in codes[positions].tolist()],
+            "global_step": _Numbers(self._steps, None),
+        }
 
     def positions(self, names: Collection[str] | None, step: int | None) -> Positions:
         first, end = 0, len(self._steps)
@@ -252,28 +309,28 @@ class _RowGroup:
     def rows(self, positions: Positions, statistics: bool) -> list[SavedTensor]:
         if not len(positions):
             return []
-        columns = [cells(positions) for cells in self._location]
+        columns = [cells(positions) for cells in self.cells(_LOCATION)]
         if statistics:
-            *values, histograms, sketches = [cells(positions) for cells in self._rest]
+            *values, histograms, sketches = [cells(positions) for cells in self.cells(_REST)]
             columns += [list(map(list, zip(*values, strict=True))), histograms, sketches]
         return list(map(SavedTensor._make, _padded(columns)))
 
-    @lazy
-    def _location(self) -> list[Cells]:
-        words, names, steps = list(self._codes), self._names, self._steps
-        cells = self._read([name for name in _LOCATION if name not in _KEYS])
-        cells["name"] = lambda positions: [words[code] for code in names[positions].tolist()]
-        cells["global_step"] = lambda positions: steps[positions].tolist()
-        return [cells[name] for name in _LOCATION]
+    def numbers(self, name: str, positions: Positions) -> tuple[Array, Array]:
+        """Return cells of a column of numbers as float64, and where they are not null."""
+        (cells,) = self.cells([name])
+        if isinstance(cells, _Numbers):
+            valid = np.ones(len(positions), bool) if cells.valid is None else cells.valid[positions]
+            return cells.numbers[positions].astype(np.float64, copy=False), valid
+        cell = next(iter(cells(positions[:1])), None)  # that of all rows
+        return np.full(len(positions), cell, np.float64), np.full(len(positions), cell is not None)
 
-    @lazy
-    def _rest(self) -> list[Cells]:
-        return list(self._read(_REST).values())
-
-    def _read(self, columns: Sequence[str]) -> dict[str, Cells]:
-        cells, nbytes = self._file.cells(self._number, columns)
-        self.nbytes += nbytes
-        return cells
+    def cells(self, columns: Sequence[str]) -> list[Cells]:
+        """Return functions that return cells of these columns. Columns that are not decoded yet are read together."""
+        if missing := [name for name in columns if name not in self._cells]:
+            cells, nbytes = self._file.cells(self._number, missing)
+            self._cells |= cells
+            self.nbytes += nbytes
+        return [self._cells[name] for name in columns]
 
 
 def _padded(columns: list[list[Any]]) -> zip[tuple[Any, ...]]:
@@ -328,21 +385,26 @@ def _words(words: Sequence[str | None], codes: Array) -> tuple[Cells, int]:
     return lambda positions: [words[code] for code in codes[positions].tolist()], codes.nbytes
 
 
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """The cells of a column of numbers, None where not `valid`."""
+
+    numbers: Array
+    valid: Array | None
+
+    def __call__(self, positions: Positions) -> list[Any]:
+        numbers: list[Any] = self.numbers[positions].tolist()
+        if self.valid is None:
+            return numbers
+        valid = self.valid[positions].tolist()
+        return [number if is_valid else None for number, is_valid in zip(numbers, valid, strict=True)]
+
+
 def _numbers(numbers: Array, valid: Array | None) -> tuple[Cells, int]:
-    """Return cells of a column of numbers, None where not `valid`."""
-    if valid is None:
-        if _is_constant(numbers):
-            return _always(numbers[0].item())
-        numbers = _compact(numbers)
-        return lambda positions: numbers[positions].tolist(), numbers.nbytes
+    if valid is None and _is_constant(numbers):
+        return _always(numbers[0].item())
     numbers = _compact(numbers)
-    return (
-        lambda positions: [
-            number if is_valid else None
-            for number, is_valid in zip(numbers[positions].tolist(), valid[positions].tolist(), strict=True)
-        ],
-        numbers.nbytes + valid.nbytes,
-    )
+    return _Numbers(numbers, valid), numbers.nbytes + (0 if valid is None else valid.nbytes)
 
 
 def _lists(elements: Array, offsets: Array) -> tuple[Cells, int]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from ..errors import CorruptFile
-from ..format.index_reader import IndexRows
+from ..format.index_reader import IndexColumns, IndexRows, Positions
 from ..format.index_types import SavedTensor
 from ..mode import ModeKeys
 from ..snapshot.saved_steps import SavedSteps, StepRange, is_in_range
@@ -67,9 +69,17 @@ class RowCache:
                 return self._block(steps, *of_tensor).get(global_step, [])
         return self._one(steps, name, global_step, statistics)
 
-    def of_step(self, steps: SavedSteps, global_step: int, statistics: bool = False) -> dict[str, list[SavedTensor]]:
-        """Return the rows of every tensor at one step: by name, one a worker; with statistics only on request."""
-        return self._block(steps, "step", global_step, statistics) if is_in_range(global_step, self._range) else {}
+    def of_step(self, steps: SavedSteps, global_step: int) -> dict[str, list[SavedTensor]]:
+        """Return the rows of every tensor at one step: by name, one a worker."""
+        return self._block(steps, "step", global_step) if is_in_range(global_step, self._range) else {}
+
+    def columns_of_step(self, steps: SavedSteps, global_step: int) -> tuple[IndexColumns, Positions]:
+        """Return the rows of every tensor at one step with their statistics, and which of them count. Keeps nothing."""
+        columns = self._index_rows.columns(steps.paths_of(steps.files_of_step(global_step)), global_step)
+        if not steps.repeats and not steps.unknown:
+            return columns, np.arange(len(columns))
+        keys = zip(*map(columns.cells, ("name", "global_step", "worker")), strict=True)
+        return columns, np.array(_that_count(steps, keys), np.intp)
 
     def of_tensors(
         self, saved: SavedSteps, names: Sequence[str], mode: ModeKeys, span: tuple[int, int] | None, worker: str | None
@@ -116,9 +126,16 @@ class RowCache:
 
 
 def _last_ones(steps: SavedSteps, rows: list[SavedTensor]) -> list[SavedTensor]:
-    """Return the rows that count: of known steps, and of a tensor that a worker saved twice at a step the last one."""
-    if steps.unknown:
-        rows = [row for row in rows if row.global_step not in steps.unknown.get(row.worker, ())]
-    if not steps.repeats:
+    """Return the rows that count."""
+    if not steps.repeats and not steps.unknown:
         return rows
-    return list({(row.name, row.global_step, row.worker): row for row in rows}.values())
+    return [rows[row] for row in _that_count(steps, ((row.name, row.global_step, row.worker) for row in rows))]
+
+
+def _that_count(steps: SavedSteps, keys: Iterable[tuple[str, int, str]]) -> list[int]:
+    """Return which rows count: those of known steps, and of a tensor that a worker saved twice at a step the last one.
+
+    `keys` are their names, global steps and workers.
+    """
+    known = [(key, row) for row, key in enumerate(keys) if key[1] not in steps.unknown.get(key[2], ())]
+    return list(dict(known).values()) if steps.repeats else [row for _, row in known]

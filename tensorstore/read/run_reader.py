@@ -29,6 +29,7 @@ from ..errors import (
     TensorUnavailableForStep,
 )
 from ..format.chunk_reader import read_values
+from ..format.index_reader import IndexColumns, Positions
 from ..format.index_types import SavedTensor
 from ..format.schema import MANIFEST, RunInfo, collections_path
 from ..mode import ModeKeys
@@ -440,7 +441,7 @@ class RunReader:
         global_steps = sorted({place for step in wanted for place in self.states.global_steps(step, mode)})
         found = list[SavedTensor]()
         for step in global_steps:
-            by_name = self.rows_at_step(step, statistics=False)
+            by_name = self.rows_at_step(step)
             found += (row for name in names for row in by_name.get(name, ()))
         return found
 
@@ -487,9 +488,13 @@ class RunReader:
         """Return the rows of one tensor at one step, one a worker; with statistics only on request."""
         return self._read_rows(lambda cache, steps: cache.rows(steps, name, global_step, statistics))
 
-    def rows_at_step(self, global_step: int, statistics: bool = True) -> dict[str, list[SavedTensor]]:
-        """Return the rows of every tensor at a global step, by name, one a worker."""
-        return self._read_rows(lambda cache, steps: cache.of_step(steps, global_step, statistics))
+    def rows_at_step(self, global_step: int) -> dict[str, list[SavedTensor]]:
+        """Return the rows of every tensor at a global step, by name, one a worker, without statistics."""
+        return self._read_rows(lambda cache, steps: cache.of_step(steps, global_step))
+
+    def columns_at_step(self, global_step: int) -> tuple[IndexColumns, Positions]:
+        """Return the rows of every tensor at a global step with their statistics, and which of them count."""
+        return self._read_rows(lambda cache, steps: cache.columns_of_step(steps, global_step))
 
     def rows_of_tensors(
         self,

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 from bisect import bisect_left
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import count, islice
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary, ref
+
+import numpy as np
 
 from .. import forking
 from ..config.collection import CollectionKeys
 from ..dtypes import Array
 from ..errors import StepUnavailable
+from ..format.index_reader import IndexColumns, Positions
 from ..format.index_types import SavedTensor
+from ..format.lazy import lazy
 from ..mode import ModeKeys
 from ..read.run_reader import RunReader
 from ..read.trial import Trial, run_reader_of
@@ -26,11 +31,12 @@ from ..statistics.definitions import STATISTICS
 from ..statistics.derived import derive
 from ..statistics.single import statistics
 
-_POSITION = {name: position for position, name in enumerate(STATISTICS)}
 _KEPT_STEPS = 32
 _KEPT_BYTES = 256 << 20
 
 Key = tuple[str, int, str]
+Rows: TypeAlias = Positions
+"""Numbers of rows of a step."""
 
 
 class NotSaved(Exception):
@@ -67,58 +73,159 @@ class Selector:
         return f"tensor {' or '.join(parts)}" if parts else "tensor"
 
 
-class StepView:
-    """One step of a run, over the workers to which it is the same step of the same mode."""
+class Tensors:
+    """The tensors of a step, one a worker: by name, and by worker in natural order. Most steps of a run share them.
 
-    def __init__(self, reader: Reader, info: StepInfo, rows: dict[str, list[SavedTensor]]) -> None:
-        self.info = info
+    Rows of a step are numbered in this order. Shapes are as they were saved; a forged file may say anything.
+    """
+
+    def __init__(self, columns: Sequence[list[Any]]) -> None:
+        self.columns = columns
+        names, workers, dtypes, shapes = columns
+        of_worker = {worker: natural(worker) for worker in set(workers)}
+        self.order = np.array(sorted(range(len(names)), key=lambda row: (names[row], of_worker[workers[row]])), np.intp)
+        """The position of each row among the columns."""
+        self.names, self.shapes = ([of[row] for row in self.order] for of in (names, shapes))
+        self.workers, self.dtypes = (np.array(of, object)[self.order] for of in (workers, dtypes))
+        self.sizes = np.array([math.prod(shapes[row]) for row in self.order], np.float64)
+        """The number of elements of each row."""
+        self.rows_of: defaultdict[str, list[int]] = defaultdict(list)
+        """The rows of each name."""
+        for row, name in enumerate(self.names):
+            self.rows_of[name].append(row)
+        self.selected: dict[Selector, Rows] = {}
+        self.holding: dict[int, Array] = {}
+        """A number of each row that is the same for names in the same sets, by the number of sets of the run."""
+
+    @lazy
+    def keys(self) -> list[tuple[str, str]]:
+        """The name and the worker of each row."""
+        return list(zip(self.names, self.workers, strict=True))
+
+    @lazy
+    def row_of(self) -> dict[tuple[str, str], int]:
+        """The row of each name and worker."""
+        return {key: row for row, key in enumerate(self.keys)}
+
+    def rows_in(self, other: Tensors, rows: Rows) -> Rows:
+        """Return the rows of the same names and workers in another step; -1 where it has none."""
+        if other is self:
+            return rows
+        return np.array([other.row_of.get(self.keys[row], -1) for row in rows.tolist()], np.intp)
+
+
+class StepView:
+    """One step of a run, over the workers to which it is the same step of the same mode.
+
+    Its rows are columns. A row becomes an object only when it is requested.
+    """
+
+    def __init__(self, reader: Reader, info: StepInfo, revision: int, columns: IndexColumns, counting: Rows) -> None:
+        self.info, self.revision = info, revision
         self.step, self.mode, self.mode_step = info.global_step, info.mode, info.mode_step
-        place = info.mode.name, info.mode_step
-        of_step = {name: [row for row in rows[name] if (row.mode, row.mode_step) == place] for name in rows}
-        self.rows = {name: _in_order(of_name) for name, of_name in of_step.items() if of_name}
-        self.revision = reader.saved.revision(info.global_step)
-        self._reader = reader
+        here = (np.array(columns.cells("mode"), object) == info.mode.name) & (
+            columns.numbers("mode_step")[0] == info.mode_step
+        )
+        counting = counting[here[counting]]
+        self.tensors = reader.tensors(self.step, columns, counting)
+        self._reader, self._columns, self._order = reader, columns, counting[self.tensors.order]
+        self._rows: dict[int, SavedTensor] = {}
+        self._numbers: dict[str, tuple[Array, Array]] = {}
+
+    def find(self, selector: Selector) -> Rows:
+        """Return the numbers of the selected rows, by name and worker."""
+        tensors = self.tensors
+        if selector not in tensors.selected:
+            names = self._reader.names(self.step, selector)
+            tensors.selected[selector] = np.array([row for name in names for row in tensors.rows_of.get(name, ())], int)
+        return tensors.selected[selector]
+
+    def rows(self, numbers: Rows) -> list[SavedTensor]:
+        """Return rows by their numbers."""
+        wanted = numbers.tolist()
+        if missing := [number for number in wanted if number not in self._rows]:
+            self._rows.update(zip(missing, self._columns.rows(self._order[missing]), strict=True))
+        return [self._rows[number] for number in wanted]
 
     def select(self, selector: Selector) -> list[SavedTensor]:
         """Return the selected rows, by name and worker."""
-        names = self._reader.names(self.step, selector)
-        return [row for name in names for row in self.rows.get(name, ())]
+        return self.rows(self.find(selector))
+
+    def column(self, name: str, rows: Rows) -> tuple[Array, Array]:
+        """Return a statistic of rows as it was saved, else NaN, as float64, and where it was."""
+        if name not in self._numbers:
+            values, is_saved = self._columns.numbers(name)
+            self._numbers[name] = np.where(is_saved, values, np.nan)[self._order], is_saved[self._order]
+        values, is_saved = self._numbers[name]
+        return values[rows], is_saved[rows]
+
+    def measure(self, rows: Rows, names: tuple[str, ...]) -> tuple[Measured, list[NotSaved]]:
+        """Return statistics of rows, as `statistics` does, and the errors of the rows that lack them.
+
+        Rows whose dtype defines none are left out.
+        """
+        columns = [self.column(name, rows) for name in names]
+        values, is_known = np.array([each for each, _ in columns]), np.all([each for _, each in columns], axis=0)
+        lacking = []
+        for at in np.flatnonzero(~is_known).tolist():
+            try:
+                found = self.statistics(self.rows(rows[at : at + 1])[0], names)
+            except NotSaved as exc:
+                lacking.append(exc)
+                continue
+            if found is not None:
+                values[:, at], is_known[at] = found, True
+        return Measured(self, rows[is_known], dict(zip(names, values[:, is_known], strict=True))), lacking
 
     def statistics(self, row: SavedTensor, names: tuple[str, ...]) -> tuple[float, ...] | None:
         """Return statistics of a row: the saved ones, or computed from the raw value or from other saved ones.
 
         None if the dtype defines none of them. Raises NotSaved.
         """
-        saved = row.statistics
-        if saved is not None:
-            found = tuple([saved[position] for position in _positions(names)])
-            if None not in found:
-                return found  # type: ignore[return-value]
-        if not row.has_raw:
-            return _derived(row, names)
-        computed = self._reader.computed(row, names)
-        return None if len(computed) < len(names) else tuple(computed[name] for name in names)
-
-    def saved(self, row: SavedTensor, name: str) -> float | None:
-        """Return a statistic if it was saved, or None."""
-        return None if row.statistics is None else row.statistics[_POSITION[name]]
+        known = {
+            name: value for name, value in zip(STATISTICS, row.statistics or (), strict=False) if value is not None
+        }
+        if row.has_raw and not known.keys() >= {*names}:
+            known = self._reader.computed(row, names)
+            return tuple(known[name] for name in names) if len(known) == len(names) else None
+        found = tuple(derive(name, known, row.shape) for name in names)
+        if None in found:
+            raise NotSaved(row, names)
+        return found  # type: ignore[return-value]
 
     def values(self, rows: Sequence[SavedTensor]) -> list[Array]:
         """Return the raw values of rows, read together. All rows must have one."""
         return self._reader.values(rows)
 
 
-@cache
-def _positions(names: tuple[str, ...]) -> tuple[int, ...]:
-    return tuple(_POSITION[name] for name in names)
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """Statistics of some rows of a step: each a column, or those of one row after another."""
 
+    view: StepView
+    rows: Rows
+    columns: dict[str, Array]
 
-def _derived(row: SavedTensor, names: tuple[str, ...]) -> tuple[float, ...]:
-    known = {name: value for name, value in zip(STATISTICS, row.statistics or (), strict=False) if value is not None}
-    found = tuple(derive(name, known, row.shape) for name in names)
-    if None in found:
-        raise NotSaved(row, names)
-    return found  # type: ignore[return-value]
+    def __getitem__(self, name: str) -> Array:
+        return self.columns[name]
+
+    def __iter__(self) -> Iterator[tuple[SavedTensor, tuple[float, ...]]]:
+        values = zip(*(column.tolist() for column in self.columns.values()), strict=True)
+        return zip(self.view.rows(self.rows), values, strict=True)
+
+    @property
+    def keys(self) -> list[tuple[str, str]]:
+        """The name and the worker of each row."""
+        return [self.view.tensors.keys[row] for row in self.rows.tolist()]
+
+    def where(self, chosen: Array | list[int]) -> Measured:
+        """Return the chosen rows: where an array of bool is true, or by their positions."""
+        return Measured(self.view, self.rows[chosen], {name: each[chosen] for name, each in self.columns.items()})
+
+    def shares(self) -> Measured:
+        """Return counts as shares of the elements, in %; NaN for tensors without elements."""
+        sizes = self.view.tensors.sizes[self.rows]
+        return Measured(self.view, self.rows, {name: 100 * each / sizes for name, each in self.columns.items()})
 
 
 class Reader:
@@ -138,13 +245,14 @@ class Reader:
         self._begin()
 
     def _begin(self) -> None:
-        self._version = -1
         self._selected: dict[tuple[Selector, int], list[str]] = {}
         self._name_sets: NameSets | None = None
         """The names that `_selected` refers to."""
         self._views: OrderedDict[int, list[StepView]] = OrderedDict()
-        self._before: dict[tuple[str, int, tuple[int, ...]], _Remembered] = {}
-        """The steps before one, by sets of names, mode and step: those of most tensors of a step are the same."""
+        self._tensors: OrderedDict[tuple[tuple[int, ...], int], Tensors] = OrderedDict()
+        """By their sets of names, and their number."""
+        self._before: tuple[object, dict[tuple[str, int, tuple[int, ...]], _Remembered]] = (None, {})
+        """The saved steps, and of them those before one, by mode, step and sets of names: most tensors share them."""
         self._values: OrderedDict[Key, Array] = OrderedDict()
         self._bytes = 0
         self._computed: OrderedDict[Key, dict[str, float]] = OrderedDict()
@@ -164,29 +272,32 @@ class Reader:
             self._name_sets = saved.name_sets
         return saved
 
-    def _forget_old_views(self) -> SavedSteps:
-        """Forget views of steps of which another worker's rows have come since. Return the saved steps."""
-        saved, version = self.saved, self._run.version
-        if version != self._version:
-            for step in [step for step, views in self._views.items() if views[0].revision != saved.revision(step)]:
-                del self._views[step]
-            self._before.clear()
-            self._version = version
-        return saved
-
     def views(self, global_step: int) -> list[StepView]:
         """Return the rows of a step: several views where workers are not in step. Raises StepUnavailable."""
-        saved = self._forget_old_views()
-        views = self._views.get(global_step)
-        if views is None:
+        saved = self.saved
+        views, revision = self._views.get(global_step), saved.revision(global_step)
+        if views is None or views[0].revision != revision:  # another worker's rows have come since
             infos = saved.infos(global_step)
             if not infos:
                 raise StepUnavailable(global_step)
-            rows = self._run.rows_at_step(global_step)
-            views = self._views[global_step] = [StepView(self, info, rows) for info in infos]
+            read = self._run.columns_at_step(global_step)
+            views = self._views[global_step] = [StepView(self, info, revision, *read) for info in infos]
             if len(self._views) > _KEPT_STEPS:
                 self._views.popitem(last=False)
         return views
+
+    def tensors(self, global_step: int, columns: IndexColumns, rows: Rows) -> Tensors:
+        """Return the tensors of some rows of a step: those of another step, if they are the same."""
+        cells = [columns.cells(name) for name in ("name", "worker", "dtype", "shape")]
+        if len(rows) < len(columns):
+            cells = [[column[row] for row in rows] for column in cells]
+        key = tuple(self.saved.sets_at(global_step)), len(rows)
+        known = self._tensors.get(key)
+        if known is None or known.columns != cells:
+            known = self._tensors[key] = Tensors(cells)
+            if len(self._tensors) > _KEPT_STEPS:
+                self._tensors.popitem(last=False)
+        return known
 
     def modes(self) -> set[ModeKeys]:
         """Return the modes of which a step was saved."""
@@ -204,13 +315,14 @@ class Reader:
         before = [of_mode[position - 1] for of_mode in steps if (position := bisect_left(of_mode, global_step))]
         return saved.infos(max(before))[0] if before else None
 
-    def earlier(self, row: SavedTensor) -> Iterator[SavedTensor]:
-        """Yield the rows of the same tensor, worker and mode before `row`, newest first.
+    def earlier(self, row: SavedTensor, last_mode_step: int | None = None) -> Iterator[SavedTensor]:
+        """Yield the rows of the same tensor, worker and mode before `row`, newest first, up to a step of the mode.
 
         Each is read when the iterator reaches it.
         """
-        for info in self._steps_before(row):
-            if (found := self._row(row, info)) is not None:
+        for info in self._steps_before(row.name, row.mode, row.global_step):
+            is_wanted = last_mode_step is None or info.mode_step <= last_mode_step
+            if is_wanted and (found := self._row(row, info)) is not None:
                 yield found
 
     def since(self, row: SavedTensor, first_mode_step: int) -> SavedTensor | None:
@@ -218,15 +330,8 @@ class Reader:
 
         Its mode step is at least `first_mode_step`, and before that of `row`.
         """
-        for info in reversed(list(self._steps_before(row))):
+        for info in reversed(list(self._steps_before(row.name, row.mode, row.global_step))):
             if info.mode_step >= first_mode_step and (found := self._row(row, info)) is not None:
-                return found
-        return None
-
-    def until(self, row: SavedTensor, last_mode_step: int) -> SavedTensor | None:
-        """Return the newest row of the same tensor, worker and mode at a mode step of at most `last_mode_step`."""
-        for info in self._steps_before(row):
-            if info.mode_step <= last_mode_step and (found := self._row(row, info)) is not None:
                 return found
         return None
 
@@ -288,24 +393,39 @@ class Reader:
 
     def _row(self, row: SavedTensor, info: StepInfo) -> SavedTensor | None:
         """Return the row of the same tensor and worker at a step; None if to the worker it is another step."""
-        views = self._views.get(info.global_step)
-        if views is None:
-            found = self._run.saved_row(row.name, info.global_step, row.worker)
-        else:
-            rows = (each for view in views for each in view.rows.get(row.name, ()))
-            found = next((each for each in rows if each.worker == row.worker), None)
+        if info.global_step in self._views:
+            view = self._view(info)
+            at = view.tensors.row_of.get((row.name, row.worker))
+            return None if at is None else view.rows(np.array([at]))[0]
+        found = self._run.saved_row(row.name, info.global_step, row.worker)
         is_it = found is not None and (found.mode, found.mode_step) == (info.mode.name, info.mode_step)
         return found if is_it else None
 
-    def _steps_before(self, row: SavedTensor) -> Iterator[StepInfo]:
-        """Yield the steps of a tensor in its mode before that of a row, newest first."""
-        saved = self._forget_old_views()
-        key = row.mode, row.global_step, tuple(saved.sets_of(row.name))
-        if key not in self._before:
-            if len(self._before) >= _KEPT_STEPS:
-                self._before.clear()
-            self._before[key] = _Remembered(_steps_of_mode_before(saved, *key))
-        return iter(self._before[key])
+    def _view(self, info: StepInfo) -> StepView:
+        views = self.views(info.global_step)
+        return next(view for view in views if (view.mode, view.mode_step) == (info.mode, info.mode_step))
+
+    def views_before(self, view: StepView, rows: Rows) -> Iterator[tuple[Rows, Iterator[StepView]]]:
+        """Yield groups of rows, each with the steps of the mode that its tensors were saved at before, newest first."""
+        saved, tensors = self.saved, view.tensors
+        if saved.num_sets not in tensors.holding:
+            found: defaultdict[tuple[int, ...], int] = defaultdict(lambda: len(found))
+            tensors.holding = {saved.num_sets: np.array([found[tuple(saved.sets_of(name))] for name in tensors.names])}
+        holding = tensors.holding[saved.num_sets][rows]
+        for sets in np.unique(holding).tolist():
+            group = rows[holding == sets]
+            yield group, map(self._view, self._steps_before(tensors.names[group[0]], view.mode.name, view.step))
+
+    def _steps_before(self, name: str, mode: str, global_step: int) -> Iterator[StepInfo]:
+        """Yield the steps of a tensor in a mode before one, newest first."""
+        saved = self.saved
+        key = mode, global_step, tuple(saved.sets_of(name))
+        if self._before[0] is not saved or len(self._before[1]) >= _KEPT_STEPS:
+            self._before = saved, {}
+        known = self._before[1].get(key)
+        if known is None:
+            known = self._before[1][key] = _Remembered(_steps_of_mode_before(saved, *key))
+        return iter(known)
 
 
 class _Remembered:
@@ -356,10 +476,6 @@ def reader_of(trial: Trial) -> Reader:
         if run not in _readers:
             _readers[run] = Reader(trial)
         return _readers[run]
-
-
-def _in_order(rows: list[SavedTensor]) -> list[SavedTensor]:
-    return sorted(rows, key=lambda row: natural(row.worker)) if len(rows) > 1 else rows
 
 
 def _key(row: SavedTensor) -> Key:

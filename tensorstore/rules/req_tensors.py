@@ -143,5 +143,5 @@ def _check(trial: Trial, name: str, steps: Iterable[int]) -> None:
     reader = reader_of(trial)
     for step in steps:
         # The rows of the step are read anyway; only for a missing tensor a query of its own says why.
-        if not reader.saved.infos(step) or not any(name in view.rows for view in reader.views(step)):
+        if not reader.saved.infos(step) or not any(name in view.tensors.rows_of for view in reader.views(step)):
             tensor.workers(step)

@@ -171,11 +171,6 @@ class Rule(ABC):
             return self._reported(self.invoke_at_step(step), step)
 
     def evaluate_between_steps(self) -> list[Finding]:
-        """Call `invoke_between_steps`, without running actions.
-
-        Returns:
-            The findings; an empty list if the condition is not met.
-        """
         """Evaluate the rule while no new step comes, without executing actions.
 
         Returns:
@@ -185,11 +180,6 @@ class Rule(ABC):
         return self._reported(self.invoke_between_steps(), None)
 
     def evaluate_at_end(self) -> list[Finding]:
-        """Call `invoke_at_end`, without running actions.
-
-        Returns:
-            The findings; an empty list if the condition is not met.
-        """
         """Evaluate the rule after the last step, without executing actions.
 
         Returns:

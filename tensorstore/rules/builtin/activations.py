@@ -91,11 +91,13 @@ class SaturatedActivation(BuiltinRule):
     def judge(self, view: StepView) -> None:
         tanh, sigmoid = self._modules() if self.is_default("tensor_regex") else ((), ())
         selector = Selector(self.collection_names or (), (*self.tensor_regex, *tanh, *sigmoid))
-        rows = [row for row in self.rows(view, selector) if not self._is_inside(view, row)]
-        for row, value in self._valued(view, rows, selector):
+        rows = self.find(view, selector)
+        least, most = np.array([self._range(view.tensors.names[row]) for row in rows.tolist()]).T
+        is_inside = (view.column("min", rows)[0] > least) & (view.column("max", rows)[0] < most)
+        for row, value in self._valued(view, view.rows(rows[~is_inside]), selector):
             if value.ndim == 0 or value.size == 0:
                 continue
-            low, high = self._range(row)
+            low, high = self._range(row.name)
             inside = 100 * np.mean((value > low) & (value < high), axis=_BATCH)
             saturated = 100 * float(np.mean(inside < self.threshold_inactivity))
             if saturated > self.threshold_layer:
@@ -111,14 +113,8 @@ class SaturatedActivation(BuiltinRule):
         values = view.values(rows) if rows else []
         return ((row, np.asarray(value, np.float32)) for row, value in zip(rows, values, strict=True))
 
-    def _is_inside(self, view: StepView, row: SavedTensor) -> bool:
-        """Return whether saved statistics show that all values are inside the range."""
-        least, most = view.saved(row, "min"), view.saved(row, "max")
-        low, high = self._range(row)
-        return least is not None and most is not None and least > low and most < high
-
-    def _range(self, row: SavedTensor) -> tuple[float, float]:
-        if self._is_of_tanh(row.name):
+    def _range(self, name: str) -> tuple[float, float]:
+        if self._is_of_tanh(name):
             return self.threshold_tanh_min, self.threshold_tanh_max
         return self.threshold_sigmoid_min, self.threshold_sigmoid_max
 

@@ -7,6 +7,8 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+
 from ...config.collection import CollectionKeys
 from ...dtypes import Array
 from ...errors import InsufficientInformationForRuleInvocation, TensorUnavailableForStep, UnavailableError
@@ -15,7 +17,7 @@ from ...mode import ModeKeys
 from ...read.trial import Trial
 from ..parameter import Parameter, bind, parameters_of, signature, words
 from ..parameter import regexes as regexes_parameter
-from ..reader import NotSaved, Reader, Selector, StepView, reader_of
+from ..reader import Measured, Reader, Rows, Selector, StepView, reader_of
 from ..rule import Rule
 
 logger = logging.getLogger("tensortrial.rules")
@@ -77,7 +79,8 @@ class BuiltinRule(Rule):
         views, skipped = self.reader.views(step), list[UnavailableError]()
         for view in views:
             try:
-                self.judge(view)
+                with np.errstate(all="ignore"):
+                    self.judge(view)
             except UnavailableError as exc:
                 skipped.append(exc)
         if len(skipped) == len(views):
@@ -99,16 +102,20 @@ class BuiltinRule(Rule):
 
     # Reading.
 
-    def rows(self, view: StepView, selector: Selector) -> list[SavedTensor]:
-        """Return the selected rows of a step.
+    def find(self, view: StepView, selector: Selector) -> Rows:
+        """Return the numbers of the selected rows of a step.
 
         Raises:
             TensorUnavailableForStep: There are none. The message says how to save them.
         """
-        rows = view.select(selector)
-        if not rows:
+        rows = view.find(selector)
+        if not len(rows):
             raise self.nothing(view, selector)
         return rows
+
+    def rows(self, view: StepView, selector: Selector) -> list[SavedTensor]:
+        """Return the selected rows of a step. Raises what `find` raises."""
+        return view.rows(self.find(view, selector))
 
     def nothing(self, view: StepView, selector: Selector) -> TensorUnavailableForStep:
         """Return the error for a step without selected rows."""
@@ -116,28 +123,18 @@ class BuiltinRule(Rule):
         hint = f"no {selector} was saved; {_how_to_save(selector)}"
         return TensorUnavailableForStep(str(selector), view.step, hint=hint)
 
-    def measured(
-        self, view: StepView, selector: Selector, *names: str
-    ) -> Iterator[tuple[SavedTensor, tuple[float, ...]]]:
-        """Yield the selected rows with some of their statistics, except rows whose dtype has none.
+    def measured(self, view: StepView, selector: Selector, *names: str) -> Measured:
+        """Return some statistics of the selected rows, except rows whose dtype has none.
 
         Raises InsufficientInformationForRuleInvocation if no row has them or a raw value.
         """
-        lacking: list[SavedTensor] = []
-        any_found = False
-        for row in self.rows(view, selector):
-            try:
-                found = view.statistics(row, names)
-            except NotSaved:
-                lacking.append(row)
-                continue
-            any_found = True
-            if found is not None:
-                yield row, found
-        if lacking and not any_found:
-            raise self.insufficient(lacking[-1], selector, names)
-        for row in lacking:
-            self._warn(row, names)
+        rows = self.find(view, selector)
+        found, lacking = view.measure(rows, names)
+        if len(lacking) == len(rows):
+            raise self.insufficient(lacking[-1].row, selector, names)
+        for each in lacking:
+            self._warn(each.row, names)
+        return found
 
     def valued(self, view: StepView, selector: Selector) -> Iterator[tuple[SavedTensor, Array]]:
         """Return the selected rows with their raw values, which are read together.
@@ -185,15 +182,17 @@ class BuiltinRule(Rule):
 
 
 class SelectingRule(BuiltinRule):
-    """A rule on tensors that its user selects."""
+    """A rule on tensors that its user selects, else on those of `DEFAULT`."""
 
+    DEFAULT: ClassVar[Selector] = Selector()
     collection_names: tuple[str, ...] | None = words(None, "collections to evaluate")
     tensor_regex: tuple[str, ...] | None = regexes_parameter(None, "names of further tensors to evaluate")
 
     @property
     def selector(self) -> Selector:
         """The selected tensors."""
-        return Selector(self.collection_names or (), self.tensor_regex or ())
+        chosen = Selector(self.collection_names or (), self.tensor_regex or ())
+        return self.DEFAULT if chosen == Selector() else chosen
 
 
 def scalar_losses(view: StepView, rows: Sequence[SavedTensor]) -> list[tuple[SavedTensor, float]]:

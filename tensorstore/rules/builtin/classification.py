@@ -40,7 +40,7 @@ class ClassImbalance(BuiltinRule):
     def judge(self, view: StepView) -> None:
         labels = list(self.valued(view, Selector(patterns=self.labels_regex)))
         chosen = Selector(patterns=self.predictions_regex)
-        predictions = list(self.valued(view, chosen)) if view.select(chosen) else []
+        predictions = list(self.valued(view, chosen)) if len(view.find(chosen)) else []
         for position, (_, value) in enumerate(labels):
             true = _classes(value, self.argmax and value.ndim > 1)
             self._counts.update(true.tolist())
@@ -96,7 +96,7 @@ class Confusion(BuiltinRule):
                 self._judge_matrix(row, self._matrix(true_classes, predicted_classes))
 
     def _selector(self, view: StepView, pattern: str, collection: str) -> Selector:
-        by_name = any(re.search(pattern, name) for name in view.rows)
+        by_name = any(re.search(pattern, name) for name in view.tensors.rows_of)
         return Selector(patterns=(pattern,)) if by_name else Selector((collection,))
 
     def _matrix(self, true: Array, predicted: Array) -> Array:

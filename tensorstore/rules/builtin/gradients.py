@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 
-from ...format.index_types import SavedTensor
+import numpy as np
+
 from ..parameter import integer, number
-from ..reader import Selector, StepView
+from ..reader import Measured, Selector, StepView
 from .base import BuiltinRule
 from .robust import robust_score
 
@@ -23,9 +24,9 @@ class VanishingGradient(BuiltinRule):
     threshold: float = number(1e-7, "fires below this mean absolute value", least=0)
 
     def judge(self, view: StepView) -> None:
-        for row, (mean,) in self.measured(view, _GRADIENTS, "abs_mean"):
-            if mean < self.threshold:
-                self.fires(row, mean, self.threshold, f"is {mean:.3g} on average, below {self.threshold:g}")
+        found = self.measured(view, _GRADIENTS, "abs_mean")
+        for row, (mean,) in found.where(found["abs_mean"] < self.threshold):
+            self.fires(row, mean, self.threshold, f"is {mean:.3g} on average, below {self.threshold:g}")
 
 
 class GradientNormSpike(BuiltinRule):
@@ -44,26 +45,33 @@ class GradientNormSpike(BuiltinRule):
         self._norms: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=self.window))
 
     def judge(self, view: StepView) -> None:
-        norms: defaultdict[str, list[float]] = defaultdict(list)
-        largest: dict[str, tuple[float, SavedTensor]] = {}
-        for row, (norm,) in self.measured(view, _GRADIENTS, "l2"):
-            norms[row.worker].append(norm)
-            if row.worker not in largest or not norm <= largest[row.worker][0]:
-                largest[row.worker] = (norm, row)
-        for worker, of_worker in norms.items():
-            self._compare(worker, math.sqrt(math.fsum(norm * norm for norm in of_worker)), largest[worker][1].name)
+        found = self.measured(view, _GRADIENTS, "l2")
+        workers = view.tensors.workers[found.rows]
+        for worker in dict.fromkeys(workers.tolist()):
+            of_worker = found.where(workers == worker)
+            self._compare(worker, math.sqrt(math.fsum(np.square(of_worker["l2"]).tolist())), of_worker)
 
-    def _compare(self, worker: str, norm: float, largest: str) -> None:
+    def _compare(self, worker: str, norm: float, gradients: Measured) -> None:
         before = self._norms[worker]
         if len(before) >= self.minimum:
             score, median = robust_score(_log(norm), before)
             typical = math.exp(median)
             if (score > self.threshold and norm > self.factor * typical) or not math.isfinite(norm):
+                largest = _largest(gradients)
                 compared = f"is {norm:.3g}, after {typical:.3g} before"
                 sentence = f"the norm of all gradients of {worker} {compared}; {largest} is the largest"
                 self.report(sentence, tensor=largest, worker=worker, observed=norm, threshold=self.factor * typical)
         if math.isfinite(norm):
             before.append(_log(norm))
+
+
+def _largest(gradients: Measured) -> str:
+    """Return the name of the gradient with the largest norm, after the last one without a norm."""
+    largest = math.nan, ""
+    for row, (norm,) in gradients:
+        if not norm <= largest[0]:
+            largest = norm, row.name
+    return largest[1]
 
 
 def _log(norm: float) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import statistics
 from collections import defaultdict
 
@@ -16,8 +15,7 @@ from ..reader import Selector, StepView
 from .base import BuiltinRule, SelectingRule
 
 _PREFIX = "update_ratio/"
-_RATE = re.compile(r"^hyperparameters/.*/(lr|learning_rate)$")
-_GRADIENTS = Selector(("gradients",))
+_RATES = Selector(patterns=(r"^hyperparameters/.*/(lr|learning_rate)$",))
 _LOAD = "/load"
 Key = tuple[str, str]
 
@@ -58,13 +56,13 @@ class UpdateRatioOutOfRange(BuiltinRule):
 
 
 def _is_idle(view: StepView) -> bool:
-    rates = [row.scalar for name, rows in view.rows.items() if _RATE.search(name) for row in rows]
+    rates = [row.scalar for row in view.select(_RATES)]
     return bool(rates) and all(rate == 0 for rate in rates)
 
 
 def _is_of_vector(view: StepView, row: SavedTensor) -> bool:
-    updates = view.rows.get(f"update/{row.name.removeprefix(_PREFIX)}", ())
-    return any(len(each.shape) < 2 for each in updates)
+    updates = view.tensors.rows_of.get(f"update/{row.name.removeprefix(_PREFIX)}", ())
+    return any(len(view.tensors.shapes[each]) < 2 for each in updates)
 
 
 class ActivationOutliers(BuiltinRule):
@@ -106,16 +104,15 @@ class PrecisionUnderflow(SelectingRule):
     Tensors of other dtypes are skipped; bfloat16 has the range of float32.
     """
 
+    DEFAULT = Selector(("gradients",))
     threshold: float = number(10.0, "fires above this % of subnormal numbers", 0, 100)
 
     def judge(self, view: StepView) -> None:
-        chosen = self.selector
-        selector = chosen if chosen.collections or chosen.patterns else _GRADIENTS
-        if not any(_is_narrow(row.dtype) for row in self.rows(view, selector)):
+        if not any(map(_is_narrow, view.tensors.dtypes[self.find(view, self.selector)])):
             return
-        for row, (subnormal,) in self.measured(view, selector, "subnormal_count"):
-            size = math.prod(row.shape)
-            if size and _is_narrow(row.dtype) and (share := 100 * subnormal / size) > self.threshold:
+        found = self.measured(view, self.selector, "subnormal_count").shares()
+        for row, (share,) in found.where(found["subnormal_count"] > self.threshold):
+            if _is_narrow(row.dtype):
                 sentence = f"has {share:.3g} % subnormal numbers of {row.dtype}, above {self.threshold:g} %"
                 self.fires(row, share, self.threshold, sentence)
 
@@ -188,7 +185,7 @@ class RouterCollapse(BuiltinRule):
     def _selector(self, view: StepView) -> Selector:
         """Return the loads where they are saved, so that raw outputs are read, and missed, only without them."""
         loads = tuple(pattern for pattern in self.tensor_regex if _LOAD in pattern)
-        return Selector(patterns=loads if loads and view.select(Selector(patterns=loads)) else self.tensor_regex)
+        return Selector(patterns=loads if loads and len(view.find(Selector(patterns=loads))) else self.tensor_regex)
 
 
 def loads_of(logits: Array) -> Array:

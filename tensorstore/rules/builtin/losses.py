@@ -54,7 +54,7 @@ class LossNotDecreasing(SelectingRule):
         for row, loss in scalar_losses(view, self.rows(view, self.selector)):
             key = row.name, row.worker
             due = view.mode_step - self._compared.get(key, -self.num_steps) >= self.num_steps
-            earlier = self.reader.until(row, view.mode_step - self.num_steps) if due else None
+            earlier = next(self.reader.earlier(row, view.mode_step - self.num_steps), None) if due else None
             if earlier is not None and earlier.scalar is not None:
                 self._compared[key] = view.mode_step
                 self._compare(row, loss, earlier, earlier.scalar)
@@ -114,7 +114,7 @@ class Overfit(BuiltinRule):
         if not training and view.mode is not ModeKeys.EVAL:
             raise self.nothing(view, self.selector)
         if training:
-            self._judge_evaluation({row.worker for rows in view.rows.values() for row in rows})
+            self._judge_evaluation(set(view.tensors.workers))
         losses = scalar_losses(view, self.rows(view, self.selector))
         for row, loss in self._judge_together(view, losses) if training else losses:
             self._losses[ModeKeys.TRAIN if training else ModeKeys.EVAL][row.name, row.worker].append(loss)
@@ -205,6 +205,7 @@ class LossSpike(SelectingRule):
     Evaluates the collection `losses`, unless tensors are selected.
     """
 
+    DEFAULT = _LOSSES
     window: int = integer(128, "losses that the newest is compared with", least=3)
     minimum: int = integer(20, "losses before the first comparison", least=3)
     threshold: float = number(6.0, "fires if the loss is more than this many deviations above", least=0)
@@ -213,11 +214,6 @@ class LossSpike(SelectingRule):
 
     def reset(self) -> None:
         self._before: defaultdict[Key, deque[float]] = defaultdict(lambda: deque(maxlen=self.window))
-
-    @property
-    def selector(self) -> Selector:
-        chosen = super().selector
-        return chosen if chosen.collections or chosen.patterns else _LOSSES
 
     def judge(self, view: StepView) -> None:
         if view.mode not in _TRAINING:

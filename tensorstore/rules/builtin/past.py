@@ -15,7 +15,6 @@ from ..parameter import integer, number, text
 from ..reader import Selector, StepView
 from .base import SelectingRule, training_mode
 
-_DEFAULT = Selector(("weights", "biases"))
 _FEWEST_PEERS = 3
 """The fewest tensors whose median score is common to all, as that of a change of the learning rate is."""
 _TIMES_COMMON = 2.0
@@ -31,6 +30,7 @@ class StatisticAnomaly(SelectingRule):
     all. Evaluates the collections `weights` and `biases`, unless tensors are selected, at the steps of training.
     """
 
+    DEFAULT = Selector(("weights", "biases"))
     statistic: str = text("l2", "statistic that is compared with its past")
     threshold: float = number(10.0, "fires if the score is more than this above or below that of the others", least=0)
     minimum: int = integer(10, "saved steps before the first comparison", least=3)
@@ -44,26 +44,23 @@ class StatisticAnomaly(SelectingRule):
     def reset(self) -> None:
         self._past: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
 
-    @property
-    def selector(self) -> Selector:
-        chosen = super().selector
-        return chosen if chosen.collections or chosen.patterns else _DEFAULT
-
     def judge(self, view: StepView) -> None:
         if view.mode is not training_mode(self.reader.modes()):
             raise self.nothing(view, self.selector)
-        scored: list[tuple[SavedTensor, float, float, float]] = []
-        for row, (value,) in self.measured(view, self.selector, self.statistic):
-            past = self._past[row.name, row.worker]
+        scored: list[tuple[int, float, float, float]] = []
+        found = self.measured(view, self.selector, self.statistic)
+        for at, (key, value) in enumerate(zip(found.keys, found[self.statistic].tolist(), strict=True)):
+            past = self._past[key]
             if not math.isfinite(value):
                 continue
             if len(past) >= self.minimum:
-                scored.append((row, value, *past_score(value, past)))
+                scored.append((at, value, *past_score(value, past)))
             insort(past, value)
         common = statistics.median(each[2] for each in scored) if len(scored) >= _FEWEST_PEERS else 0.0
-        for row, value, score, median in scored:
-            if abs(score - common) > max(self.threshold, _TIMES_COMMON * abs(common)):
-                self._fire(row, value, score, median)
+        limit = max(self.threshold, _TIMES_COMMON * abs(common))
+        left = {at: each for at, *each in scored if abs(each[1] - common) > limit}
+        for (row, _), each in zip(found.where([*left]), left.values(), strict=True):
+            self._fire(row, *each)
 
     def _fire(self, row: SavedTensor, value: float, score: float, median: float) -> None:
         compared = f"{self.statistic} {value:.4g}, usual was {median:.4g}, {abs(score):.1f} deviations"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 import statistics
-from collections import defaultdict
 from collections.abc import Iterable
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from ...read.opening import create_trial
 from ...read.trial import Trial
 from ...statistics.definitions import STATISTICS
 from ..parameter import number, regexes, words
-from ..reader import Selector, StepView, reader_of
+from ..reader import Measured, Selector, StepView, reader_of
 from .base import BuiltinRule, SelectingRule
 
 _RTOL, _ATOL = 1e-5, 1e-8
@@ -64,7 +64,7 @@ class SimilarAcrossRuns(SelectingRule):
             if distance:
                 self.fires(row, distance, _ATOL, f"differs from the other run by up to {distance:.3g}")
             return
-        both = [(name, view.saved(row, name), other.saved(theirs, name)) for name in STATISTICS]
+        both = zip(STATISTICS, row.statistics or (), theirs.statistics or (), strict=False)
         saved = [(name, a, b) for name, a, b in both if a is not None and b is not None]
         if not saved:
             raise self.insufficient(row, self.selector, ())
@@ -103,27 +103,29 @@ class RankDivergence(BuiltinRule):
             )
 
     def _judge(self, view: StepView, selector: Selector, is_gradient: bool) -> bool:
-        if not view.select(selector):
+        if not len(view.find(selector)):
             return False
-        norms: defaultdict[str, list[tuple[SavedTensor, float]]] = defaultdict(list)
-        for row, (norm,) in self.measured(view, selector, "l2"):
-            norms[row.name].append((row, norm))
-        for of_name in norms.values():
-            shapes = {tuple(row.shape) for row, _ in of_name}
-            if len(of_name) > 1 and len(shapes) == 1:
-                self._compare(of_name, is_gradient)
+        found, tensors = self.measured(view, selector, "l2"), view.tensors
+        if len(set(tensors.workers)) > 1:
+            for _, of_name in groupby(range(len(found.rows)), lambda at: tensors.names[found.rows[at]]):
+                self._compare(found.where([*of_name]), is_gradient)
         return True
 
-    def _compare(self, norms: list[tuple[SavedTensor, float]], is_gradient: bool) -> None:
-        finite = [norm for _, norm in norms if math.isfinite(norm)]
+    def _compare(self, of_name: Measured, is_gradient: bool) -> None:
+        norms = of_name["l2"].tolist()
+        shapes = {tuple(of_name.view.tensors.shapes[row]) for row in of_name.rows}
+        if len(norms) < 2 or len(shapes) > 1:
+            return
+        finite = [norm for norm in norms if math.isfinite(norm)]
         median = statistics.median(finite) if finite else math.nan
-        for row, norm in norms:
+        for at, norm in enumerate(norms):
             ratio = norm / median if median else math.inf if norm else 1.0
             limit = self.factor if is_gradient else 1 + self.tolerance_percent / 100
             # With two workers the median is between them, so they are compared with each other.
             if len(norms) == 2 and finite and not is_gradient:
                 ratio = norm / min(finite) if min(finite) else ratio
             if not (1 / limit <= ratio <= limit):
+                ((row, _),) = of_name.where([at])
                 sentence = (
                     f"has norm {norm:.6g} in {row.worker}, and {median:.6g} in the middle of {len(norms)} workers"
                 )

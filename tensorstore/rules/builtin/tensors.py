@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
+from functools import cache
 
 import ml_dtypes
 import numpy as np
@@ -12,7 +14,7 @@ from ...errors import InvalidRuleParameter
 from ...format.index_types import SavedTensor
 from ...mode import ModeKeys
 from ..parameter import flag, integer, number
-from ..reader import NotSaved, Selector, StepView
+from ..reader import Measured, NotSaved, Rows, Selector, StepView
 from .base import SelectingRule
 
 # NaN makes each of these NaN. For float32 and narrower dtypes only an infinity makes one infinite.
@@ -21,10 +23,10 @@ _PROPAGATING = ("abs_max", "l2", "abs_mean", "l1", "rms")
 _BOUNDED = ("min", "max", "mean", "abs_mean", "abs_max")
 _STATE = Selector(("weights", "biases", "buffers"))
 _LOW_PRECISION = ("float16", "bfloat16")
-# Both tensors that a ratio is computed from are evaluated.
-_RATIOS = "update_ratio/"
-# A leaf has NaN where only a split has a number, and NaN is a setting of XGBoost.
-_WITH_GAPS = Selector(("trees", "hyperparameters"))
+_COUNTS = ("nan_count", "inf_count")
+# A leaf has NaN where only a split has a number, and NaN is a setting of XGBoost. Both tensors that a ratio is computed
+# from are evaluated.
+_WITH_GAPS = Selector(("trees", "hyperparameters"), ("^update_ratio/",))
 
 
 class ExplodingTensor(SelectingRule):
@@ -39,38 +41,30 @@ class ExplodingTensor(SelectingRule):
     only_nan: bool = flag(False, "fire for NaN only")
 
     def judge(self, view: StepView) -> None:
-        lacking, judged = None, False
-        is_chosen = bool(self.collection_names or self.tensor_regex)
-        with_gaps = set() if is_chosen else {row.name for row in view.select(_WITH_GAPS)}
-        for row in self.rows(view, self.selector):
-            if row.name in with_gaps or (row.name.startswith(_RATIOS) and not is_chosen):
-                continue
-            try:
-                self._judge(view, row)
-                judged = True
-            except NotSaved as exc:
-                lacking = exc
-        if lacking is not None and not judged:
-            raise self.insufficient(lacking.row, self.selector, lacking.names)
+        rows = self.find(view, self.selector)
+        if self.selector == self.DEFAULT:
+            rows = rows[~np.isin(rows, view.find(_WITH_GAPS))]
+        full = rows[view.tensors.sizes[rows] != 0]
+        counts, propagated = ([view.column(name, full) for name in names] for names in (_COUNTS, _PROPAGATING))
+        is_implied = np.any([has for _, has in propagated], axis=0) & ~np.all([has for _, has in counts], axis=0)
+        counted, lacking = view.measure(full[~is_implied], _COUNTS)
+        if lacking and len(lacking) == len(rows):
+            raise self.insufficient(lacking[-1].row, self.selector, lacking[-1].names)
+        nans = np.where(np.any([has & np.isnan(each) for each, has in propagated], axis=0), math.nan, 0.0)
+        infinities = np.where(np.any([np.isinf(each) for each, _ in propagated], axis=0), math.inf, 0.0)
+        at = np.searchsorted(full, counted.rows)
+        nans[at], infinities[at] = counted["nan_count"], counted["inf_count"]
+        found = Measured(view, full, {"nan_count": nans, "inf_count": infinities})
+        for row, each in found.where((nans != 0) | ((infinities > 0) & (not self.only_nan))):
+            self._fire(view, row, *each)
 
-    def _judge(self, view: StepView, row: SavedTensor) -> None:
-        if 0 in row.shape:
-            return
-        propagated = [value for name in _PROPAGATING if (value := view.saved(row, name)) is not None]
-        counts = view.saved(row, "nan_count"), view.saved(row, "inf_count")
-        if None in counts and propagated:
-            if any(map(math.isnan, propagated)):
-                self.fires(row, math.nan, 0.0, "holds NaN")
-            elif not self.only_nan and any(map(math.isinf, propagated)):
-                self.fires(row, math.inf, 0.0, "holds infinities")
-            return
-        found = view.statistics(row, ("nan_count", "inf_count"))
-        if found is None:
-            return
-        nans, infinities = found
+    def _fire(self, view: StepView, row: SavedTensor, nans: float, infinities: float) -> None:
+        """Report a row. What implies only that there are some says NaN of their number, or infinity."""
         if nans:
-            self.fires(row, nans, 0.0, f"holds {nans:.0f} NaN")
-        elif infinities and not self.only_nan and not _is_mask(view, row, infinities):
+            self.fires(row, nans, 0.0, "holds NaN" if math.isnan(nans) else f"holds {nans:.0f} NaN")
+        elif math.isinf(infinities):
+            self.fires(row, infinities, 0.0, "holds infinities")
+        elif not _is_mask(view, row, infinities):
             self.fires(row, infinities, 0.0, f"holds {infinities:.0f} infinities")
 
 
@@ -89,15 +83,12 @@ class TensorVariance(SelectingRule):
             raise InvalidRuleParameter(self.rule_name, "max_threshold", None, "must be set, or min_threshold, or both")
 
     def judge(self, view: StepView) -> None:
-        for row, (variance,) in self.measured(view, self.selector, "variance"):
-            if self.max_threshold is not None and variance > self.max_threshold:
-                self.fires(
-                    row, variance, self.max_threshold, f"has variance {variance:.3g}, above {self.max_threshold:g}"
-                )
-            elif self.min_threshold is not None and variance < self.min_threshold:
-                self.fires(
-                    row, variance, self.min_threshold, f"has variance {variance:.3g}, below {self.min_threshold:g}"
-                )
+        least = -math.inf if self.min_threshold is None else self.min_threshold
+        most = math.inf if self.max_threshold is None else self.max_threshold
+        found = self.measured(view, self.selector, "variance")
+        for row, (variance,) in found.where((found["variance"] > most) | (found["variance"] < least)):
+            limit, where = (most, "above") if variance > most else (least, "below")
+            self.fires(row, variance, limit, f"has variance {variance:.3g}, {where} {limit:g}")
 
 
 class AllZero(SelectingRule):
@@ -109,10 +100,9 @@ class AllZero(SelectingRule):
         _must_select(self)
 
     def judge(self, view: StepView) -> None:
-        for row, (zeros,) in self.measured(view, self.selector, "zero_count"):
-            size = math.prod(row.shape)
-            if size and (share := 100 * zeros / size) >= self.threshold:
-                self.fires(row, share, self.threshold, f"is {share:.4g} % zeros, at least {self.threshold:g} %")
+        found = self.measured(view, self.selector, "zero_count").shares()
+        for row, (share,) in found.where(found["zero_count"] >= self.threshold):
+            self.fires(row, share, self.threshold, f"is {share:.4g} % zeros, at least {self.threshold:g} %")
 
 
 class UnchangedTensor(SelectingRule):
@@ -132,47 +122,49 @@ class UnchangedTensor(SelectingRule):
         _must_select(self)
 
     def judge(self, view: StepView) -> None:
-        is_idle = view.mode in (ModeKeys.EVAL, ModeKeys.PREDICT)
-        state = {row.name for row in view.select(_STATE)} if is_idle else set()
-        for row in self.rows(view, self.selector):
-            if row.name in state:
-                continue
-            rows = self._unchanged(view, row)
-            if len(rows) == self.num_steps and self._close(view, rows):
-                steps = ", ".join(str(each.global_step) for each in reversed(rows))
-                self.fires(row, float(self.num_steps), float(self.num_steps), f"did not change over steps {steps}")
+        rows = self.find(view, self.selector)
+        if view.mode in (ModeKeys.EVAL, ModeKeys.PREDICT):
+            rows = rows[~np.isin(rows, view.find(_STATE))]
+        count = float(self.num_steps)
+        for row, before in sorted(self._unchanged(view, rows).items()):
+            unchanged = [*view.rows(np.array([row])), *before]
+            if len(unchanged) == count and self._close(view, unchanged):
+                steps = ", ".join(str(each.global_step) for each in reversed(unchanged))
+                self.fires(unchanged[0], count, count, f"did not change over steps {steps}")
 
-    def _unchanged(self, view: StepView, row: SavedTensor) -> list[SavedTensor]:
-        """Return the row and those before it, newest first, until statistics show a change."""
-        rows = [row]
-        for earlier in self.reader.earlier(row):
-            if len(rows) == self.num_steps or self._differ(view, earlier, row):
-                break
-            rows.append(earlier)
-        return rows
+    def _unchanged(self, view: StepView, rows: Rows) -> dict[int, list[SavedTensor]]:
+        """Return the rows before each row, newest first, until statistics show a change."""
+        found: defaultdict[int, list[SavedTensor]] = defaultdict(list)
+        for group, steps in self.reader.views_before(view, rows):
+            for earlier in steps:
+                there = view.tensors.rows_in(earlier.tensors, group)
+                is_there = there >= 0
+                differs = np.zeros(len(group), bool)
+                differs[is_there] = self._differ(view, group[is_there], earlier, there[is_there])
+                is_there &= ~differs
+                for row, saved in zip(group[is_there].tolist(), earlier.rows(there[is_there]), strict=True):
+                    found[row].append(saved)
+                group = np.array([row for row in group[~differs].tolist() if len(found[row]) < self.num_steps - 1], int)
+                if not len(group):
+                    break
+        return found
 
-    def _differ(self, view: StepView, row: SavedTensor, newest: SavedTensor) -> bool:
-        """Return whether saved statistics, or the shape, show that the tensor changed."""
-        if row.shape != newest.shape:
-            return True
-        most = self._most(view, row, newest)
-        for name in _BOUNDED if math.isfinite(most) else ():
-            a, b = view.saved(row, name), view.saved(newest, name)
-            if a is not None and b is not None and abs(a - b) > most:
-                return True
-        return False
-
-    def _most(self, view: StepView, row: SavedTensor, newest: SavedTensor) -> float:
-        """Return the largest difference that two close values can have.
-
-        It is infinite if the statistics do not show how large the values are.
-        """
-        extremes = [view.saved(each, name) for each in (row, newest) for name in ("abs_max", "min", "max")]
-        magnitudes = [abs(each) for each in extremes if each is not None and math.isfinite(each)]
-        complete = view.saved(newest, "abs_max") is not None or (
-            view.saved(newest, "min") is not None and view.saved(newest, "max") is not None
+    def _differ(self, view: StepView, rows: Rows, earlier: StepView, there: Rows) -> Array:
+        """Return for each row whether saved statistics, or the shape, show that the tensor changed."""
+        now, before = (
+            {name: of.column(name, each) for name in _BOUNDED} for of, each in ((view, rows), (earlier, there))
         )
-        return self.atol + self.rtol * max(magnitudes) * (1 + 1e-6) if complete and magnitudes else math.inf
+        # The largest difference of two close values is unknown if the statistics do not show how large these are.
+        has_size = now["abs_max"][1] | (now["min"][1] & now["max"][1])
+        magnitudes = np.abs([of[name][0] for of in (before, now) for name in ("abs_max", "min", "max")])
+        largest = np.fmax.reduce(np.where(np.isfinite(magnitudes), magnitudes, np.nan))
+        most = self.atol + self.rtol * largest * (1 + 1e-6)
+        differences = np.abs([before[name][0] - now[name][0] for name in _BOUNDED])
+        differs: Array = has_size & np.isfinite(most) & np.any(differences > most, axis=0)
+        if earlier.tensors is not view.tensors:
+            places = zip(rows.tolist(), there.tolist(), strict=True)
+            differs |= np.array([view.tensors.shapes[a] != earlier.tensors.shapes[b] for a, b in places], bool)
+        return differs
 
     def _close(self, view: StepView, rows: list[SavedTensor]) -> bool:
         for row in rows:
@@ -198,13 +190,12 @@ class LowPrecisionSaturation(SelectingRule):
     threshold_zero: float = number(50.0, "fires above this % of zeros", 0, 100)
 
     def judge(self, view: StepView) -> None:
-        for row in self.rows(view, self.selector):
-            largest = _largest(row.dtype)
-            if largest is None or 0 in row.shape:
-                continue
+        rows = self.find(view, self.selector)
+        is_narrow = np.array([_largest(dtype) is not None for dtype in view.tensors.dtypes[rows]])
+        for row in view.rows(rows[is_narrow & (view.tensors.sizes[rows] != 0)]):
             try:
                 self._judge_zeros(view, row)
-                self._judge_largest(view, row, largest)
+                self._judge_largest(view, row)
             except NotSaved as exc:
                 raise self.insufficient(row, self.selector, exc.names) from None
 
@@ -219,7 +210,8 @@ class LowPrecisionSaturation(SelectingRule):
                 f"({row.dtype}) is {share:.1f} % zeros, above {self.threshold_zero:g} %",
             )
 
-    def _judge_largest(self, view: StepView, row: SavedTensor, largest: float) -> None:
+    def _judge_largest(self, view: StepView, row: SavedTensor) -> None:
+        largest = _largest(row.dtype) or math.inf
         found = view.statistics(row, ("abs_max",))
         if found and found[0] < largest:
             return
@@ -242,7 +234,7 @@ def _is_mask(view: StepView, row: SavedTensor, infinities: float) -> bool:
 
 
 def _must_select(rule: SelectingRule) -> None:
-    if not rule.collection_names and not rule.tensor_regex:
+    if rule.selector == rule.DEFAULT:
         accepted = "must select tensors, or tensor_regex must, or both"
         raise InvalidRuleParameter(rule.rule_name, "collection_names", rule.collection_names, accepted)
 
@@ -252,6 +244,7 @@ def _comparable(value: Array) -> Array:
     return value.astype(np.float32) if value.dtype.kind == "V" else value
 
 
+@cache
 def _largest(dtype: str) -> float | None:
     """Return the largest number of a float dtype of 16 bits or less; None for other dtypes."""
     if dtype in _LOW_PRECISION or dtype.startswith("float8"):

@@ -120,7 +120,7 @@ class PoorWeightInitialization(BuiltinRule):
 
     def _judge_variances(self, view: StepView) -> bool:
         selector = self._inputs()
-        if not view.select(selector):
+        if not len(view.find(selector)):
             return False
         found = [(variance, row) for row, (variance,) in self.measured(view, selector, "variance") if variance >= 0]
         if len(found) < 2:
