@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from ..engines.base import LEFT_OUT, MissingFile
+from ..engines.base import LEFT_OUT, UnreadableFile
 from ..errors import CorruptFile, FileError, MissingChunk, StorageError
 from ..format import arrow_arrays
 from ..format.footer import footer_of, num_rows, schema_of
@@ -103,7 +103,7 @@ class QuerySources:
         """Return the rows of index files whose tensor was saved again at the step, of a run of this name.
 
         Raises:
-            MissingFile: A file was deleted meanwhile, and no other has its rows.
+            UnreadableFile: A file was deleted meanwhile, and no other has its rows.
         """
         return self._left_out(run, lambda: ((path, row) for path, rows in self.rows_left_out().items() for row in rows))
 
@@ -112,7 +112,7 @@ class QuerySources:
 
         Raises:
             CorruptFile: An index file is damaged.
-            MissingFile: A file was deleted meanwhile, and no other has its rows.
+            UnreadableFile: A file was deleted meanwhile, and no other has its rows.
         """
         find = self._unsaved_values.find
         return self._left_out(run, lambda: find(self.index_files(), self.chunk_files(), self.rows_left_out()))
@@ -144,20 +144,24 @@ class QuerySources:
                     return arrow_arrays.table(LEFT_OUT, [(run, *each) for each in find()])
                 except FileNotFoundError as exc:
                     if not self._reader.recover():
-                        raise MissingFile(f"a file was deleted while it was read: {exc}") from exc
+                        raise UnreadableFile(f"a file was deleted while it was read: {exc}") from exc
 
     def readable_index(self, paths: Sequence[str]) -> list[str]:
         """Return those of some index files that are whole; the others are among `damaged` afterwards.
 
         Raises:
-            MissingFile: Some were superseded meanwhile: `steps` names others now.
+            UnreadableFile: Some were superseded meanwhile: `steps` names others now.
         """
         with self._reader.lock:
             checked = self._readable_files.check_new(paths, INDEX_SCHEMA)
             if any(isinstance(error, MissingChunk) for _, error in checked) and self._reader.recover():
-                raise MissingFile("index files were superseded while they were read")
+                raise UnreadableFile("index files were superseded while they were read")
             self._check_awaited(checked)
             return self._readable(checked)
+
+    def forget_verified(self) -> None:
+        """Verify each file again when it is read next: files never change, unless a disk or a person damages them."""
+        self._readable_files.forget()
 
     # The files of the views.
 
@@ -245,6 +249,11 @@ class ReadableFiles:
         """The facts about each file that was found readable."""
         self.exact: set[str] = set()
         """The readable files that have no other columns than those of their schema."""
+
+    def forget(self) -> None:
+        """Forget which files were found readable."""
+        self._readable.clear()
+        self._files.forget()
 
     def check(self, paths: Sequence[str], schema: pa.Schema) -> CheckedFiles:
         """Return each file with its error, if it has one: it is missing or damaged, or lacks columns of `schema`.

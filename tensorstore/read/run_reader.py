@@ -171,11 +171,13 @@ class RunReader:
         Return whether there were any. What is new in them waits for the next refresh.
 
         Raises:
+            RunNotFound: The run was deleted.
             SnapshotNotFound: They lack steps of the snapshot that is read whatever comes.
         """
         return self.change(self._settled)
 
     def _settled(self, snapshot: Snapshot) -> Snapshot:
+        read_run_file(self.storage)
         found = settled(self.storage, snapshot)
         if self.always is not None and found.is_outdated:
             raise SnapshotNotFound(
