@@ -120,7 +120,8 @@ class QuerySources:
     def rows_left_out(self) -> Mapping[str, Sequence[int]]:
         """Return the rows of index files that do not count, by file.
 
-        They are of a tensor that was saved again at the step, or of a step that waits for the next refresh.
+        They are of a tensor that was saved again at the step, also in a file that cannot be read, or of a step that
+        waits for the next refresh.
 
         Raises:
             CorruptFile: A compacted file is damaged.
@@ -131,7 +132,8 @@ class QuerySources:
         if repeated := (new := steps.added(self._reader.snapshot.waiting, self._reader.range_steps)).repeated:
             held = set(new.files_with({step for _, step, _ in repeated}))
             paths = [path for path in self.index_files() if path in held]
-            found = superseded_rows(self._storage, paths, repeated)
+            lost = new.repeated_last_in(held.difference(paths))
+            found = superseded_rows(self._storage, paths, repeated, lost)
         for file in self._reader.snapshot.waiting if steps.unknown else ():
             unknown = rows_at(self._storage, file.path, steps.unknown.get(file.worker, ()))
             found[file.path] = sorted({*found.get(file.path, ()), *unknown})

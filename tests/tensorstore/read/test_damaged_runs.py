@@ -525,3 +525,31 @@ def test_a_query_that_fails_by_itself_leaves_the_files_as_they_are(runs: Path) -
             trial.sql(query).fetchall()
     assert trial.sql("select count(*) from tensors").fetchall() == [(6,)]
     assert trial.damaged == {}
+
+
+@pytest.mark.parametrize("damage", [*LATER_DAMAGE.values(), Path.unlink], ids=[*LATER_DAMAGE, "deleted"])
+@pytest.mark.parametrize("is_queried", [True, False], ids=["queried", "just opened"])
+def test_no_earlier_row_stands_in_for_one_in_a_file_that_cannot_be_read(
+    tmp_path: Path, is_queried: bool, damage: Callable[[Path], object]
+) -> None:
+    with Job(tmp_path, flush_seconds=3600) as job:
+        steps = [job.step({"loss": 1.0, "other": 1.0}) for _ in range(3)]
+        job.flush()
+        job.put(steps[1], {"loss": 2.0}, closes=True)
+        job.flush()
+        job.step({"loss": 3.0})
+    with tensortrial.create_trial(tmp_path) as trial:
+        query = "select name, global_step, value from scalars order by all"
+        if is_queried:
+            assert ("loss", 1, 2.0) in trial.sql(query).fetchall()
+        damage(tmp_path / INDEX / "00000001.parquet")
+        with suppress(TensorTrialError):
+            trial.sql(query).fetchall()
+        assert trial.sql(query).fetchall() == [
+            *(("loss", step, value) for step, value in [(0, 1.0), (2, 1.0), (3, 3.0)]),
+            *(("other", step, 1.0) for step in range(3)),
+        ]
+        assert list(trial.damaged) == [f"{INDEX}/00000001.parquet"]
+        with pytest.raises(CorruptFile, match="00000001"):
+            trial.tensor("loss").value(1)
+        assert trial.tensor("loss").value(2) == 1.0
