@@ -172,17 +172,18 @@ class RunReader:
 
         Raises:
             RunNotFound: The run was deleted.
-            SnapshotNotFound: They lack steps of the snapshot that is read whatever comes.
+            SnapshotNotFound: They lack steps of the snapshot, and the trial does not refresh.
         """
         return self.change(self._settled)
 
     def _settled(self, snapshot: Snapshot) -> Snapshot:
         read_run_file(self.storage)
         found = settled(self.storage, snapshot)
-        if self.always is not None and found.is_outdated:
+        if found.is_outdated and (self.always is not None or not self.is_refreshing):
             raise SnapshotNotFound(
                 self.storage.url,
-                f"the job went back to an earlier step, and files of the snapshot {self.always} were compacted since",
+                f"the job went back to an earlier step, and files of the snapshot {self.always or snapshot} were "
+                "compacted since: only a refresh finds the steps that took the place of its steps",
             )
         return found
 

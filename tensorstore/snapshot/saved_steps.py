@@ -256,8 +256,11 @@ class SavedSteps:
     def lack(self, files: Sequence[IndexFile]) -> bool:
         """Return whether a file lacks steps of those that it replaces: a job went back to an earlier step."""
         for file in files:
-            held = {step.global_step for step in file.summary.steps}
-            if file.replaces and any(step not in held for step, *_ in self._steps_in(set(file.replaces))):
+            # The job may have saved steps of the same numbers since.
+            held = {(step.global_step, step.saved_at_us) for step in file.summary.steps}
+            if file.replaces and any(
+                (step, saved_at) not in held for step, saved_at, _ in self._steps_in(set(file.replaces))
+            ):
                 return True
         return False
 
