@@ -52,18 +52,14 @@ _MISSING = "the index names this file, and it is missing"
 class SnapshotHolder(Protocol):
     """The holder of a snapshot, which it replaces by newer ones: the gateway to a run."""
 
-    @property
-    def storage(self) -> Storage: ...
+    storage: Storage
+    range_steps: StepRange | None
+    version: int
+
     @property
     def lock(self) -> AbstractContextManager[Any]: ...
     @property
-    def range_steps(self) -> StepRange | None: ...
-    @property
     def snapshot(self) -> Snapshot: ...
-    @property
-    def saved_steps(self) -> SavedSteps: ...
-    @property
-    def version(self) -> int: ...
     @property
     def sources(self) -> QuerySources: ...
     def change(self, changed: Callable[[Snapshot], Snapshot]) -> bool: ...
@@ -88,11 +84,7 @@ class QuerySources:
     @property
     def steps(self) -> SavedSteps:
         """The saved steps."""
-        return self._reader.saved_steps
-
-    def steps_table(self, run: str = "") -> pa.Table:
-        """Return the rows of the view `steps`, of a run of this name."""
-        return self.steps.table(run)
+        return self._reader.snapshot.steps
 
     def collections(self, run: str = "") -> pa.Table:
         """Return what each worker was configured to save, of a run of this name."""

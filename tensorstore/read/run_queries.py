@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 
 from ..engines.base import Answer, Database, Engine, FilesView, RunFile, repeated
-from ..engines.default import default_engine
 from ..errors import CorruptFile, FileError, RunClosed
 from ..format.schema import FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
 from ..snapshot.saved_steps import StepRange
@@ -46,7 +45,10 @@ _OVER_FILES: Mapping[str, tuple[FilesView, _Files, _Rows | None]] = {
 }
 # Listed for each query: rules of other processes write findings at any time, and compaction supersedes files.
 _LISTED = ("findings", "superseded")
-_TABLES: Mapping[str, _Rows] = {"steps": QuerySources.steps_table, "collections": QuerySources.collections}
+_TABLES: Mapping[str, _Rows] = {
+    "steps": lambda sources, run: sources.steps.table(run),
+    "collections": QuerySources.collections,
+}
 
 
 class RunQueries:
@@ -85,8 +87,10 @@ class RunQueries:
             if self._closed:
                 raise RunClosed
             if self._database is None:
+                from ..engines.duckdb import DuckDBEngine  # only queries need it, and it takes 0.02 s
+
                 storages = [reader.storage for reader in self._readers.values()]
-                self._database = (self._engine or default_engine()).connect(storages)
+                self._database = (self._engine or DuckDBEngine()).connect(storages)
             return self._database
 
     def sql(self, query: str, parameters: dict[str, Any] | None = None, timeout: float | None = None) -> Answer:
