@@ -101,7 +101,7 @@ class RunQueries:
         """
         with self._unchanged():
             parsed = self.database.parse(query, OF_ONE_RUN if self._runs is None else OF_MANY_RUNS)
-            repeated(lambda: self._make(parsed.views), self._recover)
+            self._make(parsed.views)
             made_of, snapshots = self._made_of(parsed.views), self._snapshots()
 
         def remade() -> bool:
@@ -149,6 +149,9 @@ class RunQueries:
 
     def _make(self, views: Iterable[str]) -> None:
         """Make the views that a query reads, unless what they are made of is as it was."""
+        repeated(lambda: self._make_once(views), self._recover)
+
+    def _make_once(self, views: Iterable[str]) -> None:
         for view in sorted(views):
             versions = [self._made(source) for source in _SOURCES[view]]
             if self._views.get(view) != versions:
