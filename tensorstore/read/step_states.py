@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 GLOBAL = ModeKeys.GLOBAL
 _INCOMPLETE_STEP_WINDOW = "SMDEBUG_INCOMPLETE_STEP_WAIT_WINDOW"
 _MOST_CHECKED = 200
-"""How many steps are checked for a hint, on each side: an error must not cost a scan of a long run."""
+"""The number of steps that are checked for a hint, on each side: an error must not cost a scan of a long run."""
 _NEVER = np.iinfo(np.int64).max
 
 
