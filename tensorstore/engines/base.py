@@ -68,8 +68,8 @@ class UserQuery:
     """The public views that it reads."""
 
 
-class MissingFile(QueryError):
-    """A file that a query reads was deleted after the views were made."""
+class UnreadableFile(QueryError):
+    """A file that a query reads was deleted, or perhaps changed in place, after the views were made."""
 
 
 _ATTEMPTS = 5
@@ -77,11 +77,11 @@ _ATTEMPTS = 5
 
 
 def repeated(work: Callable[[], _T], remade: Callable[[], bool]) -> _T:
-    """Return what `work` returns; repeat it if a file was missing and the views were `remade` of other files."""
+    """Return what `work` returns; repeat it if a file cannot be read and the views were `remade` of other files."""
     for _ in range(_ATTEMPTS - 1):
         try:
             return work()
-        except MissingFile:
+        except UnreadableFile:
             if not remade():
                 raise
     return work()
@@ -172,14 +172,15 @@ class Database(ABC):
             query: A query that `parse` returned.
             parameters: The values of `$name` in it.
             timeout: Seconds that the engine may run each time rows are fetched; None for no limit.
-            remade: Called when a file of a view is missing. Makes the views again and returns True if other files
+            remade: Called when a file of a view cannot be read. Makes the views again and returns True if other files
                 replace it; then the query is repeated.
 
         Returns:
             The rows.
 
         Raises:
-            MissingFile: A file of a view is missing, and no other file replaces it.
+            UnreadableFile: A file of a view is missing, and no other file replaces it.
+            CorruptFile: A file of a view is damaged.
             QueryError: The engine cannot run it.
             QueryTimeout: It took longer; like the others, it may be raised when rows are fetched.
         """

@@ -209,7 +209,8 @@ class DuckDBDatabase(Database):
     def make_view(self, view: str, with_run: bool) -> None:
         self._described.clear()
         text = load_view(view)
-        self.execute(f"create or replace view {view} as {text if with_run else _without_run(text)}")
+        with query_errors():  # some views open their files at once
+            self.execute(f"create or replace view {view} as {text if with_run else _without_run(text)}")
 
     def make_files_view(self, view: FilesView, files: Sequence[RunFile]) -> None:
         columns = ", ".join(["run", *(_column(view, name) for name in view.schema.names)])
@@ -218,7 +219,7 @@ class DuckDBDatabase(Database):
         tests = [f"{view.step} {sign} {int(step)}" for sign, step in bounds if step is not None]
         where = f"where {' and '.join(tests)}" if tests else ""
         rows = self._rows_of_files(view, files) if files else self._no_rows(view)
-        with query_errors():  # some views open their files at once
+        with query_errors():
             self.execute(f"create or replace view catalogue.{view.name} as select {columns} from {rows} {where}")
 
     def _no_rows(self, view: FilesView) -> str:

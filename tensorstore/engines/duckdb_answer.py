@@ -26,9 +26,10 @@ from ..errors import (
     TensorTrialError,
 )
 from ..html_table import html_rows
-from .base import MissingFile, Rows, repeated
+from .base import Rows, UnreadableFile, repeated
 from .executed_query import ExecutedQuery
 from .interrupting import DeadlinePassed, interruptible
+from .run_files import PROTOCOL
 
 _T = TypeVar("_T")
 _BATCH_ROWS = 1_000_000
@@ -261,7 +262,10 @@ def query_errors(timeout: float | None = None) -> Iterator[None]:
         if damage := _DAMAGE.search(str(exc)):
             raise CorruptFile(damage["path"], damage["said"]) from exc
         if missing := _MISSING.search(str(exc)):
-            raise MissingFile(f"{missing['said']}: it was deleted before the query had read it") from exc
+            raise UnreadableFile(f"{missing['said']}: it was deleted before the query had read it") from exc
+        # DuckDB's parser of Parquet files raises errors of the class `Error` itself, without the name of the file.
+        if type(exc) is duckdb.Error or f"{PROTOCOL}://" in str(exc):
+            raise UnreadableFile(str(exc)) from None
         # Those of pyarrow, pandas and Python come from values that they cannot hold.
         said, advice, _ = str(exc).partition("\n\nPlease try installing")
         # The message has all that DuckDB said, and a notebook would print the tracebacks of both.

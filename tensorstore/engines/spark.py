@@ -18,7 +18,7 @@ from ..format.arrow_arrays import with_decimals
 from ..html_table import html_rows
 from ..storage.open import Storage
 from . import spark_sql
-from .base import LEFT_OUT, Database, FilesView, MissingFile, Rows, RunFile, UserQuery, repeated, rows_of
+from .base import LEFT_OUT, Database, FilesView, Rows, RunFile, UnreadableFile, UserQuery, repeated, rows_of
 from .interrupting import DeadlinePassed, interruptible
 
 try:
@@ -249,13 +249,13 @@ class SparkDatabase(Database):
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Raise MissingFile or QueryError for an error of Spark in the block."""
+    """Raise UnreadableFile or QueryError for an error of Spark in the block."""
     try:
         yield
     except (PySparkException, Py4JError) as exc:
         said = str(exc)
         is_missing = "FILE_NOT_EXIST" in said or "PATH_NOT_FOUND" in said
-        raise (MissingFile if is_missing else QueryError)(said) from exc
+        raise (UnreadableFile if is_missing else QueryError)(said) from exc
 
 
 def _uri(storage: Storage, path: str) -> str:

@@ -61,26 +61,16 @@ def current_files(paths: Iterable[str]) -> list[str]:
 
     A file whose name is not a number neither supersedes others nor is superseded.
     """
-    kept: list[str] = []
-    others: list[str] = []
-    folder, wide = "", FlushRange(-1, -1)
-    for path, flushes in sorted(_numbered(paths, others), key=_by_folder):
-        if folder_of(path) == folder and wide.supersedes(flushes):
-            continue
-        folder, wide = folder_of(path), flushes
-        kept.append(path)
-    return sorted([*kept, *others]) if others else kept
-
-
-def _numbered(paths: Iterable[str], others: list[str]) -> Iterable[tuple[str, FlushRange]]:
+    numbered, others, kept = list[tuple[str, int, int, str]](), list[str](), list[str]()
     for path in paths:
-        flushes = flush_range_of(path)
-        if flushes is None:
-            others.append(path)
+        if flushes := flush_range_of(path):
+            numbered.append((folder_of(path), flushes.first, -flushes.last, path))
         else:
-            yield path, flushes
-
-
-def _by_folder(each: tuple[str, FlushRange]) -> tuple[str, int, int]:
-    path, flushes = each
-    return folder_of(path), flushes.first, -flushes.last
+            others.append(path)
+    wide_folder, wide = "", FlushRange(-1, -1)
+    for folder, first, last, path in sorted(numbered):
+        flushes = FlushRange(first, -last)
+        if folder != wide_folder or not wide.supersedes(flushes):
+            wide_folder, wide = folder, flushes
+            kept.append(path)
+    return sorted([*kept, *others]) if others else kept

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,16 +10,6 @@ if TYPE_CHECKING:
     from ..statistics.sketch import Sketch
     from .chunk_writer import ValueSpan
     from .record import Step, TensorSpec
-
-
-class IndexedRow(NamedTuple):
-    """The content of one row about its tensor, apart from the location of the raw value."""
-
-    spec: TensorSpec
-    saved_at_ns: int
-    scalar: float | None
-    statistics: Mapping[str, float]
-    histogram: tuple[list[float], list[int]] | None
 
 
 @dataclass(slots=True)
@@ -67,17 +57,6 @@ class IndexedStep:
     def saved(self) -> list[TensorSpec]:
         """Return the specs of the rows that count."""
         return self.specs if self.last is None else [self.specs[row] for row in self.last]
-
-    def rows(self) -> Iterator[IndexedRow]:
-        """Yield the rows that count."""
-        scalars = {row: scalar for first, found in self.scalars for row, scalar in enumerate(found, first)}
-        statistics: dict[int, Mapping[str, float]] = {}
-        for names, (rows, numbers) in self.statistics.items():
-            each = iter(numbers)
-            statistics |= {row: dict(zip(names, each, strict=False)) for row in rows}
-        for row in range(len(self.specs)) if self.last is None else self.last:
-            found, histogram = statistics.get(row, {}), self.histograms.get(row)
-            yield IndexedRow(self.specs[row], self.saved_at_ns[row], scalars.get(row), found, histogram)
 
 
 class StepSummary(NamedTuple):

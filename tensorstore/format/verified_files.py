@@ -57,6 +57,11 @@ class VerifiedFiles:
             self._verify(seal, verified, first, min(first + _BATCH_BLOCKS, len(verified)), 0)
         self._finish(path)
 
+    def forget(self) -> None:
+        """Forget what was verified."""
+        for each in (self._whole, self._opened, self._checksums):
+            each.clear()
+
     def checksum(self, path: str) -> int:
         """Return the checksum that a file was published with.
 

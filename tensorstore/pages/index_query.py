@@ -34,7 +34,7 @@ def query_files(
         The rows.
 
     Raises:
-        MissingFile: A file was superseded meanwhile.
+        UnreadableFile: A file was superseded meanwhile.
     """
     files = [RunFile(storage, path) for path in paths]
     rows = [("", path, row) for path in paths for row in left_out.get(path, ())]

@@ -64,7 +64,7 @@ def outline(runs: Runs) -> list[dict[str, Any]]:
         _outline(run.storage, run.info, run.damaged)
         | {
             "name": run.name,
-            "ended": run.workers.job_ended,
+            "ended": run.snapshot.workers.job_ended,
             "snapshot": str(run.snapshot),
             "steps": steps.get(run.name, 0),
             "saved": saved.get(run.name),

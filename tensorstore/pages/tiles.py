@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from ..engines.base import MissingFile
+from ..engines.base import UnreadableFile
 from ..errors import TensorTrialError
 from ..format.verified_files import verified_files
 from ..mode import ModeKeys
@@ -130,7 +130,7 @@ class Tiles:
                     whole = self._grown(whole, choice, width, new, left_out)
                     if time.perf_counter() - begun > _KEPT_SECONDS:
                         self._to_disk(choice, whole)
-            except (MissingFile, FileNotFoundError):
+            except (UnreadableFile, FileNotFoundError):
                 if attempt == _ATTEMPTS - 1:
                     raise
                 continue
@@ -166,7 +166,7 @@ class Tiles:
             try:
                 readable = self._index.readable_index(paths)
                 self._zoomed[key] = self._queried(choice, width, readable, (start, end), self._index.rows_left_out())
-            except (MissingFile, FileNotFoundError):
+            except (UnreadableFile, FileNotFoundError):
                 if attempt == _ATTEMPTS - 1:
                     raise
                 continue

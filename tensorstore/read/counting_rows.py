@@ -47,7 +47,10 @@ def index_rows(
 
 
 def superseded_rows(
-    storage: Storage, paths: Iterable[str], repeated: Collection[tuple[str, int, str]]
+    storage: Storage,
+    paths: Iterable[str],
+    repeated: Collection[tuple[str, int, str]],
+    lost: Collection[tuple[str, int, str]] = (),
 ) -> dict[str, Sequence[int]]:
     """Return the numbers of the rows that do not count, by index file.
 
@@ -55,6 +58,7 @@ def superseded_rows(
         storage: The run.
         paths: The index files, in the order in which the rows of a tensor at a step count.
         repeated: The tensors that are there several times: worker, global step, name.
+        lost: Those of them whose last row is in none of the files: no other row stands in for it.
 
     Raises:
         FileNotFoundError: A file is missing. One that is damaged has none.
@@ -75,6 +79,8 @@ def superseded_rows(
                             found[earlier].append(superseded)
                         last[key] = path, number
                 start += len(rows)
+    for path, number in (last[key] for key in lost if key in last):
+        found[path].append(number)
     return dict(found)
 
 

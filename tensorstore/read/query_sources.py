@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from ..engines.base import LEFT_OUT, MissingFile
+from ..engines.base import LEFT_OUT, UnreadableFile
 from ..errors import CorruptFile, FileError, MissingChunk, StorageError
 from ..format import arrow_arrays
 from ..format.footer import footer_of, num_rows, schema_of
@@ -52,18 +52,14 @@ _MISSING = "the index names this file, and it is missing"
 class SnapshotHolder(Protocol):
     """The holder of a snapshot, which it replaces by newer ones: the gateway to a run."""
 
-    @property
-    def storage(self) -> Storage: ...
+    storage: Storage
+    range_steps: StepRange | None
+    version: int
+
     @property
     def lock(self) -> AbstractContextManager[Any]: ...
     @property
-    def range_steps(self) -> StepRange | None: ...
-    @property
     def snapshot(self) -> Snapshot: ...
-    @property
-    def saved_steps(self) -> SavedSteps: ...
-    @property
-    def version(self) -> int: ...
     @property
     def sources(self) -> QuerySources: ...
     def change(self, changed: Callable[[Snapshot], Snapshot]) -> bool: ...
@@ -88,11 +84,7 @@ class QuerySources:
     @property
     def steps(self) -> SavedSteps:
         """The saved steps."""
-        return self._reader.saved_steps
-
-    def steps_table(self, run: str = "") -> pa.Table:
-        """Return the rows of the view `steps`, of a run of this name."""
-        return self.steps.table(run)
+        return self._reader.snapshot.steps
 
     def collections(self, run: str = "") -> pa.Table:
         """Return what each worker was configured to save, of a run of this name."""
@@ -103,7 +95,7 @@ class QuerySources:
         """Return the rows of index files whose tensor was saved again at the step, of a run of this name.
 
         Raises:
-            MissingFile: A file was deleted meanwhile, and no other has its rows.
+            UnreadableFile: A file was deleted meanwhile, and no other has its rows.
         """
         return self._left_out(run, lambda: ((path, row) for path, rows in self.rows_left_out().items() for row in rows))
 
@@ -112,7 +104,7 @@ class QuerySources:
 
         Raises:
             CorruptFile: An index file is damaged.
-            MissingFile: A file was deleted meanwhile, and no other has its rows.
+            UnreadableFile: A file was deleted meanwhile, and no other has its rows.
         """
         find = self._unsaved_values.find
         return self._left_out(run, lambda: find(self.index_files(), self.chunk_files(), self.rows_left_out()))
@@ -120,7 +112,8 @@ class QuerySources:
     def rows_left_out(self) -> Mapping[str, Sequence[int]]:
         """Return the rows of index files that do not count, by file.
 
-        They are of a tensor that was saved again at the step, or of a step that waits for the next refresh.
+        They are of a tensor that was saved again at the step, also in a file that cannot be read, or of a step that
+        waits for the next refresh.
 
         Raises:
             CorruptFile: A compacted file is damaged.
@@ -131,7 +124,8 @@ class QuerySources:
         if repeated := (new := steps.added(self._reader.snapshot.waiting, self._reader.range_steps)).repeated:
             held = set(new.files_with({step for _, step, _ in repeated}))
             paths = [path for path in self.index_files() if path in held]
-            found = superseded_rows(self._storage, paths, repeated)
+            lost = new.repeated_last_in(held.difference(paths))
+            found = superseded_rows(self._storage, paths, repeated, lost)
         for file in self._reader.snapshot.waiting if steps.unknown else ():
             unknown = rows_at(self._storage, file.path, steps.unknown.get(file.worker, ()))
             found[file.path] = sorted({*found.get(file.path, ()), *unknown})
@@ -144,20 +138,24 @@ class QuerySources:
                     return arrow_arrays.table(LEFT_OUT, [(run, *each) for each in find()])
                 except FileNotFoundError as exc:
                     if not self._reader.recover():
-                        raise MissingFile(f"a file was deleted while it was read: {exc}") from exc
+                        raise UnreadableFile(f"a file was deleted while it was read: {exc}") from exc
 
     def readable_index(self, paths: Sequence[str]) -> list[str]:
         """Return those of some index files that are whole; the others are among `damaged` afterwards.
 
         Raises:
-            MissingFile: Some were superseded meanwhile: `steps` names others now.
+            UnreadableFile: Some were superseded meanwhile: `steps` names others now.
         """
         with self._reader.lock:
             checked = self._readable_files.check_new(paths, INDEX_SCHEMA)
             if any(isinstance(error, MissingChunk) for _, error in checked) and self._reader.recover():
-                raise MissingFile("index files were superseded while they were read")
+                raise UnreadableFile("index files were superseded while they were read")
             self._check_awaited(checked)
             return self._readable(checked)
+
+    def forget_verified(self) -> None:
+        """Verify each file again when it is read next: files never change, unless a disk or a person damages them."""
+        self._readable_files.forget()
 
     # The files of the views.
 
@@ -245,6 +243,11 @@ class ReadableFiles:
         """The facts about each file that was found readable."""
         self.exact: set[str] = set()
         """The readable files that have no other columns than those of their schema."""
+
+    def forget(self) -> None:
+        """Forget which files were found readable."""
+        self._readable.clear()
+        self._files.forget()
 
     def check(self, paths: Sequence[str], schema: pa.Schema) -> CheckedFiles:
         """Return each file with its error, if it has one: it is missing or damaged, or lacks columns of `schema`.

@@ -11,8 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..engines.base import Answer, Database, Engine, FilesView, RunFile, repeated
-from ..engines.default import default_engine
-from ..errors import RunClosed
+from ..errors import CorruptFile, FileError, RunClosed
 from ..format.schema import FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
 from ..snapshot.saved_steps import StepRange
 from .query_sources import QuerySources, SnapshotHolder
@@ -46,7 +45,10 @@ _OVER_FILES: Mapping[str, tuple[FilesView, _Files, _Rows | None]] = {
 }
 # Listed for each query: rules of other processes write findings at any time, and compaction supersedes files.
 _LISTED = ("findings", "superseded")
-_TABLES: Mapping[str, _Rows] = {"steps": QuerySources.steps_table, "collections": QuerySources.collections}
+_TABLES: Mapping[str, _Rows] = {
+    "steps": lambda sources, run: sources.steps.table(run),
+    "collections": QuerySources.collections,
+}
 
 
 class RunQueries:
@@ -85,28 +87,35 @@ class RunQueries:
             if self._closed:
                 raise RunClosed
             if self._database is None:
+                from ..engines.duckdb import DuckDBEngine  # only queries need it, and it takes 0.02 s
+
                 storages = [reader.storage for reader in self._readers.values()]
-                self._database = (self._engine or default_engine()).connect(storages)
+                self._database = (self._engine or DuckDBEngine()).connect(storages)
             return self._database
 
     def sql(self, query: str, parameters: dict[str, Any] | None = None, timeout: float | None = None) -> Answer:
         """Return the rows of a user's query.
 
-        Raises QueryRefused for anything but one SELECT, and QueryError for one that the engine cannot run.
+        Raises QueryRefused for anything but one SELECT, and QueryError for one that the engine cannot run. Where a file
+        was damaged or deleted since it was verified, the error names the file, which the next query leaves out.
         """
         with self._unchanged():
             parsed = self.database.parse(query, OF_ONE_RUN if self._runs is None else OF_MANY_RUNS)
-            repeated(lambda: self._make(parsed.views), self._recover)
+            self._make(parsed.views)
             made_of, snapshots = self._made_of(parsed.views), self._snapshots()
 
         def remade() -> bool:
             nonlocal made_of
             with self._unchanged():
+                known = self._damaged()
                 self._recover()
                 self._make(parsed.views)
                 before, made_of = made_of, self._made_of(parsed.views)
                 snapshots.update(self._snapshots())
-                return made_of != before
+                lost = self._damaged() - known
+                if corrupt := next((error for error in lost if isinstance(error, CorruptFile)), None):
+                    raise corrupt
+                return made_of != before and not lost
 
         answer = self.database.run(parsed, parameters, timeout, remade)
         answer.snapshots = snapshots
@@ -124,10 +133,15 @@ class RunQueries:
             yield
 
     def _recover(self) -> bool:
-        """Find the files that replaced others."""
-        for reader in self._readers.values():
-            reader.recover()
+        """Find the files that replaced others; if there are none, let all that a query reads be verified again."""
+        if not any([reader.recover() for reader in self._readers.values()]):  # noqa: C419 - each one
+            for reader in self._readers.values():
+                reader.sources.forget_verified()
+            self._sources.clear()
         return True
+
+    def _damaged(self) -> set[FileError]:
+        return {error for reader in self._readers.values() for error in reader.snapshot.damaged.values()}
 
     def _made_of(self, views: Iterable[str]) -> list[object]:
         """Return the versions that views were made of."""
@@ -135,6 +149,9 @@ class RunQueries:
 
     def _make(self, views: Iterable[str]) -> None:
         """Make the views that a query reads, unless what they are made of is as it was."""
+        repeated(lambda: self._make_once(views), self._recover)
+
+    def _make_once(self, views: Iterable[str]) -> None:
         for view in sorted(views):
             versions = [self._made(source) for source in _SOURCES[view]]
             if self._views.get(view) != versions:

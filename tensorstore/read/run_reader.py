@@ -35,12 +35,11 @@ from ..format.schema import MANIFEST, RunInfo, collections_path
 from ..mode import ModeKeys
 from ..snapshot.saved_steps import SavedSteps, StepRange
 from ..snapshot.snapshot import Snapshot, settled, take
-from ..snapshot.workers import Workers, mark_ended, natural
+from ..snapshot.workers import mark_ended, natural
 from ..storage.open import Storage
 from ..suggestions import near_names
 from .row_cache import RowCache
 from .run_file import read_run_file, run_info
-from .step_hints import step_hint
 from .step_states import StepState, StepStates
 
 if TYPE_CHECKING:
@@ -139,11 +138,6 @@ class RunReader:
         return self._snapshot
 
     @property
-    def workers(self) -> Workers:
-        """The workers' claims and end marks, as of the last refresh."""
-        return self.snapshot.workers
-
-    @property
     def states(self) -> StepStates:
         """The steps and workers of the run, as of the last refresh."""
         self._make_own()
@@ -172,16 +166,19 @@ class RunReader:
         Return whether there were any. What is new in them waits for the next refresh.
 
         Raises:
-            SnapshotNotFound: They lack steps of the snapshot that is read whatever comes.
+            RunNotFound: The run was deleted.
+            SnapshotNotFound: They lack steps of the snapshot, and the trial does not refresh.
         """
         return self.change(self._settled)
 
     def _settled(self, snapshot: Snapshot) -> Snapshot:
+        read_run_file(self.storage)
         found = settled(self.storage, snapshot)
-        if self.always is not None and found.is_outdated:
+        if found.is_outdated and (self.always is not None or not self.is_refreshing):
             raise SnapshotNotFound(
                 self.storage.url,
-                f"the job went back to an earlier step, and files of the snapshot {self.always} were compacted since",
+                f"the job went back to an earlier step, and files of the snapshot {self.always or snapshot} were "
+                "compacted since: only a refresh finds the steps that took the place of its steps",
             )
         return found
 
@@ -225,17 +222,12 @@ class RunReader:
         """
         with self.lock:
             self._make_own()
-            self._refresh(claims)
-
-    def _refresh(self, claims: bool = False) -> None:
-        if self.always is not None:
-            return
-        due = claims or time.monotonic() - self._claims_read_at > self._claims_seconds
-        if due and self._is_replaced():
-            return
-        if self._become(take(self.storage, self.info, self._snapshot, claims=due)) and not due:
-            self._is_replaced()
-        self._note_end()
+            due = claims or time.monotonic() - self._claims_read_at > self._claims_seconds
+            if self.always is not None or (due and self._is_replaced()):
+                return
+            if self._become(take(self.storage, self.info, self._snapshot, claims=due)) and not due:
+                self._is_replaced()
+            self._note_end()
 
     def _is_replaced(self) -> bool:
         """Read what is in the folder now if it is another run. Return whether it is."""
@@ -267,9 +259,7 @@ class RunReader:
     def now(self) -> StepStates:
         """Return the steps and workers of the run, after a refresh if one is due."""
         self._refresh_if_due()
-        if self._closed or self._inherited:
-            self._make_own()
-        return self._states
+        return self.states
 
     def collections(self) -> Iterator[Collection]:
         """Yield the collections that workers claim, by worker in natural order. Damaged ones are logged and skipped."""
@@ -288,8 +278,8 @@ class RunReader:
     def mark_ended(self, worker: str | None) -> None:
         """Record in the run that all workers, or one, will write no more. Raises InvalidWorker."""
         self.refresh(claims=True)
-        workers = mark_ended(self.storage, self.workers, worker)
-        if workers is not self.workers:
+        known = self.snapshot.workers
+        if (workers := mark_ended(self.storage, known, worker)) is not known:
             self.change(lambda snapshot: replace(snapshot, workers=workers))
         self.refresh(claims=True)
 
@@ -322,13 +312,13 @@ class RunReader:
         """Return the tensors of a mode, at one step or at any, by name, each with its collections."""
         self._refresh_if_due()
         if step is None:
-            return list(self.saved_steps.tensors_of_mode(mode))
-        sets = self.saved_steps.sets_at(step, mode)
-        rows: list[tuple[str, Sequence[str]]] = [row for each in sets for row in self.saved_steps.tensors(each)]
+            return list(self.snapshot.steps.tensors_of_mode(mode))
+        sets = self.snapshot.steps.sets_at(step, mode)
+        rows: list[tuple[str, Sequence[str]]] = [row for each in sets for row in self.snapshot.steps.tensors(each)]
         return rows if len(sets) < 2 else sorted(rows)
 
     def _no_tensor(self, name: str) -> TensorUnavailable:
-        near = near_names(name, self.saved_steps.names)
+        near = near_names(name, self.snapshot.steps.names)
         return TensorUnavailable(name, f"did you mean {' or '.join(map(repr, near))}?" if near else "")
 
     # Rows and values.
@@ -337,7 +327,7 @@ class RunReader:
         """Return the steps of a mode at which a tensor was saved, ascending: all, or the complete ones."""
         self._refresh_if_due()
         mode = ModeKeys.parse(mode)
-        saved = self.saved_steps.steps_of_tensor(name, mode)
+        saved = self.snapshot.steps.steps_of_tensor(name, mode)
         steps, complete = self.states.all(mode)
         # The complete steps are the first ones.
         last = steps[whole - 1] if (whole := sum(complete)) else -1
@@ -384,8 +374,7 @@ class RunReader:
         state = self.states.of(step, mode)
         if state is StepState.NOT_YET_AVAILABLE:
             return self.states.not_yet(step, mode)
-        steps = self.states.all(mode)[0]
-        hint = self.states.reason_of_loss(step, mode) or step_hint(self.saved_steps, name, step, mode, steps)
+        hint = self.states.reason_of_loss(step, mode) or self.states.hint(name, step, mode)
         if state is StepState.UNAVAILABLE:
             return StepUnavailable(step, mode, hint)
         return TensorUnavailableForStep(name, step, mode, hint=hint)
@@ -471,11 +460,6 @@ class RunReader:
 
     # Of the last refresh.
 
-    @property
-    def saved_steps(self) -> SavedSteps:
-        """The saved steps, as of the last refresh."""
-        return self.snapshot.steps
-
     def waits_for_itself(self, step: int, mode: ModeKeys) -> bool:
         """Return whether the calling thread writes this run and has not reached a step.
 
@@ -515,7 +499,7 @@ class RunReader:
         with self.lock:
             while True:
                 try:
-                    return read(self._row_cache, self.saved_steps)
+                    return read(self._row_cache, self.snapshot.steps)
                 except CorruptFile:
                     if not self.recover():
                         raise

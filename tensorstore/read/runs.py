@@ -237,7 +237,7 @@ class Runs:
         except TensorTrialError:
             found = []  # long, closed, or damaged: the rest is known
         sizes = {run: f", {steps:,} steps, {nbytes / 1e6:,.1f} MB of tensors" for run, steps, nbytes in found}
-        states = {run.name: "ended" if run.workers.job_ended else "running" for run in self.all}
+        states = {run.name: "ended" if run.snapshot.workers.job_ended else "running" for run in self.all}
         return html_table(repr(self), ((name, state + sizes.get(name, "")) for name, state in states.items()))
 
     def __repr__(self) -> str:
@@ -311,7 +311,7 @@ def _row(run: RunReader) -> tuple[Any, ...]:
         _ended_at(run),
         run.info.framework,
         json.dumps(dict(run.info.versions)),
-        run.workers.num_workers,
+        run.snapshot.workers.num_workers,
         sum(file.nbytes for file in run.storage.walk()),
         json.dumps(dict(run.info.metadata)),
     )
@@ -319,9 +319,9 @@ def _row(run: RunReader) -> tuple[Any, ...]:
 
 def _ended_at(run: RunReader) -> datetime | None:
     """Return when the last worker ended; None while one is writing, and where no mark says when."""
-    if not run.workers.job_ended:
+    if not run.snapshot.workers.job_ended:
         return None
-    return max((utc(mark.ended_at) for mark in run.workers.ends.values() if mark.ended_at), default=None)
+    return max((utc(mark.ended_at) for mark in run.snapshot.workers.ends.values() if mark.ended_at), default=None)
 
 
 def _spelled(location: str | Storage) -> str:

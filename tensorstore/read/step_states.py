@@ -29,6 +29,8 @@ _T = TypeVar("_T")
 
 GLOBAL = ModeKeys.GLOBAL
 _INCOMPLETE_STEP_WINDOW = "SMDEBUG_INCOMPLETE_STEP_WAIT_WINDOW"
+_MOST_CHECKED = 200
+"""The number of steps that are checked for a hint, on each side: an error must not cost a scan of a long run."""
 _NEVER = np.iinfo(np.int64).max
 
 
@@ -154,6 +156,28 @@ class StepStates:
         """Return which damaged or missing file may have held a step of a mode, as a clause; empty if none may."""
         error = self.lost_rows().holding(step, ModeKeys.parse(mode))
         return "" if error is None else f"a file that is lost or damaged may have held it ({error})"
+
+    def hint(self, name: str, step: int, mode: ModeKeys) -> str:
+        """Return which modes have a tensor at a step, and the steps near it, as a clause; empty if there are none."""
+        saved, sets, steps = self.saved, set(self.saved.sets_of(name)), self.all(mode)[0]
+
+        def has(step: int, mode: ModeKeys) -> bool:
+            return not sets.isdisjoint(saved.sets_at(step, mode))
+
+        modes = saved.modes()
+        others = [each.name for each in ModeKeys if each in modes and each is not mode and has(step, each)]
+        at = bisect_left(steps, step)
+        before = (each for each in reversed(steps[max(0, at - _MOST_CHECKED) : at]) if has(each, mode))
+        after = (each for each in steps[at : at + _MOST_CHECKED] if has(each, mode) and each != step)
+        near = [str(each) for each in (next(before, None), next(after, None)) if each is not None]
+        clauses = []
+        if others:
+            has_it = "modes " + " and ".join(others) + " have" if len(others) > 1 else f"mode {others[0]} has"
+            clauses.append(f"{has_it} a step {step} of it: pass mode=ModeKeys.{others[0]}")
+        if near:
+            which = "nearest steps are" if len(near) > 1 else "nearest step is"
+            clauses.append(f"its {which} {' and '.join(near)}" + (f" of mode {mode.name}" if others else ""))
+        return "; ".join(clauses)
 
     def lost_rows(self) -> LostRows:
         """Return which rows are lost with the damaged files."""

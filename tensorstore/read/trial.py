@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
@@ -534,18 +534,16 @@ class Trial:
         """
         self._reader.refresh(claims=True)
 
-    @contextmanager
-    def refreshing(self, wanted: bool) -> Iterator[None]:
+    def refreshing(self, wanted: bool) -> AbstractContextManager[None]:
         """Switch refreshing on or off inside a `with` block, and restore what was before.
 
         Args:
             wanted: Whether methods find new data by themselves.
 
-        Yields:
-            None.
+        Returns:
+            The context manager.
         """
-        with self._reader.refreshing(wanted):
-            yield
+        return self._reader.refreshing(wanted)
 
     def close(self) -> None:
         """Release the memory of the trial, which cannot be used afterwards."""
@@ -554,8 +552,8 @@ class Trial:
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy, here or in another process, opens the run again: what is kept belongs to one process.
         reader = self._reader
-        options = self.range_steps, reader.engine, reader.is_refreshing, reader.verify, reader.always
-        return _reopened, (type(self), reader.storage, self.name, *options)
+        options = self.name, self.range_steps, reader.engine, reader.verify, reader.always
+        return _reopened, (type(self), reader.is_refreshing, reader.storage, *options)
 
     def __enter__(self) -> Self:
         return self
@@ -618,18 +616,9 @@ def run_reader_of(trial: Trial) -> RunReader:
     return trial._reader  # noqa: SLF001  the one way in
 
 
-def _reopened(  # noqa: PLR0913 - all options of a trial
-    kind: type[Trial],
-    storage: Storage,
-    name: str,
-    range_steps: StepRange | None,
-    engine: Engine | None,
-    refreshing: bool,
-    verify: bool,
-    snapshot: Snapshot | None,
-) -> Trial:
+def _reopened(kind: type[Trial], is_refreshing: bool, storage: Storage, *options: Any) -> Trial:
     trial = kind.__new__(kind)
     # Not by the class: a subclass may take other arguments.
-    Trial.__init__(trial, storage, run_info(storage), name, range_steps, engine, verify, snapshot)
-    run_reader_of(trial).is_refreshing = refreshing
+    Trial.__init__(trial, storage, run_info(storage), *options)
+    run_reader_of(trial).is_refreshing = is_refreshing
     return trial

@@ -266,7 +266,7 @@ class Reader:
     @property
     def saved(self) -> SavedSteps:
         """The saved steps."""
-        saved = self._run.saved_steps
+        saved = self._run.snapshot.steps
         if saved.name_sets is not self._name_sets:  # the run was read again, and may be another one
             self._begin()
             self._name_sets = saved.name_sets

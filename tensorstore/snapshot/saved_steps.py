@@ -256,8 +256,11 @@ class SavedSteps:
     def lack(self, files: Sequence[IndexFile]) -> bool:
         """Return whether a file lacks steps of those that it replaces: a job went back to an earlier step."""
         for file in files:
-            held = {step.global_step for step in file.summary.steps}
-            if file.replaces and any(step not in held for step, *_ in self._steps_in(set(file.replaces))):
+            # The job may have saved steps of the same numbers since.
+            held = {(step.global_step, step.saved_at_us) for step in file.summary.steps}
+            if file.replaces and any(
+                (step, saved_at) not in held for step, saved_at, _ in self._steps_in(set(file.replaces))
+            ):
                 return True
         return False
 
@@ -443,6 +446,16 @@ class SavedSteps:
             if len(sets) > 1:
                 found += [(self.workers[key[0]], key[1], name) for name in self._in_several(sets)]
         return found
+
+    def repeated_last_in(self, paths: Collection[str]) -> list[tuple[str, int, str]]:
+        """Return the repeated tensors whose last row is in one of some files."""
+        last = dict.fromkeys(self.repeated, -1)
+        rows = self.columns.of(np.isin(self.columns.global_step, [step for _, step, _ in last]))
+        columns = (rows.worker, rows.global_step, rows.name_set, rows.file)
+        for worker, step, name_set, file in zip(*(column.tolist() for column in columns), strict=True):
+            keys = ((self.workers[worker], step, name) for name, _ in self.tensors(name_set))
+            last |= {key: file for key in keys if key in last}
+        return [key for key, file in last.items() if self.paths[file] in paths]
 
     def _in_several(self, sets: tuple[int, ...]) -> list[str]:
         """Return the names that several of the sets hold, or that one holds which is among them twice."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from xxhash import xxh3_64_intdigest
@@ -15,7 +15,7 @@ from ..format.schema import MANIFEST, RunInfo
 from ..storage.base import FileSource, Storage
 from .index_files import IndexFile, WorkerIndex, read_index, without_replaced
 from .saved_steps import SavedSteps, StepRange
-from .workers import Workers, read_claims, read_workers
+from .workers import Workers, finished, read_claims, read_workers
 
 AWAITED_SECONDS = 60.0
 """After so long a file that cannot be read counts as lost."""
@@ -160,7 +160,7 @@ def _manifest(storage: Storage, run: RunInfo) -> Manifest | CorruptFile | None:
 def _next(source: FileSource, since: Snapshot, *, is_first: bool = False, claims: bool = False) -> Snapshot:
     # The workers first: one that had ended before the index is listed can have added nothing since.
     workers = read_workers(source, since.workers)
-    index, files = _read_indexes(source, workers, since.index)
+    index, files = _read_indexes(source, workers, since.index, finished=finished(source, workers, since.workers))
     is_new = index is not since.index
     if not is_first and (is_new or claims):
         workers = read_claims(source, workers)
@@ -208,11 +208,16 @@ def settled(storage: Storage, snapshot: Snapshot) -> Snapshot:
 
 
 def _read_indexes(
-    source: FileSource, workers: Workers, since: _Indexes, is_full: bool = False
+    source: FileSource, workers: Workers, since: _Indexes, is_full: bool = False, finished: Collection[str] = ()
 ) -> tuple[_Indexes, list[IndexFile]]:
-    """Return the indexes of the workers, and the new files in them; `since` itself if nothing in it has changed."""
+    """Return the indexes of the workers, and the new files in them; `since` itself if nothing in it has changed.
+
+    The index of a worker that has `finished` is as it was, unless a file was missing or damaged.
+    """
     new, found = dict(since), list[IndexFile]()
     for worker in [info.worker for info in workers.infos]:
+        if worker in finished and worker in since and not since[worker].damaged:
+            continue
         last = workers.last_index_file(worker)
         new[worker], files = read_index(source, worker, since.get(worker), last=last, is_full=is_full)
         found += files

@@ -15,7 +15,17 @@ from ..errors import AlreadyPublished, CorruptFile, FileError, InvalidWorker, St
 from ..format.checksum import document_bytes
 from ..format.index_footer import is_index_path
 from ..format.lazy import lazy
-from ..format.schema import COLLECTIONS, END, MARKED_END, EndInfo, WorkerInfo, end_path, index_folder
+from ..format.schema import (
+    COLLECTIONS,
+    END,
+    LEASES,
+    MARKED_END,
+    EndInfo,
+    WorkerInfo,
+    end_path,
+    index_folder,
+    lease_path,
+)
 from ..storage.base import FileSource, Storage
 
 logger = logging.getLogger(__name__)
@@ -174,6 +184,24 @@ def read_workers(source: FileSource, since: Workers | None = None, again: bool =
 def read_claims(source: FileSource, since: Workers) -> Workers:
     """Return the workers with their claims as they are now; `since` itself if they have not changed."""
     return _with_claims(source, since, list(since.claims))
+
+
+def finished(source: FileSource, workers: Workers, since: Workers) -> set[str]:
+    """Return the workers that had ended by themselves when `since` was read, and have not begun again.
+
+    One that failed may have a request on its way, and one that a reader marked as ended may be a living process, which
+    was taken for dead. One that resumes has a lease of its new session before anything else, which no known claim
+    names, also if it has ended since. Costs one listing if a worker has ended.
+    """
+    ended = {
+        info.worker
+        for name, info in workers.claims.items()
+        if (mark := workers.ends.get(name)) is not None
+        if mark == since.ends.get(name) and mark.session == info.session and mark.failure is None
+    }
+    claimed = {lease_path(info.worker, info.session) for info in workers.claims.values()}
+    leases = (f"{LEASES}/{name}" for name in (source.list(LEASES) if ended else ()))
+    return ended if claimed.issuperset(leases) else set()
 
 
 def _with_claims(source: FileSource, known: Workers, names: Iterable[str]) -> Workers:

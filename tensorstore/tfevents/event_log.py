@@ -118,8 +118,14 @@ def _folder(mode: ModeKeys) -> str:
 
 
 def _events(indexed: IndexedStep, names: Container[str]) -> Iterator[bytes]:
-    step = indexed.step.mode_step
-    for row in indexed.rows():
+    """Yield the events of the rows that count."""
+    scalars = {row: scalar for first, found in indexed.scalars for row, scalar in enumerate(found, first)}
+    statistics: dict[int, Mapping[str, float]] = {}
+    for kinds, (rows, numbers) in indexed.statistics.items():
+        each = iter(numbers)
+        statistics |= {row: dict(zip(kinds, each, strict=False)) for row in rows}
+    for row in range(len(indexed.specs)) if indexed.last is None else indexed.last:
         # A double has no more than the microseconds of such a time.
-        seconds = round(row.saved_at_ns / 1000) / 1e6
-        yield from events(seconds, step, row.spec.plan.name, row.scalar, row.statistics, row.histogram, names)
+        seconds = round(indexed.saved_at_ns[row] / 1000) / 1e6
+        step, name, histogram = indexed.step.mode_step, indexed.specs[row].plan.name, indexed.histograms.get(row)
+        yield from events(seconds, step, name, scalars.get(row), statistics.get(row, {}), histogram, names)

@@ -38,7 +38,7 @@ def is_opened_by_manifest(trial: Trial) -> bool:
 
 def index_paths(trial: Trial) -> list[str]:
     """Return the paths of the index files that a trial reads."""
-    return run_reader_of(trial).saved_steps.files()
+    return run_reader_of(trial).snapshot.steps.files()
 
 
 def failure_of(recorder: Recorder) -> str | None:
@@ -63,7 +63,7 @@ def claim_of(recorder: Recorder) -> WorkerInfo | None:
 
 def newest_session(trial: Trial) -> int:
     """Return the newest session that had claimed the run when the trial refreshed last."""
-    return max((info.session for info in run_reader_of(trial).workers.infos), default=0)
+    return max((info.session for info in run_reader_of(trial).snapshot.workers.infos), default=0)
 
 
 def forget_flushes(prefix: str) -> None:

@@ -39,6 +39,7 @@ _CONSTANTS = {
     # How long a reader waits for a file between two others, believes that a run has ended, or says nothing of waiting.
     "seconds_until_a_gap_is_damage": "snapshot.snapshot.AWAITED_SECONDS",
     "seconds_between_checks_of_an_ended_run": "read.run_reader._ENDED_SECONDS",
+    "seconds_between_reads_of_remote_claims": "read.run_reader._REMOTE_CLAIMS_SECONDS",
     "seconds_of_silent_waiting": "read.waiting.SAY_AFTER_SECONDS",
     # How long an operation runs on a terminal before it has a progress bar.
     "seconds_without_progress": "progress.DELAY_SECONDS",

@@ -49,7 +49,7 @@ def ls(places: tuple[str, ...], as_json: bool, storage_options: tuple[str, ...])
 
 
 def _rows(opened: Runs) -> Iterator[dict[str, Any]]:
-    ended = {run.name: run.workers.job_ended for run in opened.all}
+    ended = {run.name: run.snapshot.workers.job_ended for run in opened.all}
     noted = dict(in_threads(lambda run: (run.name, notes_of(run.storage)), opened.all, _PARALLEL))
     for run, path, started, framework, workers, steps, tensor_bytes, file_bytes, metadata in opened.sql(
         _QUERY

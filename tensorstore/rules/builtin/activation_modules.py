@@ -21,7 +21,7 @@ def patterns(trial: Trial, classes: Container[str], side: Literal["input", "outp
 
 def _names_of(trial: Trial, classes: Container[str]) -> list[str]:
     found: set[str] = set()
-    for info in run_reader_of(trial).workers.infos:
+    for info in run_reader_of(trial).snapshot.workers.infos:
         kept = info.environment.get("activations")
         if isinstance(kept, Mapping):
             found.update(name for name, kind in kept.items() if isinstance(kind, str) and kind in classes)

@@ -102,7 +102,7 @@ def test_steps_that_a_rule_has_seen_do_not_come_again(tmp_path: Path) -> None:
         flush(job, 30)
         compact(tmp_path, grace=0)
         trial.refresh()
-        assert run_reader_of(trial).saved_steps.columns.global_step.tolist() == [*range(70)]
+        assert run_reader_of(trial).snapshot.steps.columns.global_step.tolist() == [*range(70)]
 
 
 def test_a_reader_of_a_part_of_the_steps(run: Path) -> None:

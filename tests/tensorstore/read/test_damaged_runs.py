@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,7 +19,7 @@ import pytest
 import tensortrial
 from support.limits import keep_index_files
 from support.runs import Job, forge_file
-from tensortrial.errors import CorruptFile, TensorTrialError
+from tensortrial.errors import CorruptFile, QueryError, RunNotFound, TensorTrialError
 from tensortrial.exports.rows import value_rows
 from tensortrial.format.chunk_reader import read_values
 from tensortrial.format.index_reader import IndexRows
@@ -455,3 +457,99 @@ def test_a_folder_in_place_of_an_index_file_is_named_as_damaged(
     assert str(folder / path) in exported.damaged
     assert path in tensortrial.compact(folder).damaged
     assert (folder / path).is_dir()
+
+
+def overwrite(file: Path, begin: int, end: int) -> None:
+    """Damage a file in place, from one byte to before another."""
+    data = bytearray(file.read_bytes())
+    data[begin:end] = bytes(len(data[begin:end]))
+    with file.open("r+b") as opened:
+        opened.write(data)
+
+
+LATER_DAMAGE: dict[str, Callable[[Path], object]] = {
+    "pages": lambda file: overwrite(file, 4, 400),
+    "length of the footer": lambda file: overwrite(file, file.stat().st_size - 8, file.stat().st_size - 4),
+    "end": lambda file: os.truncate(file, file.stat().st_size - 40),
+    "all": lambda file: os.truncate(file, 0),
+}
+
+
+@pytest.mark.parametrize("damage", LATER_DAMAGE.values(), ids=LATER_DAMAGE)
+def test_an_index_file_that_is_damaged_after_a_query_is_named_and_left_out_from_then_on(
+    runs: Path, damage: Callable[[Path], object]
+) -> None:
+    opened = tensortrial.open_runs(runs)
+    trial = tensortrial.create_trial(runs / "bad")
+    query = "select name, global_step, scalar from tensors order by all"
+    before = trial.sql(query).fetchall()
+    answers(opened)
+    damage(runs / "bad" / INDEX / "00000001.parquet")
+    for ask in (lambda: trial.sql(query).fetchall(), lambda: opened.sql("from tensors").fetchall()):
+        with pytest.raises(CorruptFile, match=re.escape(f"{INDEX}/00000001.parquet")):
+            ask()
+    assert trial.sql(query).fetchall() == [row for row in before if row[1] != 1]
+    assert answers(opened) == [("bad", 4), ("good", 6)]
+    assert list(trial.damaged) == [f"{INDEX}/00000001.parquet"]
+    assert list(opened.damaged) == [f"{runs}/bad/{INDEX}/00000001.parquet"]
+
+
+def test_an_index_file_that_is_deleted_after_a_query_is_named_and_left_out_from_then_on(runs: Path) -> None:
+    trial = tensortrial.create_trial(runs / "bad")
+    assert trial.sql("select count(*) from tensors").fetchall() == [(6,)]
+    (runs / "bad" / INDEX / "00000001.parquet").unlink()
+    with pytest.raises(QueryError, match=re.escape(f"{INDEX}/00000001.parquet")):
+        trial.sql("select sum(scalar) from tensors").fetchall()
+    assert trial.sql("select sum(scalar) from tensors").fetchall() == [(2.0,)]
+    assert list(trial.damaged) == [f"{INDEX}/00000001.parquet"]
+
+
+@pytest.mark.parametrize("view", ["tensors", "tensor_values"])
+def test_a_run_that_is_deleted_after_a_query_is_not_found(runs: Path, view: str) -> None:
+    trial = tensortrial.create_trial(runs / "bad")
+    opened = tensortrial.open_runs(runs)
+    for each in (trial, opened):
+        assert each.sql(f"select count(*) from {view} where name = 'w'").fetchall()
+    shutil.rmtree(runs / "bad")
+    for ask in (trial, trial, opened, opened):
+        with pytest.raises(RunNotFound, match="there is no run here"):
+            ask.sql(f"select count(global_step) from {view}").fetchall()
+    opened.refresh()
+    assert opened.sql(f"select distinct run from {view}").fetchall() == [("good",)]
+
+
+def test_a_query_that_fails_by_itself_leaves_the_files_as_they_are(runs: Path) -> None:
+    trial = tensortrial.create_trial(runs / "good")
+    for query in ("select cast(name as int) from tensors", "select error('tensortrial://0/index/x') from tensors"):
+        with pytest.raises(QueryError):
+            trial.sql(query).fetchall()
+    assert trial.sql("select count(*) from tensors").fetchall() == [(6,)]
+    assert trial.damaged == {}
+
+
+@pytest.mark.parametrize("damage", [*LATER_DAMAGE.values(), Path.unlink], ids=[*LATER_DAMAGE, "deleted"])
+@pytest.mark.parametrize("is_queried", [True, False], ids=["queried", "just opened"])
+def test_no_earlier_row_stands_in_for_one_in_a_file_that_cannot_be_read(
+    tmp_path: Path, is_queried: bool, damage: Callable[[Path], object]
+) -> None:
+    with Job(tmp_path, flush_seconds=3600) as job:
+        steps = [job.step({"loss": 1.0, "other": 1.0}) for _ in range(3)]
+        job.flush()
+        job.put(steps[1], {"loss": 2.0}, closes=True)
+        job.flush()
+        job.step({"loss": 3.0})
+    with tensortrial.create_trial(tmp_path) as trial:
+        query = "select name, global_step, value from scalars order by all"
+        if is_queried:
+            assert ("loss", 1, 2.0) in trial.sql(query).fetchall()
+        damage(tmp_path / INDEX / "00000001.parquet")
+        with suppress(TensorTrialError):
+            trial.sql(query).fetchall()
+        assert trial.sql(query).fetchall() == [
+            *(("loss", step, value) for step, value in [(0, 1.0), (2, 1.0), (3, 3.0)]),
+            *(("other", step, 1.0) for step in range(3)),
+        ]
+        assert list(trial.damaged) == [f"{INDEX}/00000001.parquet"]
+        with pytest.raises(CorruptFile, match="00000001"):
+            trial.tensor("loss").value(1)
+        assert trial.tensor("loss").value(2) == 1.0

@@ -16,14 +16,11 @@ import pytest
 from support import warm
 from support.internals import is_opened_by_manifest
 from support.limits import keep_index_files, set_limits
-from support.plain_hook import Hook
+from support.plain_hook import WorkerHook
 from support.servers import ObjectStore
 from tensortrial import create_trial, repair, verify
 from tensortrial.format.manifest import Manifest, read_manifest
 from tensortrial.format.schema import MANIFEST, RUN_FILE, RunInfo
-from tensortrial.hooks.core.configuration.options import Framework, HookOptions
-from tensortrial.hooks.core.process.rank import Rank
-from tensortrial.hooks.core.recorder import Recorder
 from tensortrial.maintenance.compaction import compact
 from tensortrial.read.trial import Trial
 from tensortrial.snapshot.closed_run import write_manifest
@@ -32,13 +29,12 @@ from tensortrial.storage.open import Storage, open_storage
 QUERY = "select global_step, name, worker from tensors order by all"
 
 
-class WorkerHook(Hook):
-    """One of several workers."""
+class CountingHook(WorkerHook):
+    """A hook of a worker with the last value that it saved."""
 
     def __init__(self, out_dir: str, rank: int = 0, size: int = 1, **options: Any) -> None:
-        shared = HookOptions(out_dir, include_workers="all", flush_seconds=3600, **options)
+        super().__init__(out_dir, rank, size, **options)
         self.saved = 100 * rank
-        self.recorder = Recorder(shared, Framework("none"), Rank(rank, size))
 
 
 class Run:
@@ -48,15 +44,15 @@ class Run:
         self.url, self.options = url, storage_options
         self.storage = open_storage(url, storage_options)
 
-    def hook(self, rank: int = 0, size: int = 1, **options: Any) -> WorkerHook:
-        return WorkerHook(self.url, rank, size, storage_options=self.options, **options)
+    def hook(self, rank: int = 0, size: int = 1, **options: Any) -> CountingHook:
+        return CountingHook(self.url, rank, size, storage_options=self.options, **options)
 
     def write(self, steps: int = 6, **options: Any) -> None:
         hook = self.hook(**options)
         self.save(hook, steps)
         hook.close()
 
-    def save(self, hook: WorkerHook, steps: int) -> None:
+    def save(self, hook: CountingHook, steps: int) -> None:
         for _ in range(steps):
             with hook.step():
                 hook.saved += 1

@@ -11,7 +11,7 @@ import pytest
 
 import tensortrial
 from support.limits import keep_index_files, set_limits
-from support.plain_hook import Hook
+from support.plain_hook import Hook, WorkerHook
 from support.runs import Job
 from support.servers import ObjectStore
 from tensortrial.read.trial import Trial
@@ -170,6 +170,34 @@ def test_a_closed_run_is_opened_by_its_manifest(moto_s3: ObjectStore, new_reques
     assert trial.tensor("w").value(7)[0, 0] == 3
     # The rest of the index file, and the value.
     assert new_requests().count("get_object") == 2
+
+
+def test_a_refresh_lists_the_index_files_of_living_workers_only(
+    moto_s3: ObjectStore, new_requests: Callable[[], Requests], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # However slow the machine is: it reads the claims again after so long.
+    set_limits(monkeypatch, seconds_between_reads_of_remote_claims=1000.0)
+    url, options = f"{moto_s3.new_bucket()}/run", moto_s3.storage_options
+    hooks = [WorkerHook(url, rank, 3, storage_options=options) for rank in range(3)]
+    for hook in hooks:
+        with hook.step():
+            hook.save_scalar("loss", 1.5)
+        hook.flush()
+    for hook in hooks[:2]:
+        hook.close()
+    with tensortrial.create_trial(url, storage_options=options) as trial:
+        set_limits(monkeypatch, seconds_between_checks_of_an_ended_run=0.0)
+        new_requests()
+        assert trial.steps() == [0]
+        requests = [(method, key.partition("run/")[2]) for method, key, _ in new_requests().elements()]
+        listed = ["collections/", "end/", "leases/"]
+        assert requests == [("list_objects_v2", folder) for folder in [*listed, "index/worker=worker_2/"]]
+        hooks[2].close()
+        assert trial.loaded_all_steps
+        new_requests()
+        assert trial.steps() == [0]
+        requests = [(method, key.partition("run/")[2]) for method, key, _ in new_requests().elements()]
+        assert requests == [("list_objects_v2", folder) for folder in listed]
 
 
 def test_values_of_a_few_steps_read_few_of_many_index_files(

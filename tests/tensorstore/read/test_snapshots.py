@@ -129,6 +129,44 @@ def test_a_snapshot_from_before_a_job_went_back_has_the_same_answers_until_its_f
             read()
 
 
+@pytest.mark.parametrize("saved_again", [1, 4])
+def test_a_trial_that_does_not_refresh_never_mixes_sessions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved_again: int
+) -> None:
+    keep_index_files(monkeypatch)
+    with tensortrial.Run(tmp_path, flush_seconds=3600) as run:
+        for step in range(4):
+            run.log({"x": float(step)}, step=step)
+            run.flush()
+    trial, opened = tensortrial.create_trial(tmp_path), tensortrial.open_runs(tmp_path)
+    reads: list[Callable[[], Any]] = [
+        *(lambda step=step: {step: trial.tensor("x").value(step)} for step in range(4)),
+        lambda: trial.tensor("x").values(),
+        lambda: dict(trial.sql("select global_step, value from scalars").fetchall()),
+        lambda: dict(opened.sql("select global_step, value from scalars").fetchall()),
+    ]
+    with tensortrial.no_refresh(trial):
+        assert trial.steps() == [0, 1, 2, 3]
+        with tensortrial.Run(tmp_path, resume=True, flush_seconds=3600) as run:
+            run.resume_at(2)
+            for step in range(2, 2 + saved_again):
+                run.log({"x": 100.0 + step}, step=step)
+                run.flush()
+        tensortrial.compact(tmp_path, grace=0)
+        refused = 0
+        for read in reads:
+            try:
+                assert all(value == step for step, value in read().items())
+            except SnapshotNotFound:
+                refused += 1
+        assert refused >= 3
+    trial.refresh()
+    assert trial.steps() == list(range(2 + saved_again))
+    opened.refresh()
+    now = {0: 0.0, 1: 1.0, **{step: 100.0 + step for step in range(2, 2 + saved_again)}}
+    assert [{**read()} for read in reads[-3:]] == [now] * 3
+
+
 def test_a_snapshot_of_another_run_or_range_is_refused(tmp_path: Path) -> None:
     for name in ("a", "b"):
         with Job(tmp_path / name) as job:
