@@ -18,7 +18,7 @@ from ..storage.open import ByteRange, Storage
 from . import arrow_arrays
 from .checksum import check_file
 from .chunk_reader import ChunkFile
-from .footer import ColumnChunk, RowGroup, footer_of, read_footer, row_groups
+from .footer import ColumnChunk, footer_of, read_footer, row_groups
 from .index_types import SavedTensor
 from .lazy import lazy
 from .schema import INDEX_SCHEMA, SKETCH
@@ -170,8 +170,8 @@ class _IndexFile:
         else:
             footer = footer_of(self._data)
         self._groups = row_groups(footer)
-        self._names = [_ends(group, "name", str) for group in self._groups]
-        self._steps = [_ends(group, "global_step", int) for group in self._groups]
+        self._names = [group.columns["name"].ends(str) for group in self._groups]
+        self._steps = [group.columns["global_step"].ends(int) for group in self._groups]
         self._metadata = self._parquet.metadata
 
     @lazy
@@ -283,7 +283,8 @@ class DecodedGroup:
         if statistics:
             *values, histograms, sketches = [cells(positions) for cells in self.cells(_REST)]
             columns += [list(map(list, zip(*values, strict=True))), histograms, sketches]
-        return list(map(SavedTensor._make, _padded(columns)))
+        missing = [[None] * len(positions)] * (len(SavedTensor._fields) - len(columns))
+        return list(map(SavedTensor._make, zip(*columns, *missing, strict=True)))
 
     def cells(self, columns: Sequence[str]) -> list[Cells]:
         """Return functions that return cells of these columns. Columns that are not decoded yet are read together."""
@@ -292,11 +293,6 @@ class DecodedGroup:
             self._cells |= cells
             self.nbytes += nbytes
         return [self._cells[name] for name in columns]
-
-
-def _padded(columns: list[list[Any]]) -> zip[tuple[Any, ...]]:
-    nothing = [None] * len(columns[0])
-    return zip(*columns, *[nothing] * (len(SavedTensor._fields) - len(columns)), strict=True)
 
 
 def _checked(name: str, column: pa.ChunkedArray) -> pa.Array:
@@ -319,19 +315,11 @@ def _cells(column: pa.Array) -> tuple[Cells, int]:
         return _numbers(arrow_arrays.numpy_of(column), arrow_arrays.valid(column))
     if column.type == INDEX_SCHEMA.field("shape").type and not column.values.null_count:
         return _lists(arrow_arrays.numpy_of(column.values), arrow_arrays.numpy_of(column.offsets))
-    if column.type.equals(SKETCH):
-        return _scalars(column)
+    if column.type.equals(SKETCH):  # as pyarrow has them
+        valid = arrow_arrays.valid(column)
+        return (lambda at: [column[i] if valid is None or valid[i] else None for i in at.tolist()]), column.nbytes
     # One by one: `take` imports pyarrow.compute, which takes 0.03 s.
     return lambda positions: [column[i].as_py() for i in positions.tolist()], column.nbytes
-
-
-def _scalars(column: pa.Array) -> tuple[Cells, int]:
-    """Return cells as pyarrow has them."""
-    valid = arrow_arrays.valid(column)
-    return (
-        lambda positions: [column[i] if valid is None or valid[i] else None for i in positions.tolist()],
-        column.nbytes,
-    )
 
 
 def _always(cell: Any) -> tuple[Cells, int]:
@@ -399,11 +387,6 @@ def _compact(values: Array) -> Array:
             if np.iinfo(kind).min <= least and most <= np.iinfo(kind).max:
                 return values.astype(kind)
     return values.copy()
-
-
-def _ends(group: RowGroup, name: str, kind: type[str] | type[int]) -> tuple[Any, Any] | None:
-    """Return the least and the greatest cell of a column, if the footer says them."""
-    return group.columns[name].ends(kind)
 
 
 def _same(column: ColumnChunk | None, name: str) -> tuple[Any, ...] | None:

@@ -65,7 +65,8 @@ class RowCache:
             # A bad file must keep nobody from the steps in other files.
             with suppress(CorruptFile):
                 return self._block(steps, *of_tensor).get(global_step, [])
-        return self._one(steps, name, global_step, statistics)
+        rows = self.index_rows.read(steps.files_around(global_step), [name], global_step, statistics)
+        return _last_ones(steps, rows)
 
     def of_step(self, steps: SavedSteps, global_step: int) -> dict[str, list[SavedTensor]]:
         """Return the rows of every tensor at one step: by name, one a worker."""
@@ -109,10 +110,6 @@ class RowCache:
             if len(self._blocks) > _CACHED_BLOCKS:
                 self._blocks.popitem(last=False)
         return block.rows
-
-    def _one(self, steps: SavedSteps, name: str, step: int, statistics: bool) -> list[SavedTensor]:
-        """Return the rows of one tensor at one step, and keep nothing."""
-        return _last_ones(steps, self.index_rows.read(steps.files_around(step), [name], step, statistics))
 
 
 def _last_ones(steps: SavedSteps, rows: list[SavedTensor]) -> list[SavedTensor]:
