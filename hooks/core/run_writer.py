@@ -19,13 +19,7 @@ from tensortrial.config.reduction_config import boolean
 from tensortrial.errors import ConfigurationError, RunExists, TensorTrialError, WorkerClaimed
 from tensortrial.format.flush_range import FROM_START, FirstFlush
 from tensortrial.format.record import Record, ScalarBatch, Step, ValueBatch
-from tensortrial.format.schema import (
-    CODECS,
-    COLLECTIONS,
-    RunInfo,
-    WorkerInfo,
-    collections_path,
-)
+from tensortrial.format.schema import CODECS, COLLECTIONS, RunInfo, WorkerInfo, collections_path
 from tensortrial.mode import ModeKeys
 from tensortrial.snapshot.closed_run import MOST_FILES_AT_CLOSE, write_manifest
 from tensortrial.storage.open import Storage, open_storage

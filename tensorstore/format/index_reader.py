@@ -18,7 +18,7 @@ from ..storage.open import ByteRange, Storage
 from . import arrow_arrays
 from .checksum import check_file
 from .chunk_reader import ChunkFile
-from .footer import ColumnChunk, RowGroup, footer_of, read_footer, row_groups
+from .footer import ColumnChunk, footer_of, read_footer, row_groups
 from .index_types import SavedTensor
 from .lazy import lazy
 from .schema import INDEX_SCHEMA, SKETCH
@@ -33,6 +33,8 @@ _BATCH_ROWS = 1 << 17
 _LOCATION = [name for name in SavedTensor._fields if name in INDEX_SCHEMA.names and name not in ("histogram", "sketch")]
 _KEYS = ["name", "global_step"]
 _REST = [*STATISTICS, "histogram", "sketch"]
+ROW_COLUMNS = [*_LOCATION, *_REST]
+"""The columns of a row with its statistics."""
 _KINDS = {pa.string(): str, pa.int64(): int, pa.int32(): int}
 _TEXTS = [field.name for field in INDEX_SCHEMA if field.type == pa.string()]
 
@@ -85,7 +87,7 @@ class IndexRows:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._files: OrderedDict[str, _IndexFile] = OrderedDict()
-        self._groups: OrderedDict[tuple[str, int], _RowGroup] = OrderedDict()
+        self._groups: OrderedDict[tuple[str, int], DecodedGroup] = OrderedDict()
         self._bytes = 0
 
     def read(
@@ -96,26 +98,24 @@ class IndexRows:
         statistics: bool = False,
     ) -> list[SavedTensor]:
         """Return the rows in these files, file by file, of some tensors at a global step (None: of all, at all)."""
-        found = self._each(paths, names, step, lambda group, positions: group.rows(positions, statistics))
+        found = self.read_each(paths, names, step, lambda group, positions: group.rows(positions, statistics))
         return [row for rows in found for row in rows]
 
-    def columns(self, paths: Sequence[str], step: int) -> IndexColumns:
-        """Return the rows in these files of all tensors at a global step, with their statistics, as columns."""
-
-        def decoded(group: _RowGroup, positions: Positions) -> tuple[_RowGroup, Positions]:
-            group.cells([*_LOCATION, *_REST])
-            return group, positions
-
-        return IndexColumns(self._each(paths, None, step, decoded))
-
-    def _each(
+    def read_each(
         self,
         paths: Sequence[str],
         names: Collection[str] | None,
         step: int | None,
-        read: Callable[[_RowGroup, Positions], _T],
+        read: Callable[[DecodedGroup, Positions], _T],
     ) -> list[_T]:
-        """Return what `read` returns for the rows of each row group that are of the names and at the step."""
+        """Return what `read` returns for each row group.
+
+        Args:
+            paths: The index files.
+            names: The names of the tensors; None for all.
+            step: The global step; None for all.
+            read: A function of the row group and the positions of its rows of these tensors at this step.
+        """
         found: list[_T] = []
         self._storage.prefetch([path for path in paths if path not in self._files])
         for path in paths:
@@ -140,51 +140,21 @@ class IndexRows:
                 self._files.popitem(last=False)
         return file
 
-    def _group(self, file: _IndexFile, number: int) -> _RowGroup:
+    def _group(self, file: _IndexFile, number: int) -> DecodedGroup:
         key = file.path, number
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = _RowGroup(file, number)
+            group = self._groups[key] = DecodedGroup(file, number)
         else:
             self._groups.move_to_end(key)
         return group
 
-    def _count(self, group: _RowGroup) -> None:
+    def _count(self, group: DecodedGroup) -> None:
         self._bytes += group.nbytes - group.counted
         group.counted = group.nbytes
         while self._bytes > _KEPT_BYTES or len(self._groups) > _KEPT_GROUPS:
             _, dropped = self._groups.popitem(last=False)
             self._bytes -= dropped.counted
-
-
-class IndexColumns:
-    """Rows of the index as columns. A row becomes an object only when it is requested."""
-
-    def __init__(self, parts: list[tuple[_RowGroup, Positions]]) -> None:
-        self._parts = parts
-
-    def __len__(self) -> int:
-        return sum(len(positions) for _, positions in self._parts)
-
-    def cells(self, name: str) -> list[Any]:
-        """Return the cells of a column."""
-        return [cell for group, positions in self._parts for cells in group.cells([name]) for cell in cells(positions)]
-
-    def numbers(self, name: str) -> tuple[Array, Array]:
-        """Return a column of numbers as float64, and where it is not null."""
-        nothing = np.empty(0), np.empty(0, bool)
-        values, valid = zip(nothing, *[group.numbers(name, positions) for group, positions in self._parts], strict=True)
-        return np.concatenate(values), np.concatenate(valid)
-
-    def rows(self, wanted: Positions) -> list[SavedTensor]:
-        """Return some of the rows with their statistics."""
-        found: dict[int, SavedTensor] = {}
-        first = 0
-        for group, positions in self._parts:
-            here = wanted[(first <= wanted) & (wanted < first + len(positions))]
-            found.update(zip(here.tolist(), group.rows(positions[here - first], statistics=True), strict=True))
-            first += len(positions)
-        return [found[row] for row in wanted.tolist()]
 
 
 class _IndexFile:
@@ -200,8 +170,8 @@ class _IndexFile:
         else:
             footer = footer_of(self._data)
         self._groups = row_groups(footer)
-        self._names = [_ends(group, "name", str) for group in self._groups]
-        self._steps = [_ends(group, "global_step", int) for group in self._groups]
+        self._names = [group.columns["name"].ends(str) for group in self._groups]
+        self._steps = [group.columns["global_step"].ends(int) for group in self._groups]
         self._metadata = self._parquet.metadata
 
     @lazy
@@ -260,8 +230,8 @@ class _IndexFile:
         return [_checked(column, table[column]) for column in columns]
 
 
-class _RowGroup:
-    """The decoded columns of one row group: first those that select rows, the others once some are selected."""
+class DecodedGroup:
+    """The decoded columns of one row group: first those that select rows, the others once rows are selected."""
 
     def __init__(self, file: _IndexFile, number: int) -> None:
         self._file, self._number = file, number
@@ -276,7 +246,7 @@ class _RowGroup:
         words, codes = list(self._codes), self._names
         self._cells: dict[str, Cells] = {
             "name": lambda positions: [words[code] for code in codes[positions].tolist()],
-            "global_step": _Numbers(self._steps, None),
+            "global_step": NumberCells(self._steps, None),
         }
 
     def positions(self, names: Collection[str] | None, step: int | None) -> Positions:
@@ -313,16 +283,8 @@ class _RowGroup:
         if statistics:
             *values, histograms, sketches = [cells(positions) for cells in self.cells(_REST)]
             columns += [list(map(list, zip(*values, strict=True))), histograms, sketches]
-        return list(map(SavedTensor._make, _padded(columns)))
-
-    def numbers(self, name: str, positions: Positions) -> tuple[Array, Array]:
-        """Return cells of a column of numbers as float64, and where they are not null."""
-        (cells,) = self.cells([name])
-        if isinstance(cells, _Numbers):
-            valid = np.ones(len(positions), bool) if cells.valid is None else cells.valid[positions]
-            return cells.numbers[positions].astype(np.float64, copy=False), valid
-        cell = next(iter(cells(positions[:1])), None)  # that of all rows
-        return np.full(len(positions), cell, np.float64), np.full(len(positions), cell is not None)
+        missing = [[None] * len(positions)] * (len(SavedTensor._fields) - len(columns))
+        return list(map(SavedTensor._make, zip(*columns, *missing, strict=True)))
 
     def cells(self, columns: Sequence[str]) -> list[Cells]:
         """Return functions that return cells of these columns. Columns that are not decoded yet are read together."""
@@ -331,11 +293,6 @@ class _RowGroup:
             self._cells |= cells
             self.nbytes += nbytes
         return [self._cells[name] for name in columns]
-
-
-def _padded(columns: list[list[Any]]) -> zip[tuple[Any, ...]]:
-    nothing = [None] * len(columns[0])
-    return zip(*columns, *[nothing] * (len(SavedTensor._fields) - len(columns)), strict=True)
 
 
 def _checked(name: str, column: pa.ChunkedArray) -> pa.Array:
@@ -358,19 +315,11 @@ def _cells(column: pa.Array) -> tuple[Cells, int]:
         return _numbers(arrow_arrays.numpy_of(column), arrow_arrays.valid(column))
     if column.type == INDEX_SCHEMA.field("shape").type and not column.values.null_count:
         return _lists(arrow_arrays.numpy_of(column.values), arrow_arrays.numpy_of(column.offsets))
-    if column.type.equals(SKETCH):
-        return _scalars(column)
+    if column.type.equals(SKETCH):  # as pyarrow has them
+        valid = arrow_arrays.valid(column)
+        return (lambda at: [column[i] if valid is None or valid[i] else None for i in at.tolist()]), column.nbytes
     # One by one: `take` imports pyarrow.compute, which takes 0.03 s.
     return lambda positions: [column[i].as_py() for i in positions.tolist()], column.nbytes
-
-
-def _scalars(column: pa.Array) -> tuple[Cells, int]:
-    """Return cells as pyarrow has them."""
-    valid = arrow_arrays.valid(column)
-    return (
-        lambda positions: [column[i] if valid is None or valid[i] else None for i in positions.tolist()],
-        column.nbytes,
-    )
 
 
 def _always(cell: Any) -> tuple[Cells, int]:
@@ -386,7 +335,7 @@ def _words(words: Sequence[str | None], codes: Array) -> tuple[Cells, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Numbers:
+class NumberCells:
     """The cells of a column of numbers, None where not `valid`."""
 
     numbers: Array
@@ -404,7 +353,7 @@ def _numbers(numbers: Array, valid: Array | None) -> tuple[Cells, int]:
     if valid is None and _is_constant(numbers):
         return _always(numbers[0].item())
     numbers = _compact(numbers)
-    return _Numbers(numbers, valid), numbers.nbytes + (0 if valid is None else valid.nbytes)
+    return NumberCells(numbers, valid), numbers.nbytes + (0 if valid is None else valid.nbytes)
 
 
 def _lists(elements: Array, offsets: Array) -> tuple[Cells, int]:
@@ -438,11 +387,6 @@ def _compact(values: Array) -> Array:
             if np.iinfo(kind).min <= least and most <= np.iinfo(kind).max:
                 return values.astype(kind)
     return values.copy()
-
-
-def _ends(group: RowGroup, name: str, kind: type[str] | type[int]) -> tuple[Any, Any] | None:
-    """Return the least and the greatest cell of a column, if the footer says them."""
-    return group.columns[name].ends(kind)
 
 
 def _same(column: ColumnChunk | None, name: str) -> tuple[Any, ...] | None:

@@ -112,7 +112,7 @@ def _named(row: SavedTensor, mode: ModeKeys) -> str:
 def _of_claim(path: str, error: FileError) -> _Lost | None:
     if not path.startswith(f"{COLLECTIONS}/"):
         return None
-    # Nothing of a worker is read without its claim.
+    # A worker's rows are read only if its claim is readable.
     return _Lost(worker_of(path), error, -1, float("inf"))
 
 

@@ -8,10 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from ..errors import CorruptFile
-from ..format.index_reader import IndexColumns, IndexRows, Positions
+from ..format.index_reader import IndexRows
 from ..format.index_types import SavedTensor
 from ..mode import ModeKeys
 from ..snapshot.saved_steps import SavedSteps, StepRange, is_in_range
@@ -41,7 +39,7 @@ class RowCache:
     """
 
     def __init__(self, storage: Storage, range_steps: StepRange | None) -> None:
-        self._index_rows = IndexRows(storage)
+        self.index_rows = IndexRows(storage)
         self._range = range_steps or (None, None)
         self._blocks: OrderedDict[tuple[str, Any, bool], _Block] = OrderedDict()
         self._lineage: object = None
@@ -67,19 +65,12 @@ class RowCache:
             # A bad file must keep nobody from the steps in other files.
             with suppress(CorruptFile):
                 return self._block(steps, *of_tensor).get(global_step, [])
-        return self._one(steps, name, global_step, statistics)
+        rows = self.index_rows.read(steps.files_around(global_step), [name], global_step, statistics)
+        return _last_ones(steps, rows)
 
     def of_step(self, steps: SavedSteps, global_step: int) -> dict[str, list[SavedTensor]]:
         """Return the rows of every tensor at one step: by name, one a worker."""
         return self._block(steps, "step", global_step) if is_in_range(global_step, self._range) else {}
-
-    def columns_of_step(self, steps: SavedSteps, global_step: int) -> tuple[IndexColumns, Positions]:
-        """Return the rows of every tensor at one step with their statistics, and which of them count. Keeps nothing."""
-        columns = self._index_rows.columns(steps.paths_of(steps.files_of_step(global_step)), global_step)
-        if not steps.repeats and not steps.unknown:
-            return columns, np.arange(len(columns))
-        keys = zip(*map(columns.cells, ("name", "global_step", "worker")), strict=True)
-        return columns, np.array(_that_count(steps, keys), np.intp)
 
     def of_tensors(
         self, saved: SavedSteps, names: Sequence[str], mode: ModeKeys, span: tuple[int, int] | None, worker: str | None
@@ -92,7 +83,7 @@ class RowCache:
         if len(names) == 1 and span is None:
             block = self._block(saved, "tensor", names[0])
             return [row for step, rows in block.items() if is_in_range(step, self._range) for row in rows]
-        rows = self._index_rows.read(saved.files_between(mode, span, names, worker), names)
+        rows = self.index_rows.read(saved.files_between(mode, span, names, worker), names)
         return _last_ones(saved, [row for row in rows if is_in_range(row.global_step, self._range)])
 
     def _forget_replaced(self, steps: SavedSteps) -> None:
@@ -110,7 +101,7 @@ class RowCache:
             known = steps.files_of_tensor(key) if of == "tensor" else steps.files_of_step(key)
             files = known[known > block.last_file]
             names, step = ([key], None) if of == "tensor" else (None, key)
-            for row in self._index_rows.read(steps.paths_of(files), names, step, statistics):
+            for row in self.index_rows.read(steps.paths_of(files), names, step, statistics):
                 block.rows.setdefault(row.global_step if of == "tensor" else row.name, []).append(row)
             if steps.repeats or steps.unknown:
                 block.rows = {key: _last_ones(steps, found) for key, found in block.rows.items()}
@@ -120,19 +111,15 @@ class RowCache:
                 self._blocks.popitem(last=False)
         return block.rows
 
-    def _one(self, steps: SavedSteps, name: str, step: int, statistics: bool) -> list[SavedTensor]:
-        """Return the rows of one tensor at one step, and keep nothing."""
-        return _last_ones(steps, self._index_rows.read(steps.files_around(step), [name], step, statistics))
-
 
 def _last_ones(steps: SavedSteps, rows: list[SavedTensor]) -> list[SavedTensor]:
     """Return the rows that count."""
     if not steps.repeats and not steps.unknown:
         return rows
-    return [rows[row] for row in _that_count(steps, ((row.name, row.global_step, row.worker) for row in rows))]
+    return [rows[row] for row in counting(steps, ((row.name, row.global_step, row.worker) for row in rows))]
 
 
-def _that_count(steps: SavedSteps, keys: Iterable[tuple[str, int, str]]) -> list[int]:
+def counting(steps: SavedSteps, keys: Iterable[tuple[str, int, str]]) -> list[int]:
     """Return which rows count: those of known steps, and of a tensor that a worker saved twice at a step the last one.
 
     `keys` are their names, global steps and workers.

@@ -29,7 +29,6 @@ from ..errors import (
     TensorUnavailableForStep,
 )
 from ..format.chunk_reader import read_values
-from ..format.index_reader import IndexColumns, Positions
 from ..format.index_types import SavedTensor
 from ..format.schema import MANIFEST, RunInfo, collections_path
 from ..mode import ModeKeys
@@ -470,15 +469,11 @@ class RunReader:
 
     def rows(self, name: str, global_step: int, statistics: bool = False) -> list[SavedTensor]:
         """Return the rows of one tensor at one step, one a worker; with statistics only on request."""
-        return self._read_rows(lambda cache, steps: cache.rows(steps, name, global_step, statistics))
+        return self.read_rows(lambda cache, steps: cache.rows(steps, name, global_step, statistics))
 
     def rows_at_step(self, global_step: int) -> dict[str, list[SavedTensor]]:
         """Return the rows of every tensor at a global step, by name, one a worker, without statistics."""
-        return self._read_rows(lambda cache, steps: cache.of_step(steps, global_step))
-
-    def columns_at_step(self, global_step: int) -> tuple[IndexColumns, Positions]:
-        """Return the rows of every tensor at a global step with their statistics, and which of them count."""
-        return self._read_rows(lambda cache, steps: cache.columns_of_step(steps, global_step))
+        return self.read_rows(lambda cache, steps: cache.of_step(steps, global_step))
 
     def rows_of_tensors(
         self,
@@ -492,9 +487,9 @@ class RunReader:
         With a span, those at steps of the mode with first <= step < end; with a worker, those of it. Others may be
         among them.
         """
-        return self._read_rows(lambda cache, steps: cache.of_tensors(steps, names, mode, span, worker))
+        return self.read_rows(lambda cache, steps: cache.of_tensors(steps, names, mode, span, worker))
 
-    def _read_rows(self, read: Callable[[RowCache, SavedSteps], _T]) -> _T:
+    def read_rows(self, read: Callable[[RowCache, SavedSteps], _T]) -> _T:
         """Return what `read` returns, again where a file was missing because another one replaced it."""
         with self.lock:
             while True:

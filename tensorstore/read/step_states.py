@@ -35,7 +35,7 @@ _NEVER = np.iinfo(np.int64).max
 
 
 class StepState(Enum):
-    """True if a step is complete, may be yet, or never will be."""
+    """The state of a step: complete, not complete yet, or never to be complete."""
 
     UNAVAILABLE = 0
     AVAILABLE = 1

@@ -19,7 +19,7 @@ from .. import forking
 from ..config.collection import CollectionKeys
 from ..dtypes import Array
 from ..errors import StepUnavailable
-from ..format.index_reader import IndexColumns, Positions
+from ..format.index_reader import Positions
 from ..format.index_types import SavedTensor
 from ..format.lazy import lazy
 from ..mode import ModeKeys
@@ -30,6 +30,7 @@ from ..snapshot.workers import natural
 from ..statistics.definitions import STATISTICS
 from ..statistics.derived import derive
 from ..statistics.single import statistics
+from .step_columns import StepColumns, read_columns
 
 _KEPT_STEPS = 32
 _KEPT_BYTES = 256 << 20
@@ -120,7 +121,7 @@ class StepView:
     Its rows are columns. A row becomes an object only when it is requested.
     """
 
-    def __init__(self, reader: Reader, info: StepInfo, revision: int, columns: IndexColumns, counting: Rows) -> None:
+    def __init__(self, reader: Reader, info: StepInfo, revision: int, columns: StepColumns, counting: Rows) -> None:
         self.info, self.revision = info, revision
         self.step, self.mode, self.mode_step = info.global_step, info.mode, info.mode_step
         here = (np.array(columns.cells("mode"), object) == info.mode.name) & (
@@ -280,13 +281,13 @@ class Reader:
             infos = saved.infos(global_step)
             if not infos:
                 raise StepUnavailable(global_step)
-            read = self._run.columns_at_step(global_step)
+            read = self._run.read_rows(lambda cache, steps: read_columns(cache, steps, global_step))
             views = self._views[global_step] = [StepView(self, info, revision, *read) for info in infos]
             if len(self._views) > _KEPT_STEPS:
                 self._views.popitem(last=False)
         return views
 
-    def tensors(self, global_step: int, columns: IndexColumns, rows: Rows) -> Tensors:
+    def tensors(self, global_step: int, columns: StepColumns, rows: Rows) -> Tensors:
         """Return the tensors of some rows of a step: those of another step, if they are the same."""
         cells = [columns.cells(name) for name in ("name", "worker", "dtype", "shape")]
         if len(rows) < len(columns):

@@ -81,7 +81,7 @@ class IndexFile(NamedTuple):
 
 
 def without_replaced(files: Iterable[IndexFile]) -> list[IndexFile]:
-    """Return the files that none of the others replaces. Each replaces what those that it has replaced did, too."""
+    """Return the files that no other one replaces. `replaces` of a returned file includes indirectly replaced files."""
     left: dict[str, IndexFile] = {}
     for file in files:
         earlier = [left.pop(path) for path in file.replaces if path in left]
@@ -193,7 +193,10 @@ class _Reading:
             missing = {path: by for path, by in self._named.items() if not self._knows(path)}
             if missing and missing == before:
                 # In two listings: it is not being compacted.
-                self._set_aside_missing(missing)
+                for path, by in missing.items():
+                    # It may be restored: each listing looks for it again, and nothing waits for it.
+                    self._unread[path] = _LOST
+                    self._damaged.setdefault(path, MissingIndexFile(path, by))
                 missing = {}
             if not missing and not gone:
                 return self._index(), without_replaced(self._found)
@@ -221,16 +224,11 @@ class _Reading:
         damaged = (flush_range_of(bad) for bad in self._damaged if folder_of(bad) == folder_of(path))
         return any(of is not None and of.supersedes(last) for of in (*held.values(), *damaged))
 
-    def _set_aside_missing(self, missing: Mapping[str, str]) -> None:
-        for path, by in missing.items():
-            # It may be restored: each listing looks for it again, and nothing waits for it.
-            self._unread[path] = _LOST
-            self._damaged.setdefault(path, MissingIndexFile(path, by))
-
     def _read_new(self, is_full: bool, gone_before: set[str]) -> set[str]:
-        """Read what is new. Return the files that were deleted before they were read.
+        """Read the new files. Return the paths of files that were deleted between the listing and the reading.
 
-        Those are compacted, as a new listing shows; one of `gone_before`, which is listed again, is damaged.
+        Compaction deletes files, and a new listing shows the file that replaces them. A file of `gone_before` that is
+        listed again and still missing is recorded as damaged.
         """
         listed, is_full = self._listed(is_full)
         if listed == [self._last]:

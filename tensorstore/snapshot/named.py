@@ -56,7 +56,10 @@ def _histories(storage: Storage, now: Snapshot, range_steps: StepRange) -> Itera
 
 
 def _set_named(files: Sequence[IndexFile], name: str) -> list[IndexFile]:
-    """Return the files up to a time, with one more or less of some workers, that have an id; none if none have."""
+    """Return a set of index files whose snapshot has the id `name`; empty if no set that is tried has it.
+
+    Each set holds the files published up to one moment. A worker may have one file more or one less than that.
+    """
     of_worker: dict[str, list[IndexFile]] = {}
     for file in files:
         of_worker.setdefault(file.worker, []).append(file)

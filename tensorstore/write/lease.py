@@ -100,18 +100,16 @@ def read_leases(storage: Storage) -> list[LeaseInfo]:
 
     A damaged file is left out: it does not prevent others from writing.
     """
-    return list(_read_leases(storage))
-
-
-def _read_leases(storage: Storage) -> Iterator[LeaseInfo]:
+    found = list[LeaseInfo]()
     for name in storage.list(LEASES):
         path = f"{LEASES}/{name}"
         try:
-            yield LeaseInfo.from_bytes(storage.read_document(path), path)
+            found.append(LeaseInfo.from_bytes(storage.read_document(path), path))
         except FileNotFoundError:
             continue  # removed since it was listed
         except ValueError as exc:
             logger.warning("run %s: %s is damaged and is ignored: %s", storage.url, path, exc)
+    return found
 
 
 class Observer:

@@ -85,7 +85,10 @@ def _may_pass(exc: Exception) -> bool:
 
 
 def _files_before(storage: Storage, worker: str, flush: int) -> dict[str, list[IndexFile | FileError]]:
-    """Return the files that hold flushes before one, by folder; in the place of a damaged or missing file, why."""
+    """Return the files whose flushes all come before `flush`, by folder.
+
+    A damaged or missing file is represented by its error.
+    """
     index, files = read_index(storage, worker)
     found: dict[str, list[IndexFile | FileError]] = {}
     all_files: dict[str, IndexFile | FileError] = {**{file.path: file for file in files}, **index.damaged}

@@ -292,14 +292,10 @@ class Writer:
             with self._changed:
                 self._queued_bytes -= item.nbytes
                 self._changed.notify_all()
-        if self._flush_is_due():
-            self._publish()
-
-    def _flush_is_due(self) -> bool:
-        if self._flush_due is None:
-            return False
         # With more steps waiting already, a flush for each would let the writer fall behind further and further.
-        return time.monotonic() >= self._flush_due + (_BACKLOG_SECONDS if self._queue else 0.0)
+        delay = _BACKLOG_SECONDS if self._queue else 0.0
+        if self._flush_due is not None and time.monotonic() >= self._flush_due + delay:
+            self._publish()
 
     def _write(self, batch: _Batch) -> None:
         step = batch.step
