@@ -69,7 +69,7 @@ def as_nanoseconds(timestamp: Any) -> int:
         found = int(timestamp * 1e9)
     except (TypeError, ValueError, OverflowError) as exc:
         raise UnsupportedValue(f"timestamp must be seconds since 1970, got {shown(timestamp)}: {exc}") from exc
-    if abs(found) >= 1 << 63:
+    if not 0 <= found < 1 << 63:
         raise UnsupportedValue(f"timestamp must be seconds since 1970, got {shown(timestamp)}")
     return found
 

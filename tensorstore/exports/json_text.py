@@ -7,6 +7,9 @@ import json
 import pyarrow as pa
 import pyarrow.compute as pc
 
+_NOT_FINITE = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
+"""Words of Arrow, and the JSON texts in their place, which databases cast to numbers. JSON has no such numbers."""
+
 
 def is_nested(kind: pa.DataType) -> bool:
     """Return whether a type is a list or a struct."""
@@ -16,6 +19,7 @@ def is_nested(kind: pa.DataType) -> bool:
 def as_json(column: pa.Array) -> pa.Array:
     """Return structs, or lists of texts or numbers, as JSON text; null stays null.
 
+    Numbers that are not finite become the texts "NaN", "Infinity" and "-Infinity".
     The conversion goes column by column: cell by cell would take a hundred times as long.
     """
     if column.null_count == len(column):
@@ -28,14 +32,26 @@ def as_json(column: pa.Array) -> pa.Array:
 
 def _cells(lists: pa.ListArray) -> pa.ListArray:
     """Return the lists with each value as JSON text."""
-    if not pa.types.is_string(lists.type.value_type):
-        return lists.cast(pa.list_(pa.string()))
-    values = lists.flatten().dictionary_encode()
-    spelled = pa.array([json.dumps(text, ensure_ascii=False) for text in values.dictionary.to_pylist()], pa.string())
+    values = lists.flatten()
+    spelled = _spelled_texts(values) if pa.types.is_string(values.type) else _spelled_numbers(values)
     lengths = pc.fill_null(pc.list_value_length(lists), 0)
     offsets = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths.cast(pa.int64()))])
-    spelled_lists = pa.ListArray.from_arrays(offsets.cast(pa.int32()), spelled.take(values.indices))
+    spelled_lists = pa.ListArray.from_arrays(offsets.cast(pa.int32()), spelled)
     return pc.if_else(lists.is_valid(), spelled_lists, pa.scalar(None, spelled_lists.type))
+
+
+def _spelled_texts(values: pa.Array) -> pa.Array:
+    values = values.dictionary_encode()
+    spelled = pa.array([json.dumps(text, ensure_ascii=False) for text in values.dictionary.to_pylist()], pa.string())
+    return spelled.take(values.indices)
+
+
+def _spelled_numbers(values: pa.Array) -> pa.Array:
+    spelled = values.cast(pa.string())
+    if pa.types.is_floating(values.type) and not pc.all(pc.is_finite(values)).as_py():
+        for found, word in _NOT_FINITE.items():
+            spelled = pc.if_else(pc.equal(spelled, found), word, spelled)
+    return spelled
 
 
 def _concat(*texts: str | pa.Array) -> pa.Array:

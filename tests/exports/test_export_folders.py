@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tensortrial
-from support.export_conformance import SOME, ExportConformance, end_power, write_run, write_step
+from support.export_conformance import SOME, ExportConformance, end_power, from_json, write_run, write_step
 from support.file_access import before_opening
 from support.runs import Job
 from tensortrial.config.collection import Collection
@@ -212,7 +212,7 @@ def _read_csv(path: Path, schema: pa.Schema) -> pa.Table:
     for index, field in enumerate(schema if table.column_names == schema.names else ()):
         cells = table[field.name].to_pylist()
         if field.name in nested:
-            cells = [cell and json.loads(cell) for cell in cells]
+            cells = from_json(cells, field.type)
         if _is_raw(field):
             cells = [bytes.fromhex(cell) for cell in cells]
         table = table.set_column(index, field.name, pa.array(cells, field.type))

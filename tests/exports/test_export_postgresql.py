@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import json
+import selectors
+import socket
+import threading
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from adbc_driver_postgresql import dbapi
 
 import tensortrial
-from support.export_conformance import ExportConformance
+from support.export_conformance import ExportConformance, from_json
+from support.runs import Job
 from tensortrial.errors import ConfigurationError, ExportError
+from tensortrial.exports.tables import SCHEMAS
 from tensortrial.exports.target import shown
 
 
@@ -114,6 +121,34 @@ def test_a_name_with_a_zero_character_is_refused_with_the_way_out(tmp_path: Path
     assert _fetch(target, "select count(*) from tensors") == [(0,)]
 
 
+def test_a_name_that_cannot_be_stored_is_no_matter_at_steps_that_are_left_out(tmp_path: Path, postgres: Any) -> None:
+    target = str(postgres.new_database())
+    with tensortrial.Run(tmp_path / "a") as run:
+        run.log({"lo\0ss": 1.0}, step=0)
+        run.log({"loss": 1.0}, step=1)
+    tensortrial.export(tmp_path / "a", target, tables=["scalars"], since=1, progress=False)
+    assert _fetch(target, "select name, global_step from scalars") == [("loss", 1)]
+
+
+def test_a_quantile_of_infinite_numbers_is_a_number_of_the_database(tmp_path: Path, postgres: Any) -> None:
+    target = str(postgres.new_database())
+    with Job(tmp_path / "a") as job:
+        job.step({"w": np.array([1.5, np.nan, np.inf, -np.inf])}, sketch=True)
+    tensortrial.export(tmp_path / "a", target, tables=["tensors"], progress=False)
+    elements = "select element::float8 from tensors, json_array_elements_text(sketch->'values') as element"
+    assert repr([number for (number,) in _fetch(target, elements)]) == "[-inf, 1.5, inf, nan]"
+
+
+def test_an_export_may_follow_one_whose_connection_the_server_has_not_seen_end(tmp_path: Path, postgres: Any) -> None:
+    target = str(postgres.new_database())
+    with tensortrial.Run(tmp_path / "a") as run:
+        run.log({"loss": 1.0}, step=0)
+    with _without_goodbyes(postgres.port) as port:
+        through = target.replace(f":{postgres.port}/", f":{port}/")
+        tensortrial.export(tmp_path / "a", through, progress=False)
+        assert tensortrial.export(tmp_path / "a", target, progress=False).rows["steps"] == 0
+
+
 def test_a_url_without_a_server_means_that_of_the_surroundings(
     run: Path, postgres: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,6 +200,29 @@ def test_urls_are_shown_without_secrets() -> None:
     assert shown("duckdb:runs.duckdb") == "duckdb:runs.duckdb"
 
 
+@contextmanager
+def _without_goodbyes(server: int) -> Iterator[int]:
+    """A port that is connected with the port of a server once, and passes on neither the last message nor the end."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(("127.0.0.1", server)) as onward:
+
+        def pass_on() -> None:
+            client, _ = listener.accept()
+            with client, selectors.DefaultSelector() as selector:
+                selector.register(client, selectors.EVENT_READ, onward)
+                selector.register(onward, selectors.EVENT_READ, client)
+                while True:
+                    for key, _ in selector.select():
+                        data = cast("socket.socket", key.fileobj).recv(1 << 16)
+                        if not data or data.endswith(b"X\0\0\0\4"):  # PostgreSQL's message Terminate
+                            return
+                        key.data.sendall(data)
+
+        thread = threading.Thread(target=pass_on)
+        thread.start()
+        yield listener.getsockname()[1]
+        thread.join()
+
+
 def _execute(target: str, statement: str) -> None:
     with dbapi.connect(target) as connection, connection.cursor() as cursor:
         cursor.execute(statement)
@@ -182,9 +240,7 @@ def _same_names(found: pa.Table, expected: pa.Table) -> bool:
 
 
 def _with_structs(table: pa.Table) -> pa.Table:
-    if "histogram" not in table.column_names:
-        return table
-    index = table.column_names.index("histogram")
-    cells = [cell and json.loads(cell) for cell in table["histogram"].to_pylist()]
-    kind = pa.struct([("edges", pa.list_(pa.float64())), ("counts", pa.list_(pa.int64()))])
-    return table.set_column(index, "histogram", pa.array(cells, kind))
+    for name in {"histogram", "sketch"}.intersection(table.column_names):
+        cells = from_json(table[name].to_pylist(), SCHEMAS["tensors"].field(name).type)
+        table = table.set_column(table.column_names.index(name), name, cells)
+    return table

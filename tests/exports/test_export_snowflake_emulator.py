@@ -3,7 +3,6 @@ statement; the driver has a stand-in here, which uploads straight into the emula
 
 from __future__ import annotations
 
-import json
 import secrets
 import sys
 import traceback
@@ -18,7 +17,7 @@ import pytest
 import snowflake.connector
 
 import tensortrial
-from support.export_conformance import ExportConformance, write_run
+from support.export_conformance import ExportConformance, from_json, write_run
 from tensortrial.errors import ConfigurationError, ExportError
 from tensortrial.exports.tables import SCHEMAS
 
@@ -169,5 +168,5 @@ class TestSnowflake(ExportConformance):
 
 def _read(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
     if pa.types.is_nested(kind):
-        return pa.array([cell and json.loads(cell) for cell in column.to_pylist()], kind)
+        return from_json(column.to_pylist(), kind)
     return column.cast(kind)

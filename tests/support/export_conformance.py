@@ -124,6 +124,14 @@ def in_utc(table: pa.Table) -> pa.Table:
     return pa.table(columns, names=table.column_names)
 
 
+def from_json(cells: list[str | None], kind: pa.DataType) -> pa.Array:
+    """JSON texts as lists or structs. In a struct, the first list is of numbers, which may be "NaN" or "Infinity"."""
+    parsed = [cell and json.loads(cell) for cell in cells]
+    for cell in filter(None, parsed if pa.types.is_struct(kind) else []):
+        cell[kind[0].name] = list(map(float, cell[kind[0].name]))
+    return pa.array(parsed, kind)
+
+
 def bounded_floats(path: Path) -> list[str]:
     """The floating-point columns of a Parquet file that have a minimum and a maximum."""
     metadata = pq.read_metadata(path)
@@ -225,6 +233,12 @@ class ExportConformance(ABC):
     def test_raw_values_are_exported_on_request(self, run: Path, target: str) -> None:
         self.export(run, target, tables=["tensor_values"])
         self.check(run, target, "tensor_values")
+
+    def test_sketches_of_numbers_that_are_not_finite_are_exported(self, tmp_path: Path, target: str) -> None:
+        with Job(tmp_path / "a") as job:
+            job.step({"w": np.array([1.5, np.nan, np.inf, -np.inf]), "finite": np.arange(3.0)}, sketch=True)
+        self.export(tmp_path / "a", target, tables=["tensors"])
+        self.check(tmp_path / "a", target, "tensors")
 
     def test_again_moves_only_what_is_new(self, tmp_path: Path, target: str) -> None:
         with Job(tmp_path / "a", flush_seconds=0) as job:

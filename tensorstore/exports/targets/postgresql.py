@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 from urllib.parse import parse_qsl, urlencode
 
@@ -93,6 +93,10 @@ class PostgreSQL(SQLTarget):
             self._ingest(LEDGER, ledger_table(replacements, table).to_reader())
 
     def close(self) -> None:
+        # The server would unlock only once it sees that the connection is closed, perhaps after the next export began.
+        with suppress(psycopg2.Error):
+            self._connection.rollback()
+            self._fetch("select pg_advisory_unlock_all()")
         self._connection.close()
 
     def _lock(self) -> None:
@@ -141,8 +145,8 @@ class PostgreSQL(SQLTarget):
             if not pa.types.is_dictionary(texts.type):
                 continue
             for code, text in enumerate(texts.dictionary.to_pylist()):
-                if reason := self._refusal(text):
-                    row = pc.index(texts.indices, code).as_py()
+                # A dictionary may have texts that no row has: those of rows that were left out.
+                if (reason := self._refusal(text)) and (row := pc.index(texts.indices, code).as_py()) >= 0:
                     row = row if lists is None else pc.list_parent_indices(lists)[row].as_py()
                     place = rows.slice(row, 1).to_pydict()
                     kind = "collection" if table == "collections" else "tensor"

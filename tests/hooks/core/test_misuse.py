@@ -43,6 +43,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "a scalar that raises": lambda hook: hook.save_scalar("x", Odd()),
     "a timestamp that is no number": lambda hook: hook.save_scalar("x", 1, timestamp="today"),
     "a timestamp that is NaN": lambda hook: hook.save_scalar("x", 1, timestamp=float("nan")),
+    "a timestamp before 1970": lambda hook: hook.save_scalar("x", 1, timestamp=-0.5),
     "a timestamp beyond the index": lambda hook: hook.save_scalar("x", 1, timestamp=1e300),
     "a lone surrogate in a tensor's name": lambda hook: hook.save_tensor(LONE, np.ones(2)),
     "a tensor's name that is no text": lambda hook: hook.save_tensor(None, np.ones(2)),
