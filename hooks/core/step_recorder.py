@@ -31,7 +31,6 @@ from .user_values import shown
 
 logger = logging.getLogger("tensortrial.hooks")
 
-
 _OFF_VARIABLES = ("TENSORTRIAL", "USE_SMDEBUG")
 
 # Fewer steps are a trial, of which nobody expects much.

@@ -57,6 +57,8 @@ class Models:
         """The layers that torch computes by one kernel, in evaluation, if no module in them has a callback."""
         self._callbacks: MutableMapping[torch.nn.Module, tuple[Inputs, Outputs]] = weakref.WeakKeyDictionary()
         self._placed_for: object = None
+        self._may_be_compiled = False
+        """True if compiled code may have callbacks. It keeps those that it finds at first."""
         self._root_names: set[str] = set()
         self._tensor_names: set[str] = set()
 
@@ -224,11 +226,12 @@ class Models:
             due: The names of the collections that are due of modules.
             generation: A number that grows when collections change.
         """
-        key = due, generation, compiler_is_used()
+        self._note_compiler()
+        key = due, generation, self._may_be_compiled
         if key == self._placed_for:
             return
         self._placed_for = key
-        if compiler_is_used():  # its code keeps the callbacks that it finds at first
+        if self._may_be_compiled:
             unneeded = set[torch.nn.Module]()
         else:
             unneeded = self._parts_of_fused(due) if due else set(self._callbacks)
@@ -239,6 +242,10 @@ class Models:
             elif len(module._forward_pre_hooks) + len(module._forward_hooks) == len(callbacks):
                 for handle in self._handles.pop(module, ()):
                     handle.remove()
+
+    def _note_compiler(self) -> None:
+        # After torch.compiler.reset() torch does not show that code will be compiled again.
+        self._may_be_compiled |= compiler_is_used() or any(root.in_compiled_code for root in self.roots)
 
     def _parts_of_fused(self, due: frozenset[str]) -> set[torch.nn.Module]:
         """Return the modules of the layers that torch computes by one kernel, of which no collection has anything."""
@@ -261,6 +268,7 @@ class Models:
             if container is None:
                 self._callbacks[module] = inputs, outputs
             self._placed_for = None
+            self._note_compiler()
             self._register(module, inputs, outputs)
 
     def _register(self, module: torch.nn.Module, inputs: Inputs, outputs: Outputs, prepend: bool = False) -> None:

@@ -167,6 +167,8 @@ class Writer:
         nbytes = sum(_nbytes(record) for record in records)
         with self._changed:
             self._raise_error()
+            if self._queued_bytes + nbytes > self._queue_bytes:
+                self._changed.notify_all()  # the thread may sleep until its flush is due
             # One batch always passes, however large.
             while self._queued_bytes and self._queued_bytes + nbytes > self._queue_bytes:
                 self._changed.wait()

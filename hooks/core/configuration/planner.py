@@ -126,8 +126,7 @@ class Planner:
         try:
             return self._plans[name]
         except KeyError:
-            plan = self._plans[name] = self._make_plan(name)
-            return plan
+            return self._plans.setdefault(name, self._make_plan(name))
 
     def plans(self, names: tuple[str, ...]) -> tuple[Plan | None, ...]:
         """Return the plans of tensors that are recorded together, step after step."""

@@ -160,6 +160,19 @@ class TestWhole:
         assert graphs() == 2
         assert warnings(caplog) == []
 
+    @pytest.mark.parametrize("how", [wrap_first, compile_first])
+    def test_a_model_that_was_compiled_before_and_is_reset_saves_the_same(
+        self, make_hook: Any, out: str, expected: dict[tuple[str, int], Any], how: Callable[[Any, Any], Any]
+    ) -> None:
+        hook, loss = make_hook(save_all=True, save_config=EVERY_THIRD), nn.CrossEntropyLoss()
+        hook.register_loss(loss)
+        net = how(hook, seeded())
+        torch.compiler.reset()
+        train(net, 4, loss)
+        hook.close()
+        check_same(out, expected)
+        assert graphs() == 2
+
     @by_both_backends
     def test_a_model_has_only_its_own_graph_if_nothing_inside_is_saved(self, make_hook: Any, out: str) -> None:
         hook = make_hook(include_collections=["weights", "gradients"], save_config=EVERY_THIRD)

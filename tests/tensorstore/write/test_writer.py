@@ -219,6 +219,24 @@ def test_a_value_larger_than_the_queue_is_accepted(tmp_path: Path) -> None:
     assert tensortrial.create_trial(tmp_path).steps() == [0, 1]
 
 
+def test_training_that_waits_for_the_queue_does_not_wait_for_a_flush(tmp_path: Path) -> None:
+    writer = Writer(LocalStorage(str(tmp_path)), "w", flush_seconds=3600, queue_bytes=100_000)
+
+    def put(number: int, nbytes: int) -> None:
+        record = Record(Plan("a", (), True), np.zeros(nbytes // 8), 0)
+        writer.put(Step(TRAIN, number, number), [record], closes=True)
+
+    put(0, 1_000)
+    wait_until(lambda: not queued_bytes(writer))  # the first flush is planned
+    put(1, 1_000)  # little, which may wait for it
+    thread = threading.Thread(target=put, args=(2, 100_000))
+    thread.start()
+    thread.join(60)
+    is_done = not thread.is_alive()
+    writer.close()
+    assert is_done
+
+
 class FullDisk(LocalStorage):
     """A storage that can be made to refuse files."""
 
