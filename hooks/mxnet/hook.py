@@ -46,7 +46,6 @@ _BUILTIN = (
     CollectionKeys.LOSSES,
     CollectionKeys.METRICS,
     CollectionKeys.SM_METRICS,
-    CollectionKeys.HEALTH,
 )
 
 
@@ -73,7 +72,6 @@ _FRAMEWORK = Framework(
     {"mxnet": mx.__version__},
     builtin=_BUILTIN,
     always_saved=[CollectionKeys.LOSSES],
-    by_default=[CollectionKeys.HEALTH],
     collection_type=Collection,
     errors_of_training=(mx.MXNetError,),
 )

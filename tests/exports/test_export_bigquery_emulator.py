@@ -85,7 +85,7 @@ class TestBigQuery(ExportConformance):
         self.export(run, target)
         with self.client(target) as client:
             tables = {each.table_id for each in client.list_tables(self.dataset(target))}
-        assert tables == {"runs", "collections", "steps", "tensors", "scalars", "reductions", "exports"}
+        assert tables == {"runs", "collections", "steps", "tensors", "scalars", "reductions", "run_summary", "exports"}
 
     def test_a_dataset_must_be_named(self, run: Path) -> None:
         with pytest.raises(ConfigurationError, match="bigquery://project/dataset"):

@@ -75,7 +75,7 @@ def test_json_that_lacks_a_key_or_has_another_one_is_refused() -> None:
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [
-        ({"save_interval": float("inf")}, "save_interval must be an integer, got inf"),
+        ({"save_interval": float("inf")}, "save_interval must be an integer or 'growing', got inf"),
         ({"save_interval": 2, "kind": 1}, "unknown key in a save configuration: .*'kind'"),
         ({"TRAIN": {"kind": 1}}, "unknown key in a mode's save configuration: .*'kind'"),
     ],

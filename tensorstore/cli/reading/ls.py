@@ -28,7 +28,7 @@ _QUERY = """
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each run, on a line.")
 @storage_option
 def ls(places: tuple[str, ...], as_json: bool, storage_options: tuple[str, ...]) -> None:
-    """List the runs in a folder, with their state, steps, size and tags.
+    """List the runs in a folder, with state, steps, size and tags.
 
     PLACE is a folder with runs below it, a run, or a quoted pattern; several are allowed, and the current folder is
     the default. The size is that of the files; --json also has `tensor_bytes`, the size of all saved tensors in memory,

@@ -55,7 +55,6 @@ class HybridizedJob(MXNetJob):
 class TestMXNet(HookConformance):
     module, framework = tt, "mxnet"
     number, tensor, gradient = NUMBER, TENSOR, GRADIENT
-    growing = ("health",)
 
     def make_job(self, hook: Any) -> MXNetJob:
         return MXNetJob(hook)
