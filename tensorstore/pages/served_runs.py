@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from ..engines.base import Rows
-from ..errors import ConfigurationError, RunNotFound, TensorTrialError
+from ..errors import ConfigurationError, CorruptFile, RunNotFound, TensorTrialError
 from ..format.schema import END, FINDINGS, INDEX, RUN_FILE
 from ..maintenance.notes import change_notes, notes_of
 from ..parallel import in_threads
@@ -153,7 +153,10 @@ class ServedRuns:
                 self._together[2].refresh()
                 self._together = locations, listed, self._together[2]
             runs = self._together[2]
-            rows = runs.sql(query, dict(values)).fetchall()
+            try:
+                rows = runs.sql(query, dict(values)).fetchall()
+            except CorruptFile:  # raised once: the runs now mark the file as damaged, and leave it out
+                rows = runs.sql(query, dict(values)).fetchall()
             urls = {run.name: run.storage.url for run in runs.all}
         called = {storage.url: name for name, storage in self._storages.items()}
         return [(called.get(urls[run], run), *rest) for run, *rest in rows]
