@@ -18,7 +18,7 @@ from .writing.run import DESCRIPTION, run
 # To import all modules takes half a second, so a module is imported when its command is wanted.
 _COMMANDS = {
     "Look": {
-        "ls": ("reading.ls", "List the runs in a folder, with their state, steps and size."),
+        "ls": ("reading.ls", "List the runs in a folder, with state, steps, size and tags."),
         "info": ("reading.info", "Show the workers, steps, tensors and collections of a run."),
         "show": ("reading.show", "Show a run's scalars as lines, and its worst tensors."),
         "names": ("reading.names", "List the names of saved tensors, one per line."),

@@ -155,7 +155,8 @@ class ServedRuns:
             runs = self._together[2]
             try:
                 rows = runs.sql(query, dict(values)).fetchall()
-            except CorruptFile:  # raised once: the runs now mark the file as damaged, and leave it out
+            except CorruptFile:  # raised once: from now on the file is marked as damaged, and left out
+                self._opened.clear()  # the views of one run read it again
                 rows = runs.sql(query, dict(values)).fetchall()
             urls = {run.name: run.storage.url for run in runs.all}
         called = {storage.url: name for name, storage in self._storages.items()}
