@@ -93,7 +93,7 @@ def compact(
 
     Args:
         path: Folder or URL of the run.
-        delete_older_than: Seconds for which superseded files stay, so that whoever has begun to read them can go on; 0
+        delete_older_than: Seconds for which superseded files stay, so that readers can go on with them; 0
             for a run that nobody reads.
         storage_options: Options of fsspec for a URL.
         progress: Whether to show a progress bar, if tqdm is installed.
