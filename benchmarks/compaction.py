@@ -76,7 +76,7 @@ def compacted(out: str) -> None:
     import tensortrial
 
     begun = time.perf_counter()
-    done = tensortrial.compact(out, grace=0)
+    done = tensortrial.compact(out, delete_older_than=0)
     taken = time.perf_counter() - begun
     files, sizes = (done.files_before, done.files_after), (done.bytes_before, done.bytes_after)
     chunks = done.chunks_merged, done.chunks_made

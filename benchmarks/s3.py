@@ -206,7 +206,7 @@ def main() -> None:
             print("  without the manifest")
             open_storage(url, options).remove(MANIFEST)
             read(proxy, url, flushes)
-            tensortrial.compact(url, grace=0, storage_options=options)
+            tensortrial.compact(url, delete_older_than=0, storage_options=options)
             print("  compacted")
             read(proxy, url, flushes)
 

@@ -53,7 +53,7 @@ class Tensortrial(Peer):
     def compact(self) -> None:
         from tensortrial import compact
 
-        compact(self.folder / "run", grace=0)
+        compact(self.folder / "run", delete_older_than=0)
 
     def open(self) -> None:
         self._trial: Any = self._create_trial(self.folder / "run")

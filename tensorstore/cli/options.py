@@ -40,11 +40,15 @@ progress_option = click.option(
 runs_argument = click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=complete_run)
 
 
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
 class Seconds(click.FloatRange):
-    """A number of seconds, which NaN is not."""
+    """A duration in seconds, or with a unit: 90, 30m, 1h, 7d. NaN is none."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        seconds: float = super().convert(value, param, ctx)
+        unit = _UNITS.get(value[-1:]) if isinstance(value, str) else None
+        seconds: float = super().convert(value[:-1] if unit else value, param, ctx) * (unit or 1)
         return self.fail("nan is no number of seconds", param, ctx) if math.isnan(seconds) else seconds
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,8 +36,8 @@ from ..snapshot.index_files import IndexFile, WorkerIndex, read_index, read_summ
 from ..snapshot.workers import read_workers
 from ..storage.open import ByteRange, Storage, open_storage
 
-GRACE_SECONDS = 60.0
-"""Seconds that superseded files stay for readers that have begun to read them."""
+DELETE_OLDER_THAN_SECONDS = 3600.0
+"""Seconds for which superseded files stay: readers have so long to end what they began before the compaction."""
 
 _BLOCK = 64
 """While the job runs, this many flushes become one file, and this many of those the next."""
@@ -46,7 +45,6 @@ _SHARE = 8
 """The number of parts into which a range that is too large is divided, repeatedly."""
 _ROWS = 1 << 20
 """Most rows of a file: they are sorted in memory."""
-_TICK_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -54,12 +52,15 @@ class Compaction:
     """The result of `compact`.
 
     Attributes:
-        files_before: Number of index files before.
+        files_before: Number of index files before, without superseded ones.
         bytes_before: Size in bytes of those that can be read.
-        files_after: Number of index files after.
+        files_after: Number of index files after, without superseded ones.
         bytes_after: Size in bytes of those that can be read.
         chunks_merged: Number of files of raw values that were merged.
         chunks_made: Number of files that hold these values now.
+        superseded_files: Number of superseded files that are too young to be deleted: index files and raw values.
+        superseded_bytes: Their size in bytes.
+        deletable_at: The time in seconds since 1970 when `compact` can delete all of them; None if there are none.
         damaged: Errors by the path of the file that cannot be read. These files were left as they are.
     """
 
@@ -69,32 +70,36 @@ class Compaction:
     bytes_after: int
     chunks_merged: int = 0
     chunks_made: int = 0
+    superseded_files: int = 0
+    superseded_bytes: int = 0
+    deletable_at: float | None = None
     damaged: Mapping[str, FileError] = field(default_factory=dict)
 
 
 def compact(
     path: str | os.PathLike[str],
     *,
-    grace: float = GRACE_SECONDS,
+    delete_older_than: float = DELETE_OLDER_THAN_SECONDS,
     storage_options: Mapping[str, Any] | None = None,
     progress: bool = False,
 ) -> Compaction:
     """Merge the many small files of a run into few.
 
     Opening and querying the run, and reading a tensor at many steps, becomes faster. Compaction is safe while the run
-    is written and read, and may be interrupted: a file is deleted only once a file with all of its content is `grace`
-    seconds old. Compacting again finishes what was interrupted. While the job runs, flushes are merged by 64, and by
-    thousands of steps once those are over; when it has ended, all are. Raw values in files of 64 MB and more stay where
-    they are.
+    is written and read, and may be interrupted: a file is deleted only once another file with all of its content is
+    `delete_older_than` seconds old. The next compaction deletes what is younger now, and finishes what was interrupted.
+    While the job runs, flushes are merged by 64, and by thousands of steps once those are over; when it has ended, all
+    are. Raw values in files of 64 MB and more stay where they are.
 
     Args:
         path: Folder or URL of the run.
-        grace: Seconds that superseded files stay for readers that have begun to read them; `compact` waits so long.
+        delete_older_than: Seconds for which superseded files stay, so that readers can go on with them; 0
+            for a run that nobody reads.
         storage_options: Options of fsspec for a URL.
         progress: Whether to show a progress bar, if tqdm is installed.
 
     Returns:
-        Numbers and sizes of files before and after, and the damaged files.
+        Numbers and sizes of the files before and after, and of superseded files that stay, and the damaged files.
 
     Raises:
         RunNotFound: Nothing is at `path`.
@@ -102,10 +107,11 @@ def compact(
         MissingCollectionFiles: No worker has begun to save.
         UnknownFormat: A later release wrote the run.
         StorageError: The file system or the object store refused an operation.
-        ConfigurationError: `grace` is negative.
+        ConfigurationError: `delete_older_than` is negative.
     """
-    if grace < 0:
-        raise ConfigurationError(f"grace must be a number of seconds, at least 0, got {grace!r}")
+    if delete_older_than < 0:
+        reason = f"delete_older_than must be a number of seconds, at least 0, got {delete_older_than!r}"
+        raise ConfigurationError(reason)
     storage = open_storage(path, storage_options)
     codec = run_info(storage).codec
     if codec not in CODECS:
@@ -114,14 +120,18 @@ def compact(
             f"its run.json names the codec {codec!r}, with which this release cannot write; known codecs: "
             f"{', '.join(CODECS)}. Upgrade tensortrial, or repair run.json",
         )
-    return _Compactor(storage, codec, grace, progress).run()
+    return _Compactor(storage, codec, delete_older_than, progress).run()
+
+
+_Superseded = list[tuple[IndexFile, list[str]]]
+"""Compacted files, each with the paths of the index files that it supersedes."""
 
 
 class _Compactor:
-    def __init__(self, storage: Storage, codec: str, grace: float, progress: bool) -> None:
+    def __init__(self, storage: Storage, codec: str, delete_older_than: float, progress: bool) -> None:
         self._storage = storage
         self._codec = codec
-        self._grace = grace
+        self._delete_older_than = delete_older_than
         self._progress = progress
         self._chunks_merged = self._chunks_made = 0
         self._sizes: dict[str, int] = {}
@@ -134,11 +144,11 @@ class _Compactor:
         before = self._paths()
         with progress_bar(len(before), self._progress, "compact", "file") as advance:
             for worker in self._names:
-                index, files = self._read(worker)
+                _, files = self._read(worker)
                 while not self._compact_worker(worker, files):
-                    index, files = self._read(worker)
-                advance(len(files) + len(index.superseded))
-        self._delete_superseded()
+                    _, files = self._read(worker)
+                advance(len(files))
+        young = self._delete_superseded()
         write_manifest(self._storage)
         after = self._paths()
         weight = [sum(self._sizes.get(path, 0) for path in paths) for paths in (before, after)]
@@ -149,16 +159,17 @@ class _Compactor:
             weight[1],
             self._chunks_merged,
             self._chunks_made,
+            *self._kept(young),
             self._damaged,
         )
 
     def _paths(self) -> list[str]:
-        """Return the paths of all index files."""
+        """Return the paths of the index files that no other supersedes."""
         found = list[str]()
         for worker in self._names:
             index, files = self._read(worker)
             missing = (path for path, error in index.damaged.items() if isinstance(error, MissingIndexFile))
-            found += {*(file.path for file in files), *index.superseded, *index.damaged} - {*missing}
+            found += {*(file.path for file in files), *index.damaged} - {*missing}
         return found
 
     def _read(self, worker: str) -> tuple[WorkerIndex, list[IndexFile]]:
@@ -216,6 +227,8 @@ class _Compactor:
 
     def _publish(self, target: str, group: Sequence[IndexFile], chunks: MergedChunks) -> None:
         summary = replace(joined([file.summary for file in group]), chunks=chunks.chunks())
+        # Nobody who opens the run later may begin with files that are superseded now.
+        self._storage.remove(MANIFEST)
         publish_compacted(self._storage, target, chunks.rows, summary)
         self._storage.sync(target)
 
@@ -241,13 +254,19 @@ class _Compactor:
 
     # Files that are not needed any more.
 
-    def _delete_superseded(self) -> None:
-        superseded = {worker: list(_superseded(*self._read(worker))) for worker in self._names}
-        if any(superseded.values()):
-            self._storage.remove(MANIFEST)  # it names files that are deleted now
-            self._wait_for_readers([wide for pairs in superseded.values() for wide, _ in pairs])
-        with progress_bar(_count(superseded), self._progress, "delete", "file") as advance:
-            for worker, pairs in superseded.items():
+    def _delete_superseded(self) -> _Superseded:
+        """Delete what was superseded long enough ago, and return the rest."""
+        old, young, now = dict[str, _Superseded](), _Superseded(), time.time()
+        for worker in self._names:
+            old[worker] = []
+            for wide, paths in _superseded(*self._read(worker)):
+                # A clock that was set back makes no file younger than 0 seconds.
+                is_old = max(0.0, now - _compacted_at(wide)) >= self._delete_older_than
+                (old[worker] if is_old else young).append((wide, paths))
+        if any(old.values()):
+            self._storage.remove(MANIFEST)  # another compaction may have written one that names these files
+        with progress_bar(_count(old), self._progress, "delete", "file") as advance:
+            for worker, pairs in old.items():
                 merged, num_damaged = self._merged_chunks(worker), len(self._damaged)
                 named = {chunk for file in self._read(worker)[1] for chunk in file.summary.chunks}
                 # In the order of their flushes: as long as a reader finds the last file that it knows, no later one
@@ -259,10 +278,20 @@ class _Compactor:
                     advance(len(paths))
                 if merged:
                     self._delete_unnamed(worker, merged)
+        return young
 
-    def _wait_for_readers(self, wide: Sequence[IndexFile]) -> None:
-        youngest = max(file.summary.compacted_at or 0.0 for file in wide)
-        self._wait(min(self._grace, youngest + self._grace - time.time()))
+    def _kept(self, young: _Superseded) -> tuple[int, int, float | None]:
+        """Return the number of the files that stay, their size in bytes, and when all of them can be deleted."""
+        if not young:
+            return 0, 0, None
+        index = {path for _, paths in young for path in paths}
+        named = {chunk for worker in self._names for file in self._read(worker)[1] for chunk in file.summary.chunks}
+        sizes = [
+            file.nbytes
+            for file in self._storage.walk()
+            if file.path in index or (file.path not in named and _is_chunk_below(file.path, young))
+        ]
+        return len(sizes), sum(sizes), max(_compacted_at(wide) for wide, _ in young) + self._delete_older_than
 
     def _delete(self, worker: str, wide: IndexFile, paths: Sequence[str], named: set[str]) -> None:
         held = wide.summary.tensors()
@@ -307,17 +336,21 @@ class _Compactor:
             if chunk not in named and any(each.supersedes(flushes) for each in wide):
                 self._storage.remove(chunk)
 
-    def _wait(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        with progress_bar(math.ceil(max(0.0, seconds)), self._progress and seconds >= 1, "wait", "s") as advance:
-            while (left := deadline - time.monotonic()) > 0:
-                nap = min(left, _TICK_SECONDS)
-                time.sleep(nap)
-                advance(nap)
 
-
-def _count(superseded: Mapping[str, Sequence[tuple[IndexFile, Sequence[str]]]]) -> int:
+def _count(superseded: Mapping[str, _Superseded]) -> int:
     return sum(len(paths) for pairs in superseded.values() for _, paths in pairs)
+
+
+def _compacted_at(file: IndexFile) -> float:
+    return file.summary.compacted_at or 0.0
+
+
+def _is_chunk_below(path: str, superseded: _Superseded) -> bool:
+    """Return whether a file holds raw values of flushes whose index files are superseded."""
+    flushes = flush_range_of(path) or flush_range_of_merged(path)
+    return flushes is not None and any(
+        is_chunk_of(path, wide.worker) and wide.flushes.supersedes(flushes) for wide, _ in superseded
+    )
 
 
 def _superseded(index: WorkerIndex, files: Sequence[IndexFile]) -> Iterator[tuple[IndexFile, list[str]]]:

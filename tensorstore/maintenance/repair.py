@@ -21,7 +21,7 @@ from ..snapshot.workers import read_workers
 from ..storage.open import Storage, open_storage
 from ..write.lease import Observer, read_leases
 
-GRACE_SECONDS = 3600.0
+DELETE_OLDER_THAN_SECONDS = 3600.0
 """Seconds for which a file stays that no index file names: a writer or a compaction may be about to name it."""
 
 
@@ -32,7 +32,7 @@ class Repair:
     Attributes:
         removed: The files that were removed: raw values that no index file names, temporary files, and a
             manifest that is damaged or names damaged files. It is written again if the run is whole without it.
-        kept: Such files that stay: they are younger than the grace period, or values whose index file is lost.
+        kept: Such files that stay: they are too young, or values whose index file is lost.
         marked: The files that were marked as lost.
         damaged: Damaged or missing files that cannot be marked: `run.json`, claims, end marks, findings, and those that
             the file system refused to read, which may pass.
@@ -51,22 +51,22 @@ def repair(
     *,
     dry_run: bool = False,
     force: bool = False,
-    grace: float = GRACE_SECONDS,
+    delete_older_than: float = DELETE_OLDER_THAN_SECONDS,
     storage_options: Mapping[str, Any] | None = None,
     progress: bool = False,
 ) -> Repair:
     """Remove what belongs to no step of a run, and mark what is lost.
 
     The run is verified first. Raw values that no index file names, and temporary files, are removed once they are older
-    than `grace`. Index files and raw values that are damaged or missing are marked as lost: they stay as they are, and
-    `verify` lists them as lost from then on. A manifest that is damaged, or names such files, is removed. What is whole
-    is never touched. A repair may be interrupted and repeated.
+    than `delete_older_than`. Index files and raw values that are damaged or missing are marked as lost: they stay as
+    they are, and `verify` lists them as lost from then on. A manifest that is damaged, or names such files, is removed.
+    What is whole is never touched. A repair may be interrupted and repeated.
 
     Args:
         path: Folder or URL of the run.
         dry_run: Change nothing, and return what would be done.
         force: Repair the run although a process writes to it.
-        grace: Seconds for which a file stays that no index file names.
+        delete_older_than: Seconds for which a file stays that no index file names.
         storage_options: Options of fsspec for a URL.
         progress: Whether to show a progress bar, if tqdm is installed.
 
@@ -80,15 +80,16 @@ def repair(
         MissingCollectionFiles: No worker has begun to save.
         UnknownFormat: A later release wrote the run.
         StorageError: The file system or the object store refused an operation.
-        ConfigurationError: `grace` is negative.
+        ConfigurationError: `delete_older_than` is negative.
     """
-    if grace < 0:
-        raise ConfigurationError(f"grace must be a number of seconds, at least 0, got {grace!r}")
+    if delete_older_than < 0:
+        reason = f"delete_older_than must be a number of seconds, at least 0, got {delete_older_than!r}"
+        raise ConfigurationError(reason)
     storage = open_storage(path, storage_options)
     run_info(storage)
     if not force:
         _check_not_in_use(storage)
-    return _Repairer(storage, verify_run(storage, progress), grace, dry_run).run()
+    return _Repairer(storage, verify_run(storage, progress), delete_older_than, dry_run).run()
 
 
 def _check_not_in_use(storage: Storage) -> None:
@@ -100,9 +101,9 @@ def _check_not_in_use(storage: Storage) -> None:
 
 
 class _Repairer:
-    def __init__(self, storage: Storage, report: Verification, grace: float, dry_run: bool) -> None:
+    def __init__(self, storage: Storage, report: Verification, delete_older_than: float, dry_run: bool) -> None:
         self._storage, self._report = storage, report
-        self._grace, self._dry_run = grace, dry_run
+        self._delete_older_than, self._dry_run = delete_older_than, dry_run
         self._claimed = {info.worker for info in read_workers(storage).infos}
 
     def run(self) -> Repair:
@@ -188,7 +189,7 @@ class _Repairer:
             written, now = self._storage.written_at(path)
         except FileNotFoundError:
             return False
-        return now - written >= self._grace
+        return now - written >= self._delete_older_than
 
 
 def _may_be_marked(damage: Damage) -> bool:

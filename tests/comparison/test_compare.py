@@ -345,7 +345,7 @@ def test_runs_that_are_compacted_meanwhile_are_compared_to_the_end(tmp_path: Pat
     def compact_once() -> None:
         attempts.append(len(attempts))
         for name in "ab" if len(attempts) == 1 else "":
-            compact(tmp_path / name, grace=0)
+            compact(tmp_path / name, delete_older_than=0)
 
     found = tensortrial.compare(tmp_path / "a", tmp_path / "b", regex=Meanwhile(compact_once))
     assert found.sentence.startswith("no difference: 33 saved tensors")

@@ -42,7 +42,7 @@ def test_raw_values_are_found_where_compaction_put_them(tmp_path: Path) -> None:
             job.flush()
             if number == 3:
                 assert export_values(run, target).rows == {"tensor_values": 8}
-    tensortrial.compact(run, grace=0)
+    tensortrial.compact(run, delete_older_than=0)
     assert export_values(run, target).rows == {"tensor_values": 8}
     expected = {(step, "w"): np.full(5, step, np.int16).tobytes() for step in range(8)}
     expected |= {(step, "v"): np.full((2, 2), step, np.float64).tobytes() for step in range(8)}
@@ -56,7 +56,7 @@ def test_runs_compacted_while_they_are_exported_lose_nothing(tmp_path: Path) -> 
             job.step({"w": np.full(5, number, np.int16)})
             job.flush()
         # The index has been read by then, and names chunks that compaction deletes.
-        with before_opening(run / "tensors", partial(tensortrial.compact, run, grace=0)):
+        with before_opening(run / "tensors", partial(tensortrial.compact, run, delete_older_than=0)):
             done = export_values(run, target)
     assert not done.damaged
     assert values(target) == {(step, "w"): np.full(5, step, np.int16).tobytes() for step in range(70)}

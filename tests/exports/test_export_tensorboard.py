@@ -70,7 +70,7 @@ def test_again_adds_only_what_is_new(tmp_path: Path) -> None:
         job.writer.flush()
         assert export(tmp_path / "a", tmp_path / "shown").rows["tensors"] == 5
     assert all(path.read_bytes() == data for path, data in before.items())
-    tensortrial.compact(tmp_path / "a", grace=0)
+    tensortrial.compact(tmp_path / "a", delete_older_than=0)
     assert export(tmp_path / "a", tmp_path / "shown").rows["tensors"] == 0
     check(tmp_path / "a", tmp_path / "shown" / "a")
 

@@ -163,7 +163,7 @@ def write_templates(folder: Path, every: bool) -> list[Template]:
         return [Template.of(run)]
     runs = [write_run(folder / "plain"), write_run(folder / "two", workers=2), write_run(folder / "zstd", codec="zstd")]
     runs.append(write_run(folder / "compacted", codec="lz4"))
-    compact(runs[-1], grace=0)
+    compact(runs[-1], delete_older_than=0)
     runs.append(_write_larger(folder / "larger"))
     return [Template.of(run) for run in runs]
 

@@ -78,7 +78,7 @@ def load_templates(folder: Path) -> list[Template]:
 
 def _write_templates(folder: Path) -> list[Template]:
     compacted = write_run(folder / "compacted", codec="lz4")
-    compact(compacted, grace=0)
+    compact(compacted, delete_older_than=0)
     runs = [write_run(folder / "plain"), write_run(folder / "two", workers=2), write_run(folder / "zstd", codec="zstd")]
     return [Template(run, read_truth(run)) for run in (*runs, compacted)]
 

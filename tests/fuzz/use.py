@@ -93,7 +93,7 @@ def use(run: Path, good: Path, truth: Truth, rng: Random) -> Report:
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             report.foreign.append("".join(traceback.format_exception(done.exception)))
     with report.watching():
-        compact(run, grace=0)
+        compact(run, delete_older_than=0)
     _read(run, truth, report, rng)
     return report
 

@@ -44,7 +44,7 @@ def write_and_end(run: Path, flushes: int, steps_per_directory: int) -> None:
 
 def compacting(run: Path) -> BaseProcess:
     """Start a process that compacts a run."""
-    process = _context.Process(target=compact, args=[run], kwargs={"grace": 0.0})
+    process = _context.Process(target=compact, args=[run], kwargs={"delete_older_than": 0.0})
     process.start()
     return process
 
@@ -57,7 +57,7 @@ def compact_and_kill(run: Path, pauses: list[float], at_once: int) -> int:
     """
     before = rows_of(run)
     whole = shutil.copytree(run, run.with_name("compacted"))
-    compact(whole, grace=0)
+    compact(whole, delete_older_than=0)
     killed = 0
     for pause in pauses:
         process = compacting(run)
@@ -70,7 +70,7 @@ def compact_and_kill(run: Path, pauses: list[float], at_once: int) -> int:
     for process in processes:
         process.join(60)
         assert process.exitcode == 0
-    compact(run, grace=0)  # each leaves alone what it does not know
+    compact(run, delete_older_than=0)  # each leaves alone what it does not know
     assert index_files(run) == index_files(whole)
     assert rows_of(run) == before
     assert_chunks_are_named(run)
@@ -78,15 +78,15 @@ def compact_and_kill(run: Path, pauses: list[float], at_once: int) -> int:
 
 
 def compact_again_and_again(run: Path, enough: Path) -> None:
-    """Compact a run without grace, once it has begun, until the file `enough` exists."""
+    """Compact a run and delete at once, when it has begun, until the file `enough` exists."""
     while not enough.exists():
         if (run / "index").exists():
-            compact(run, grace=0)
+            compact(run, delete_older_than=0)
         time.sleep(0.1)  # a query is repeated five times at most, and a machine may be busy
 
 
 def query_while_compacting(run: Path, flushes: Sequence[int], steps_per_directory: int) -> None:
-    """Query a run after some flushes each, while another process compacts it without grace."""
+    """Query a run after some flushes each, while another process compacts it and deletes at once."""
     enough = run.with_name("enough")
     process = _context.Process(target=compact_again_and_again, args=[run, enough])
     process.start()  # before there are threads

@@ -128,7 +128,7 @@ def test_a_copy_that_went_on_by_itself_is_read(tmp_path: Path, kept: Path) -> No
 def test_a_run_that_was_compacted_is_read_again(tmp_path: Path, kept: Path) -> None:
     write(tmp_path / "run", 4)
     values(tmp_path / "run")
-    compact(tmp_path / "run", grace=0)
+    compact(tmp_path / "run", delete_older_than=0)
     assert rows_read(tmp_path / "run") == 1
     assert values(tmp_path / "run") == [0, 1, 2, 3]
 

@@ -317,7 +317,7 @@ def test_a_run_that_is_compacted_has_the_same_tiles(tmp_path: Path, watched: tup
     job, served = watched
     before = fetch(served, "tiles", **TILES)
     job.close()
-    compact(tmp_path / "run", grace=0)
+    compact(tmp_path / "run", delete_older_than=0)
     assert fetch(served, "tiles", **TILES) == before
     zoomed = fetch(served, "tiles", **TILES, **{"from": 1, "to": 3})
     assert zoomed["starts"] == [1, 2, 3]

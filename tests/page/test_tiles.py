@@ -49,7 +49,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if number == 79:
             for job in jobs:
                 job.writer.flush()
-            compact(out, grace=0)
+            compact(out, delete_older_than=0)
     for job in jobs:
         job.close()
     return out

@@ -153,11 +153,11 @@ def read_again(sent: Connection, url: str) -> None:
         sent.send(None)
 
 
-def compact_often(sent: Connection, url: str, grace: float) -> None:
+def compact_often(sent: Connection, url: str, delete_older_than: float) -> None:
     """Compact the run again and again, in a process of its own."""
     while not sent.poll():
         try:
-            done = compact(url, grace=grace)
+            done = compact(url, delete_older_than=delete_older_than)
         except (RunNotFound, MissingCollectionFiles):
             continue
         if done.damaged:

@@ -113,7 +113,7 @@ def compact_often(connection: Connection, url: str) -> Report:
     times = 0
     while not connection.poll():
         try:
-            done = compact(url, grace=2)
+            done = compact(url, delete_older_than=2)
         except (RunNotFound, MissingCollectionFiles):
             time.sleep(0.1)
             continue

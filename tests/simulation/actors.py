@@ -231,7 +231,9 @@ def check_error(exc: Exception, world: World, model: Model, is_undisturbed: bool
         raise Raised(f"a reader raised {exc!r}, and nothing had failed") from exc
 
 
-def compactor(world: World, model: Model, grace: float, times: int, pause_seconds: float) -> Callable[[], None]:
+def compactor(
+    world: World, model: Model, delete_older_than: float, times: int, pause_seconds: float
+) -> Callable[[], None]:
     """Return what a process does that compacts the run a few times."""
 
     def run() -> None:
@@ -240,7 +242,7 @@ def compactor(world: World, model: Model, grace: float, times: int, pause_second
             process = world.scheduler.process
             faults = process.faults
             try:
-                compact("run", grace=grace)
+                compact("run", delete_older_than=delete_older_than)
             except (TensorTrialError, FileNotFoundError) as exc:
                 has_run = bool(model.expected())
                 check_error(exc, world, model, faults == process.faults, has_run=has_run)
@@ -248,7 +250,7 @@ def compactor(world: World, model: Model, grace: float, times: int, pause_second
     return run
 
 
-def repairer(world: World, model: Model, grace: float, pause_seconds: float = 0.0) -> Callable[[], None]:
+def repairer(world: World, model: Model, delete_older_than: float, pause_seconds: float = 0.0) -> Callable[[], None]:
     """Return what a process does that repairs the run."""
 
     def run() -> None:
@@ -256,7 +258,7 @@ def repairer(world: World, model: Model, grace: float, pause_seconds: float = 0.
         process = world.scheduler.process
         faults = process.faults
         try:
-            repair("run", grace=grace)
+            repair("run", delete_older_than=delete_older_than)
         except RunInUse:
             pass
         except (TensorTrialError, FileNotFoundError) as exc:

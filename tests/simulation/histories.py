@@ -62,11 +62,11 @@ class Operator:
     def reader(self, looks: int, pause_seconds: float, audits: bool = False) -> Process:
         return self._start("reader", Reader(self.world, self.model, self.rng(), looks, pause_seconds, audits).run)
 
-    def compactor(self, grace: float, times: int = 1, pause_seconds: float = 0.0) -> Process:
-        return self._start("compactor", compactor(self.world, self.model, grace, times, pause_seconds))
+    def compactor(self, delete_older_than: float, times: int = 1, pause_seconds: float = 0.0) -> Process:
+        return self._start("compactor", compactor(self.world, self.model, delete_older_than, times, pause_seconds))
 
-    def repairer(self, grace: float, pause_seconds: float = 0.0) -> Process:
-        return self._start("repairer", repairer(self.world, self.model, grace, pause_seconds))
+    def repairer(self, delete_older_than: float, pause_seconds: float = 0.0) -> Process:
+        return self._start("repairer", repairer(self.world, self.model, delete_older_than, pause_seconds))
 
     def marker(self, worker: str | None) -> Process:
         return self._start("marker", marker(self.world, self.model, worker))
@@ -90,8 +90,8 @@ class Operator:
         self.calls = self.world.calls
         self.world.plan = NoFaults()
         self.check()
-        self.wait_for(self.compactor(grace=0.0))
-        self.wait_for(self.repairer(grace=0.0))
+        self.wait_for(self.compactor(delete_older_than=0))
+        self.wait_for(self.repairer(delete_older_than=0))
         again = Training(steps=2, size=size, resume=True, flush_every=1)
         self.wait_for(*[self.worker(replace(again, rank=rank)) for rank in range(size)])
         self.check()
@@ -129,7 +129,7 @@ def short(operator: Operator) -> None:
     worker = operator.worker(Training(steps=3, flush_every=1, flush_seconds=0.0))
     reader = operator.reader(looks=3, pause_seconds=1.0)
     operator.wait_for(worker)
-    compactor = operator.compactor(grace=0.0)
+    compactor = operator.compactor(delete_older_than=0)
     operator.wait_for(reader, compactor)
     operator.settle()
 
@@ -153,7 +153,7 @@ def compacted(operator: Operator) -> None:
     """A run that has long been durable is compacted, and then resumed."""
     operator.wait_for(operator.worker(Training(steps=5, flush_every=1, flush_seconds=0.0, modes=_TRAIN, end="kill")))
     operator.world.scheduler.sleep(100.0)
-    operator.wait_for(operator.compactor(grace=0.0))
+    operator.wait_for(operator.compactor(delete_older_than=0))
     operator.settle()
 
 

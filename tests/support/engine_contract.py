@@ -161,7 +161,7 @@ class EngineContract:
         for job in jobs:
             job.close()
         # Every index file is another one now.
-        tensortrial.compact(tmp_path, grace=0)
+        tensortrial.compact(tmp_path, delete_older_than=0)
         assert trial.sql("select count(*), sum(num_tensors) from steps").fetchall() == [(6, 6)]
         assert trial.sql("select count(*) from tensors").fetchall() == [(6,)]
         assert trial.tensor("x").value(1, worker="worker_1") == 1
@@ -190,7 +190,7 @@ class EngineContract:
             assert ranged.sql(query).fetchall() == expected[2:5]
             ranged.close()
             for name in ("a", "b"):
-                tensortrial.compact(tmp_path / name, grace=0)
+                tensortrial.compact(tmp_path / name, delete_older_than=0)
         trial.close()
         runs.close()
 
@@ -217,7 +217,7 @@ class EngineContract:
             assert runs.sql(query.format("run,")).fetchall() == [(run, *row) for run in ("a", "b") for row in expected]
             assert trial.sql("select count(*) from tensor_values where name = 'v'").fetchall() == [(1,)]
             for name in ("a", "b"):
-                tensortrial.compact(tmp_path / name, grace=0)
+                tensortrial.compact(tmp_path / name, delete_older_than=0)
         trial.close()
         runs.close()
 

@@ -394,11 +394,11 @@ class JobConformance(ExportConformance):
     def test_compacting_in_between_changes_nothing(self, tmp_path: Path, target: str) -> None:
         run = write_run(tmp_path / "a", 5)
         self.export(run, target)
-        tensortrial.compact(run, grace=0)
+        tensortrial.compact(run, delete_older_than=0)
         assert self.export(run, target).rows["tensors"] == 0
         with Job(run, resume=True) as job:
             write_step(job)
-        tensortrial.compact(run, grace=0)
+        tensortrial.compact(run, delete_older_than=0)
         assert self.export(run, target).rows["steps"] == 1
         # Raw values have moved since.
         self.check(run, target, *GROWING, without=("chunk", "offset", "row_group", "row"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import click
 
 from ...maintenance import compaction
@@ -21,26 +23,28 @@ from ..options import (
 @click.command("compact")
 @run_argument
 @click.option(
-    "--grace",
+    "--delete-older-than",
     type=Seconds(min=0),
-    default=60.0,
+    default="1h",
     show_default=True,
-    metavar="SECONDS",
-    help="How long to keep the small files for readers that have begun to read them; 0 if nobody reads.",
+    metavar="DURATION",
+    help="Delete only files that were superseded longer ago, so that readers can go on with them; 0 if nobody reads. "
+    "In seconds, or with a unit: 90, 30m, 1h, 7d.",
 )
 @progress_option
 @storage_option
-def compact(run: str, grace: float, progress: bool, storage_options: tuple[str, ...]) -> None:
+def compact(run: str, delete_older_than: float, progress: bool, storage_options: tuple[str, ...]) -> None:
     """Merge the many small files of a run into few.
 
     A long run is then opened and queried faster. A run can be compacted while it is written and read, and again as it
-    grows. After an interruption, run the command again.
+    grows. Each time, superseded files that are old enough are deleted. After an interruption, run the command again.
 
     \b
     tensortrial compact runs/long
     """
+    options = parse_options(storage_options)
     with runs_below_hint(run, storage_options):
-        done = compaction.compact(run, grace=grace, storage_options=parse_options(storage_options), progress=progress)
+        done = compaction.compact(run, delete_older_than=delete_older_than, storage_options=options, progress=progress)
     for error in done.damaged.values():
         print_line(f"damaged and not merged: {error}", err=True)
     before = f"{count_of(done.files_before, 'index file')} of {size_of(done.bytes_before)}"
@@ -50,3 +54,7 @@ def compact(run: str, grace: float, progress: bool, storage_options: tuple[str, 
         click.echo(f"{before} are now {done.files_after} of {size_of(done.bytes_after)}")
     if done.chunks_merged:
         click.echo(f"{done.chunks_merged} files of raw values are now {done.chunks_made}")
+    if done.deletable_at is not None:
+        kept = f"{count_of(done.superseded_files, 'superseded file')} of {size_of(done.superseded_bytes)}"
+        minutes = max(0.0, done.deletable_at - time.time()) / 60
+        click.echo(f"{kept} kept for readers; compact again in {minutes:.0f} min to delete all of them")

@@ -16,17 +16,18 @@ _STILL_DAMAGED = 1
 @click.option("--dry-run", is_flag=True, help="Change nothing, and print what would be done.")
 @click.option("--force", is_flag=True, help="Repair the run although a process writes to it.")
 @click.option(
-    "--grace",
+    "--delete-older-than",
     type=Seconds(min=0),
-    default=repairing.GRACE_SECONDS,
+    default="1h",
     show_default=True,
-    metavar="SECONDS",
-    help="How long a file stays that no index file names: a writer or a compaction may be about to name it.",
+    metavar="DURATION",
+    help="Delete only older files: a writer or a compaction may be about to name a younger one. "
+    "In seconds, or with a unit: 90, 30m, 1h, 7d.",
 )
 @progress_option
 @storage_option
 def repair(
-    run: str, dry_run: bool, force: bool, grace: float, progress: bool, storage_options: tuple[str, ...]
+    run: str, dry_run: bool, force: bool, delete_older_than: float, progress: bool, storage_options: tuple[str, ...]
 ) -> None:
     """Remove what belongs to no step, and mark what is lost.
 
@@ -44,7 +45,7 @@ def repair(
             run,
             dry_run=dry_run,
             force=force,
-            grace=grace,
+            delete_older_than=delete_older_than,
             storage_options=parse_options(storage_options),
             progress=progress,
         )

@@ -75,7 +75,7 @@ def test_steps_after_a_checkpoint_are_superseded_when_they_are_saved_again(
     assert trial.sql(query.format("tensors")).fetchall() == kept + [(at + step, 2.0) for step in range(steps)]
     assert trial.sql(query.format("superseded")).fetchall() == aside
     assert verify(out).is_whole
-    compact(out, grace=0)
+    compact(out, delete_older_than=0)
     assert values(out, mode or ModeKeys.GLOBAL) == expected
     assert verify(out).is_whole
     trial = create_trial(out)
@@ -565,7 +565,7 @@ def test_steps_in_several_folders_are_set_aside_also_for_an_open_trial(out: str)
         assert aside == [(step,) for step in range(450, 3000, 150)]
     assert verify(out).is_whole
     far_apart(Run, out, 3, range(600, 900, 150), resume=True)
-    compact(out, grace=0)
+    compact(out, delete_older_than=0)
     assert [create_trial(out).tensor("y").value(step) for step in (0, 150, 300, 450, 600, 750)] == [1, 1, 1, 2, 3, 3]
     aside = create_trial(out).sql("select global_step, scalar from superseded order by saved_at").fetchall()
     assert aside == [*((step, 1.0) for step in range(450, 3000, 150)), (600, 2.0)]

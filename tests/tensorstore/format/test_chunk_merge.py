@@ -56,7 +56,7 @@ def test_chunks_become_one_for_each_folder(tmp_path: Path, codec: str) -> None:
     write(tmp_path, 20, codec=codec)
     before = values_of(tmp_path)
     assert len(chunks(tmp_path)) == 20
-    done = compact(tmp_path, grace=0)
+    done = compact(tmp_path, delete_older_than=0)
     assert (done.chunks_merged, done.chunks_made) == (20, 2)
     assert [flush_range_of_merged(chunk) for chunk in chunks(tmp_path)] == [FlushRange(0, 19)] * 2
     trial = tensortrial.create_trial(tmp_path)
@@ -65,13 +65,13 @@ def test_chunks_become_one_for_each_folder(tmp_path: Path, codec: str) -> None:
     assert trial.sql(rows).fetchall()[:2] == [
         ("b", step, np.full(3, 5 * step + 4, np.int16).tobytes()) for step in range(2)
     ]
-    again = compact(tmp_path, grace=0)
+    again = compact(tmp_path, delete_older_than=0)
     assert (again.chunks_merged, again.chunks_made) == (0, 0)
 
 
 def test_values_of_one_tensor_lie_one_after_another(tmp_path: Path) -> None:
     write(tmp_path, 20)
-    compact(tmp_path, grace=0)
+    compact(tmp_path, delete_older_than=0)
     trial = tensortrial.create_trial(tmp_path)
     query = 'select "offset" from tensors where name = $name and mode = $mode order by global_step'
     for name in ("w", "b"):
@@ -85,7 +85,7 @@ def test_steps_are_laid_out_in_tiles(tmp_path: Path, monkeypatch: pytest.MonkeyP
         for _ in range(12):
             job.step({"w": np.zeros(6), "v": np.ones(6)})
             job.flush()
-    compact(tmp_path, grace=0)
+    compact(tmp_path, delete_older_than=0)
     query = 'select name, global_step from tensors order by "offset"'
     found = tensortrial.create_trial(tmp_path).sql(query).fetchall()
     assert found[:6] == [(name, step) for name in "vw" for step in range(3)]
@@ -95,7 +95,7 @@ def test_steps_are_laid_out_in_tiles(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_values_in_several_parts(tmp_path: Path, codec: str) -> None:
     write(tmp_path, 8, part_bytes=20, codec=codec)
     before = values_of(tmp_path)
-    assert compact(tmp_path, grace=0).chunks_made == 1
+    assert compact(tmp_path, delete_older_than=0).chunks_made == 1
     assert values_of(tmp_path) == before
 
 
@@ -103,7 +103,7 @@ def test_no_chunk_gets_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     set_limits(monkeypatch, bytes_of_a_merged_chunk=200, bytes_merged_at_once=100)
     write(tmp_path, 20)
     before = values_of(tmp_path)
-    compact(tmp_path, grace=0)
+    compact(tmp_path, delete_older_than=0)
     assert len(chunks(tmp_path)) == 4 + 1
     assert values_of(tmp_path) == before
 
@@ -112,7 +112,7 @@ def test_large_chunks_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     write(tmp_path, 8)
     set_limits(monkeypatch, bytes_of_a_chunk_that_stays=10)
     before = chunks(tmp_path)
-    assert compact(tmp_path, grace=0).chunks_made == 0
+    assert compact(tmp_path, delete_older_than=0).chunks_made == 0
     assert chunks(tmp_path) == before
 
 
@@ -126,12 +126,12 @@ def test_a_chunk_with_values_of_a_step_of_a_later_flush_stays(tmp_path: Path) ->
         job.put(step, {"late": np.ones(4)}, closes=True)
         job.flush()
         before = values_of(tmp_path)
-        compact(tmp_path, grace=0)
+        compact(tmp_path, delete_older_than=0)
         assert sum("00000063.parquet" in chunk for chunk in chunks(tmp_path)) == 1
         assert values_of(tmp_path) == before
         count = "select count(*) from tensor_values"
         rows = tensortrial.create_trial(tmp_path).sql(count).fetchall()
-    compact(tmp_path, grace=0)
+    compact(tmp_path, delete_older_than=0)
     trial = tensortrial.create_trial(tmp_path)
     assert values_of(trial) == before
     assert trial.sql(count).fetchall() == rows
@@ -149,7 +149,7 @@ def test_a_bad_chunk_is_named_and_left(tmp_path: Path, damage: str) -> None:
         data = bad.read_bytes()
         length = (48).to_bytes(4, "little") + np.float64(3).tobytes()
         bad.write_bytes(data[:-30] if damage == "truncated" else data.replace(length, b"y" * 12))
-    done = compact(tmp_path, grace=0)
+    done = compact(tmp_path, delete_older_than=0)
     assert list(done.damaged) == [str(bad.relative_to(tmp_path))]
     assert done.chunks_merged == 6
     assert bad.exists() == (damage != "missing")
@@ -169,7 +169,7 @@ def test_rows_that_were_read_before_find_their_values(tmp_path: Path) -> None:
         trial.tensor("w").values()
         reader = run_reader_of(trial)
         held = [row for rows in reader.rows_at_step(7).values() for row in rows]
-        compact(tmp_path, grace=0)
+        compact(tmp_path, delete_older_than=0)
         assert trial.tensor("w").value(5).tolist() == [[5, 6, 7], [8, 9, 10]]
         assert [array.tolist() for array in reader.read(held)] == [
             [[7, 8, 9], [10, 11, 12]],
@@ -188,9 +188,9 @@ def test_files_that_a_killed_compaction_left_are_deleted(tmp_path: Path, monkeyp
         patched.setattr("tensortrial.maintenance.compaction.publish_compacted", killed)
         patched.setattr("tensortrial.format.chunk_merge.discard", killed)
         with pytest.raises(KeyboardInterrupt):
-            compact(tmp_path, grace=0)
+            compact(tmp_path, delete_older_than=0)
     assert len(chunks(tmp_path)) == 22
-    compact(tmp_path, grace=0)
+    compact(tmp_path, delete_older_than=0)
     assert len(chunks(tmp_path)) == 2
 
 
@@ -207,7 +207,7 @@ def test_a_foreign_index_cannot_have_chunks_of_others_deleted(tmp_path: Path) ->
         (theirs / path.name).write_bytes(path.read_bytes())
     for path in (tmp_path / "index/worker=worker_0").glob("*/*"):
         path.unlink()
-    compact(tmp_path, grace=0)
+    compact(tmp_path, delete_older_than=0)
     assert len([chunk for chunk in chunks(tmp_path) if "worker_0" in chunk]) == 5
 
 
@@ -221,7 +221,7 @@ def test_a_small_run_closes_with_few_chunks(tmp_path: Path) -> None:
     named = fresh.sql("select distinct chunk from tensors where chunk is not null").fetchall()
     assert len(named) == 2
     assert len(chunks(tmp_path)) == 22  # what others may be reading stays
-    compact(tmp_path, grace=0)
+    compact(tmp_path, delete_older_than=0)
     assert [(chunk,) for chunk in chunks(tmp_path)] == sorted(named)
     assert values_of(trial) == before
 
@@ -230,7 +230,7 @@ def test_a_small_run_of_many_bytes_is_left_to_compact(tmp_path: Path, monkeypatc
     set_limits(monkeypatch, bytes_merged_at_close=1000)
     write(tmp_path, 20)
     assert len(chunks(tmp_path)) == 20
-    assert compact(tmp_path, grace=0).chunks_made == 2
+    assert compact(tmp_path, delete_older_than=0).chunks_made == 2
 
 
 @settings(max_examples=8, deadline=None)
@@ -256,7 +256,7 @@ def test_any_values_stay_what_they_are(
         for step in arrays:
             job.step(step)
             job.flush()
-    compact(folder, grace=0)
+    compact(folder, delete_older_than=0)
     trial = tensortrial.create_trial(folder)
     for number, step in enumerate(steps):
         assert {name: trial.tensor(name).value(number).tobytes() for name in trial.tensor_names(step=number)} == step

@@ -29,7 +29,7 @@ def test_a_footer_says_what_pyarrow_says(tmp_path: Path, compacted: bool) -> Non
             job.step({f"layer{n}.weight": np.full(3, step + n) for n in range(30)}, statistics=STATISTICS)
             job.step({"loss": 0.5}, histogram=True)
     if compacted:
-        compact(tmp_path, grace=0)
+        compact(tmp_path, delete_older_than=0)
     for file in tmp_path.glob("*/**/*.parquet"):
         found = row_groups(footer_of(file.read_bytes()))
         known = pq.read_metadata(file)

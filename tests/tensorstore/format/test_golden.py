@@ -99,7 +99,7 @@ def test_sql(trial: Trial) -> None:
 def test_the_reader_of_the_specification_reads_them(run: Path, compacted: bool, tmp_path: Path) -> None:
     if compacted:
         run = Path(shutil.copytree(run, tmp_path / "run"))
-        done = tensortrial.compact(run, grace=0)
+        done = tensortrial.compact(run, delete_older_than=0)
         assert done.files_after < done.files_before
     (program,) = re.findall(r"```python\n(.*?)```", FORMAT.read_text(), re.DOTALL)
     (tmp_path / "reader.py").write_text(program)

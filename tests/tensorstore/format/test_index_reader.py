@@ -81,7 +81,7 @@ def test_rows_are_those_that_sql_finds(
                 if flush_every and number % flush_every == 0:
                     job.flush()
         if compacted:
-            compact(folder, grace=0)
+            compact(folder, delete_older_than=0)
     trial = tensortrial.create_trial(folder)
     for statistics in (False, True):
         assert read(trial, statistics=statistics) == saved(trial, "true", statistics)

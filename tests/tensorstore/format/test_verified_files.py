@@ -102,7 +102,7 @@ def test_exchanged_files_are_named(run: Path, folder: str) -> None:
 
 def test_merge_does_not_take_over_what_is_damaged(run: Path) -> None:
     flip(first_file(run, "index"), 100)
-    done = compact(run, grace=0)
+    done = compact(run, delete_older_than=0)
     assert [Path(path).name for path in done.damaged] == ["00000000.parquet"]
 
 

@@ -70,7 +70,7 @@ class Histories(RuleBasedStateMachine):
     @rule(stop=st.one_of(st.none(), st.integers(0, 60)))
     def compact(self, stop: int | None) -> None:
         with _stopped_after(stop):
-            compact(self.url, grace=0)
+            compact(self.url, delete_older_than=0)
 
     @invariant()
     def nothing_is_lost(self) -> None:

@@ -40,7 +40,7 @@ def test_an_open_trial_does_not_notice(run: Path, caplog: pytest.LogCaptureFixtu
     before = rows_of(run)
     trial = tensortrial.create_trial(run)
     assert trial.tensor("loss").value(3) == 1.5  # one step is read, the others are not
-    compact(run, grace=0)
+    compact(run, delete_older_than=0)
     assert trial.tensor("loss").value(3) == 1.5
     assert trial.tensor("w").value(5).tolist() == [5, 6, 7, 8]
     assert trial.tensor("w").reduction_value(8, "min") == 8
@@ -67,7 +67,7 @@ def test_queries_succeed_although_their_files_were_compacted(run: Path) -> None:
     with ExitStack() as unchanged:
         for trial in trials:
             unchanged.enter_context(tensortrial.no_refresh(trial))
-        compact(run, grace=0)
+        compact(run, delete_older_than=0)
         found = [question(trial) for question, trial in zip(QUESTIONS, trials, strict=True)]
         for trial in trials:
             assert trial.steps(show_incomplete_steps=True) == [*range(70)]
@@ -81,17 +81,17 @@ def test_a_trial_that_knew_some_of_what_was_compacted(tmp_path: Path) -> None:
         assert live.tensor("loss").values()[39] == 19.5
         flush(job, 30)
         with tensortrial.no_refresh(still):
-            assert compact(tmp_path, grace=0).files_after == 7
+            assert compact(tmp_path, delete_older_than=0).files_after == 7
             assert still.steps(show_incomplete_steps=True) == [*range(40)]
             assert still.tensor("loss").value(7) == 3.5
             assert still.steps(show_incomplete_steps=True) == [*range(40)]
         assert live.steps(show_incomplete_steps=True) == [*range(70)]
         assert live.tensor("loss").values() == still.tensor("loss").values() == {step: step / 2 for step in range(70)}
         flush(job, 80)
-        compact(tmp_path, grace=0)
+        compact(tmp_path, delete_older_than=0)
         assert live.steps(show_incomplete_steps=True) == [*range(150)]
         assert len(live.tensor("loss").values()) == 150
-    compact(tmp_path, grace=0)
+    compact(tmp_path, delete_older_than=0)
     assert rows_seen(live) == rows_seen(still) == rows_of(tmp_path)
 
 
@@ -100,14 +100,14 @@ def test_steps_that_a_rule_has_seen_do_not_come_again(tmp_path: Path) -> None:
         flush(job, 40)
         trial = tensortrial.create_trial(tmp_path)
         flush(job, 30)
-        compact(tmp_path, grace=0)
+        compact(tmp_path, delete_older_than=0)
         trial.refresh()
         assert run_reader_of(trial).snapshot.steps.columns.global_step.tolist() == [*range(70)]
 
 
 def test_a_reader_of_a_part_of_the_steps(run: Path) -> None:
     trial = tensortrial.create_trial(run, range_steps=(10, 20))
-    compact(run, grace=0)
+    compact(run, delete_older_than=0)
     assert trial.steps(show_incomplete_steps=True) == [*range(10, 20)]
     assert trial.tensor("loss").values() == {step: step / 2 for step in range(10, 20)}
     assert trial.sql("select count(*) from scalars").fetchall() == [(10,)]
@@ -125,7 +125,7 @@ def test_files_that_are_compacted_while_they_are_listed(tmp_path: Path, vanishes
             paths = super()._list_after(folder, after)
             if not self.compacted and paths:
                 self.compacted = True
-                compact(tmp_path, grace=0)
+                compact(tmp_path, delete_older_than=0)
                 if vanishes_after == "half of a listing":
                     del paths[7:15]
             return paths
@@ -140,12 +140,12 @@ def test_files_that_are_compacted_while_they_are_listed(tmp_path: Path, vanishes
 PROGRAM = """
 import sys
 from tensortrial.maintenance.compaction import compact
-compact(sys.argv[1], grace=float(sys.argv[2]))
+compact(sys.argv[1], delete_older_than=float(sys.argv[2]))
 """
 
 
-def compacting(folder: Path, grace: float = 0.0) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", textwrap.dedent(PROGRAM), str(folder), str(grace)])
+def compacting(folder: Path, delete_older_than: float = 0.0) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", textwrap.dedent(PROGRAM), str(folder), str(delete_older_than)])
 
 
 def test_compactions_that_are_killed_and_several_at_once_lose_nothing(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_compactions_that_are_killed_and_several_at_once_lose_nothing(tmp_path: 
 
 
 def test_a_writer_and_readers_that_go_on_meanwhile(tmp_path: Path) -> None:
-    """One process writes, one compacts again and again without any grace, one reads through one trial all the time."""
+    """One process writes, one compacts and deletes all the time, one reads through one trial."""
     count = 250
     folder, enough = tmp_path / "run", tmp_path / "enough"
     program = f"""
@@ -199,7 +199,7 @@ def test_a_writer_and_readers_that_go_on_meanwhile(tmp_path: Path) -> None:
     assert trial.steps() == [*range(count)]
     assert trial.tensor("loss").values() == {step: step / 2 for step in range(count)}
     assert not trial.damaged
-    compact(folder, grace=0)
+    compact(folder, delete_older_than=0)
     assert len(index_files(folder)) == 2
     assert rows_seen(trial) == rows_of(folder)
     assert_chunks_are_named(folder)

@@ -67,7 +67,7 @@ def orphans(run: Path) -> list[str]:
 def test_a_whole_run_stays_as_it_is(tmp_path: Path) -> None:
     write(tmp_path)
     before = files(tmp_path)
-    done = tensortrial.repair(tmp_path, grace=0)
+    done = tensortrial.repair(tmp_path, delete_older_than=0)
     assert (done.removed, done.kept, done.marked, done.damaged) == ((), (), (), ())
     assert files(tmp_path) == before
 
@@ -77,12 +77,12 @@ def test_what_no_index_file_names_is_removed_and_nothing_else(tmp_path: Path) ->
     whole = files(tmp_path)
     left = orphans(tmp_path)
     (tmp_path / "notes.txt").write_text("mine")
-    planned = tensortrial.repair(tmp_path, grace=0, dry_run=True)
+    planned = tensortrial.repair(tmp_path, delete_older_than=0, dry_run=True)
     assert list(planned.removed) == left
     assert planned.is_dry_run
     assert set(files(tmp_path)) == {*whole, *left, "notes.txt"}
     assert tensortrial.repair(tmp_path).kept == planned.removed  # younger than an hour
-    assert list(tensortrial.repair(tmp_path, grace=0).removed) == left
+    assert list(tensortrial.repair(tmp_path, delete_older_than=0).removed) == left
     assert files(tmp_path) == {**whole, "notes.txt": b"mine"}
 
 
@@ -92,10 +92,10 @@ def test_a_run_in_memory_is_repaired() -> None:
     storage = open_storage(url)
     stray = "tensors/mode=GLOBAL/step=000000000000/worker=worker_0/00000077.parquet"
     storage.create(stray, storage.read(stray.replace("77", "02")))
-    assert tensortrial.repair(url, grace=0).removed == (stray,)
+    assert tensortrial.repair(url, delete_older_than=0).removed == (stray,)
     lost = "index/worker=worker_0/step=000000000000/00000003.parquet"
     storage.remove(lost)
-    assert tensortrial.repair(url, grace=0).marked == (lost,)
+    assert tensortrial.repair(url, delete_older_than=0).marked == (lost,)
     assert tensortrial.verify(url).is_whole
 
 
@@ -109,10 +109,10 @@ def test_a_lost_index_file_is_marked_and_its_values_are_kept(tmp_path: Path, how
     else:
         lost.write_bytes(lost.read_bytes()[:-5])
     if compacted:
-        compact(tmp_path, grace=0)
+        compact(tmp_path, delete_older_than=0)
     before = files(tmp_path)
     assert not tensortrial.verify(tmp_path).is_whole
-    done = tensortrial.repair(tmp_path, grace=0)
+    done = tensortrial.repair(tmp_path, delete_older_than=0)
     assert done.marked == (path,)
     assert done.removed == ()
     assert {name: data for name, data in files(tmp_path).items() if not name.startswith("lost/")} == before
@@ -123,7 +123,7 @@ def test_a_lost_index_file_is_marked_and_its_values_are_kept(tmp_path: Path, how
     assert trial.has_passed_step(3) is tensortrial.StepState.UNAVAILABLE
     with pytest.raises(StepUnavailable, match="00000003"):
         trial.wait_for_steps([3])
-    again = tensortrial.repair(tmp_path, grace=0)
+    again = tensortrial.repair(tmp_path, delete_older_than=0)
     assert (again.removed, again.marked) == ((), ())
 
 
@@ -138,7 +138,7 @@ def test_values_of_a_crash_are_removed_before_the_first_index_file(tmp_path: Pat
         path.unlink()
     (run / kept[0]).parent.mkdir(parents=True)
     (run / kept[0]).write_bytes(kept[1])
-    assert tensortrial.repair(run, grace=0).removed == (kept[0],)
+    assert tensortrial.repair(run, delete_older_than=0).removed == (kept[0],)
 
 
 def test_lost_values_are_marked_with_their_steps_and_tensors(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_lost_values_are_marked_with_their_steps_and_tensors(tmp_path: Path) -> 
     lost = chunk(tmp_path, 3)
     kept = lost.read_bytes()
     lost.unlink()
-    tensortrial.repair(tmp_path, grace=0)
+    tensortrial.repair(tmp_path, delete_older_than=0)
     report = tensortrial.verify(tmp_path)
     assert report.is_whole
     assert [(damage.steps, damage.tensors) for damage in report.lost] == [((3,), ("w",))]
@@ -158,7 +158,7 @@ def test_values_of_a_worker_whose_claim_is_lost_are_kept(tmp_path: Path) -> None
     write(tmp_path)
     (tmp_path / "collections/worker_0.json").write_text("{")
     before = files(tmp_path)
-    done = tensortrial.repair(tmp_path, grace=0)
+    done = tensortrial.repair(tmp_path, delete_older_than=0)
     assert [damage.path for damage in done.damaged] == ["collections/worker_0.json"]
     assert done.removed == ()
     assert files(tmp_path) == before
@@ -174,7 +174,7 @@ def test_a_file_that_cannot_be_read_now_is_not_marked(tmp_path: Path, monkeypatc
         return read(self, path)
 
     monkeypatch.setattr(LocalStorage, "read", refused)
-    done = tensortrial.repair(tmp_path, grace=0)
+    done = tensortrial.repair(tmp_path, delete_older_than=0)
     assert done.marked == ()
     assert len(done.damaged) == 1
     monkeypatch.undo()
@@ -217,7 +217,7 @@ def test_a_repair_that_is_killed_at_any_change_is_finished_by_the_next(
     chunk(tmp_path / "made", 1, "worker_1").unlink()
     expected = tmp_path / "expected"
     shutil.copytree(tmp_path / "made", expected)
-    tensortrial.repair(expected, grace=0)
+    tensortrial.repair(expected, delete_older_than=0)
     kills, is_killed = 0, True
     while is_killed:
         run = tmp_path / f"killed-{kills}"
@@ -225,14 +225,14 @@ def test_a_repair_that_is_killed_at_any_change_is_finished_by_the_next(
         with monkeypatch.context() as patched:
             Kill(kills, after).patch(patched)
             try:
-                tensortrial.repair(run, grace=0)
+                tensortrial.repair(run, delete_older_than=0)
                 is_killed = False
             except Killed:
                 kills += 1
         trial = tensortrial.create_trial(run)
         assert trial.steps() == list(range(STEPS))
         assert [trial.tensor("w").value(step)[0] for step in range(STEPS)] == list(range(STEPS))
-        tensortrial.repair(run, grace=0)
+        tensortrial.repair(run, delete_older_than=0)
         assert _without_times(run) == _without_times(expected)
     # Two marks and two removals.
     assert kills >= 4
@@ -270,7 +270,7 @@ def test_a_run_that_a_living_process_writes_is_refused(tmp_path: Path) -> None:
 def test_the_command_prints_what_it_does(tmp_path: Path) -> None:
     write(tmp_path)
     left = orphans(tmp_path)
-    command = ("repair", "--no-progress", "--grace", "0", tmp_path)
+    command = ("repair", "--no-progress", "--delete-older-than", "0", tmp_path)
     done = run_command(*command, "--dry-run")
     assert done.stderr == ""
     assert sorted(done.stdout.splitlines()) == [f"would be removed: {path}" for path in left]

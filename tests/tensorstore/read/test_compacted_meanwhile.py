@@ -1,4 +1,4 @@
-"""Readers of a run that is compacted without any grace while they list, verify and read it: no row is missing."""
+"""Readers of a run that is compacted that deletes at once while they list, verify and read it: no row is missing."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_sql_on_a_run_that_is_compacted_after_it_was_listed(tmp_path: Path, view
     write(tmp_path, 6)
     storage = Interrupted(tmp_path)
     trial = opened(storage)
-    storage.before_reading.append(lambda: compact(tmp_path, grace=0))
+    storage.before_reading.append(lambda: compact(tmp_path, delete_older_than=0))
     ((count,),) = trial.sql(f"select count(distinct global_step) from {view}").fetchall()
     assert (count, storage.before_reading) == (6, [])
     assert not trial.damaged
@@ -99,7 +99,7 @@ def test_rows_that_are_taken_after_the_files_were_compacted(tmp_path: Path, view
     write(tmp_path, 6)
     trial = tensortrial.create_trial(tmp_path)
     answer = trial.sql(f"select global_step from {view} where name in ('w', 'loss')")
-    compact(tmp_path, grace=0)
+    compact(tmp_path, delete_older_than=0)
     # Another query finds what replaced the files, and makes other views again.
     assert trial.sql("select count(*) from steps").fetchall() == [(6,)]
     assert TAKEN[taken](answer) == (12 if view != "scalars" and view != "tensor_values" else 6)
@@ -123,7 +123,7 @@ def test_files_that_are_compacted_again_before_they_are_listed_again(tmp_path: P
 
         def grow_and_compact() -> None:
             flush(job, 5)
-            compact(tmp_path, grace=0)
+            compact(tmp_path, delete_older_than=0)
 
         storage.before_reading += [grow_and_compact, grow_and_compact]
         trial = opened(storage)
@@ -143,7 +143,7 @@ def test_files_that_are_compacted_while_their_footers_are_read(tmp_path: Path) -
 
     write(tmp_path, 6)
     storage = Halved(tmp_path)
-    storage.before_reading += [lambda: None, lambda: compact(tmp_path, grace=0)]
+    storage.before_reading += [lambda: None, lambda: compact(tmp_path, delete_older_than=0)]
     trial = opened(storage)
     assert trial.sql("select count(*), count(distinct global_step) from tensors").fetchall() == [(12, 6)]
     assert trial.sql("select count(*) from steps").fetchall() == [(6,)]
@@ -159,11 +159,11 @@ def test_files_that_are_compacted_twice_before_the_next_refresh(tmp_path: Path) 
         flush(job, 3)
     known = "select count(*) from scalars where global_step < 3"
     with tensortrial.no_refresh(trial):
-        compact(tmp_path, grace=0)
+        compact(tmp_path, delete_older_than=0)
         assert trial.sql(known).fetchall() == [(3,)]
         with Job(tmp_path, resume=True, flush_seconds=3600) as job:
             flush(job, 3)
-        compact(tmp_path, grace=0)
+        compact(tmp_path, delete_older_than=0)
         assert trial.sql(known).fetchall() == [(3,)]
     assert trial.tensor("loss").values() == {step: step / 2 for step in range(9)}
     assert trial.sql("select count(*), count(distinct global_step) from tensors").fetchall() == [(18, 9)]
@@ -178,7 +178,7 @@ def test_a_step_that_was_saved_again_and_compacted_before_the_next_refresh(tmp_p
         job.put(Step(GLOBAL, 1, 1), {"w": np.arange(4.0), "loss": 100.0}, closes=True)
     rows, losses = "select count(*) from tensors", {0: 0.0, 1: 100.0, 2: 1.0}
     with tensortrial.no_refresh(trial):
-        compact(tmp_path, grace=0)
+        compact(tmp_path, delete_older_than=0)
         assert trial.sql(rows).fetchall() == [(6,)]
         assert trial.tensor("loss").values() == losses
         assert [*map(len, run_reader_of(trial).rows_at_step(1).values())] == [1, 1]
@@ -193,7 +193,7 @@ def test_names_outside_the_range_of_a_trial_stay_unknown_when_the_run_is_compact
         trial = tensortrial.create_trial(tmp_path, range_steps=(0, 2))
         flush(job, 1)
         job.step({"late": 1.0})
-    compact(tmp_path, grace=0)
+    compact(tmp_path, delete_older_than=0)
     assert trial.steps() == [0, 1]
     assert trial.tensor_names() == ["loss", "w"]
 
@@ -202,7 +202,7 @@ def test_names_outside_the_range_of_a_trial_stay_unknown_when_the_run_is_compact
 def test_many_runs_that_are_compacted_while_they_are_opened(tmp_path: Path, view: str) -> None:
     write(tmp_path, 6)
     storage = Interrupted(tmp_path)
-    storage.after_listing.append(lambda: compact(tmp_path, grace=0))
+    storage.after_listing.append(lambda: compact(tmp_path, delete_older_than=0))
     runs = Runs([storage])
     assert runs.sql(f"select count(distinct global_step) from {view}").fetchall() == [(6,)]
     assert not runs.damaged
@@ -212,7 +212,7 @@ def test_many_runs_that_are_compacted_while_they_are_opened(tmp_path: Path, view
 def test_many_runs_that_are_compacted_after_they_were_opened(tmp_path: Path, view: str) -> None:
     write(tmp_path, 6)
     runs = tensortrial.open_runs(tmp_path)
-    compact(tmp_path, grace=0)
+    compact(tmp_path, delete_older_than=0)
     assert runs.sql(f"select count(distinct global_step) from {view}").fetchall() == [(6,)]
 
 
@@ -226,5 +226,5 @@ def test_many_runs_pass_over_a_damaged_compacted_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_every_query_while_another_process_compacts_without_grace(tmp_path: Path) -> None:
+def test_every_query_while_another_process_compacts_and_deletes(tmp_path: Path) -> None:
     query_while_compacting(tmp_path / "run", [2] * 15, steps_per_directory=4)

@@ -121,7 +121,7 @@ def test_a_compaction_by_another_process_changes_no_answer(url: str, living: Wor
     living.close()
     with tensortrial.create_trial(url) as trial:
         before = saved(trial)
-        assert compact(url, grace=0).files_after == WORKERS
+        assert compact(url, delete_older_than=0).files_after == WORKERS
         assert saved(trial) == before
         hook = resumed(url, 1)
         save(hook, [2.0])

@@ -161,13 +161,13 @@ class TestOneWorker:
 
     def test_a_resumed_session_continues_the_chain(self, tmp_path: Path) -> None:
         write(tmp_path, 3)
-        compact(tmp_path, grace=0)
+        compact(tmp_path, delete_older_than=0)
         write(tmp_path, 3, resume=True)
         assert named(index_file(tmp_path, 3)) == '"index/worker=worker_0/step=000000000000/00000000-00000002.parquet"'
         trial = tensortrial.create_trial(tmp_path)
         assert trial.steps() == list(range(6))
         assert trial.damaged == {}
-        compact(tmp_path, grace=0)
+        compact(tmp_path, delete_older_than=0)
         assert tensortrial.create_trial(tmp_path).damaged == {}
         assert trial.damaged == {}
 
@@ -175,7 +175,7 @@ class TestOneWorker:
         write(tmp_path)
         lost = index_file(tmp_path, 4)
         lost.unlink()
-        done = compact(tmp_path, grace=0)
+        done = compact(tmp_path, delete_older_than=0)
         assert isinstance(done.damaged[str(lost.relative_to(tmp_path))], MissingIndexFile)
         assert {path.name for path in lost.parent.iterdir()} == {
             "00000000-00000003.parquet",
@@ -187,7 +187,7 @@ class TestOneWorker:
 
     def test_a_missing_compacted_file_is_noticed(self, tmp_path: Path) -> None:
         write(tmp_path, 30, steps_per_directory=10)
-        compact(tmp_path, grace=0)
+        compact(tmp_path, delete_older_than=0)
         lost = next(tmp_path.glob("index/*/step=000000000010/*.parquet"))
         lost.unlink()
         trial = tensortrial.create_trial(tmp_path)
@@ -272,7 +272,7 @@ class TestManyRuns:
     def test_whole_compacted_and_live_runs_miss_nothing(self, tmp_path: Path) -> None:
         for name in "abc":
             write(tmp_path / name)
-        compact(tmp_path / "b", grace=0)
+        compact(tmp_path / "b", delete_older_than=0)
         (tmp_path / "c" / "end" / "worker_0.json").unlink()
         assert tensortrial.open_runs(tmp_path / "*").damaged == {}
 

@@ -68,7 +68,7 @@ def test_compact_refuses_a_run_with_a_link(run: Path, other: Path, path: str) ->
     link(run, other, path)
     before = files_of(other)
     try:
-        found = compact(run, grace=0)
+        found = compact(run, delete_older_than=0)
     except TensorTrialError as exc:
         said = str(exc)
     else:
@@ -111,7 +111,7 @@ def test_nothing_is_written_through_a_link(tmp_path: Path, other: Path) -> None:
 
 def test_a_run_may_itself_be_reached_by_a_link(run: Path, tmp_path: Path) -> None:
     (tmp_path / "linked").symlink_to(run)
-    compact(tmp_path / "linked", grace=0)
+    compact(tmp_path / "linked", delete_older_than=0)
     with tensortrial.create_trial(tmp_path / "linked") as trial:
         assert trial.damaged == {}
         assert len(trial.values(["w"])["w"]) == 3
@@ -119,7 +119,7 @@ def test_a_run_may_itself_be_reached_by_a_link(run: Path, tmp_path: Path) -> Non
 
 def test_the_command_line_refuses_a_link_in_a_sentence(run: Path, other: Path) -> None:
     link(run, other, "index")
-    done = CliRunner().invoke(main, ["compact", str(run), "--grace", "0"])
+    done = CliRunner().invoke(main, ["compact", str(run), "--delete-older-than", "0"])
     assert done.exit_code != 0
     assert "is a symbolic link" in done.output
     assert "Traceback" not in done.output

@@ -174,7 +174,7 @@ class TestAClosedRun:
         set_limits(monkeypatch, files_of_a_manifest_at_close=5)
         run.write(6)
         assert run.manifest is None
-        compact(run.url, grace=0)
+        compact(run.url, delete_older_than=0)
         assert run.is_opened_by_manifest()
 
     def test_an_error_of_the_storage_leaves_the_run_closed(
@@ -330,14 +330,14 @@ class TestACompaction:
     def test_it_writes_a_manifest(self, closed: Run) -> None:
         before = answers(closed.open())
         old = closed.manifest
-        compact(closed.url, grace=0)
+        compact(closed.url, delete_older_than=0)
         assert closed.manifest not in (None, old)
         assert closed.is_opened_by_manifest()
         assert answers(closed.open()) == before
 
     def test_a_manifest_that_names_deleted_files_is_seen_through(self, closed: Run) -> None:
         before, old = answers(closed.open()), closed.manifest or b""
-        compact(closed.url, grace=0)
+        compact(closed.url, delete_older_than=0)
         closed.storage.replace(MANIFEST, old)  # as a release that knows no manifests would leave it
         for first in ("w", "sql", "all"):
             trial = closed.open()
@@ -353,13 +353,13 @@ class TestACompaction:
         before = answers(closed.open())
         trial = closed.open()
         assert trial.tensor("w").value(1).tolist() == before["w"][1]
-        compact(closed.url, grace=0)
+        compact(closed.url, delete_older_than=0)
         assert answers(trial) == before
 
     def test_of_a_run_that_goes_on_it_writes_none(self, run: Run) -> None:
         hook = run.hook()
         run.save(hook, 3)
-        compact(run.url, grace=0)
+        compact(run.url, delete_older_than=0)
         assert run.manifest is None
         hook.close()
 

@@ -154,7 +154,7 @@ def write(run: Path, losses: Sequence[float], flush: bool) -> None:
 def test_a_loss_that_becomes_nan_is_found(tmp_path: Path, before: str) -> None:
     write(tmp_path / "run", LOSSES, flush=before != "small")
     if before == "compacted":
-        tensortrial.compact(tmp_path / "run", grace=0)
+        tensortrial.compact(tmp_path / "run", delete_older_than=0)
     for opened in (tensortrial.create_trial(tmp_path / "run"), tensortrial.open_runs(tmp_path)):
         for condition in ("isnan(scalar)", "scalar > 1e308", "not scalar between -1e308 and 1e308"):
             assert opened.sql(f"select count(*) from tensors where {condition}").fetchall() == [(9,)], condition
@@ -178,7 +178,7 @@ def test_golden_runs_lose_no_row(run: Path) -> None:
 def test_index_files_hold_no_bounds_of_numbers_that_may_be_nan(tmp_path: Path, compacted: bool) -> None:
     write(tmp_path, LOSSES, flush=True)
     if compacted:
-        tensortrial.compact(tmp_path, grace=0)
+        tensortrial.compact(tmp_path, delete_older_than=0)
     bounded = set()
     for path in (tmp_path / INDEX).rglob("*.parquet"):
         group = pq.read_metadata(path).row_group(0)

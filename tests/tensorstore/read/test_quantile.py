@@ -43,7 +43,7 @@ def test_sketches_survive_compaction(tmp_path: Path) -> None:
             job.step({"w": VALUES * step, "l": 1.0}, raw=False, sketch=True)
             job.flush()
     before = [tensortrial.create_trial(tmp_path).tensor("w").quantile(step, 0.75) for step in range(3)]
-    compact(tmp_path, grace=0)
+    compact(tmp_path, delete_older_than=0)
     assert [tensortrial.create_trial(tmp_path).tensor("w").quantile(step, 0.75) for step in range(3)] == before
 
 

@@ -241,7 +241,7 @@ def test_a_damaged_run_is_verified_and_repaired(moto_s3: ObjectStore) -> None:
     assert [len(each.tensors) for each in report.damaged] == [1, TENSORS]
     assert [each.path for each in report.unnamed] == [stray]
     assert tensortrial.repair(url, storage_options=options).kept == (stray,)  # younger than an hour
-    done = tensortrial.repair(url, storage_options=options, grace=0)
+    done = tensortrial.repair(url, storage_options=options, delete_older_than=0)
     assert (done.removed, done.marked, done.damaged) == ((stray,), (), ())
     report = tensortrial.verify(url, storage_options=options)
     assert report.is_whole

@@ -91,7 +91,7 @@ def test_a_snapshot_by_an_id_lives_as_long_as_its_files(tmp_path: Path, monkeypa
             job.flush()
             if number == 1:
                 snapshot = tensortrial.create_trial(tmp_path).snapshot
-    tensortrial.compact(tmp_path, grace=0)
+    tensortrial.compact(tmp_path, delete_older_than=0)
     with pytest.raises(SnapshotNotFound, match="its files were compacted"):
         tensortrial.create_trial(tmp_path, snapshot=str(snapshot))
     # The snapshot itself knows its steps; their rows are in the compacted file.
@@ -109,7 +109,7 @@ def test_a_snapshot_from_before_a_job_went_back_has_the_same_answers_until_its_f
             run.flush()
         snapshot = tensortrial.create_trial(tmp_path).snapshot
     if is_compacted_before:
-        tensortrial.compact(tmp_path, grace=0)
+        tensortrial.compact(tmp_path, delete_older_than=0)
     with tensortrial.Run(tmp_path, resume=True) as run:
         run.resume_at(2)
         run.log({"x": 100.0}, step=2)
@@ -117,7 +117,7 @@ def test_a_snapshot_from_before_a_job_went_back_has_the_same_answers_until_its_f
     if not is_compacted_before:
         assert trial.tensor("x").values() == {0: 0.0, 1: 1.0, 2: 2.0, 3: 3.0}
         assert sorted(trial.sql("select value from scalars").fetchall()) == [(0.0,), (1.0,), (2.0,), (3.0,)]
-        tensortrial.compact(tmp_path, grace=0)
+        tensortrial.compact(tmp_path, delete_older_than=0)
         trial = tensortrial.create_trial(tmp_path, snapshot=snapshot)
     reads: list[Callable[[], Any]] = [
         lambda: trial.tensor("x").values(),
@@ -152,7 +152,7 @@ def test_a_trial_that_does_not_refresh_never_mixes_sessions(
             for step in range(2, 2 + saved_again):
                 run.log({"x": 100.0 + step}, step=step)
                 run.flush()
-        tensortrial.compact(tmp_path, grace=0)
+        tensortrial.compact(tmp_path, delete_older_than=0)
         refused = 0
         for read in reads:
             try:

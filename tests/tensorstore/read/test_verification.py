@@ -38,7 +38,7 @@ def expected(name: str, step: int) -> Any:
 
 def merged(folder: Path) -> Path:
     write(folder, steps=8)
-    compact(folder, grace=0)
+    compact(folder, delete_older_than=0)
     return folder
 
 
@@ -183,14 +183,14 @@ class TestDigest:
         folder = write(tmp_path / "run", steps=6)
         query = "select name, global_step, digest from tensors order by all"
         before = create_trial(folder).sql(query).fetchall()
-        compact(folder, grace=0)
+        compact(folder, delete_older_than=0)
         assert create_trial(folder).sql(query).fetchall() == before
         assert all(digest is not None for *_, digest in before)
 
 
 def test_a_damaged_value_is_not_merged_and_its_chunk_stays(tmp_path: Path) -> None:
     folder, chunk = damaged(write(tmp_path / "run", steps=3))
-    compact(folder, grace=0)
+    compact(folder, delete_older_than=0)
     assert (folder / chunk).exists()
     with pytest.raises(CorruptFile, match="worker_0"):
         create_trial(folder).tensor("small").value(1)

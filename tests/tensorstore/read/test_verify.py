@@ -77,7 +77,7 @@ def the_damage(run: Path) -> Damage:
 def test_a_whole_run_is_whole(tmp_path: Path, codec: str, compacted: bool) -> None:
     write(tmp_path, WORKERS, codec=codec)
     if compacted:
-        compact(tmp_path, grace=0)
+        compact(tmp_path, delete_older_than=0)
     report = tensortrial.create_trial(tmp_path).verify()
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert report == Verification(
@@ -277,7 +277,7 @@ def test_what_belongs_to_no_step_is_listed_by_kind(tmp_path: Path) -> None:
 def test_superseded_files_are_listed_and_not_damage(tmp_path: Path) -> None:
     write(tmp_path)
     shutil.copytree(tmp_path, before := tmp_path.parent / "before")
-    compact(tmp_path, grace=0)
+    compact(tmp_path, delete_older_than=0)
     shutil.copytree(before, tmp_path, dirs_exist_ok=True)
     report = tensortrial.verify(tmp_path)
     assert report.is_whole
@@ -315,7 +315,7 @@ def test_a_live_run_that_is_compacted_meanwhile_is_whole(tmp_path: Path) -> None
 
     works: list[Callable[[], object]] = [
         lambda: (job.step({"w": np.arange(50.0), "loss": 1.0}), job.flush()),
-        lambda: compact(tmp_path, grace=0),
+        lambda: compact(tmp_path, delete_older_than=0),
     ]
     threads = [threading.Thread(target=act, args=(work,)) for work in works]
     job.step({"loss": 1.0})

@@ -105,7 +105,7 @@ class TestAfterALossOfPower:
             disk.copy_survivors(run, tmp_path / f"left-{disk.syncs}")
 
         monkeypatch.setattr(os, "fsync", fsync)
-        compact(run, grace=0)
+        compact(run, delete_older_than=0)
         assert checked
         for number in checked:
             assert steps_of(tmp_path / f"left-{number}" / "run") == [0, 1, 2, 3]
