@@ -24,7 +24,7 @@ from ..core.configuration.collections import CollectionManager
 from .callbacks import BeginStep, Inputs, Outputs, Receiver
 from .compile import compiler_is_used
 from .gradients import LOCAL, OPTIMIZER, GradientCallbacks
-from .names import Root, class_name, kind_of, modules_of, tensors_of, unwrapped
+from .names import Root, class_name, is_compiled, kind_of, modules_of, tensors_of, unwrapped
 
 logger = logging.getLogger("tensortrial.hooks")
 
@@ -230,7 +230,8 @@ class Models:
         key = due, generation, self._may_be_compiled
         if key == self._placed_for:
             return
-        self._placed_for = key
+        self._may_be_compiled |= any(map(is_compiled, self._callbacks))
+        self._placed_for = due, generation, self._may_be_compiled
         if self._may_be_compiled:
             unneeded = set[torch.nn.Module]()
         else:

@@ -160,7 +160,7 @@ class TestWhole:
         assert graphs() == 2
         assert warnings(caplog) == []
 
-    @pytest.mark.parametrize("how", [wrap_first, compile_first])
+    @pytest.mark.parametrize("how", [wrap_first, compile_first, compile_last])
     def test_a_model_that_was_compiled_before_and_is_reset_saves_the_same(
         self, make_hook: Any, out: str, expected: dict[tuple[str, int], Any], how: Callable[[Any, Any], Any]
     ) -> None:
