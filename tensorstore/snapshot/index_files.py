@@ -79,6 +79,12 @@ class IndexFile(NamedTuple):
         assert flushes is not None
         return flushes
 
+    @property
+    def holds_one_flush(self) -> bool:
+        """True if the file was neither compacted nor made to set steps aside."""
+        flushes = flush_range_of(self.path)
+        return flushes is not None and flushes.first == flushes.last
+
 
 def without_replaced(files: Iterable[IndexFile]) -> list[IndexFile]:
     """Return the files that no other one replaces. `replaces` of a returned file includes indirectly replaced files."""

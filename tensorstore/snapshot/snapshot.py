@@ -42,8 +42,8 @@ class Snapshot:
     """The files that could not be read for a cause that may pass, each with the time of the first failure."""
     waiting: Sequence[IndexFile] = ()
     """Files that replaced others since: what else is in them is new in the next snapshot."""
-    awaits_session: bool = False
-    """True if the newest session has saved nothing yet."""
+    going_back: frozenset[tuple[str, int]] = frozenset()
+    """The workers, with their sessions, that may still set aside steps, also steps of others."""
     is_outdated: bool = False
     """True if steps were set aside that `steps` still has. Then the next snapshot is taken without this one."""
 
@@ -164,15 +164,18 @@ def _next(source: FileSource, since: Snapshot, *, is_first: bool = False, claims
     is_new = index is not since.index
     if not is_first and (is_new or claims):
         workers = read_claims(source, workers)
+    # A file that sets steps aside may sort before the last one that is known, and may be of a worker that has ended.
+    # It comes after the claim of a session, and before the session's worker saves anything or ends.
+    opened = {(info.worker, info.session) for info in workers.writing if info.goes_back}
+    saved = {file.worker for file in files if file.holds_one_flush}
+    waited = {(worker, session) for worker, session in since.going_back if worker not in saved}
+    known = {(info.worker, info.session) for info in since.workers.infos}
+    going_back = frozenset(opened & (waited | (opened - known)))
     opens = not is_first and workers.newest_session > since.workers.newest_session
-    awaits_session = since.awaits_session
-    if opens or awaits_session:
-        # A file that sets steps aside may sort before the last one that is known. It comes after the claim of a
-        # session, and before what the session saves.
-        awaits_session = opens or not is_new
+    if opens or going_back or since.going_back:
         index, more = _read_indexes(source, workers, index, is_full=True)
         files = [*files, *more]
-    is_same = workers is since.workers and index is since.index and awaits_session == since.awaits_session
+    is_same = workers is since.workers and index is since.index and going_back == since.going_back
     if is_same and not since.waiting:
         return since
     files = without_replaced([*since.waiting, *files])
@@ -183,7 +186,7 @@ def _next(source: FileSource, since: Snapshot, *, is_first: bool = False, claims
         index=index,
         steps=steps,
         waiting=(),
-        awaits_session=awaits_session,
+        going_back=going_back,
         is_outdated=not is_first and (since.steps.lack(files) or steps.contradicts),
     )
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -162,3 +163,48 @@ def test_a_run_that_replaced_an_ended_one_is_read(url: str, living: WorkerHook) 
         hook.close()
         trial.refresh()
         assert saved(trial) == {"worker_0": [7.0, 8.0, 9.0]}
+
+
+def test_a_refresh_between_any_two_writes_of_a_smaller_job_that_goes_back_misses_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    storage_type, refresh = type(open_storage("memory://any/run")), list[Callable[[], object]]()
+    for name in ("create", "replace", "remove", "sink"):
+        write = getattr(storage_type, name)
+
+        def written(*arguments: Any, write: Callable[..., Any] = write) -> Any:
+            for each in refresh:
+                each()
+            return write(*arguments)
+
+        monkeypatch.setattr(storage_type, name, written)
+
+    def differs(at: int) -> tuple[bool, int]:
+        """Refresh an open trial before one of the writes. Return whether it differs from a new one, and the writes."""
+        url, writes = f"memory://{secrets.token_hex(6)}/run", 0
+        hooks = [WorkerHook(url, rank, WORKERS) for rank in range(WORKERS)]
+        for hook in hooks:
+            save(hook, [0.0, 1.0, 2.0, 3.0])
+        for hook in hooks:
+            hook.close()
+        trial = tensortrial.create_trial(url)
+        assert saved(trial)
+
+        def count() -> None:
+            nonlocal writes
+            if writes == at:
+                trial.steps()
+            writes += 1
+
+        refresh.append(count)
+        alone = WorkerHook(url, 0, 1, resume=True)
+        alone.resume_at(1)
+        save(alone, [10.0])
+        alone.close()
+        refresh.clear()
+        trial.steps()
+        return saved(trial) != saved(tensortrial.create_trial(url)), writes
+
+    _, writes = differs(-1)
+    assert writes > 10
+    assert [at for at in range(writes) if differs(at)[0]] == []
