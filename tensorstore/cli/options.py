@@ -48,8 +48,14 @@ class Seconds(click.FloatRange):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         unit = _UNITS.get(value[-1:]) if isinstance(value, str) else None
-        seconds: float = super().convert(value[:-1] if unit else value, param, ctx) * (unit or 1)
-        return self.fail("nan is no number of seconds", param, ctx) if math.isnan(seconds) else seconds
+        try:
+            seconds = float(value[:-1] if unit else value)
+        except ValueError:
+            seconds = math.nan
+        if math.isnan(seconds):
+            self.fail(f"{value!r} is no duration; write seconds, or a number with a unit, such as 30m", param, ctx)
+        converted: float = super().convert(seconds * (unit or 1), param, ctx)
+        return converted
 
 
 timeout_option = click.option(

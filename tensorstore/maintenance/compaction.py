@@ -58,6 +58,7 @@ class Compaction:
         bytes_after: Size in bytes of those that can be read.
         chunks_merged: Number of files of raw values that were merged.
         chunks_made: Number of files that hold these values now.
+        deleted_files: Number of superseded files that were deleted: index files and raw values.
         superseded_files: Number of superseded files that are too young to be deleted: index files and raw values.
         superseded_bytes: Their size in bytes.
         deletable_at: The time in seconds since 1970 when `compact` can delete all of them; None if there are none.
@@ -70,6 +71,7 @@ class Compaction:
     bytes_after: int
     chunks_merged: int = 0
     chunks_made: int = 0
+    deleted_files: int = 0
     superseded_files: int = 0
     superseded_bytes: int = 0
     deletable_at: float | None = None
@@ -133,7 +135,7 @@ class _Compactor:
         self._codec = codec
         self._delete_older_than = delete_older_than
         self._progress = progress
-        self._chunks_merged = self._chunks_made = 0
+        self._chunks_merged = self._chunks_made = self._deleted = 0
         self._sizes: dict[str, int] = {}
         """The sizes of all index files that could be read, in bytes."""
         self._workers = read_workers(storage)
@@ -159,6 +161,7 @@ class _Compactor:
             weight[1],
             self._chunks_merged,
             self._chunks_made,
+            self._deleted,
             *self._kept(young),
             self._damaged,
         )
@@ -302,7 +305,9 @@ class _Compactor:
                 for chunk in summary.chunks:
                     if chunk not in named and is_chunk_of(chunk, worker):
                         self._storage.remove(chunk)
+                        self._deleted += 1
                 self._storage.remove(path)
+                self._deleted += 1
             elif isinstance(summary, FileError):
                 self._damaged[path] = summary
 

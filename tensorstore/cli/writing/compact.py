@@ -54,6 +54,8 @@ def compact(run: str, delete_older_than: float, progress: bool, storage_options:
         click.echo(f"{before} are now {done.files_after} of {size_of(done.bytes_after)}")
     if done.chunks_merged:
         click.echo(f"{done.chunks_merged} files of raw values are now {done.chunks_made}")
+    if done.deleted_files:
+        click.echo(f"{count_of(done.deleted_files, 'superseded file')} deleted")
     if done.deletable_at is not None:
         kept = f"{count_of(done.superseded_files, 'superseded file')} of {size_of(done.superseded_bytes)}"
         minutes = max(0.0, done.deletable_at - time.time()) / 60

@@ -184,9 +184,10 @@ def test_mark_ended_leaves_the_end_of_a_run_that_has_ended(run: Path) -> None:
         (1, ["tensor", "RUN", "net.wait"], "did you mean 'net.weight'"),
         (1, ["tensor", "RUN", "net.weight", "--step", "7"], "its nearest step is 4"),
         (1, ["sql", "RUN", "select interval 1 month", "--format", "parquet"], "Parquet cannot hold these rows"),
-        (2, ["follow", "nowhere", "--timeout", "nan"], "nan is no number of seconds"),
+        (2, ["follow", "nowhere", "--timeout", "nan"], "'nan' is no duration; write seconds"),
         (2, ["watch", "nowhere", "--timeout", "-1"], "-1.0 is not in the range x>=0"),
-        (2, ["compact", "RUN", "--delete-older-than", "nan"], "nan is no number of seconds"),
+        (2, ["compact", "RUN", "--delete-older-than", "soon"], "'soon' is no duration; write seconds"),
+        (2, ["compact", "RUN", "--delete-older-than", "nan"], "'nan' is no duration; write seconds"),
     ],
 )
 def test_an_error_is_one_sentence_and_no_traceback(run: Path, status: int, arguments: list[str], sentence: str) -> None:

@@ -164,6 +164,7 @@ def test_young_superseded_files_stay_and_the_next_compaction_deletes_them(
     later(monkeypatch, 3601)
     old = compact(tmp_path)
     assert (old.superseded_files, old.superseded_bytes, old.deletable_at) == (0, 0, None)
+    assert (done.deleted_files, again.deleted_files, old.deleted_files) == (0, 0, len(sizes))
     assert index_files(tmp_path) == ["00000000-00000019.parquet"]
     assert rows_of(tmp_path) == before
     assert_chunks_are_named(tmp_path)
@@ -231,7 +232,8 @@ def test_the_command_compact(tmp_path: Path) -> None:
     )
     done = run_command("compact", tmp_path, "--delete-older-than", "0")
     assert done.stdout.startswith("20 index files of ")
-    assert "superseded" not in done.stdout
+    assert re.search(r"^\d+ superseded files deleted$", done.stdout, re.MULTILINE)
+    assert "kept" not in done.stdout
     assert " are now 1 of " in done.stdout
     assert done.stderr == ""  # no bar where there is no terminal
 
