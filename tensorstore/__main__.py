@@ -15,7 +15,7 @@ def main() -> None:
         from .cli.writing.run import run
 
         sys.exit(run(sys.argv[2:]))
-    # What modules make while they are imported lives on. Python would search it for garbage a hundred times.
+    # Objects that imports make stay alive: without this, Python searches them for garbage a hundred times.
     gc.set_threshold(100_000)
     from .cli.interrupts import hold_while_importing, say_no_more
 
