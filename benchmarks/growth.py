@@ -140,7 +140,7 @@ def in_short(rows: int) -> str:
 def plot(sizes: Sequence[int], found: Sequence[dict[str, float]]) -> str:
     """Time against rows as an SVG, both on logarithmic scales."""
     low, high = -5, 1  # powers of ten of seconds
-    colours = ["#1b6ca8", "#c1440e", "#8a6d3b", "#3a7d44", "#6a4c93", "#b5179e", "#444444"]
+    colours = ["#1b6ca8", "#c1440e", "#8a6d3b", "#3a7d44", "#6a4c93", "#b5179e", "#444444", "#e0a100"]
     width, height, left, top = 600, 360, 70, 20
     decades = math.log10(sizes[-1] / sizes[0])
 

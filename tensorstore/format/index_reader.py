@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,11 +19,9 @@ from ..storage.open import ByteRange, Storage
 from . import arrow_arrays
 from .checksum import check_file
 from .chunk_reader import ChunkFile
-from .footer import ColumnChunk, footer_of, read_footer, row_groups
 from .index_types import SavedTensor
 from .lazy import lazy
-from .schema import INDEX_SCHEMA, SKETCH
-from .verified_files import verified_files
+from .schema import FOOTER_GROUPS, INDEX_SCHEMA, SKETCH
 
 _KEPT_BYTES = 64 << 20
 _KEPT_GROUPS = 1024
@@ -35,7 +34,6 @@ _KEYS = ["name", "global_step"]
 _REST = [*STATISTICS, "histogram", "sketch"]
 ROW_COLUMNS = [*_LOCATION, *_REST]
 """The columns of a row with its statistics."""
-_KINDS = {pa.string(): str, pa.int64(): int, pa.int32(): int}
 _TEXTS = [field.name for field in INDEX_SCHEMA if field.type == pa.string()]
 
 Positions = np.ndarray[Any, np.dtype[np.intp]]
@@ -128,7 +126,7 @@ class IndexRows:
                 file.release()
             except CorruptFile:
                 raise
-            except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as exc:
+            except (pa.ArrowException, OSError, LookupError, TypeError, ValueError, RecursionError) as exc:
                 raise CorruptFile(path, f"its rows cannot be read: {exc}") from exc
         return found
 
@@ -165,14 +163,8 @@ class _IndexFile:
         self._storage = storage
         self._metadata: pq.FileMetaData = None
         self._size = storage.size(path)
-        if self._size > _READ_WHOLE:
-            footer = read_footer(verified_files(storage), path, self._size)
-        else:
-            footer = footer_of(self._data)
-        self._groups = row_groups(footer)
-        self._names = [group.columns["name"].ends(str) for group in self._groups]
-        self._steps = [group.columns["global_step"].ends(int) for group in self._groups]
         self._metadata = self._parquet.metadata
+        self._groups = _descriptions(self._metadata)
 
     @lazy
     def _data(self) -> bytes | bytearray:
@@ -200,32 +192,23 @@ class _IndexFile:
         """Return the row groups that may hold any of the names at the step."""
         return [
             number
-            for number, (of_names, of_steps) in enumerate(zip(self._names, self._steps, strict=True))
+            for number, (_, of_names, of_steps) in enumerate(self._groups)
             if (step is None or of_steps is None or of_steps[0] <= step <= of_steps[1])
             and (names is None or of_names is None or any(of_names[0] <= name <= of_names[1] for name in names))
         ]
 
     def cells(self, group: int, columns: Sequence[str]) -> tuple[dict[str, Cells], int]:
         """Return functions that return cells of these columns of a row group, and how many bytes they keep."""
-        of_group = self._groups[group].columns
-        nested = {path.partition(".")[0] for path in of_group if "." in path}
-        known = {
-            name: cell
-            for name in columns
-            if name not in nested and (cell := _same(of_group.get(name), name)) is not None
-        }
-        read = [name for name in columns if name not in known]
         # Arrow's own memory is released at once: fresh memory for all row groups of a run would cost several times as
         # much as to decode them.
-        kept = {name: _always(*cell) for name, cell in known.items()}
-        kept.update(zip(read, map(_cells, self.read(group, read)), strict=True))
-        return {name: kept[name][0] for name in columns}, sum(nbytes for _, nbytes in kept.values())
+        kept = dict(zip(columns, map(_cells, self.read(group, columns)), strict=True))
+        return {name: cells for name, (cells, _) in kept.items()}, sum(nbytes for _, nbytes in kept.values())
 
     def read(self, group: int, columns: Sequence[str]) -> list[pa.Array]:
         if self._size > _READ_WHOLE and not self._storage.is_local:
             self._file.fetch(self._metadata, group, columns)
         table = self._parquet.read_row_group(group, columns=list(columns), use_threads=False)
-        if len(table) != (rows := self._groups[group].rows):
+        if len(table) != (rows := self._groups[group][0]) and rows is not None:
             raise ValueError(f"a row group has {len(table)} rows where its footer says {rows}")
         return [_checked(column, table[column]) for column in columns]
 
@@ -389,12 +372,14 @@ def _compact(values: Array) -> Array:
     return values.copy()
 
 
-def _same(column: ColumnChunk | None, name: str) -> tuple[Any, ...] | None:
-    """Return the cell that all rows have, if the footer says so; it is in a tuple. It cannot tell 0.0 from -0.0."""
-    if column is None or column.nulls is None:
-        return None
-    if column.nulls == column.entries and INDEX_SCHEMA.field(name).nullable:
-        return (None,)
-    kind = _KINDS.get(INDEX_SCHEMA.field(name).type)
-    ends = None if kind is None or column.nulls or column.least != column.greatest else column.ends(kind)
-    return None if ends is None else ends[:1]
+def _descriptions(metadata: pq.FileMetaData) -> list[Any]:
+    """Return of each row group its rows, and its least and greatest names and global steps; None for what is unknown.
+
+    They stand in metadata of their own: to parse the statistics of a thousand columns in Python takes ten times as
+    long, and pyarrow's objects end the process where they are damaged.
+    """
+    described = (metadata.metadata or {}).get(FOOTER_GROUPS)
+    groups = json.loads(described) if described else [[None] * 3] * metadata.num_row_groups
+    if len(groups) != metadata.num_row_groups:
+        raise ValueError(f"its footer describes {len(groups)} row groups of {metadata.num_row_groups}")
+    return groups

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +19,7 @@ from .arrow_arrays import lists, numbers, numpy_of, spread, structs, texts
 from .index_footer import footer_entries, summarize
 from .index_types import IndexedStep, IndexSummary
 from .parquet_writer import distinct
-from .schema import FOOTER_COMPACTED, HISTOGRAM, INDEX_SCHEMA, SKETCH
+from .schema import FOOTER_COMPACTED, FOOTER_GROUPS, HISTOGRAM, INDEX_SCHEMA, SKETCH
 from .sealed_parquet import sealed_parquet
 
 # Small enough that one step is read without decoding a whole flush, large enough to compress.
@@ -37,9 +39,9 @@ _OF_SKETCHES = {
 # These hardly ever repeat; to check whether they do would take a third of the time of a small flush.
 _UNIQUE = [*STATISTICS, "digest", "sketch"]
 _REPEATING = [name for name in INDEX_SCHEMA.names if name not in _UNIQUE and name not in _GROWING]
-# Where these are the same in all rows of a row group, or null in all, a reader need not decode them.
-_OFTEN_THE_SAME = ["worker", "dtype", "nbytes", "chunk", "row_group", "parts", "digest"]
-_SORTED = ["name", "mode", "mode_step", "global_step"]
+# The columns by which queries select rows. Floating-point columns have no statistics: NaN is in no minimum and maximum,
+# so engines would skip its row groups.
+_SELECTING = ["name", "mode", "mode_step", "global_step", "worker"]
 
 
 def write_index(sink: Sink, worker: str, steps: Sequence[IndexedStep], previous: str) -> None:
@@ -48,7 +50,8 @@ def write_index(sink: Sink, worker: str, steps: Sequence[IndexedStep], previous:
     `previous` is the path of the worker's index file before this one, empty for the first.
     """
     table, summary = indexed_rows(worker, steps, previous)
-    _write(sink, [table], footer_entries(summary), _ROW_GROUP_ROWS)
+    names = [each.name for names in summary.name_sets for each in names]
+    _write(sink, [table], footer_entries(summary), _ROW_GROUP_ROWS, names)
 
 
 def indexed_rows(worker: str, steps: Sequence[IndexedStep], previous: str) -> tuple[pa.Table, IndexSummary]:
@@ -95,7 +98,16 @@ def _cuts(tiles: npt.NDArray[np.int64]) -> list[int]:
     return cuts[1:]
 
 
-def _write(sink: Sink, pieces: Sequence[pa.Table], footer: Mapping[bytes, bytes], row_group_rows: int) -> None:
+def _write(
+    sink: Sink,
+    pieces: Sequence[pa.Table],
+    footer: Mapping[bytes, bytes],
+    row_group_rows: int,
+    names: Sequence[str] = (),
+) -> None:
+    """Write the rows. `names` are those of all tensors; without them, each row group is searched for its own."""
+    groups = [group for piece in pieces for group in _row_groups(piece, row_group_rows)]
+    described = json.dumps([_description(group, names) for group in groups], separators=(",", ":"))
     with sealed_parquet(
         sink,
         pieces[0].schema,
@@ -106,15 +118,24 @@ def _write(sink: Sink, pieces: Sequence[pa.Table], footer: Mapping[bytes, bytes]
             **dict.fromkeys(_GROWING, "DELTA_BINARY_PACKED"),
             **_OF_SKETCHES,
         },
-        # Floating-point columns have none: NaN is in no minimum and maximum, so engines would skip its row groups.
-        write_statistics=[*_SORTED, *_OFTEN_THE_SAME],
+        write_statistics=_SELECTING,
         store_schema=False,
     ) as writer:
-        writer.add_key_value_metadata(footer)
-        for piece in pieces:
-            # Row groups of nearly the same size: a small last one would cost its reader as much as a whole one.
-            groups = max(1, round(len(piece) / row_group_rows))
-            writer.write_table(piece, row_group_size=max(1, -(-len(piece) // groups)))
+        writer.add_key_value_metadata({**footer, FOOTER_GROUPS: described.encode()})
+        for group in groups:
+            writer.write_table(group, row_group_size=len(group))
+
+
+def _row_groups(rows: pa.Table, about: int) -> list[pa.Table]:
+    """Return parts of nearly the same size: a small last row group would cost its reader as much as a whole one."""
+    size = max(1, -(-len(rows) // max(1, round(len(rows) / about))))
+    return [rows.slice(begin, size) for begin in range(0, len(rows), size)]
+
+
+def _description(rows: pa.Table, names: Sequence[str]) -> list[Any]:
+    """Return the number of rows of a row group, and its least and greatest names and global steps."""
+    names, steps = names or rows["name"].to_pylist(), numpy_of(rows["global_step"].combine_chunks())
+    return [len(rows), [min(names), max(names)], [int(steps.min()), int(steps.max())]]
 
 
 def _table(worker: str, steps: Sequence[IndexedStep]) -> pa.Table:

@@ -50,6 +50,7 @@ FOOTER_STEPS = b"tensortrial.steps"
 FOOTER_CHUNKS = b"tensortrial.chunks"
 # The worker's index file before this one.
 FOOTER_PREVIOUS = b"tensortrial.previous"
+FOOTER_GROUPS = b"tensortrial.row_groups"
 # In compacted files only: when the file was written, in seconds since 1970.
 FOOTER_COMPACTED = b"tensortrial.compacted_at"
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +19,7 @@ import tensortrial
 from support.internals import index_paths
 from support.limits import keep_index_files, set_limits
 from support.runs import EVAL, TRAIN, Job
-from tensortrial.format import index_reader
+from tensortrial.format.checksum import sealed
 from tensortrial.format.index_reader import IndexRows
 from tensortrial.format.index_types import SavedTensor
 from tensortrial.maintenance.compaction import compact
@@ -94,22 +97,80 @@ def test_rows_are_those_that_sql_finds(
         assert trial.tensor_names(step=number) == sorted(step)
 
 
-def test_a_column_that_is_the_same_in_all_rows_is_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_column_that_is_the_same_in_all_rows_is_read_bit_by_bit(tmp_path: Path) -> None:
     with Job(tmp_path, flush_seconds=3600) as job:
         for scalar in (0.0, -0.0):
             job.step({"a": scalar, "b": scalar})
     trial = tensortrial.create_trial(tmp_path)
-    read, decoded = index_reader._IndexFile.read, list[str]()
-    monkeypatch.setattr(
-        index_reader._IndexFile,
-        "read",
-        lambda file, group, columns: decoded.extend(columns) or read(file, group, columns),
-    )
     rows = [run_reader_of(trial).rows("a", step) for step in range(2)]
     assert [(row.worker, row.dtype, row.nbytes, str(row.scalar), row.chunk) for (row,) in rows] == [
         ("worker_0", "float64", 8, scalar, None) for scalar in ("0.0", "-0.0")
     ]
-    assert sorted(decoded) == ["global_step", "mode_step", "name", "offset", "row", "scalar", "shape"]
+
+
+def with_footer(run: Path, path: Path, changed: Callable[[dict[bytes, bytes]], None]) -> None:
+    """Write an index file of a run again, with other metadata and the checksums of that."""
+    file = pq.ParquetFile(path)
+    metadata = dict(file.metadata.metadata)
+    changed(metadata)
+    out = pa.BufferOutputStream()
+    with pq.ParquetWriter(out, file.schema_arrow, store_schema=False) as writer:
+        writer.add_key_value_metadata(metadata)
+        for number in range(file.num_row_groups):
+            writer.write_table(file.read_row_group(number))
+    path.write_bytes(b"".join(sealed(path.relative_to(run).as_posix(), bytes(out.getvalue()))))
+
+
+@pytest.fixture
+def several_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run whose index has one compacted file and one other, each of several row groups."""
+    set_limits(monkeypatch, rows_of_a_row_group=7, rows_of_a_compacted_row_group=7)
+    with Job(tmp_path, flush_seconds=3600) as job:
+        for step in range(10):
+            job.step(dict.fromkeys(NAMES, float(step)), EVAL if step % 3 == 2 else TRAIN)
+    compact(tmp_path, delete_older_than=0)
+    with Job(tmp_path, flush_seconds=3600, resume=True) as job:
+        for step in range(10, 15):
+            job.step(dict.fromkeys(NAMES, float(step)), TRAIN)
+    return tmp_path
+
+
+def test_the_footer_describes_each_row_group(several_groups: Path) -> None:
+    paths = sorted(several_groups.glob("index/*/*/*.parquet"))
+    assert len(paths) == 2
+    for path in paths:
+        file = pq.ParquetFile(path)
+        assert file.num_row_groups > 2
+        described = json.loads(file.metadata.metadata[b"tensortrial.row_groups"])
+        for number, (rows, names, steps) in enumerate(described):
+            group = file.read_row_group(number, ["name", "global_step"]).to_pydict()
+            assert rows == len(group["name"])
+            assert names[0] <= min(group["name"])
+            assert max(group["name"]) <= names[1]
+            assert steps == [min(group["global_step"]), max(group["global_step"])]
+
+
+@pytest.mark.parametrize("changed", [lambda footer: footer.pop(b"tensortrial.row_groups"), lambda footer: None])
+def test_row_groups_without_a_description_are_read(several_groups: Path, changed: Any) -> None:
+    for path in several_groups.glob("index/*/*/*.parquet"):
+        with_footer(several_groups, path, changed)
+    trial = tensortrial.create_trial(several_groups)
+    assert read(trial) == saved(trial, "true", False)
+    assert read(trial, names=["a"], step=3) == saved(trial, "name = 'a' and global_step = 3", False)
+    assert trial.tensor("b/weight").value(4) == 4
+
+
+@pytest.mark.parametrize(
+    "described", ["[[7,null,null]]", "{}", "[", "7", "[1,2,3,4,5,6]", '[[7,["a","b"],["a","b"]]]', "[" * 100_000]
+)
+def test_a_forged_description_of_row_groups_is_an_error_that_names_the_file(
+    several_groups: Path, described: str
+) -> None:
+    path = max(several_groups.glob("index/*/*/*.parquet"))
+    with_footer(several_groups, path, lambda footer: footer.update({b"tensortrial.row_groups": described.encode()}))
+    trial = tensortrial.create_trial(several_groups)
+    with pytest.raises(tensortrial.errors.CorruptFile, match=path.name):
+        read(trial, names=["a"], step=12)
 
 
 class CountedStorage(LocalStorage):
