@@ -28,50 +28,21 @@ _TAIL_BYTES = 64 << 10
 """Enough for most footers."""
 
 # parquet.thrift's numbers: of physical types, and of fields.
-_INT32, _INT64, _BYTE_ARRAY = 1, 2, 6
+_INT32, _INT64 = 1, 2
 _LENGTHS = {_INT32: 4, _INT64: 8}
 _NUM_ROWS, _ROW_GROUPS = 3, 4
 _COLUMNS, _ROWS_OF_GROUP = 1, 3
 _METADATA = 3
-_TYPE, _PATH, _NUM_VALUES, _STATISTICS = 1, 3, 5, 12
-_NULL_COUNT, _MAX_VALUE, _MIN_VALUE = 3, 5, 6
-
-
-class ColumnChunk(NamedTuple):
-    """One column of one row group, as the footer describes it."""
-
-    physical: int
-    entries: int
-    """The number of cells, nulls included; for lists, of elements."""
-    nulls: int | None
-    """The number of nulls, if the footer says it."""
-    least: bytes | None
-    greatest: bytes | None
-    """Minimum and maximum as Parquet encodes them, if the footer says both."""
-
-    def ends(self, kind: type[str] | type[int]) -> tuple[Any, Any] | None:
-        """Return the least and the greatest cell of a column of texts or integers; None where the footer has none.
-
-        Raises ValueError where they are not of this kind.
-        """
-        if self.least is None or self.greatest is None:
-            return None
-        return self._decoded(self.least, kind), self._decoded(self.greatest, kind)
-
-    def _decoded(self, end: bytes, kind: type[str] | type[int]) -> Any:
-        if kind is str and self.physical == _BYTE_ARRAY:
-            return end.decode()
-        if kind is int and _LENGTHS.get(self.physical) == len(end):
-            return int.from_bytes(end, "little", signed=True)
-        raise ValueError(f"a column of {kind.__name__} has {end!r} as its minimum or maximum")
+_TYPE, _PATH, _STATISTICS = 1, 3, 12
+_MAX_VALUE, _MIN_VALUE = 5, 6
 
 
 class RowGroup(NamedTuple):
     """One row group, as the footer describes it."""
 
     rows: int
-    columns: Mapping[str, ColumnChunk]
-    """By the path of the column, its parts joined by dots."""
+    ends: Mapping[str, tuple[int, int]]
+    """The least and the greatest cell of each column of integers of which the footer says both."""
 
 
 def row_groups(footer: bytes) -> list[RowGroup]:
@@ -81,7 +52,7 @@ def row_groups(footer: bytes) -> list[RowGroup]:
     """
     with _naming_errors():
         file, _ = read_struct(footer)
-        groups = [RowGroup(group[_ROWS_OF_GROUP], dict(map(_column, group[_COLUMNS]))) for group in file[_ROW_GROUPS]]
+        groups = [RowGroup(group[_ROWS_OF_GROUP], dict(_ends(group[_COLUMNS]))) for group in file[_ROW_GROUPS]]
         rows = [group.rows for group in groups]
         if file[_NUM_ROWS] != sum(rows) or min(rows, default=0) < 0:
             raise ValueError(f"its footer has {file[_NUM_ROWS]} rows, and its row groups {rows}")
@@ -99,16 +70,17 @@ def _naming_errors() -> Iterator[None]:
         raise ValueError(f"its footer lacks a field, or has one of another type: {exc!r}") from exc
 
 
-def _column(chunk: Mapping[int, Any]) -> tuple[str, ColumnChunk]:
-    """Return the path and the description of a column chunk."""
-    about = chunk[_METADATA]
-    entries, statistics = about[_NUM_VALUES], about.get(_STATISTICS, {})
-    nulls, least, greatest = map(statistics.get, (_NULL_COUNT, _MIN_VALUE, _MAX_VALUE))
-    if entries < 0 or not 0 <= (nulls or 0) <= entries:
-        raise ValueError(f"its footer has a column of {entries} cells, of which {nulls} are null")
-    if not (least is None or isinstance(least, bytes)) or not (greatest is None or isinstance(greatest, bytes)):
-        raise TypeError(f"a column has {least!r} and {greatest!r} as its minimum and maximum")
-    return b".".join(about[_PATH]).decode(), ColumnChunk(about[_TYPE], entries, nulls, least, greatest)
+def _ends(chunks: list[Mapping[int, Any]]) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Yield the path of each column of integers, its parts joined by dots, with its least and greatest cell."""
+    for chunk in chunks:
+        about = chunk[_METADATA]
+        statistics, length = about.get(_STATISTICS, {}), _LENGTHS.get(about[_TYPE])
+        least, greatest = statistics.get(_MIN_VALUE), statistics.get(_MAX_VALUE)
+        if length and least is not None and greatest is not None:
+            if len(least) != length or len(greatest) != length:
+                raise ValueError(f"a column has {least!r} and {greatest!r} as its minimum and maximum")
+            ends = int.from_bytes(least, "little", signed=True), int.from_bytes(greatest, "little", signed=True)
+            yield b".".join(about[_PATH]).decode(), ends
 
 
 def schema_of(footer: bytes) -> pa.Schema:

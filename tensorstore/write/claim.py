@@ -306,9 +306,8 @@ def _steps_of_chunks(storage: Storage, worker: str, damaged: Mapping[str, FileEr
                 with suppress(FileError, ValueError, LookupError, TypeError, FileNotFoundError):
                     path = f"{folder}/{name}"
                     for group in row_groups(read_footer(verified_files(storage), path, storage.size(path))):
-                        ends = [group.columns[column].ends(int) for column in ("mode_step", "global_step")]
-                        if ends[0] and ends[1]:
-                            yield SavedStep(mode.removeprefix("mode="), ends[0][1], ends[1][1])
+                        (_, mode_step), (_, global_step) = group.ends["mode_step"], group.ends["global_step"]
+                        yield SavedStep(mode.removeprefix("mode="), mode_step, global_step)
 
 
 def _indexed_workers(storage: Storage) -> list[str]:
