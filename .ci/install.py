@@ -17,8 +17,8 @@ from pathlib import Path
 # `make` makes this environment, which has pip and, if it can be had, uv.
 TOOLS = Path(__file__).resolve().parents[1] / "build" / "uv" / "bin"
 
-# A file of a package index never changes. Where a mirror does not say so, uv must be told: it would download an archive
-# of sources each time, build it, and keep all that it built (2 GB of PySpark a time).
+# A file of a package index never changes. Where a mirror does not say so, uv would download an archive of sources each
+# time, build it, and keep all that it built (2 GB of PySpark a time), unless its settings say it.
 SETTINGS = """
 [[index]]
 url = "{index}"
