@@ -36,6 +36,8 @@ _SCALE_WIDTH = 0.16
 # The smallest and the largest of this many percent do not stretch the scale.
 _ROBUST = 2.0
 _LOG_FROM = 30.0
+_FEWEST = 5
+"""The earlier values that make a past."""
 _USUAL, _LARGEST_SCORE = 3.0, 12.0
 """A score below the first is neutral; one above the second has the last colour."""
 _CELLS = """
@@ -68,13 +70,21 @@ def figure_height(rows: int) -> float:
     return min(_MOST_HEIGHT, max(_LEAST_HEIGHT, 1.4 + _ROW * rows))
 
 
+def _past_scores(values: Floats) -> Floats:
+    """Return how far each value of each row is from its past; 0 where that is usual, or too short to tell."""
+    scores, pasts = np.empty_like(values), [list[float]() for _ in values]
+    for at, column in enumerate(values.T):
+        scores[:, at], _ = past_scores(column, pasts, _FEWEST)
+    usual = np.isfinite(values) & ~(np.absolute(scores) >= _USUAL)
+    return np.where(usual, 0.0, scores)
+
+
 def draw_heatmap(trial: Trial, chosen: Selection, ax: Any, own_past: bool = True) -> Any:
     """Draw the heat map; see `TrialPlots.heatmap`."""
     most = int(_WIDTH * 70) if ax is None else pixels(ax)[0]
     cells = _read(trial, chosen, most)
     if own_past:
-        scores = np.array([list(past_scores(row)) for row in cells.values.tolist()])
-        cells = replace(cells, values=np.where(np.abs(scores) < _USUAL, 0.0, scores))
+        cells = replace(cells, values=_past_scores(cells.values))
     label = "deviations from its own past" if own_past else chosen.value_label
     ax = new_axes(ax, _WIDTH, figure_height(len(cells.names)))
     edges, saved = with_gaps(cells.starts)

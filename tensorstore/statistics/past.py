@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
+
+import numpy as np
+
+from .sums import Floats
 
 _IQR_TO_SIGMA = 1.349
 """The interquartile range of a normal distribution in standard deviations."""
@@ -12,39 +16,42 @@ _LEAST_SPREAD = 0.01
 """A series that hardly moved has no spread; this part of its size is used instead."""
 
 
-def past_score(value: float, past: Sequence[float]) -> tuple[float, float]:
-    """Return how far a value is above the median of earlier ones, in units of their spread, and that median.
+def past_scores(values: Floats, pasts: Sequence[list[float]], fewest: int) -> tuple[Floats, Floats]:
+    """Return how far values are above the medians of earlier ones, in units of their spread, and add them to these.
 
     The spread is the interquartile range / 1.349, which is the standard deviation of a normal distribution. Positive
     values are compared by their logarithm, so that halving is as far as doubling.
 
     Args:
-        value: The newest value.
-        past: The earlier values, ascending.
+        values: The newest value of each of n series, shape (n,).
+        pasts: The earlier finite values of each series, ascending. The newest value is added if it is finite.
+        fewest: The number of earlier values from which on there is a score.
+
+    Returns:
+        The scores and the medians, both of shape (n,) and NaN where there is no score.
     """
-    quarter, median, three_quarters = (past[round(part * (len(past) - 1))] for part in (0.25, 0.5, 0.75))
-    if past[0] > 0 and value > 0:
-        log = math.log
-        spread = max((log(three_quarters) - log(quarter)) / _IQR_TO_SIGMA, math.log1p(_LEAST_SPREAD))
-        return (log(value) - log(median)) / spread, median
-    spread = max((three_quarters - quarter) / _IQR_TO_SIGMA, _LEAST_SPREAD * abs(median), 1e-12)
-    return (value - median) / spread, median
+    finite = np.isfinite(values)
+    scored = [at for at in np.flatnonzero(finite).tolist() if len(pasts[at]) >= fewest]
+    scores, medians = np.full((2, len(values)), np.nan)
+    scores[scored], medians[scored] = _scores(values[scored], [pasts[at] for at in scored])
+    for at, value in zip(np.flatnonzero(finite).tolist(), values[finite].tolist(), strict=True):
+        insort(pasts[at], value)
+    return scores, medians
 
 
-def past_scores(values: Iterable[float], fewest: int = 5) -> Iterator[float]:
-    """Yield how far each value of a series is from all earlier finite ones: `past_score` of it.
-
-    Args:
-        values: The series, in its order.
-        fewest: How many earlier values make a past; the score is 0 before.
-
-    Yields:
-        A score for each value, NaN for one that is not finite.
-    """
-    past: list[float] = []
-    for value in values:
-        if not math.isfinite(value):
-            yield math.nan
-            continue
-        yield past_score(value, past)[0] if len(past) >= fewest else 0.0
-        insort(past, value)
+def _scores(values: Floats, pasts: Sequence[Sequence[float]]) -> tuple[Floats, Floats]:
+    ends = (len(past) - 1 for past in pasts)
+    found = [
+        (past[0], past[round(0.25 * end)], past[round(0.5 * end)], past[round(0.75 * end)])
+        for past, end in zip(pasts, ends, strict=True)
+    ]
+    least, quarter, medians, three_quarters = np.array(found, np.float64).reshape(-1, 4).T
+    floor = np.maximum(_LEAST_SPREAD * np.absolute(medians), 1e-12)
+    low, middle, high, value = quarter, medians, three_quarters, values
+    if (in_logarithms := (least > 0) & (values > 0)).any():
+        floor = np.where(in_logarithms, math.log1p(_LEAST_SPREAD), floor)
+        low, middle, high, value = (
+            np.log(each, out=each.copy(), where=in_logarithms) for each in (low, middle, high, value)
+        )
+    with np.errstate(over="ignore", invalid="ignore"):
+        return (value - middle) / np.maximum((high - low) / _IQR_TO_SIGMA, floor), medians

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
-import statistics
-from bisect import insort
 from collections import defaultdict
+
+import numpy as np
 
 from ...errors import InvalidRuleParameter
 from ...format.index_types import SavedTensor
 from ...statistics.definitions import STATISTICS
-from ...statistics.past import past_score
+from ...statistics.past import past_scores
 from ..parameter import integer, number, text
 from ..reader import Selector, StepView
 from .base import SelectingRule, training_mode
@@ -47,20 +46,14 @@ class StatisticAnomaly(SelectingRule):
     def judge(self, view: StepView) -> None:
         if view.mode is not training_mode(self.reader.modes()):
             raise self.nothing(view, self.selector)
-        scored: list[tuple[int, float, float, float]] = []
         found = self.measured(view, self.selector, self.statistic)
-        for at, (key, value) in enumerate(zip(found.keys, found[self.statistic].tolist(), strict=True)):
-            past = self._past[key]
-            if not math.isfinite(value):
-                continue
-            if len(past) >= self.minimum:
-                scored.append((at, value, *past_score(value, past)))
-            insort(past, value)
-        common = statistics.median(each[2] for each in scored) if len(scored) >= _FEWEST_PEERS else 0.0
-        limit = max(self.threshold, _TIMES_COMMON * abs(common))
-        left = {at: each for at, *each in scored if abs(each[1] - common) > limit}
-        for (row, _), each in zip(found.where([*left]), left.values(), strict=True):
-            self._fire(row, *each)
+        pasts = [self._past[key] for key in found.keys]
+        scores, medians = past_scores(found[self.statistic], pasts, self.minimum)
+        known = scores[~np.isnan(scores)]
+        common = float(np.median(known)) if len(known) >= _FEWEST_PEERS else 0.0
+        left = np.flatnonzero(np.absolute(scores - common) > max(self.threshold, _TIMES_COMMON * abs(common)))
+        for (row, (value,)), at in zip(found.where(left), left.tolist(), strict=True):
+            self._fire(row, value, float(scores[at]), float(medians[at]))
 
     def _fire(self, row: SavedTensor, value: float, score: float, median: float) -> None:
         compared = f"{self.statistic} {value:.4g}, usual was {median:.4g}, {abs(score):.1f} deviations"
