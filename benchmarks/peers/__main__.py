@@ -143,7 +143,9 @@ class Comparison:
 
     def _python(self, name: str, *arguments: object) -> str:
         python = self._smdebug if name == "smdebug" else sys.executable
-        done = subprocess.run([python, *map(str, arguments)], capture_output=True, text=True)
+        # Without the current folder on the path, whose folder `tensorstore` would pass for Google's package.
+        env = {**os.environ, "PYTHONSAFEPATH": "1"}
+        done = subprocess.run([python, *map(str, arguments)], capture_output=True, text=True, env=env)
         if done.returncode:
             raise Failed(f"{name} {' '.join(map(str, arguments))} failed:\n{done.stdout}{done.stderr}")
         return done.stdout
