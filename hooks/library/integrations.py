@@ -39,16 +39,21 @@ def default_out_dir(parent: str | os.PathLike[str], resumes: bool, name: str = "
 
 
 def arguments_in(variable: str) -> dict[str, Any]:
-    """Return the arguments for a callback from an environment variable: 1, or a JSON object.
+    """Return the arguments for a callback from an environment variable, which is unset, 1, true or a JSON object.
 
     Raises:
-        ConfigurationError: The value is not JSON.
+        ConfigurationError: The value is anything else.
     """
+    value = os.environ.get(variable, "").strip()
+    if value.lower() in ("", "1", "true"):
+        return {}
     try:
-        found = json.loads(os.environ.get(variable, "").strip() or "{}")
+        found = json.loads(value)
     except ValueError as exc:
         raise ConfigurationError(f"{variable} must be 1, or a JSON object of arguments for a callback: {exc}") from exc
-    return found if isinstance(found, dict) else {}
+    if not isinstance(found, dict):
+        raise ConfigurationError(f"{variable} must be 1, or a JSON object of arguments for a callback, got {value}")
+    return found
 
 
 def numbers_in(logs: Mapping[str, Any]) -> dict[str, float]:

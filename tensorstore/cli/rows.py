@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import io
+import itertools
 import json
 import math
 import sys
@@ -112,11 +113,21 @@ def _text(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: str, guar
         writer.writerow(map(cell, columns))
         writer.writerows([cell(value) for value in row] for row in rows)
     elif form == "json":
+        keys = _distinct(columns)
         for row in rows:
-            file.write(json.dumps(dict(zip(columns, map(plain, row), strict=True)), ensure_ascii=False) + "\n")
+            file.write(json.dumps(dict(zip(keys, map(plain, row), strict=True)), ensure_ascii=False) + "\n")
     else:
         _print(columns, rows, file)
     return file.getvalue()
+
+
+def _distinct(columns: Sequence[str]) -> list[str]:
+    """Return the names with a number appended to each repeated one, because an object has a key once."""
+    names: dict[str, None] = {}
+    for column in columns:
+        candidates = itertools.chain([column], (f"{column}_{number}" for number in itertools.count(1)))
+        names[next(name for name in candidates if name not in names)] = None
+    return list(names)
 
 
 def _arrow(table: Any, form: str) -> bytes:

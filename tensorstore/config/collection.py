@@ -67,7 +67,8 @@ class Collection(JsonDocument, Configuration):
         save_histogram: Whether to save a histogram of each tensor.
 
     Raises:
-        InvalidCollectionConfiguration: A regular expression does not compile.
+        InvalidCollectionConfiguration: A regular expression does not compile, or `include_regex` or `tensor_names` is
+            neither text nor several texts.
         ConfigurationError: `reduction_config` is not a ReductionConfig.
     """
 
@@ -82,7 +83,7 @@ class Collection(JsonDocument, Configuration):
     ) -> None:
         self._name = name
         self._patterns: list[re.Pattern[str]] = []
-        self._tensor_names: set[str] = set(_several(tensor_names or ()))
+        self._tensor_names: set[str] = set(self._several("tensor_names", tensor_names or ()))
         self.reduction_config = reduction_config
         self.save_config = save_config
         self.save_histogram = None if save_histogram is None else boolean("save_histogram", save_histogram)
@@ -134,7 +135,7 @@ class Collection(JsonDocument, Configuration):
 
     @tensor_names.setter
     def tensor_names(self, tensor_names: Iterable[str] | str) -> None:
-        self._tensor_names = set(_several(tensor_names))
+        self._tensor_names = set(self._several("tensor_names", tensor_names))
         Changes.names += 1
 
     def include(self, regex: Iterable[str] | str) -> None:
@@ -146,7 +147,7 @@ class Collection(JsonDocument, Configuration):
         Raises:
             InvalidCollectionConfiguration: A regular expression does not compile.
         """
-        for text in _several(regex):
+        for text in self._several("include_regex", regex):
             self._patterns.append(compile_regex(text, self.name))
         Changes.patterns += 1
 
@@ -157,7 +158,7 @@ class Collection(JsonDocument, Configuration):
             tensor_names: Name of a tensor, or of several.
         """
         # Hooks add the same names again and again, which is no change.
-        if added := set(_several(tensor_names)) - self._tensor_names:
+        if added := set(self._several("tensor_names", tensor_names)) - self._tensor_names:
             self._tensor_names |= added
             Changes.names += 1
 
@@ -179,6 +180,15 @@ class Collection(JsonDocument, Configuration):
             True if it is one of `tensor_names` or matches one of `include_regex`.
         """
         return tensor_name in self._tensor_names or any(pattern.search(tensor_name) for pattern in self._patterns)
+
+    def _several(self, argument: str, value: Iterable[str] | str) -> list[str]:
+        if isinstance(value, str):
+            return [value]
+        texts = list(value) if isinstance(value, Iterable) else [value]
+        for text in texts:
+            if not isinstance(text, str):
+                raise InvalidCollectionConfiguration(self.name, f"{argument} must be one text or several, got {text!r}")
+        return texts
 
     @property
     def is_empty(self) -> bool:
@@ -254,10 +264,6 @@ class Collections(TableOfValues[Collection]):
     def _shown(self, value: Collection) -> object:
         count = len(value.tensor_names)
         return f"{count:,} tensor{'s' * (count != 1)}"
-
-
-def _several(value: Iterable[str] | str) -> Iterable[str]:
-    return [value] if isinstance(value, str) else value
 
 
 def check_collection_name(name: Any) -> None:
