@@ -1,4 +1,4 @@
-"""Queries with parameters on DuckDB 1."""
+"""The workaround for queries with parameters in DuckDB 1."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ if TYPE_CHECKING:
 
 
 class ExecutedQuery:
-    """A query that a connection has begun to run: the part of DuckDB's relations that answers need.
+    """A running query, with the part of the interface of DuckDB's relations that answers need.
 
-    DuckDB 1 runs `connection.sql(query, params=...)` to its end without letting go of the GIL. A thread of its own that
-    then closes a file of Python's waits for the GIL, and DuckDB for that thread: forever. `connection.execute()` lets
-    go of it, in every version.
+    DuckDB 1 keeps the GIL while it runs `connection.sql(query, params=...)`. This deadlocks if a thread of DuckDB
+    closes a Python file, which needs the GIL. `connection.execute()` releases the GIL in every version.
 
     Args:
-        connection: DuckDB's, which nothing else uses.
+        connection: A connection of DuckDB that nothing else uses.
         query: One statement.
-        parameters: Their values, by name.
+        parameters: The values of `$name` in the query.
     """
 
     def __init__(self, connection: Any, query: str, parameters: Mapping[str, Any]) -> None:

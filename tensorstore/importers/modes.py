@@ -14,6 +14,8 @@ MODE_OF_WORD = {
     "global": ModeKeys.GLOBAL,
 }
 PREFERENCE = list(MODE_OF_WORD)
-"""The words in order of preference. If a run has folders for several words of one mode, such as val and test, only the
-tensors of the preferred one keep their names; the others get the folder's name as a prefix.
+"""The words in order of preference.
+
+If a run uses several words for one mode, such as val and test, the tensors of the preferred word keep their names, and
+the others get their word as a prefix.
 """
