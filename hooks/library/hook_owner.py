@@ -1,4 +1,4 @@
-"""The hook of a callback or a logger for a training library, which is made with a hook or the arguments of one."""
+"""The hook of a callback or a logger for a training library, given as a hook or as its arguments."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .integrations import default_out_dir
 
 
 class HookOwner:
-    """Holds the hook of a callback: the caller's own, or one that is made when it is first needed.
+    """The base of classes that have a hook: the caller's own, or one that is made when it is first needed.
 
-    Before that a process may not know its rank.
+    Earlier, a process may not know its rank.
     """
 
     _hook: Any
@@ -34,8 +34,8 @@ class HookOwner:
         """Check the arguments of the constructor, and keep them.
 
         Raises:
-            ConfigurationError: Both `hook` and arguments of one were given, `hook` is not one, or `save_config` and
-                arguments of that were given.
+            ConfigurationError: Both `hook` and its arguments were given, `hook` is not a hook, or both `save_config`
+                and its arguments were given.
             TypeError: The hook has no such argument.
         """
         _check(hook_type, out_dir, hook, options)
@@ -64,9 +64,9 @@ class HookOwner:
         """Make the hook.
 
         Args:
-            parent: The folder of the library's own output, where the run is if nobody said where.
+            parent: The library's output folder, which contains the run unless the user chose a folder.
             resumes: Continue the run that is there.
-            save_config: The steps of the library's own log, for options that choose what is saved, but not when.
+            save_config: The steps of the library's own log, which are used if the options choose tensors but no steps.
         """
         out_dir = default_out_dir(parent, resumes) if self._out_dir is None else self._out_dir
         resumes = resumes or self._options.get("resume", False)

@@ -17,7 +17,7 @@ OUT_DIR_VARIABLE = "TENSORTRIAL_OUT_DIR"
 
 
 def default_out_dir(parent: str | os.PathLike[str], resumes: bool, name: str = "tensortrial") -> str:
-    """Return where to save a run of which the user did not say where.
+    """Return the folder of a run for which the user chose none.
 
     Args:
         parent: The folder of the training's own output.
@@ -25,8 +25,8 @@ def default_out_dir(parent: str | os.PathLike[str], resumes: bool, name: str = "
         name: The name of the folder.
 
     Returns:
-        The value of TENSORTRIAL_OUT_DIR, else `<parent>/<name>`. If there is such a run already, and this one does
-        not continue it, -2, -3 and so on is appended.
+        The value of TENSORTRIAL_OUT_DIR, else `<parent>/<name>`. If that run exists, and this one does not continue it,
+        -2, -3 and so on is appended.
     """
     if found := os.environ.get(OUT_DIR_VARIABLE):
         return found
@@ -68,7 +68,7 @@ def _is_number(value: Any) -> bool:
 
 
 def continue_at(hook: BaseHook, step: int) -> None:
-    """Let a training that goes back to a checkpoint take the place of what its first attempt saved after it.
+    """Let a training that resumes from a checkpoint replace the steps that its first attempt saved afterwards.
 
     Args:
         hook: The hook.

@@ -1,4 +1,4 @@
-"""The logger that DLFW-Inspect passes its statistics to."""
+"""The logger for DLFW-Inspect, which receives its statistics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ except ImportError as exc:
 
 
 class Logger(HookOwner, BaseLogger):  # type: ignore[misc]
-    """Saves the statistics that DLFW-Inspect logs, as scalars of a run.
+    """A logger that saves the statistics of DLFW-Inspect as scalars of a run.
 
     Args:
         out_dir: The folder or URL of the run. Default: the environment variable TENSORTRIAL_OUT_DIR, else `tensortrial`

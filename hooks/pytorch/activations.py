@@ -1,4 +1,4 @@
-"""The activation functions among the modules of a model, which a run keeps so that rules find them by any name."""
+"""The activation functions among a model's modules. A run stores them, so that rules find them under any name."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class EstimatorHook(SessionHook):
     """
 
     def _mode_of(self, graph: Any) -> ModeKeys | None:
-        # An Estimator adds these to the graphs that it trains and evaluates; a graph for predictions has neither.
+        # An Estimator adds these to graphs for training and evaluation, but not to those for prediction.
         keys = tf.compat.v1.GraphKeys
         if graph.get_collection(keys.EVAL_STEP):
             return modes.EVAL

@@ -1,4 +1,4 @@
-"""The logger that torchtitan passes its metrics to."""
+"""The logger for torchtitan, which receives its metrics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ except ImportError as exc:
 
 
 class Logger(HookOwner, BaseLogger):  # type: ignore[misc]
-    """Saves the metrics that torchtitan logs, as scalars of a run.
+    """A logger that saves the metrics of torchtitan as scalars of a run.
 
     Args:
         out_dir: The folder or URL of the run. Default: the environment variable TENSORTRIAL_OUT_DIR, else `tensortrial`
@@ -41,7 +41,7 @@ class Logger(HookOwner, BaseLogger):  # type: ignore[misc]
         """Save metrics.
 
         Args:
-            metrics: Numbers by their names. What is not a number is left out.
+            metrics: Numbers by their names. Other values are left out.
             step: The step.
         """
         self.hook.log(numbers_in(metrics), step=step)
