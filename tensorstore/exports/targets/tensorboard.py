@@ -114,9 +114,7 @@ class TensorBoardFolder(Target):
         """Do nothing: nothing is open."""
 
     def _clear(self, part: Part) -> None:
-        """Remove the files of a part's first step and later ones: an interrupted export left them, or the run went
-        back.
-        """
+        """Remove files of a part's steps and later ones: an interrupted export left them, or they no longer count."""
         for mode in ModeKeys:
             self._remove_files(_mode_folder(part.run, part.worker, mode.name), part.after)
 
