@@ -1,4 +1,4 @@
-"""Rules that watch a run: 33 built-in ones, and those that you write.
+"""Rules that watch a run: 33 built-in ones, and your own.
 
     from tensortrial.rules import VanishingGradient, invoke_rule
     findings = invoke_rule(VanishingGradient(trial, threshold=1e-6))

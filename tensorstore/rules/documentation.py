@@ -1,4 +1,4 @@
-"""The part of docs/rules.md that describes each built-in rule, generated from the rules themselves.
+"""The generator of the part of docs/rules.md that describes each built-in rule.
 
 python -m tensortrial.rules.documentation docs/rules.md     # rewrites that part of the page
 """

@@ -1,4 +1,4 @@
-"""Findings of rules, which are kept in the run, one small file a flush."""
+"""Findings of rules, which are stored in the run, in a small file for each flush."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = logging.getLogger("tensortrial.rules")
 
 @dataclass(frozen=True)
 class Finding:
-    """The condition of a rule was met, or the rule could not run.
+    """A finding: the condition of a rule was met, or the rule could not run.
 
     Attributes:
         rule: Name of the rule, or the name in its configuration.
@@ -61,7 +61,7 @@ class Finding:
 
 
 class FindingLog:
-    """Writes findings into a run, at most every `flush_seconds`, and at `close`.
+    """A writer of findings into a run. It publishes at most every `flush_seconds`, and at `close`.
 
     If the run cannot be written to, that is logged once.
     """
@@ -74,12 +74,12 @@ class FindingLog:
         self._refused = False
 
     def add(self, findings: list[Finding]) -> None:
-        """Add findings, and publish what has waited long enough."""
+        """Add findings, and publish if the last flush was `flush_seconds` ago."""
         self._waiting += findings
         self.tick()
 
     def tick(self) -> None:
-        """Publish what has waited long enough."""
+        """Publish if the last flush was `flush_seconds` ago."""
         if self._waiting and time.monotonic() - self._flushed_at >= self._flush_seconds:
             self.flush()
 

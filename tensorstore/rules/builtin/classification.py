@@ -69,7 +69,7 @@ class ClassImbalance(BuiltinRule):
 class Confusion(BuiltinRule):
     """Fires if the confusion matrix of a step shows that classes are confused.
 
-    That is an element below `min_diag` on the diagonal, or above `max_off_diag` off the diagonal. Each row of the
+    It fires for an element below `min_diag` on the diagonal, or above `max_off_diag` off the diagonal. Each row of the
     matrix holds the examples of one class, and is divided by its sum. Rows without examples are skipped. If the
     predictions have one axis more than the labels, their argmax is used. Needs raw values.
     """

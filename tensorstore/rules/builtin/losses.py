@@ -82,8 +82,8 @@ class LossNotDecreasing(SelectingRule):
 class Overfit(BuiltinRule):
     """Fires if the validation loss is too far above the training loss.
 
-    That is, (validation - training) / training > `ratio_threshold` in `patience` evaluations in a row. At the end of an
-    evaluation, the rule compares the mean loss of the EVAL steps with that of the TRAIN steps since the last
+    The condition is (validation - training) / training > `ratio_threshold` in `patience` evaluations in a row. At the
+    end of an evaluation, the rule compares the mean loss of the EVAL steps with that of the TRAIN steps since the last
     evaluation.
 
     Losses that are saved at one training step as `<data>-<loss>`, such as XGBoost's `train-rmse` and
@@ -126,7 +126,7 @@ class Overfit(BuiltinRule):
         return self.has_reports
 
     def _judge_evaluation(self, workers: Collection[str] | None = None) -> None:
-        """Compare the losses of an evaluation that ended, if there was one: of all workers, or of some."""
+        """Compare the losses of an evaluation that has ended, if any, for `workers`, or for all."""
         training, validation = self._losses[ModeKeys.TRAIN], self._losses[ModeKeys.EVAL]
         for key in [key for key in validation if key in training and (workers is None or key[1] in workers)]:
             self._compare(key, statistics.fmean(training.pop(key)), statistics.fmean(validation.pop(key)))
@@ -199,14 +199,14 @@ class Overtraining(BuiltinRule):
 class LossSpike(SelectingRule):
     """Fires if a training loss jumps far above its recent values.
 
-    That is, above mean + 6 standard deviations of the last 128 losses, the condition by which the optimizers of
-    OLMo-core skip a step (its class SkipStepOptimizer, which waits for 64 losses). With `use_mean=False`, the distance
-    from their median is measured in units of their median absolute deviation, which earlier spikes do not widen.
-    Evaluates the collection `losses`, unless tensors are selected.
+    The condition is a loss above mean + 6 standard deviations of the last 128 losses, by which OLMo-core's optimizers
+    skip a step (its class SkipStepOptimizer, which waits for 64 losses). With `use_mean=False`, the distance from their
+    median is measured in units of their median absolute deviation, which earlier spikes do not widen. Evaluates the
+    collection `losses`, unless tensors are selected.
     """
 
     DEFAULT = _LOSSES
-    window: int = integer(128, "losses that the newest is compared with", least=3)
+    window: int = integer(128, "earlier losses that the newest one is compared with", least=3)
     minimum: int = integer(20, "losses before the first comparison", least=3)
     threshold: float = number(6.0, "fires if the loss is more than this many deviations above", least=0)
     rise_percent: float = number(0.0, "the loss must also be this many % above", least=0)
