@@ -22,7 +22,7 @@ from ..format.arrow_arrays import bounded
 from .console import console_for, print_table, working
 
 FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
-"""The characters with which a formula begins in a spreadsheet."""
+"""The characters that begin a formula in a spreadsheet."""
 
 _OPTIONS = (
     click.option(
@@ -138,7 +138,7 @@ def _arrow(table: Any, form: str) -> bytes:
     if form == "parquet":
         try:
             pq.write_table(table, buffer, write_statistics=bounded(table.schema) or False)
-        except pa.ArrowNotImplementedError as exc:  # of an INTERVAL, for example
+        except pa.ArrowNotImplementedError as exc:  # such as an INTERVAL
             raise ConfigurationError(f"Parquet cannot hold these rows: {exc}; cast the column to VARCHAR") from exc
     else:
         with pa.ipc.new_stream(buffer, table.schema) as stream:
@@ -155,7 +155,7 @@ def _cell(value: Any) -> str:
 
 
 def _csv_cell(value: Any) -> str:
-    """Return a value as an export into CSV writes it."""
+    """Return a value as text, in the form of an export into CSV."""
     if isinstance(value, bool | list | dict):
         return json.dumps(plain(value), ensure_ascii=False)
     if isinstance(value, bytes | bytearray):
@@ -169,7 +169,7 @@ def _guarded_cell(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON can hold it: NaN, infinities and other values become text."""
+    """Return a value that JSON can represent: NaN, infinities and other values become text."""
     if isinstance(value, dict):
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
