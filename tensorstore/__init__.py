@@ -4,7 +4,7 @@
     trial.tensor("gradient/Net_fc.weight").values()
     trial.sql("select name, avg(value) from reductions where reduction = 'l2' group by name")
 
-Nothing heavy is imported until it is used: neither DuckDB nor any framework.
+DuckDB and frameworks are imported when they are first used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tables of HTML for notebooks, in which every text is escaped."""
+"""HTML tables for notebooks, in which every text is escaped."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _Value = TypeVar("_Value")
 def html_table(title: str, rows: Iterable[tuple[str, object]]) -> str:
     """Return a table of two columns under a title.
 
-    Names come from a run, which may be a stranger's: each is text, never markup.
+    Names may come from an untrusted run, so every text is escaped.
 
     Args:
         title: The first line.
-        rows: What a value is, and the value.
+        rows: Pairs of a label and a value.
 
     Returns:
-        HTML without scripts and styles of its own. Long values are cut, and rows after the first 50 are counted.
+        HTML without scripts and styles. Long values are cut, and rows after the first 50 are counted.
     """
     found = list(rows)
     lines = [f"<tr><th>{_text(name)}</th><td>{_text(value)}</td></tr>" for name, value in found[:_MOST_ROWS]]
@@ -41,7 +41,7 @@ def html_rows(title: str, columns: Sequence[str], rows: Iterable[Sequence[object
         rows: The rows, of which the first 50 are shown.
 
     Returns:
-        HTML without scripts and styles of its own, in which every text is escaped. Long values are cut.
+        HTML without scripts and styles, in which every text is escaped. Long values are cut.
     """
     found = list(islice(rows, _MOST_ROWS + 1))
     lines = [f"<tr>{''.join(f'<th>{_text(name)}</th>' for name in columns)}</tr>"]
@@ -75,6 +75,6 @@ def _text(value: object) -> str:
 
 
 def _escaped(text: str) -> str:
-    from html import escape  # its tables take some milliseconds, and most processes show no HTML
+    from html import escape  # its tables take milliseconds to load, and most processes show no HTML
 
     return escape(text)

@@ -162,7 +162,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         self.tape_names.add_model(model)
 
     def wrap_optimizer(self, optimizer: Any) -> Any:
-        """Also save the gradients that an optimizer applies, and with the collection `updates` its changes.
+        """Save the gradients that an optimizer applies, and with the collection `updates` its changes.
 
         The optimizer of a compiled model is known already.
 

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 _RATE = "_learning_rate"
-"""It is a variable or a schedule, and tracing also decides which."""
+"""The attribute with a variable or a schedule; tracing also decides which of them a step uses."""
 _Numbers = WeakKeyDictionary[Any, dict[str, Any]]
 """The attributes of optimizers by name."""
 

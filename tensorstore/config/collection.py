@@ -1,4 +1,4 @@
-"""A named group of tensors, and when and in which form they are saved."""
+"""A named group of tensors, with the steps and the form in which they are saved."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .json_document import JsonDocument
 from .reduction_config import ReductionConfig, boolean, check_reduction_config, names
 from .save_config import SaveConfig
 
-# Not `loss_scale`, `loss_weight` or `glossary`. A script for smdebug has no scalar in a collection: it is `scalar/…`.
+# It does not match `loss_scale`, `loss_weight` or `glossary`, nor scalars of scripts for smdebug, `scalar/…`.
 LOSS_NAMES = r"(?is)^(?!scalar/).*loss(es)?(?![_\W]?(scal|weight|coef|factor))(?![a-z])"
 """Matches the names of numbers that are losses, such as `val_loss` and `loss/total`."""
 
@@ -63,7 +63,8 @@ class Collection(JsonDocument, Configuration):
         include_regex: One regular expression, or several.
         tensor_names: Full name of a tensor, or of several.
         reduction_config: Statistics to save; those of the hook if None.
-        save_config: Steps to save, as a SaveConfig or what `SaveConfig.parse` takes; those of the hook if None.
+        save_config: Steps to save, as a SaveConfig or another argument of `SaveConfig.parse`; None for those of the
+            hook.
         save_histogram: Whether to save a histogram of each tensor.
 
     Raises:
@@ -91,7 +92,7 @@ class Collection(JsonDocument, Configuration):
 
     @property
     def name(self) -> str:
-        """Name of the collection, which a hook finds it by and which stays as it is."""
+        """Name of the collection, which cannot be changed."""
         return self._name
 
     @property
@@ -157,7 +158,7 @@ class Collection(JsonDocument, Configuration):
         Args:
             tensor_names: Name of a tensor, or of several.
         """
-        # Hooks add the same names again and again, which is no change.
+        # Hooks add the same names repeatedly, which must not count as a change.
         if added := set(self._several("tensor_names", tensor_names)) - self._tensor_names:
             self._tensor_names |= added
             Changes.names += 1
@@ -197,7 +198,7 @@ class Collection(JsonDocument, Configuration):
 
     @property
     def fingerprint(self) -> tuple[int, ...]:
-        """Value that changes when the collection starts to match, or to save, something else."""
+        """Value that changes when the collection matches other tensors, or saves them in another form."""
         reduce = self.reduction_config
         kept = (id(reduce), hash(reduce.statistics), reduce.raw) if reduce else (0, 0, 0)
         matched = (id(self._patterns), len(self._patterns), id(self._tensor_names), len(self._tensor_names))
@@ -215,7 +216,7 @@ class Collection(JsonDocument, Configuration):
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
-        """Create a collection from what `to_json_dict` returned.
+        """Create a collection from the result of `to_json_dict`.
 
         Args:
             document: The arguments by name.
@@ -269,7 +270,7 @@ class Collections(TableOfValues[Collection]):
 def check_collection_name(name: Any) -> None:
     """Raise InvalidCollectionConfiguration for a name that no reader could show or query for.
 
-    Such a name is not text, is blank or has a blank at an end, or contains control characters or half a surrogate pair.
+    Such a name is not text, is blank or has a blank at an end, or contains control characters or lone surrogates.
     """
     if not isinstance(name, str):
         raise InvalidCollectionConfiguration(name, f"its name must be text, got {type(name).__name__}")
