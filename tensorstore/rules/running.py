@@ -298,7 +298,7 @@ class _Evaluation:
             return []
         except RuleEvaluationConditionMet as exc:
             # A rule may raise RuleEvaluationConditionMet instead of returning True.
-            findings = [_of_exception(self.rule, step, exc)]
+            findings = [Finding(self.rule.rule_name, step, None, None, None, None, None, str(exc))]
             self.done = exc.end_of_rule
         self._evaluated += 1
         return findings
@@ -341,10 +341,6 @@ class _Evaluation:
         self.done = True
         sentence = f"{CANNOT_RUN}{sentence}"
         return [Finding(self.rule.rule_name, step, None, None, None, None, None, sentence, failed=True)]
-
-
-def _of_exception(rule: Rule, step: int, exc: RuleEvaluationConditionMet) -> Finding:
-    return Finding(rule.rule_name, step, None, None, None, None, None, str(exc))
 
 
 def _log(trial: Trial, record: bool) -> FindingLog | None:
