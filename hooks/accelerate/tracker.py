@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -51,15 +50,11 @@ class Tracker(TrainingSteps, GeneralTracker):  # type: ignore[misc]
     main_process_only = False
     """The hook itself decides which processes save, by `include_workers`."""
 
-    def __init__(
-        self, out_dir: str | os.PathLike[str] | None = None, *, hook: Hook | None = None, **options: Any
-    ) -> None:
-        super().__init__()
-        self._own(Hook, out_dir, hook, options)
-        self._first: int | None = None
-        """The first step of the training; None before it begins."""
-        self._starts_again = False
-        """True if `find_executable_batch_size` repeats the training after it ran out of memory."""
+    _hook_type = Hook
+    _first: int | None = None
+    """The first step of the training; None before it begins."""
+    _starts_again = False
+    """True if `find_executable_batch_size` repeats the training after it ran out of memory."""
 
     @property
     def tracker(self) -> Hook:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,18 +42,15 @@ class Callback(TrainingSteps, lightning.Callback):  # type: ignore[misc]
         ConfigurationError: Both `hook` and arguments of one were given.
     """
 
-    def __init__(
-        self, out_dir: str | os.PathLike[str] | None = None, *, hook: Hook | None = None, **options: Any
-    ) -> None:
-        self._own(Hook, out_dir, hook, options)
-        self._goes_back = False
-        """True from the start of a training that resumes or repeats steps until its first batch."""
-        self._accumulates = False
-        """True if a step of the training has begun, and no optimizer has stepped since."""
-        self._progress = (0, 0)
-        """The updates before the open step."""
-        self._warned = False
-        self._loggers: list[Logger] = []
+    _hook_type = Hook
+    _goes_back = False
+    """True from the start of a training that resumes or repeats steps until its first batch."""
+    _accumulates = False
+    """True if a step of the training has begun, and no optimizer has stepped since."""
+    _progress = (0, 0)
+    """The updates before the open step."""
+    _warned = False
+    _loggers: Sequence[Logger] = ()
 
     @property
     def hook(self) -> Hook | None:

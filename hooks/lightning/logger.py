@@ -30,11 +30,7 @@ class Logger(HookOwner, lightning.loggers.Logger):  # type: ignore[misc]
         ConfigurationError: Both `hook` and arguments of one were given.
     """
 
-    def __init__(
-        self, out_dir: str | os.PathLike[str] | None = None, *, hook: Hook | None = None, **options: Any
-    ) -> None:
-        super().__init__()
-        self._own(Hook, out_dir, hook, options)
+    _hook_type = Hook
 
     @property
     def experiment(self) -> Hook:

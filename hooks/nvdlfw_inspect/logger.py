@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from tensortrial.errors import MissingExtra
@@ -29,11 +28,7 @@ class Logger(HookOwner, BaseLogger):  # type: ignore[misc]
         ConfigurationError: Both `hook` and arguments of one were given.
     """
 
-    def __init__(
-        self, out_dir: str | os.PathLike[str] | None = None, *, hook: Run | None = None, **options: Any
-    ) -> None:
-        super().__init__()
-        self._own(Run, out_dir, hook, options)
+    _hook_type = Run
 
     def log_scalar(self, name: str, value: float, iteration: int, **_: Any) -> None:
         """Save a number.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,11 +30,7 @@ class Logger(HookOwner, BaseLogger):  # type: ignore[misc]
         ConfigurationError: Both `hook` and arguments of one were given.
     """
 
-    def __init__(
-        self, out_dir: str | os.PathLike[str] | None = None, *, hook: Run | None = None, **options: Any
-    ) -> None:
-        super().__init__()
-        self._own(Run, out_dir, hook, options)
+    _hook_type = Run
 
     def log(self, metrics: Mapping[str, Any], step: int) -> None:
         """Save metrics.

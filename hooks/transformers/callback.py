@@ -57,6 +57,7 @@ class TensorTrialCallback(TrainingSteps, TrainerCallback):  # type: ignore[misc]
         ConfigurationError: Both `hook` and arguments of one were given.
     """
 
+    _hook_type = Hook
     instances: ClassVar[weakref.WeakSet[TensorTrialCallback]] = weakref.WeakSet()
     """The callbacks of the process, which a launched callback checks for."""
 
@@ -66,7 +67,7 @@ class TensorTrialCallback(TrainingSteps, TrainerCallback):  # type: ignore[misc]
         if out_dir is None and hook is None and not options:
             options = arguments_in(VARIABLE)
             out_dir = options.pop("out_dir", None)
-        self._own(Hook, out_dir, hook, options)
+        super().__init__(out_dir, hook=hook, **options)
         self.instances.add(self)
         self._awaits_log = False
         self._model: weakref.ref[Any] | None = None
