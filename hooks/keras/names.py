@@ -78,7 +78,7 @@ class Names:
         return inner
 
     def _name(self, variable: Any, path: str, layer: int) -> None:
-        leaf = _leaf(variable)
+        leaf = str(variable.name).rpartition("/")[2].partition(":")[0]
         name = self._unique(f"{path.partition('/')[0]}/weights/{path}/{leaf}", ":0")
         gradient = self._unique(f"gradients/{path}/{leaf}Grad")
         collection = CollectionKeys.BIASES if "bias" in leaf else CollectionKeys.WEIGHTS
@@ -220,10 +220,6 @@ def weights_of(layer: Any) -> list[Any]:
     except ValueError:
         # A model of Keras 2 raises this until it is built.
         return []
-
-
-def _leaf(variable: Any) -> str:
-    return str(variable.name).rpartition("/")[2].partition(":")[0]
 
 
 def _joined(path: str, name: str) -> str:

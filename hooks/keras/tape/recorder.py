@@ -25,7 +25,7 @@ from .names import TapeNames
 
 
 class TapeOwner(Protocol):
-    """The part of a hook that a TapeRecorder needs."""
+    """The part of a hook that a TapeRecorder and TapeUpdates need."""
 
     recorder: LeadingRecorder
     naming: VariableNaming
@@ -36,10 +36,14 @@ class TapeOwner(Protocol):
         """Return the callback of the replica that runs or is traced now; None if the replica is not saved."""
 
     def tape_optimizers(self) -> list[Any]:
-        """Return the optimizers whose variables are saved."""
+        """Return the optimizers whose variables and hyperparameters are saved."""
 
     def warn_once(self, sentence: str) -> None:
         """Log a warning unless the same was logged before."""
+
+    @property
+    def is_fitting(self) -> bool:
+        """True if Keras' own `fit` is under way."""
 
 
 class TapeRecorder(threading.local):

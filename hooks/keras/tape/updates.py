@@ -6,36 +6,18 @@ The loop runs eagerly or inside a `tf.function`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
 
 from ...core.recorder import Recorder, guarded
-from ...core.replicas import LeadingRecorder
 from ..backend import graph, unconverted
 from ..graph_callback import GraphCallback
 from ..hyperparameters import settings_of
 from ..updates import DUE_WITH, record_update
-from .names import TapeNames
+from .recorder import TapeOwner
 
 _GRADIENTS = ("grads", "grads_and_vars")
-
-
-class TapeOwner(Protocol):
-    """The part of a hook that TapeUpdates needs."""
-
-    recorder: LeadingRecorder
-    tape_names: TapeNames
-
-    def tape_callback(self) -> GraphCallback | None:
-        """Return the callback of the replica that runs or is traced now; None if the replica is not saved."""
-
-    def tape_optimizers(self) -> list[Any]:
-        """Return the optimizers whose hyperparameters are saved."""
-
-    @property
-    def is_fitting(self) -> bool:
-        """True if Keras' own `fit` is under way."""
 
 
 class TapeUpdates:
