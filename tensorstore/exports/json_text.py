@@ -8,10 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _NOT_FINITE = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
-"""Arrow's texts of numbers that JSON lacks, with the JSON texts that replace them.
-
-Databases can cast those to numbers.
-"""
+"""Arrow's texts of numbers that JSON lacks, and the JSON texts in their place, which databases cast to numbers."""
 
 
 def is_nested(kind: pa.DataType) -> bool:

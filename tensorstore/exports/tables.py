@@ -116,3 +116,9 @@ def with_run(run: str, rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordB
     for batch in pa.Table.from_arrays(arrays, schema=schema).to_batches():
         if batch.num_rows:
             yield batch
+
+
+def columns_of(schema: pa.Schema) -> dict[str, str]:
+    """Return the types of columns in words, the same for every name of a list's items and every layout of texts."""
+    words = {field.name: str(field.type).replace("large_", "").replace("_view", "") for field in schema}
+    return {name: kind.replace("element:", "item:") for name, kind in words.items()}

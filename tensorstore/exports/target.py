@@ -216,9 +216,8 @@ class Target(ABC):
             run: Name of the run in the target.
         """
 
-    @abstractmethod
-    def close(self) -> None:
-        """Close connections and files."""
+    def close(self) -> None:  # noqa: B027 - most targets of files have nothing open
+        """Close connections and files, if any are open."""
 
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):")
@@ -270,10 +269,7 @@ def _check_options(scheme: str, kind: Callable[..., Target], options: Mapping[st
 
 
 def differences(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
-    """Return the differences between the wanted columns of a table and its own, a line each.
-
-    Both map names to types.
-    """
+    """Return a line for each difference between the wanted columns of a table and its own. Both map names to types."""
     lines = [f"- {name} {kind}: is missing" for name, kind in wanted.items() if name not in found]
     lines += [f"+ {name} {kind}: is not expected" for name, kind in found.items() if name not in wanted]
     return lines + [

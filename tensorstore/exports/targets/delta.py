@@ -20,7 +20,7 @@ from pyarrow.parquet import FileMetaData
 from ...errors import ConfigurationError, ExportError, MissingExtra, TableMismatch
 from ...format.arrow_arrays import encoded
 from ..batches import ahead
-from ..tables import SCHEMAS
+from ..tables import SCHEMAS, columns_of
 from ..target import LEDGER, LEDGER_SCHEMA, Held, Part, Position, Replacement, Target, differences, reader_of, shown
 from .parquet_file import write_parquet
 
@@ -67,8 +67,8 @@ class DeltaLake(Target):
                 made = DeltaTable.create(
                     self._path(table), schema, mode="ignore", storage_options=self._options or None
                 ).to_pyarrow_dataset()
-            found = {field.name: _kind(field.type) for field in made.schema}
-            if difference := differences({field.name: _kind(field.type) for field in schema}, found):
+            found = columns_of(made.schema)
+            if difference := differences(columns_of(schema), found):
                 raise TableMismatch(self._name, table, difference)
 
     def held(self, runs: Sequence[str]) -> dict[str, Held]:
@@ -165,9 +165,6 @@ class DeltaLake(Target):
             self._open(LEDGER).delete(f"run = {_literal(run)}")
         self._keys.difference_update(keys)
 
-    def close(self) -> None:
-        """Do nothing: nothing is open."""
-
     def _path(self, table: str) -> str:
         return f"{self._folder}/{table}"
 
@@ -237,8 +234,3 @@ def _rows_after(part: Part) -> str:
 
 def _literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-
-def _kind(kind: pa.DataType) -> str:
-    """Return a type in words, the same for every name of a list's items and every layout of texts."""
-    return str(kind).replace("large_", "").replace("element:", "item:").replace("_view", "")

@@ -135,9 +135,6 @@ class Folder(Target):
                     self._storage.remove(path)
             self._storage.remove(_note(run))
 
-    def close(self) -> None:
-        """Do nothing: nothing is open."""
-
     def _parts(self, table: str, run: str) -> Iterator[tuple[Position, dict[int, str]]]:
         """Yield the workers in a table, with the last steps and the digests of their parts."""
         for worker, paths in groupby(self._files(table, run), lambda path: path.split("/")[-2]):
@@ -222,10 +219,7 @@ def _folder(table: str, run: str) -> str:
 
 
 def _component(name: str) -> str:
-    """Return a name as one path component.
-
-    It does not begin with `_`, because pandas, Spark and others ignore such files.
-    """
+    """Return a name as one path component that does not begin with `_`, because pandas and Spark ignore such files."""
     quoted = path_component(name)
     return f"%5F{quoted[1:]}" if quoted.startswith("_") else quoted
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from ...errors import ExportError, MissingExtra, TableMismatch
 from ...format.arrow_arrays import encoded
 from .. import urls
-from ..tables import SCHEMAS
+from ..tables import SCHEMAS, columns_of
 from ..target import Held, Part, Position, Replacement, Target, differences, reader_of, shown, with_part
 from .iceberg_catalogue import open_catalogue, secrets
 from .parquet_file import write_parquet
@@ -72,8 +72,8 @@ class Iceberg(Target):
                 create, name = self._catalogue.create_table_if_not_exists, (self._namespace, table)
                 exists = self._catalogue.table_exists(name)
                 made = self._table(table) if exists else create(name, schema, properties=_PROPERTIES)
-            found = {field.name: _kind(field.type) for field in made.schema().as_arrow()}
-            if difference := differences({field.name: _kind(field.type) for field in schema}, found):
+            found = columns_of(made.schema().as_arrow())
+            if difference := differences(columns_of(schema), found):
                 raise TableMismatch(self._name, table, difference)
             if missing := {key: value for key, value in _PROPERTIES.items() if made.properties.get(key) != value}:
                 with self._translated(), made.transaction() as transaction:
@@ -241,7 +241,7 @@ def _data_file(
     The file is deleted if it has no rows, or if the table certainly does not refer to it.
     """
     path = table.location_provider().new_data_location(f"{uuid.uuid4()}.parquet")
-    schema = _with_ids(encoded(rows), table.schema().as_arrow())
+    schema = pa.schema([_with_id(field, table.schema().as_arrow().field(field.name)) for field in encoded(rows)])
     count, is_wanted = 0, False
     try:
         with table.io.new_output(path).create() as file:
@@ -255,11 +255,6 @@ def _data_file(
         if not is_wanted:
             with suppress(OSError):
                 table.io.delete(path)
-
-
-def _with_ids(schema: pa.Schema, known: pa.Schema) -> pa.Schema:
-    """Return the schema with the numbers that Iceberg's table has for the columns."""
-    return pa.schema([_with_id(field, known.field(field.name)) for field in schema])
 
 
 def _with_id(field: pa.Field, known: pa.Field) -> pa.Field:
@@ -286,8 +281,3 @@ def _rows_after(part: Part) -> BooleanExpression:
         _equals("worker", part.worker),
         GreaterThan(term=Reference("global_step"), value=literal(part.after)),
     )
-
-
-def _kind(kind: pa.DataType) -> str:
-    """Return a type in words, the same for every name of a list's items."""
-    return str(kind).replace("large_", "").replace("element:", "item:")

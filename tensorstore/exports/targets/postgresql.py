@@ -100,10 +100,7 @@ class PostgreSQL(SQLTarget):
         self._connection.close()
 
     def _lock(self) -> None:
-        """Lock the schema, because two concurrent exports would both add the new rows.
-
-        The lock ends with the connection.
-        """
+        """Lock the schema until the connection ends: two concurrent exports would both add the new rows."""
         with self._session():
             locked = "select pg_try_advisory_lock(hashtext('tensortrial export'), hashtext($schema))"
             if self._fetch(locked, schema=self._schema) != [(True,)]:
@@ -207,10 +204,7 @@ def _encoded(rows: pa.Table) -> tuple[pa.Table, list[bytes]]:
 
 
 class _Pieces:
-    """A COPY stream as a file that the driver reads.
-
-    Each call returns one part, no matter how many bytes are requested.
-    """
+    """A COPY stream as a file that the driver reads. Each call returns one part of any size."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = iter(pieces)

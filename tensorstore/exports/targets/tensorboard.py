@@ -110,9 +110,6 @@ class TensorBoardFolder(Target):
                     self._remove_files(_mode_folder(run, at.worker, mode.name), -1)
             self._storage.remove(note)
 
-    def close(self) -> None:
-        """Do nothing: nothing is open."""
-
     def _clear(self, part: Part) -> None:
         """Remove files of a part's steps and later ones: an interrupted export left them, or they no longer count."""
         for mode in ModeKeys:
