@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from ..errors import (
     AlreadyPublished,
-    ConfigurationError,
     CorruptFile,
     FileError,
     MissingChunk,
@@ -35,9 +34,7 @@ from ..snapshot.closed_run import write_manifest
 from ..snapshot.index_files import IndexFile, WorkerIndex, read_index, read_summaries
 from ..snapshot.workers import read_workers
 from ..storage.open import ByteRange, Storage, open_storage
-
-DELETE_OLDER_THAN_SECONDS = 3600.0
-"""Seconds for which superseded files are kept, so that readers can finish what they began before the compaction."""
+from .deletion_age import DELETE_OLDER_THAN_SECONDS, check_deletion_age
 
 _BLOCK = 64
 """While the job runs, this many flushes become one file, and this many of those the next."""
@@ -110,9 +107,7 @@ def compact(
         StorageError: The file system or the object store refused an operation.
         ConfigurationError: `delete_older_than` is negative.
     """
-    if delete_older_than < 0:
-        reason = f"delete_older_than must be a number of seconds, at least 0, got {delete_older_than!r}"
-        raise ConfigurationError(reason)
+    check_deletion_age(delete_older_than)
     storage = open_storage(path, storage_options)
     codec = run_info(storage).codec
     if codec not in CODECS:
@@ -190,10 +185,7 @@ class _Compactor:
     # Files of many flushes.
 
     def _compact_worker(self, worker: str, files: Sequence[IndexFile]) -> bool:
-        """Compact the files of a worker.
-
-        Return False if one was found damaged, so that the others need another plan.
-        """
+        """Compact the files of a worker. Return False if one was found damaged: the others need another plan."""
         folders = _by_folder(files)
         newest = max((file.flushes.last for inside in folders.values() for file in inside), default=-1)
         for folder, inside in folders.items():

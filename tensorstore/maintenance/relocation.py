@@ -118,10 +118,7 @@ def _renamed(source: Storage, target: Storage) -> bool:
 
 
 def _copy(source: Storage, target: Storage) -> set[StoredFile]:
-    """Copy all files of a folder, and return them.
-
-    After an error, or if the run was written meanwhile, delete the copies.
-    """
+    """Copy all files of a folder, and return them. If that fails, or the run is written meanwhile, delete them."""
     copied: list[StoredFile] = []
     try:
         for file in sorted(source.walk(), key=lambda file: file.path == RUN_FILE):

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
-from ..errors import AlreadyPublished, ConfigurationError, RunInUse
+from ..errors import AlreadyPublished, RunInUse
 from ..format.index_types import IndexSummary
 from ..format.schema import COLLECTIONS, END, INDEX, MANIFEST, TENSORS, LostInfo, lost_path
 from ..read.run_file import run_info
@@ -20,11 +20,7 @@ from ..snapshot.index_files import read_index, read_summaries
 from ..snapshot.workers import read_workers
 from ..storage.open import Storage, open_storage
 from ..write.lease import Observer, read_leases
-
-DELETE_OLDER_THAN_SECONDS = 3600.0
-"""Seconds for which a file without a reference is kept, because a writer or a compaction may be about to refer to
-it.
-"""
+from .deletion_age import DELETE_OLDER_THAN_SECONDS, check_deletion_age
 
 
 @dataclass(frozen=True)
@@ -84,9 +80,7 @@ def repair(
         StorageError: The file system or the object store refused an operation.
         ConfigurationError: `delete_older_than` is negative.
     """
-    if delete_older_than < 0:
-        reason = f"delete_older_than must be a number of seconds, at least 0, got {delete_older_than!r}"
-        raise ConfigurationError(reason)
+    check_deletion_age(delete_older_than)
     storage = open_storage(path, storage_options)
     run_info(storage)
     if not force:
