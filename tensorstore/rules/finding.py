@@ -14,6 +14,7 @@ import pyarrow as pa
 from ..errors import FileError
 from ..format.schema import FINDINGS, FINDINGS_SCHEMA
 from ..format.sealed_parquet import sealed_parquet
+from ..html_table import html_table
 from ..storage.open import Storage
 
 logger = logging.getLogger("tensortrial.rules")
@@ -58,6 +59,20 @@ class Finding:
             The attributes by name; `found_at` in ISO 8601.
         """
         return {**asdict(self), "found_at": self.found_at.isoformat()}
+
+
+class Findings(list[Finding]):
+    """A list of findings, which a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        rows = ((_where(finding), finding.sentence) for finding in self)
+        title = f"{len(self):,} findings" if len(self) != 1 else "1 finding"
+        return html_table(title, rows)
+
+
+def _where(finding: Finding) -> str:
+    step = "" if finding.step is None else f"step {finding.step}, "
+    return f"{step}{finding.rule}" + (" could not run" if finding.failed else "")
 
 
 class FindingLog:

@@ -22,8 +22,7 @@ from ..progress import progress_bar
 from ..read.refreshing import no_refresh
 from ..read.trial import Trial, run_reader_of
 from ..read.waiting import Waiting
-from .finding import Finding, FindingLog
-from .findings import Findings
+from .finding import Finding, FindingLog, Findings
 from .rule import Rule
 
 logger = logging.getLogger("tensortrial.rules")

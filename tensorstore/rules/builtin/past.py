@@ -15,10 +15,7 @@ from ..reader import Selector, StepView
 from .base import SelectingRule, training_mode
 
 _FEWEST_PEERS = 3
-"""The fewest tensors whose median score is subtracted.
-
-A change of the learning rate moves the scores of all tensors.
-"""
+"""The fewest tensors whose median score is subtracted, as a change of the learning rate moves all scores."""
 _TIMES_COMMON = 2.0
 """A score must differ from the median score by at least this many times the median score."""
 
