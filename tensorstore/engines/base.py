@@ -76,16 +76,13 @@ _ATTEMPTS = 5
 """The number of attempts to run a query whose files are compacted meanwhile."""
 
 
-def repeated(work: Callable[[], _T], remade: Callable[[], bool]) -> _T:
-    """Return the result of `work`.
-
-    Repeat it if a file cannot be read and `remade` has made the views of other files.
-    """
+def repeated(work: Callable[[], _T], remade: Callable[[], bool | None]) -> _T:
+    """Return the result of `work`. If a file cannot be read, repeat it, unless `remade` finds no other files: False."""
     for _ in range(_ATTEMPTS - 1):
         try:
             return work()
         except UnreadableFile:
-            if not remade():
+            if remade() is False:
                 raise
     return work()
 

@@ -319,10 +319,7 @@ class DuckDBDatabase(Database):
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     def abandon(self) -> None:
-        """Abandon the inherited connection in a forked child.
-
-        Closing it would wait for threads that only the parent has.
-        """
+        """Abandon an inherited connection in a forked child, where closing it would wait for missing threads."""
         if self._connection is not None:
             forking.abandon(self._connection)
             self._connection = None
