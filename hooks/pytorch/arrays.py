@@ -91,15 +91,11 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
         tensor = tensor.data if plain else tensor.detach()
         if not plain and hasattr(tensor, "to_local"):
             tensor = tensor.to_local()
-        elif tensor.is_quantized or (not plain and _dequantizes(type(tensor))):
+        elif tensor.is_quantized or (not plain and type(tensor).dequantize is not torch.Tensor.dequantize):
             tensor = tensor.dequantize()
         return tensor if tensor.layout is torch.strided else tensor.to_dense()
     except Exception as exc:  # a subclass of Tensor may raise anything
         raise unsupported(tensor, exc) from exc
-
-
-def _dequantizes(kind: type[torch.Tensor]) -> bool:
-    return kind.dequantize is not torch.Tensor.dequantize
 
 
 def values_and_lengths(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -32,10 +32,10 @@ except ImportError as exc:
 
 
 from . import compile as compiled
-from .activations import activations_in
 from .arrays import to_array, to_tensor
 from .capture import Capture
 from .gradients import LOCAL, Scaler, parse_moments
+from .names import activations_in
 from .optimizers import groups_of, innermost
 from .scripting import hide_callbacks_from_scripting
 from .updates import LOCAL_KIND

@@ -21,6 +21,8 @@ _WRAPPERS = {
     "BaseTunerLayer": "base_layer",
 }
 _WRAPPING = frozenset(_WRAPPERS.values())
+# A run stores which modules are activation functions, so that rules find them under any name.
+_ACTIVATIONS: tuple[type[torch.nn.Module], ...] = (torch.nn.ReLU, torch.nn.ReLU6, torch.nn.Tanh, torch.nn.Sigmoid)
 
 
 @dataclass(slots=True, eq=False)
@@ -128,3 +130,14 @@ def _wraps(module: torch.nn.Module, child: str) -> bool:
 
 def _joined(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
+
+
+def activations_in(root: Root) -> dict[str, str]:
+    """Return the name of the class of each module that is a ReLU, tanh or sigmoid, by the name of the module."""
+    model = root.module
+    found: dict[str, str] = {}
+    for path, module in modules_of(model) if model is not None else ():
+        kind = next((each for each in _ACTIVATIONS if isinstance(module, each)), None)
+        if kind is not None:
+            found[root.module_name(path)] = kind.__name__
+    return found

@@ -116,10 +116,7 @@ class Hook(BoostingHook, xgb.callback.TrainingCallback):
 
     @property
     def train_data(self) -> xgb.DMatrix | None:
-        """The data that SHAP values are computed on, as a DMatrix.
-
-        It can be set to any value that the argument `train_data` accepts.
-        """
+        """The data for SHAP values, as a DMatrix. It can be set to any value of the argument `train_data`."""
         return self._train.matrix if self._train else None
 
     @train_data.setter
@@ -128,10 +125,7 @@ class Hook(BoostingHook, xgb.callback.TrainingCallback):
 
     @property
     def validation_data(self) -> xgb.DMatrix | None:
-        """The data whose predictions and labels are saved, as a DMatrix.
-
-        It can be set to any value that the argument `validation_data` accepts.
-        """
+        """The data for predictions and labels, as a DMatrix. It can be set to any value of `validation_data`."""
         return self._validation.matrix if self._validation else None
 
     @validation_data.setter
