@@ -14,8 +14,4 @@ MODE_OF_WORD = {
     "global": ModeKeys.GLOBAL,
 }
 PREFERENCE = list(MODE_OF_WORD)
-"""The words in order of preference.
-
-If a run uses several words for one mode, such as val and test, the tensors of the preferred word keep their names, and
-the others get their word as a prefix.
-"""
+"""The words in order of preference: of several words for one mode, only the first gives its tensors no prefix."""

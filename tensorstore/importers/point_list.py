@@ -67,10 +67,7 @@ class PointList:
     def add_nested(
         self, values: Mapping[str, Any], step: Any, saved_at: int = 0, ignored: frozenset[str] = frozenset()
     ) -> None:
-        """Add the values of a step.
-
-        A value may be a histogram, or a mapping: `{"a": {"b": 1}}` adds the number `a.b`.
-        """
+        """Add the values of a step: numbers, histograms or mappings. `{"a": {"b": 1}}` adds the number `a.b`."""
         for name, value in _flat(values):
             if name in ignored:
                 continue

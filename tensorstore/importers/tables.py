@@ -31,10 +31,7 @@ _STEPS_END = 10**12
 def find_tables(
     source: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
 ) -> tuple[Storage, list[str]]:
-    """Return the folder, which is `source` or contains it, and its tables by name.
-
-    Raises RunNotFound if it has none.
-    """
+    """Return the folder that is or contains `source`, and its tables by name. Raises RunNotFound if it has none."""
     storage, found = find_files(source, storage_options, is_table, depth=4)
     if not found:
         text = os.fspath(source).rstrip("/")

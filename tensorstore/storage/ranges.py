@@ -8,15 +8,11 @@ from dataclasses import dataclass
 from .base import ByteRange
 
 _NEAR = 64 << 10
-"""Ranges with at most this many bytes between them are one request, because the bytes cost less than another
-request.
-"""
+"""Ranges with at most this many bytes between them are one request: the bytes cost less than another one."""
 _MERGED = 16 << 20
 """The most bytes of a merged request, so that long reads still run in parallel."""
 _IN_FLIGHT = 128 << 20
-"""The bytes that are read from an object store at once: enough to use its network, and little compared to a large
-value.
-"""
+"""The bytes that are read from an object store at once: enough for its network, and little for memory."""
 _LONGEST_READ = 1 << 20
 """Adjacent ranges on a disk are read together up to this many bytes, which fit into the processor's cache."""
 _BUFFERS = 1024
@@ -97,10 +93,7 @@ def successive(ranges: Sequence[ByteRange]) -> Iterator[list[int]]:
 
 
 def neighbours(ranges: Sequence[ByteRange]) -> Iterator[tuple[ByteRange, list[int]]]:
-    """Yield the ranges by file and position, with their indices in `ranges`.
-
-    Overlapping and adjacent ones are joined.
-    """
+    """Yield the ranges by file and position, with their indices in `ranges`. Adjoining ones are joined."""
     if len(ranges) == 1:
         yield ranges[0], [0]
         return

@@ -133,10 +133,7 @@ class Block:
 
     @cached_property
     def good(self) -> npt.NDArray[np.bool_]:
-        """True for each content that matches its checksum.
-
-        The lengths are correct, so a damaged one does not affect others.
-        """
+        """True for each content that matches its checksum. A damaged one affects no other, as lengths are correct."""
         stored = self._stored(self.starts + self.lengths)
         matches = _masked_crc32cs(self._content, self.starts, self.lengths) == stored
         good: npt.NDArray[np.bool_] = matches | (stored == _UNCHECKED)

@@ -90,9 +90,7 @@ class EventReader:
         self._begins: list[int] = []
         """The mode and the first value of each file."""
         self._purges: list[tuple[int, int, int]] = []
-        """The values that no longer count because their job went back: the range of their indices, and the first
-        step.
-        """
+        """Ranges of values that no longer count because their job went back, each with the first step."""
         # State of the folder that is being read: its first value.
         self._begin = 0
         # State of the file that is being read.

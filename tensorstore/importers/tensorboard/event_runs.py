@@ -44,7 +44,7 @@ class EventRun:
 def find_runs(
     source: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
 ) -> tuple[Storage, list[EventRun]]:
-    """Return the folder, which is `source` or contains it, and its runs. Raises RunNotFound if it has none."""
+    """Return the folder that is or contains `source`, and its runs. Raises RunNotFound if it has none."""
     text = os.fspath(source).rstrip("/")
     folder, _, name = text.rpartition("/")
     if _MARK in name:
