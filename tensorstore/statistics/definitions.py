@@ -224,9 +224,3 @@ def parse_axis(axis: Any) -> int | None:
 def name_by_axis(tensor: str, statistic: str, axis: int) -> str:
     """Return the name of the tensor with a statistic for each index along an axis, which is counted from the first."""
     return f"{statistic}_by_{axis}/{tensor}"
-
-
-def markdown_table() -> str:
-    """Return the table of the statistics for the documentation."""
-    rows = [f"| `{definition.name}` | {definition.meaning.replace('|', chr(92) + '|')} |" for definition in _TABLE]
-    return "\n".join(["| statistic | definition |", "|---|---|", *rows])
