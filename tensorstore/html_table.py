@@ -32,11 +32,10 @@ def html_table(title: str, rows: Iterable[tuple[str, object]]) -> str:
     return f"<div><b>{_text(title)}</b><table>{''.join(lines)}</table></div>"
 
 
-def html_rows(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def html_rows(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return a table with a row of names above its columns.
 
     Args:
-        title: The first line.
         columns: The names of the columns.
         rows: The rows, of which the first 50 are shown.
 
@@ -48,7 +47,7 @@ def html_rows(title: str, columns: Sequence[str], rows: Iterable[Sequence[object
     lines += [f"<tr>{''.join(f'<td>{_text(value)}</td>' for value in row)}</tr>" for row in found[:_MOST_ROWS]]
     if len(found) > _MOST_ROWS:
         lines.append(f"<tr><td colspan={len(columns)}>and more</td></tr>")
-    return f"<div><b>{_text(title)}</b><table>{''.join(lines)}</table></div>"
+    return f"<div><table>{''.join(lines)}</table></div>"
 
 
 def html_list(title: str, lines: Iterable[str]) -> str:

@@ -242,7 +242,7 @@ class Comparison:
             (each.step, each.mode, each.label, each.worker or each.worker_b, str(each)) for each in self.differences
         )
         title, *lines = self._lines()
-        return html_list(title, lines) + (html_rows("", columns, rows) if self.differences else "")
+        return html_list(title, lines) + (html_rows(columns, rows) if self.differences else "")
 
     def _lines(self) -> Iterator[str]:
         yield self.sentence

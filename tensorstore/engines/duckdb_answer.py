@@ -162,7 +162,7 @@ class DuckDBAnswer:
         return self._take(repr)
 
     def _repr_html_(self) -> str:
-        return html_rows("", self.columns, self)
+        return html_rows(self.columns, self)
 
     # Running.
 

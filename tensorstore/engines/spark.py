@@ -115,7 +115,7 @@ class SparkAnswer:
         return iter(self.fetchall())
 
     def _repr_html_(self) -> str:
-        return html_rows("", self.columns, self)
+        return html_rows(self.columns, self)
 
     def df(self) -> Any:
         """Return a pandas DataFrame."""

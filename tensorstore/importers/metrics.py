@@ -71,7 +71,7 @@ class Points:
     step: Integers
     """Global steps, shape (n,), none below 0."""
     value: npt.NDArray[np.float64]
-    """Shape (n,)."""
+    """The numbers, shape (n,)."""
     saved_at: Integers
     """Nanoseconds since 1970, UTC, shape (n,); 0 if unknown."""
     metadata: Mapping[str, Any] = field(default_factory=dict)

@@ -23,6 +23,7 @@ NOT_FINITE_LABEL = "NaN or infinite"
 NOT_SAVED_LABEL = "not saved"
 _LONGEST_NAME = 48
 _MOST_ENTRIES = 20
+_LABEL_SIZE = 7.0
 
 
 _LARGEST = 1e300
@@ -88,12 +89,12 @@ def add_legend(ax: Any, handles: Sequence[Any], labels: Sequence[str], **options
         entry.set_text(text)
 
 
-def label_rows(ax: Any, names: Sequence[str], height_inches: float, size: float = 7.0) -> None:
+def label_rows(ax: Any, names: Sequence[str], height_inches: float) -> None:
     """Label rows 0, 1, … at their centres. If the height is too small, only some are labelled."""
-    most = max(2, int(height_inches * 72 / (size * 1.25)))
+    most = max(2, int(height_inches * 72 / (_LABEL_SIZE * 1.25)))
     stride = -(-len(names) // most)
     at = range(0, len(names), stride)
-    ax.set_yticks([row + 0.5 for row in at], [shown(names[row]) for row in at], fontsize=size, parse_math=False)
+    ax.set_yticks([row + 0.5 for row in at], [shown(names[row]) for row in at], fontsize=_LABEL_SIZE, parse_math=False)
 
 
 def mark_steps(ax: Any, steps: Sequence[float] | Floats) -> Any:

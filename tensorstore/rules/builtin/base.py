@@ -172,8 +172,9 @@ class BuiltinRule(Rule):
 
     def fires(self, row: SavedTensor, observed: float, threshold: float | None, sentence: str) -> None:
         """Report a row. The name of the tensor is put before the sentence."""
+        worker = f" of {row.worker}" if row.worker != "worker_0" else ""
         self.report(
-            f"{row.name}{_by(row, self.base_trial)} {sentence}",
+            f"{row.name}{worker} {sentence}",
             tensor=row.name,
             worker=row.worker,
             observed=float(observed),
@@ -195,7 +196,7 @@ class SelectingRule(BuiltinRule):
         return self.DEFAULT if chosen == Selector() else chosen
 
 
-def scalar_losses(view: StepView, rows: Sequence[SavedTensor]) -> list[tuple[SavedTensor, float]]:
+def scalar_losses(rows: Sequence[SavedTensor]) -> list[tuple[SavedTensor, float]]:
     """Return the rows that are scalars, with their values."""
     return [(row, row.scalar) for row in rows if row.scalar is not None]
 
@@ -203,10 +204,6 @@ def scalar_losses(view: StepView, rows: Sequence[SavedTensor]) -> list[tuple[Sav
 def training_mode(modes: Iterable[ModeKeys]) -> ModeKeys:
     """Return TRAIN if the run has steps of this mode, else GLOBAL."""
     return ModeKeys.TRAIN if ModeKeys.TRAIN in modes else ModeKeys.GLOBAL
-
-
-def _by(row: SavedTensor, trial: Trial) -> str:
-    return f" of {row.worker}" if row.worker != "worker_0" else ""
 
 
 def _how_to_save(selector: Selector) -> str:

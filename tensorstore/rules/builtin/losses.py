@@ -51,7 +51,7 @@ class LossNotDecreasing(SelectingRule):
     def judge(self, view: StepView) -> None:
         if view.mode is not (self.mode or _validation_first(self.reader.modes_of(self.selector))):
             raise self.nothing(view, self.selector)
-        for row, loss in scalar_losses(view, self.rows(view, self.selector)):
+        for row, loss in scalar_losses(self.rows(view, self.selector)):
             key = row.name, row.worker
             due = view.mode_step - self._compared.get(key, -self.num_steps) >= self.num_steps
             earlier = next(self.reader.earlier(row, view.mode_step - self.num_steps), None) if due else None
@@ -115,7 +115,7 @@ class Overfit(BuiltinRule):
             raise self.nothing(view, self.selector)
         if training:
             self._judge_evaluation(set(view.tensors.workers))
-        losses = scalar_losses(view, self.rows(view, self.selector))
+        losses = scalar_losses(self.rows(view, self.selector))
         for row, loss in self._judge_together(view, losses) if training else losses:
             self._losses[ModeKeys.TRAIN if training else ModeKeys.EVAL][row.name, row.worker].append(loss)
             if not training:
@@ -184,7 +184,7 @@ class Overtraining(BuiltinRule):
         patience = self.patience_validation if view.mode is ModeKeys.EVAL else self.patience_train
         if view.mode is ModeKeys.PREDICT:
             raise self.nothing(view, _LOSSES)
-        for row, loss in scalar_losses(view, self.rows(view, _LOSSES)):
+        for row, loss in scalar_losses(self.rows(view, _LOSSES)):
             key = (row.name, row.worker), view.mode
             best, since = self._best.get(key, (math.inf, 0))
             best, since = (loss, 0) if loss < best - self.delta else (best, since + 1)
@@ -218,7 +218,7 @@ class LossSpike(SelectingRule):
     def judge(self, view: StepView) -> None:
         if view.mode not in _TRAINING:
             raise self.nothing(view, self.selector)
-        for row, loss in scalar_losses(view, self.rows(view, self.selector)):
+        for row, loss in scalar_losses(self.rows(view, self.selector)):
             before = self._before[row.name, row.worker]
             if len(before) >= self.minimum:
                 self._compare(row, loss, before)

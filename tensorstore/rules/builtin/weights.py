@@ -147,7 +147,7 @@ class PoorWeightInitialization(BuiltinRule):
         return judged
 
     def _judge_losses(self, view: StepView) -> bool:
-        losses = scalar_losses(view, view.select(_LOSSES))
+        losses = scalar_losses(view.select(_LOSSES))
         for row, loss in losses:
             best, since = self._best.get(row.name, (math.inf, -1))
             best, since = (loss, 0) if loss < best else (best, since + 1)
