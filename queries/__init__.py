@@ -1,7 +1,7 @@
 """The SQL of the project, one `.sql` file a query.
 
-- `views/`: the public views, over one run or many. Their first column is `run`, which a run that is opened alone leaves
-  out.
+- `views/`: the public views, over one run or many. Their first column is `run`. It is left out if a run is opened
+  alone.
 - `named/`: named queries for users, over the views of many runs.
 
 Each file opens with a comment: the question or the view, the parameters, and the columns.

@@ -4,7 +4,7 @@
     trial.tensor("gradient/Net_fc.weight").values()
     trial.sql("select name, avg(value) from reductions where reduction = 'l2' group by name")
 
-Nothing heavy is imported until it is used: neither DuckDB nor any framework.
+DuckDB and frameworks are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -39,48 +39,32 @@ if TYPE_CHECKING:
     from .read.trial import Trial
     from .read.verify import Verification
 
-_MODULE_OF = {
-    "Collection": "config.collection",
-    "CollectionKeys": "config.collection",
-    "Comparison": "comparison",
-    "Compaction": "maintenance.compaction",
-    "Diagnosis": "diagnosis",
-    "Difference": "comparison",
-    "Export": "exports",
-    "FirstDifference": "comparison",
-    "LateWorker": "read.late_worker",
-    "ModeKeys": "mode",
-    "NamedQuery": "named_queries",
-    "Notes": "maintenance.notes",
-    "Page": "pages",
-    "ReductionConfig": "config.reduction_config",
-    "Repair": "maintenance.repair",
-    "Run": "hooks.plain",
-    "Runs": "read.runs",
-    "SaveConfig": "config.save_config",
-    "SaveConfigMode": "config.save_config",
-    "StepState": "read.step_states",
-    "Tensor": "read.tensor",
-    "Trial": "read.trial",
-    "Verification": "read.verify",
-    "annotate": "maintenance.notes",
-    "compare": "comparison",
-    "compact": "maintenance.compaction",
-    "create_trial": "read.opening",
-    "diagnose": "diagnosis",
-    "environment": "hooks.core.process.environment",
-    "export": "exports",
-    "list_queries": "named_queries",
-    "modes": "mode",
-    "no_refresh": "read.refreshing",
-    "open_runs": "read.runs",
-    "page": "pages",
-    "query": "named_queries",
-    "query_text": "named_queries",
-    "refresh": "read.refreshing",
-    "repair": "maintenance.repair",
-    "verify": "maintenance.verification",
+_NAMES_OF = {
+    "comparison": ("Comparison", "Difference", "FirstDifference", "compare"),
+    "config.collection": ("Collection", "CollectionKeys"),
+    "config.reduction_config": ("ReductionConfig",),
+    "config.save_config": ("SaveConfig", "SaveConfigMode"),
+    "diagnosis": ("Diagnosis", "diagnose"),
+    "exports": ("Export", "export"),
+    "hooks.core.process.environment": ("environment",),
+    "hooks.plain": ("Run",),
+    "maintenance.compaction": ("Compaction", "compact"),
+    "maintenance.notes": ("Notes", "annotate"),
+    "maintenance.repair": ("Repair", "repair"),
+    "maintenance.verification": ("verify",),
+    "mode": ("ModeKeys", "modes"),
+    "named_queries": ("NamedQuery", "list_queries", "query", "query_text"),
+    "pages": ("Page", "page"),
+    "read.late_worker": ("LateWorker",),
+    "read.opening": ("create_trial",),
+    "read.refreshing": ("no_refresh", "refresh"),
+    "read.runs": ("Runs", "open_runs"),
+    "read.step_states": ("StepState",),
+    "read.tensor": ("Tensor",),
+    "read.trial": ("Trial",),
+    "read.verify": ("Verification",),
 }
+_MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names}
 
 __all__ = [
     "Collection",

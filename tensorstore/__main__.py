@@ -9,13 +9,13 @@ from contextlib import suppress
 
 
 def main() -> None:
-    """Run the command that the arguments name."""
+    """Run the command in the arguments."""
     if sys.argv[1:2] == ["run"]:
-        # Outside of click, which has its own way with what a script raises.
+        # `run` is handled without click, which changes the errors of scripts.
         from .cli.writing.run import run
 
         sys.exit(run(sys.argv[2:]))
-    # Objects that imports make stay alive: without this, Python searches them for garbage a hundred times.
+    # Objects of imports stay alive. Without this, Python searches them for garbage a hundred times.
     gc.set_threshold(100_000)
     from .cli.interrupts import hold_while_importing, say_no_more
 
@@ -26,7 +26,7 @@ def main() -> None:
 
         commands()
     except KeyboardInterrupt:
-        # It came between the parts of a command, each of which answers it in the same way.
+        # Ctrl-C came between the parts of a command, which handle it in the same way.
         sys.stderr.write("Interrupted\n")
         sys.exit(130)
     finally:
@@ -34,10 +34,10 @@ def main() -> None:
 
 
 def _escape_what_cannot_be_encoded() -> None:
-    """Let standard output write every name: in UTF-8 a path's own bytes, in another encoding escapes."""
+    """Let standard output write every name: in UTF-8 a path's original bytes, in another encoding escapes."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         is_utf8 = sys.stdout.encoding.lower() in ("utf-8", "utf8")
-        with suppress(OSError):  # the file behind it was replaced by one that is written to in another way
+        with suppress(OSError):  # standard output was replaced by another kind of file
             sys.stdout.reconfigure(errors="surrogateescape" if is_utf8 else "backslashreplace")
 
 

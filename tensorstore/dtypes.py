@@ -1,4 +1,4 @@
-"""Between numpy arrays and what is stored of them: the name of a dtype and little-endian bytes in C order."""
+"""The stored form of numpy arrays: the name of a dtype, and little-endian bytes in C order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .errors import UnsupportedValue
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-# The dtypes of ml_dtypes, which numpy knows by class only, not by name. It is imported once one is read.
+# The dtypes of ml_dtypes, which numpy does not know by name. ml_dtypes is imported when one is read.
 _EXTENDED = frozenset(
     (
         *("bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz"),
@@ -23,7 +23,7 @@ _EXTENDED = frozenset(
 )
 
 
-@lru_cache(maxsize=256)  # numpy makes the name again at each call
+@lru_cache(maxsize=256)  # cached, because numpy creates the name at each call
 def dtype_name(dtype: np.dtype[Any]) -> str:
     """Return the stored name of a dtype.
 
@@ -89,21 +89,21 @@ def _stored(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def in_stored_dtype(array: Array) -> Array:
-    """Return the values in the dtype in which they are stored; the array itself if it has it already."""
+    """Return the values in their stored dtype; the array itself if it has that dtype."""
     if array.dtype.byteorder == ">" or array.dtype.names is not None:
         return array.astype(_stored(array.dtype), copy=False)
     return array
 
 
 def storable(array: Array) -> Array:
-    """Return the values C-contiguous and little-endian; the array itself if it is so already."""
+    """Return the values as a C-contiguous, little-endian array; the array itself if it is one."""
     array = in_stored_dtype(array)
     # ascontiguousarray would make a 0-d array 1-d.
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
 
 def to_bytes(array: Array) -> memoryview:
-    """Return the stored bytes of an array that is `storable` already, without a copy."""
+    """Return the stored bytes of a result of `storable`, without a copy."""
     if array.nbytes == 0:
         return memoryview(b"")
     return array.reshape(-1).view(np.uint8).data
@@ -131,7 +131,7 @@ def from_rows(data: Array, dtype: str, shape: tuple[int, ...]) -> list[Array]:
 
 
 def as_scalar(array: Array) -> float | None:
-    """Return the only element of a number array as a double if that holds it exactly, else None."""
+    """Return the only element of a numeric array as a float if that represents it exactly, else None."""
     if array.size != 1 or (array.dtype.kind in "cUSMmV" and array.dtype.name not in _EXTENDED):
         return None
     element = array.reshape(-1)[0]

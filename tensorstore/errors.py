@@ -62,7 +62,7 @@ from typing import Any
 from .redaction import without_credentials
 
 _FEW = 3
-"""More names than this are no suggestion, but all that there are."""
+"""The most names of a suggestion. If there are more, none is similar, and they are all known names."""
 
 
 class TensorTrialError(Exception):
@@ -75,7 +75,7 @@ class TensorTrialError(Exception):
         super().__init__(*(without_credentials(each) if isinstance(each, str) else each for each in args))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By default the message would be passed to __init__ again; errors travel between processes as they are.
+        # By default the message would be passed to __init__ again, but errors must be pickled between processes.
         return _rebuild, (type(self), self.args, self.__dict__.copy())
 
     def __str__(self) -> str:
@@ -238,9 +238,7 @@ class MissingIndexFile(FileError, FileNotFoundError):
     """The file `named_by` of the run names an index file that is missing."""
 
     def __init__(self, path: str, named_by: str) -> None:
-        super().__init__(
-            path, f"it is missing, with its steps and what it had saved again of earlier ones: {named_by} names it"
-        )
+        super().__init__(path, f"it is missing, with its steps and newer rows of earlier ones: {named_by} names it")
 
 
 class AlreadyPublished(FileError, FileExistsError):

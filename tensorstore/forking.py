@@ -1,7 +1,7 @@
 """Repair of objects in a forked child.
 
-Another thread may have held a lock at the moment of the fork, and the child has no thread but the one that forked. So
-objects with locks or threads register here, and this module calls them in the child.
+Another thread may have held a lock at the fork, but the child has only the thread that forked. So objects with locks or
+threads register here, and this module calls them in the child.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def call_in_child(callback: Callable[[], None]) -> Callable[[], None]:
 
 
 def abandon(inherited: Any) -> None:
-    """Keep an object forever: its destruction would wait for threads that this process does not have."""
-    # A list in a module would be emptied when the interpreter ends.
+    """Keep an object forever, because its destructor would wait for threads that this process lacks."""
+    # A module's list would be cleared at the end of the interpreter.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(inherited))
 
 

@@ -1,4 +1,4 @@
-"""Tables of HTML for notebooks, in which every text is escaped."""
+"""HTML tables for notebooks, in which every text is escaped."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _Value = TypeVar("_Value")
 def html_table(title: str, rows: Iterable[tuple[str, object]]) -> str:
     """Return a table of two columns under a title.
 
-    Names come from a run, which may be a stranger's: each is text, never markup.
+    Names may come from an untrusted run, so every text is escaped.
 
     Args:
         title: The first line.
-        rows: What a value is, and the value.
+        rows: Pairs of a label and a value.
 
     Returns:
-        HTML without scripts and styles of its own. Long values are cut, and rows after the first 50 are counted.
+        HTML without scripts and styles. Long values are cut, and rows after the first 50 are counted.
     """
     found = list(rows)
     lines = [f"<tr><th>{_text(name)}</th><td>{_text(value)}</td></tr>" for name, value in found[:_MOST_ROWS]]
@@ -32,23 +32,22 @@ def html_table(title: str, rows: Iterable[tuple[str, object]]) -> str:
     return f"<div><b>{_text(title)}</b><table>{''.join(lines)}</table></div>"
 
 
-def html_rows(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def html_rows(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return a table with a row of names above its columns.
 
     Args:
-        title: The first line.
         columns: The names of the columns.
         rows: The rows, of which the first 50 are shown.
 
     Returns:
-        HTML without scripts and styles of its own, in which every text is escaped. Long values are cut.
+        HTML without scripts and styles, in which every text is escaped. Long values are cut.
     """
     found = list(islice(rows, _MOST_ROWS + 1))
     lines = [f"<tr>{''.join(f'<th>{_text(name)}</th>' for name in columns)}</tr>"]
     lines += [f"<tr>{''.join(f'<td>{_text(value)}</td>' for value in row)}</tr>" for row in found[:_MOST_ROWS]]
     if len(found) > _MOST_ROWS:
         lines.append(f"<tr><td colspan={len(columns)}>and more</td></tr>")
-    return f"<div><b>{_text(title)}</b><table>{''.join(lines)}</table></div>"
+    return f"<div><table>{''.join(lines)}</table></div>"
 
 
 def html_list(title: str, lines: Iterable[str]) -> str:
@@ -75,6 +74,6 @@ def _text(value: object) -> str:
 
 
 def _escaped(text: str) -> str:
-    from html import escape  # its tables take some milliseconds, and most processes show no HTML
+    from html import escape  # its tables take milliseconds to load, and most processes show no HTML
 
     return escape(text)

@@ -37,7 +37,7 @@ class ModeKeys(Enum):
                 return cls[value.upper()]
             return cls(value)
         except (KeyError, ValueError):
-            # The same name imported through a second module path is another class: go by its name.
+            # The same class imported through another module path is a different class, so its name is compared.
             name = str(getattr(value, "name", ""))
             if name in cls.__members__:
                 return cls[name]

@@ -1,4 +1,4 @@
-"""Work that waits for a storage, done by several threads where the system has threads left."""
+"""Work that waits for a storage, in several threads if the system can start them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _T = TypeVar("_T")
 
 
 def in_threads(work: Callable[[_S], _T], items: Iterable[_S], most: int) -> list[_T]:
-    """Return what `work` returns for each item, in their order.
+    """Return the results of `work` for all items, in order.
 
-    Where no thread can be started, as under a container's limit or at the exit of Python, this thread does what is
-    left.
+    If no thread can be started, as under a container's limit or at the exit of Python, this thread does the remaining
+    work.
 
     Args:
-        work: Safe to call from several threads, and twice for one item.
-        items: What it is called with.
+        work: A function that may be called from several threads, and twice for one item.
+        items: The arguments of `work`.
         most: The most threads.
     """
     left = list(items)

@@ -15,8 +15,8 @@ DELAY_SECONDS = 2.0
 def progress_bar(total: float, wanted: bool, what: str, unit: str) -> Iterator[Callable[[float], object]]:
     """Show a bar if tqdm is installed, and yield the function that advances it by a number of units.
 
-    On a terminal, what takes less than `DELAY_SECONDS` has none. A pipe or a file gets none: a bar overwrites its line
-    at each step, which would fill the log of a job.
+    On a terminal, a bar appears after `DELAY_SECONDS`. A pipe or a file has none, because the repeated lines of a bar
+    would fill a job's log.
     """
     bar = _bar() if wanted else None
     if bar is None:
@@ -28,7 +28,7 @@ def progress_bar(total: float, wanted: bool, what: str, unit: str) -> Iterator[C
 
 
 def _bar() -> Any:
-    """Return tqdm's class for a notebook or a terminal; None for anything else, and without tqdm."""
+    """Return tqdm's class for a notebook or a terminal; None for other outputs, and without tqdm."""
     try:
         import tqdm
 
@@ -41,7 +41,7 @@ def _bar() -> Any:
 
 def in_notebook() -> bool:
     """Return whether this process is the kernel of a notebook."""
-    # IPython is there already where it matters, and is not imported elsewhere.
+    # IPython is already imported in a notebook, and is not imported elsewhere.
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return type(shell).__name__ == "ZMQInteractiveShell"

@@ -1,4 +1,4 @@
-"""Leaves secrets out of text: credentials out of messages, and what looks like a secret out of command lines."""
+"""The redaction of texts: of credentials in messages, and of likely secrets in command lines."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from functools import partial
 from typing import Any
 
 HIDDEN = "***"
-"""The text in the place of a secret."""
+"""The replacement of a secret."""
 
 _LONGEST_ARGUMENT = 1000
 _LONGEST_STRUCTURE = 100_000
 
 # Of URLs.
 _URL = re.compile(r"(?<=://)[^\s'\"]+")
-# Of a database without a scheme, such as user:password@host.
+# Credentials of a database without a scheme, such as user:password@host.
 _USER = re.compile(r"(?<![\w/.:-])[\w.%+-]{1,64}:[^\s/@\\'\"]{1,256}@(?=[\w\[])")
 _UNENCODED_USER = re.compile(r"[^/@]*:(?!\d+(?:/|$)).*@", re.DOTALL)
 _VALUE_OF_QUERY = re.compile(r"(?<=[?&;])([^=&?;]+)=[^&]*")
@@ -31,17 +31,17 @@ _SECRET_NAME = re.compile(
 _SECRET_KEY = re.compile(r"[a-z]Key$")
 """A name as in AccountKey or sharedAccessKey."""
 _COUNTED = re.compile(r"token|key", re.IGNORECASE)
-"""Names of which a number is no secret: max_tokens=512."""
+"""Names whose number is not a secret: max_tokens=512."""
 _OPTIONS_OF_USERS = frozenset({"-u", "-U", "--user", "--userpwd", "--proxy-user"})
 _USER_INSIDE = re.compile(r"((?<![\w-])-[uU] ?|--(?:proxy-)?user(?:pwd)?[ =])[\w.@%+-]+:[^\s'\"]+")
-"""The same in one text: `-ume:password`, or the command of a shell."""
+"""The same within one text: `-ume:password`, or the command of a shell."""
 _NAME = re.compile(r"""(?P<name>[\w.-]{1,100})['"]?\s*(?P<sign>[=:])\s*""")
 _QUOTED = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
 _VALUES = {
     "=": re.compile(rf"""{_QUOTED}|[^\s,;&'"}}\])]+""", re.DOTALL),
     ":": re.compile(rf"""{_QUOTED}|[^,'"}}\])\n]+""", re.DOTALL),
 }
-"""The value after each sign. That of a header may have blanks: `Authorization: Basic …`."""
+"""The patterns of values by the character before. A header's value may have blanks: `Authorization: Basic …`."""
 _BEARER = re.compile(r"\b(bearer)\s+[^\s'\",;}]+", re.IGNORECASE)
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*", re.DOTALL)
 # The forms of tokens that vendors document, and that scanners of repositories search for. Compiled on first use.
@@ -68,7 +68,7 @@ _SECRET_PATH = re.compile(r"(?<=hooks\.slack\.com/)[^\s'\"]+|(?<=/api/webhooks/)
 
 
 def without_credentials(text: str) -> str:
-    """Return text in which `***` is in the place of the credentials of URLs: user and password, and values of a query.
+    """Return a text with `***` in place of credentials in URLs: user and password, and values of a query.
 
     Args:
         text: Any text, such as the message of an error.
@@ -79,18 +79,18 @@ def without_credentials(text: str) -> str:
 
 
 def _clean(url: str) -> str:
-    """Return what follows the scheme of a URL without credentials."""
+    """Return the rest of a URL after the scheme, without credentials."""
     server, slash, path = url.partition("/")
     if "@" in server:
         url = f"{HIDDEN}@{server.rpartition('@')[2]}{slash}{path}"
-    elif _UNENCODED_USER.match(url):  # a password may hold every sign, so that only its end is known
+    elif _UNENCODED_USER.match(url):  # a password may contain any character, so that only its end is known
         url = f"{HIDDEN}@{url.rpartition('@')[2]}"
     address, mark, query = url.partition("?")
     return address + _VALUE_OF_QUERY.sub(rf"\1={HIDDEN}", mark + query)
 
 
 def without_secrets(arguments: Iterable[str]) -> list[str]:
-    """Return a command line in which `***` is in the place of what looks like a secret.
+    """Return a command line with `***` in place of likely secrets.
 
     Args:
         arguments: The command line.

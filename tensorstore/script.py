@@ -1,4 +1,4 @@
-"""A script or a module run as Python itself would run it, by a command that prepares the process first."""
+"""The running of a script or a module as by Python itself, in a process that a command has prepared."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import CodeType, ModuleType
 
 from .errors import ConfigurationError
 
-# The command's own `__main__`, which the script's replaces. Its functions need its names until the process ends.
+# The command's own `__main__`, which the script's replaces, is kept for its functions until the process ends.
 _replaced: list[ModuleType] = []
 
 
@@ -23,7 +23,7 @@ def prepared_script(arguments: Sequence[str]) -> Callable[[], None]:
         arguments: The path of the script, or of a folder or an archive with a `__main__.py`, and its arguments.
 
     Returns:
-        A function that runs it, once. What the script raises, SystemExit too, is raised.
+        A function that runs it once. Errors of the script, including SystemExit, are raised.
 
     Raises:
         ConfigurationError: The path does not exist.
@@ -54,7 +54,7 @@ def prepared_module(arguments: Sequence[str]) -> Callable[[], None]:
         arguments: The name of the module, and its arguments.
 
     Returns:
-        A function that runs it, once. What the module raises, SystemExit too, is raised.
+        A function that runs it once. Errors of the module, including SystemExit, are raised.
 
     Raises:
         ConfigurationError: There is no module of this name, or it cannot be run.
@@ -80,7 +80,7 @@ def prepared_module(arguments: Sequence[str]) -> Callable[[], None]:
 
 
 def add_to_python_path(folder: str) -> None:
-    """Put a folder first on the module search path of every process that this one starts, also by a shell.
+    """Put a folder first on the module search path of all child processes, also those that a shell starts.
 
     Args:
         folder: The folder.
@@ -97,7 +97,7 @@ def _execute(code: CodeType, main: ModuleType) -> None:
 
 
 def _module(name: str) -> tuple[ModuleSpec, CodeType]:
-    """Return what `python -m` runs: the module, or `__main__` of a package."""
+    """Return the module that `python -m` runs: the module itself, or `__main__` of a package."""
     try:
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.submodule_search_locations is not None:
@@ -114,7 +114,7 @@ def _module(name: str) -> tuple[ModuleSpec, CodeType]:
 
 
 def _set_first_folder(folder: str) -> None:
-    """Let modules be found in a folder first, in place of the command's own folder."""
+    """Put a folder first on the module search path, in place of the command's own folder."""
     if not sys.flags.safe_path and sys.path:
         sys.path[0] = folder
     else:

@@ -1,24 +1,24 @@
-"""Names like a wrong one, for messages."""
+"""Suggestions of similar names for error messages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import islice
 
-# The distance of names is computed for this many at most: a large model has more.
+# The most names whose distance is computed, because a large model has more.
 _MOST_COMPARED = 1000
 
 
 def near_names(name: str, known: Iterable[str], most: int = 3) -> list[str]:
-    """Return the known names that are most like a wrong one: those that it is a part of, then those spelt like it.
+    """Return the known names most similar to a wrong one: those that contain it, then those with a similar spelling.
 
     Args:
         name: The wrong name.
         known: The names to choose from.
-        most: How many names are returned at most.
+        most: The most names to return.
 
     Returns:
-        The names; none if nothing is like it.
+        The names; empty if none is similar.
     """
     from difflib import get_close_matches  # for messages only
 

@@ -1,4 +1,4 @@
-"""Text of a run, as it can be shown on a terminal and in a sentence."""
+"""The escaping of a run's text for terminals and sentences."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _LONGEST = 300
 def visible(text: str, keep: str = "\t\n") -> str:
     r"""Return text with all characters that control a terminal, or are invisible, as escapes such as `\x1b`.
 
-    The names of tensors, workers and collections come from a run, which may be a stranger's. ESC and the C1 controls
-    move the cursor or set the title, CR overwrites the line, and marks of direction reorder the text.
+    The names of tensors, workers and collections may come from an untrusted run. ESC and the C1 controls move the
+    cursor or set the title, CR overwrites the line, and marks of direction reorder the text.
 
     Args:
         text: Any text.
-        keep: Characters that stay as they are.
+        keep: Characters that are not escaped.
     """
     if text.isprintable():
         return text

@@ -1,8 +1,7 @@
-"""The tracker for Accelerate: what `accelerator.log` logs, and the tensors of a training loop."""
+"""The tracker for Accelerate, which saves the values of `accelerator.log` and the tensors of a training loop."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,13 +23,13 @@ except ImportError as exc:
 
 check_version("accelerate", accelerate.__version__, oldest="1.1", newest_tested="1.15")
 
-from accelerate.state import GradientState  # noqa: E402 - the sentence about an old accelerate comes first
+from accelerate.state import GradientState  # noqa: E402 - the error about an old accelerate comes first
 from accelerate.tracking import GeneralTracker  # noqa: E402
 from accelerate.utils import memory  # noqa: E402
 
 
 class Tracker(TrainingSteps, GeneralTracker):  # type: ignore[misc]
-    """Saves what `accelerator.log` logs, and the tensors of the steps of a training loop.
+    """A tracker that saves the values of `accelerator.log`, and the tensors of a training loop's steps.
 
     Pass it to `Accelerator(log_with=…)`. Or register the class with `accelerate.tracking.register_tracker_class` and
     pass `log_with="tensortrial"`: then the name of the project is the folder of the run.
@@ -51,15 +50,11 @@ class Tracker(TrainingSteps, GeneralTracker):  # type: ignore[misc]
     main_process_only = False
     """The hook itself decides which processes save, by `include_workers`."""
 
-    def __init__(
-        self, out_dir: str | os.PathLike[str] | None = None, *, hook: Hook | None = None, **options: Any
-    ) -> None:
-        super().__init__()
-        self._own(Hook, out_dir, hook, options)
-        self._first: int | None = None
-        """The first step of the training; None before it begins."""
-        self._starts_again = False
-        """True if `find_executable_batch_size` calls the training again, after it ran out of memory."""
+    _hook_type = Hook
+    _first: int | None = None
+    """The first step of the training; None before it begins."""
+    _starts_again = False
+    """True if `find_executable_batch_size` repeats the training after it ran out of memory."""
 
     @property
     def tracker(self) -> Hook:
@@ -74,9 +69,9 @@ class Tracker(TrainingSteps, GeneralTracker):  # type: ignore[misc]
             with accelerator.accumulate(model), tracker.step():
                 …
 
-        In mode TRAIN the step goes on until a batch after which gradients are synchronized. In another mode each block
-        is a step. If Accelerate's `find_executable_batch_size` calls the training again with a smaller batch, what is
-        saved then takes the place of what was saved before.
+        In mode TRAIN the step ends with a batch after which gradients are synchronized. In another mode each block is a
+        step. If Accelerate's `find_executable_batch_size` repeats the training with a smaller batch, its steps replace
+        those of the first attempt.
 
         Args:
             number: The number of the step. Default: the next one.
@@ -113,7 +108,7 @@ class Tracker(TrainingSteps, GeneralTracker):  # type: ignore[misc]
     # What Accelerate calls.
 
     def start(self) -> None:
-        """Make the hook, when `init_trackers` is called: before that, Accelerate may not know the process's rank."""
+        """Make the hook when `init_trackers` is called, because Accelerate may not know the process's rank before."""
         self.hook.recorder  # noqa: B018 - made by the property
 
     def store_init_configuration(self, values: Mapping[str, Any]) -> None:
@@ -128,7 +123,7 @@ class Tracker(TrainingSteps, GeneralTracker):  # type: ignore[misc]
         """Save values.
 
         Args:
-            values: Numbers by their names. What is not a number is left out.
+            values: Numbers by their names. Other values are left out.
             step: The step, in mode TRAIN. Default: the open one.
         """
         self.hook.log(numbers_in(values), step=step, mode=None if step is None else ModeKeys.TRAIN)
@@ -139,7 +134,7 @@ class Tracker(TrainingSteps, GeneralTracker):  # type: ignore[misc]
 
 
 def _is_in_finder() -> bool:
-    """Return whether `find_executable_batch_size` has called what runs now."""
+    """Return whether `find_executable_batch_size` is on the call stack."""
     frame = sys._getframe()
     while frame.f_back is not None:
         frame = frame.f_back

@@ -36,7 +36,7 @@ from .trees import splits_of
 
 OLDEST_CATBOOST, NEWEST_TESTED_CATBOOST = "1.0", "1.2"
 
-# Metrics that rise as the model improves. All others count as losses, also those of the user.
+# Metrics that increase as the model improves. All others, including a user's, are treated as losses.
 _RISING = re.compile(
     r"^(AUC|QueryAUC|PRAUC|NormalizedGini|Accuracy|BalancedAccuracy|CtrFactor|Precision|Recall|F1|F|TotalF1|MCC|Kappa|"
     r"WKappa|R2|NDCG|DCG|MAP|MRR|ERR|PFound|PrecisionAt|RecallAt|AverageGain|QueryAverage|UserPerObjMetric)\b"
@@ -46,7 +46,7 @@ _FRAMEWORK = boosting_framework("catboost", catboost.__version__)
 
 
 class Hook(BoostingHook):
-    """A hook that saves what a CatBoost job learns.
+    """A hook that saves the metrics and the model of a CatBoost job.
 
     It is a callback of `fit`. Each boosting round is a step. CatBoost passes metrics to a callback, and no model:
     `save_model` saves the feature importance and the trees after `fit`, and `save_cv_results` the metrics of
@@ -75,10 +75,10 @@ class Hook(BoostingHook):
         """Save a round. CatBoost calls this after each.
 
         Args:
-            info: What CatBoost passes: `iteration`, from 1, and `metrics`, with the values of all rounds.
+            info: CatBoost's argument: `iteration`, from 1, and `metrics`, with the values of all rounds.
 
         Returns:
-            True: training goes on.
+            True, so that training continues.
         """
         self._end_round(info)
         return True
@@ -87,7 +87,7 @@ class Hook(BoostingHook):
     def save_model(self, model: Any) -> None:
         """Save the feature importance, the trees and the hyperparameters of a trained model, at the last step.
 
-        They are saved whatever the save configuration says: `feature_importance/default/<feature>`, of the type that
+        The save configuration is ignored. The tensors are `feature_importance/default/<feature>`, of the type that
         `get_feature_importance` returns by default, `trees/leaf_values`, `trees/leaf_counts`, `trees/leaf_weights`
         where the model has weights, `trees/split_tree`, `trees/split_type`, `trees/split_feature` and
         `trees/split_border`, of trees that are not symmetric also `trees/split_left` and `trees/split_right`, and
@@ -106,9 +106,9 @@ class Hook(BoostingHook):
         for feature, importance in zip(model.feature_names_, importances, strict=True):
             self.save_scalar(f"feature_importance/default/{feature}", importance, step=step)
         leaves = {"leaf_values": model.get_leaf_values(), "leaf_counts": model.get_tree_leaf_counts()}
-        with contextlib.suppress(AssertionError):  # CatBoost's, of a model without weights
+        with contextlib.suppress(AssertionError):  # CatBoost raises this for a model without weights
             leaves["leaf_weights"] = model.get_leaf_weights()
-        leaves.update(splits_of(model))  # with leaves in the order of its own, where splits refer to them
+        leaves.update(splits_of(model))  # trees whose splits refer to leaves also have the leaves, in this order
         for column, values in leaves.items():
             self.recorder.save_tensor(f"trees/{column}", as_array(values), CollectionKeys.TREES, step=step)
         for name, value in model.get_all_params().items():
@@ -141,7 +141,7 @@ class Hook(BoostingHook):
             return
         found = _by_name(info.metrics)
         if begins:
-            # A training that goes on from a snapshot has the values of its earlier rounds.
+            # A training that continues from a snapshot has the values of its earlier rounds.
             self._begin_at(info.iteration - 1)
             self._values = {name: values[: info.iteration - 1] for name, values in found.items()}
         # With `metric_period`, not every round has new values.
@@ -150,10 +150,10 @@ class Hook(BoostingHook):
         self._save_metrics(metrics)
 
     def _save_last_round(self, results: Mapping[str, Mapping[str, list[float]]]) -> None:
-        """Save the last round, if a callback that comes before this one has ended training after it."""
+        """Save the last round, if an earlier callback has ended training after it."""
         found = _by_name(results)
         if not all(_begins_with(found.get(name, []), values) for name, values in self._values.items()):
-            return  # of another training
+            return  # the results are those of another training
         metrics = {name: found[name][-1] for name, seen in self._values.items() if len(found[name]) == len(seen) + 1}
         if metrics:
             self._values = found
@@ -169,7 +169,7 @@ def _begins_with(values: list[float], first: list[float]) -> bool:
 
 
 def _by_name(metrics: Mapping[str, Mapping[str, list[float]]]) -> dict[str, list[float]]:
-    """Return the values of each metric of each evaluation set, by the name of their tensor."""
+    """Return the values of each metric and evaluation set, by the name of their tensor."""
     return {f"{data}-{metric}": list(values) for data, found in metrics.items() for metric, values in found.items()}
 
 

@@ -21,7 +21,7 @@ SPLIT_COLUMNS: dict[str, Any] = {
 }
 """The columns with their dtypes."""
 CHILD_COLUMNS: dict[str, Any] = {"split_left": np.int64, "split_right": np.int64}
-"""The columns that trees which are not symmetric have as well."""
+"""The additional columns of trees that are not symmetric."""
 
 
 def splits_of(model: Any) -> dict[str, Array]:
@@ -29,10 +29,10 @@ def splits_of(model: Any) -> dict[str, Array]:
 
     A symmetric tree has one row for each level. A tree of another `grow_policy` has one for each node that splits,
     the root first, and columns with its children: a number from 0 is the row of a split, and -1 - i stands for leaf i
-    of all trees. These leaves are returned as well, because CatBoost documents no order of its own.
+    of all trees. These leaves are returned too, because CatBoost does not document their order.
 
-    A split of `split_type` "FloatFeature" compares the feature with the border: what is greater goes right. One by a
-    combination of categories ("OnlineCtr") has no feature, and compares its statistic with the border.
+    A split of `split_type` "FloatFeature" compares the feature with the border: greater values go right. A split by a
+    combination of categories ("OnlineCtr") has no feature, and compares a statistic with the border.
 
     Args:
         model: A trained model.
@@ -76,7 +76,7 @@ def splits_of(model: Any) -> dict[str, Array]:
 def _by_level(tree: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the nodes of a tree, level by level."""
     nodes = [tree]
-    for node in nodes:  # which grows
+    for node in nodes:  # the list grows during the loop
         if "split" in node:
             nodes += node["left"], node["right"]
     return nodes

@@ -15,7 +15,7 @@ except ImportError as exc:
 
 
 def job_metadata(config: Any) -> dict[str, Any]:
-    """Return the composed configuration of a job, with what Hydra knows about the job under `hydra`.
+    """Return the composed configuration of a job, with Hydra's own data about the job under `hydra`.
 
     Args:
         config: The configuration that `@hydra.main` passes.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -22,11 +21,11 @@ except ImportError as exc:
 
 check_version("pytorch-ignite", ignite.__version__, oldest="0.5", newest_tested="0.5")
 
-from ignite.engine import Engine, Events  # noqa: E402 - the sentence about a missing or old Ignite comes first
+from ignite.engine import Engine, Events  # noqa: E402 - the error about a missing or old Ignite comes first
 
 
 class Handler(TrainingSteps):
-    """Saves the tensors of a training by Ignite's engines.
+    """A handler that saves the tensors of a training by Ignite's engines.
 
     An iteration of the trainer is a step in mode TRAIN, with Ignite's number: the first is 1. An iteration of an
     evaluator is a step in mode EVAL. The output of the trainer is saved as `loss` if it is a number, and under its keys
@@ -42,10 +41,7 @@ class Handler(TrainingSteps):
         ConfigurationError: Both `hook` and arguments of one were given.
     """
 
-    def __init__(
-        self, out_dir: str | os.PathLike[str] | None = None, *, hook: Hook | None = None, **options: Any
-    ) -> None:
-        self._own(Hook, out_dir, hook, options)
+    _hook_type = Hook
 
     def attach(
         self,
@@ -61,7 +57,7 @@ class Handler(TrainingSteps):
             trainer: The engine that trains.
             model: The module whose tensors are saved.
             optimizer: The optimizer, for `gradients="optimizer"` and hyperparameters.
-            evaluators: Engines that evaluate, by the names that their metrics begin with.
+            evaluators: Engines that evaluate, by the prefix of their metrics' names.
         """
         trainer.add_event_handler(Events.STARTED, self._register, model, optimizer)
         trainer.add_event_handler(Events.ITERATION_STARTED, self._begin_iteration)
@@ -84,7 +80,7 @@ class Handler(TrainingSteps):
         self._begin_step(engine.state.iteration, ModeKeys.TRAIN)
 
     def _begin_evaluation(self, engine: Engine) -> None:
-        # It may begin before the iteration of the training that it is part of has ended.
+        # An evaluation may begin before the training's current iteration has ended.
         self._begin_step(None, ModeKeys.EVAL)
 
     def _end_iteration(self, engine: Engine) -> None:

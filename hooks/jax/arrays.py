@@ -1,7 +1,7 @@
-"""Arrays of JAX on their way to the host, for which the training's thread does not wait.
+"""Asynchronous copies of JAX arrays to the host.
 
-An array is copied on its own device first, behind whatever computes it: a jitted function that is called later may be
-donated the original, and deletes it. The copy travels while training goes on, and the writer's thread waits for it.
+An array is first copied on its own device, queued behind its computation, because a later jitted function that the
+original is donated to deletes it. The transfer to the host runs during training, and the writer's thread waits for it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Bounds = tuple[tuple[int, int], ...]
 
 
 class Part(NamedTuple):
-    """The part of an array that this process holds, or one of several that lie apart."""
+    """The part of an array that this process holds, or one of several separate parts."""
 
     suffix: str
     """The text that is appended to the name of the array."""
@@ -32,17 +32,17 @@ class Part(NamedTuple):
 
 
 def parts_of(value: Any) -> Iterator[Part]:
-    """Yield what this process holds of an array.
+    """Yield the parts of an array that this process holds.
 
     Args:
-        value: An array of JAX, or what numpy can convert to one.
+        value: An array of JAX, or a value that numpy can convert to an array.
 
     Yields:
         The whole array, if all its devices belong to this process or each has all of it. Otherwise the block that the
         shards of this process fill, or each of these shards, if they fill none.
 
     Raises:
-        UnsupportedValue: It has no values, or not here, or of a dtype that cannot be stored.
+        UnsupportedValue: It has no values, or none in this process, or its dtype cannot be stored.
     """
     if not isinstance(value, jax.Array):
         array = array_of(value)
@@ -56,16 +56,16 @@ def parts_of(value: Any) -> Iterator[Part]:
         return
     shards: dict[Bounds, jax.Array] = {}
     for shard in value.addressable_shards:
-        # Replicas have the same bounds.
+        # Replicas have equal bounds, and one of them is enough.
         shards.setdefault(_bounds(shard.index, value.shape), shard.data)
     yield from _assembled(shards, value.dtype)
 
 
 def readable(array: Any) -> Any:
-    """Return an array of JAX whose values can be read, of a key for random numbers its data.
+    """Return an array of JAX whose values can be read: for a random key, its data.
 
     Raises:
-        UnsupportedValue: They cannot.
+        UnsupportedValue: The values cannot be read.
     """
     if isinstance(array, jax.core.Tracer):
         raise traced()
@@ -130,7 +130,7 @@ def _whole(array: jax.Array) -> Part:
 
 
 def _copied(array: jax.Array) -> jax.Array:
-    # Older versions put an array where it is without a copy, whatever is passed. `copy` is compiled once a shape.
+    # Older versions of `device_put` ignore a request to copy. `copy` is compiled once for each shape.
     copies = jax.__version_info__ >= (0, 10)
     copy: jax.Array = jax.device_put(array, array.sharding, may_alias=False) if copies else array.copy()
     copy.copy_to_host_async()
@@ -142,7 +142,7 @@ def _bounds(index: tuple[slice, ...], shape: tuple[int, ...]) -> Bounds:
 
 
 def _assembled(shards: dict[Bounds, jax.Array], dtype: Any) -> Iterator[Part]:
-    """Yield the block that shards fill, or each of them."""
+    """Yield the block that the shards fill, or else each shard."""
     copies = {bounds: _copied(data) for bounds, data in shards.items()}
     origin = [min(begins) for begins in _by_axis(copies, 0)]
     shape = tuple(max(ends) - begin for ends, begin in zip(_by_axis(copies, 1), origin, strict=True))

@@ -67,16 +67,16 @@ _FRAMEWORK = Framework(
 
 
 class Hook(CalledHook):
-    """A hook that saves what a training loop in JAX passes to it.
+    """A hook that saves the trees, arrays and numbers that a JAX training loop passes to it.
 
     `save_tree` saves the leaves of a tree at the steps of the save configuration; `log`, `save_scalar` and
-    `save_tensor` save at each step. None of them waits for a device: arrays are copied there, and fetched by another
-    thread.
+    `save_tensor` save at each step. None of them waits for a device: arrays are copied on the device, and another
+    thread fetches the copies.
 
     `help(Hook.__init__)` lists the arguments, which are those of every hook. Without `include_collections`,
-    `include_regex` and `save_all`, each collection that is passed to `save_tree` is saved; with one of them, only what
-    they name. After construction no error of the hook reaches training: the hook logs the first one and turns itself
-    off (TENSORTRIAL_STRICT=1 raises it instead).
+    `include_regex` and `save_all`, each collection that is passed to `save_tree` is saved; with one of them, only the
+    named tensors. After construction no error of the hook reaches training: the hook logs the first one and turns
+    itself off (TENSORTRIAL_STRICT=1 raises it instead).
 
     Raises:
         ConfigurationError: An argument has a value that it cannot have.
@@ -160,8 +160,8 @@ class Hook(CalledHook):
     ) -> None:
         """Save numbers from inside a function that JAX traces: `jit`, `scan`, `while_loop`.
 
-        The compiled function calls back each time it runs, by `jax.debug.callback`. A hook that saves nothing while the
-        function is traced is left out of it.
+        The compiled function calls the hook each time it runs, by `jax.debug.callback`. If the hook is off while the
+        function is traced, the function does not call it.
 
         Args:
             values: Numbers by their names.
@@ -186,8 +186,8 @@ class Hook(CalledHook):
     ) -> None:
         """Save the leaves of a tree from inside a function that JAX traces; see `log_in_jit` and `save_tree`.
 
-        The values travel to the host each time the function runs, whatever is due. Where that is too much, return the
-        tree from the function, or call this in a branch of `jax.lax.cond`.
+        The values are copied to the host each time the function runs, even if nothing is due. To avoid this, return the
+        tree from the function, or make the call in a branch of `jax.lax.cond`.
 
         Args:
             collection: The collection of the leaves.
@@ -284,21 +284,21 @@ class Hook(CalledHook):
 
 
 class _Callback:
-    """The callback in a compiled function: it calls a method of the hook, as long as there is one.
+    """The callback in a compiled function. It calls a method of the hook as long as the hook exists.
 
-    JAX keeps compiled functions, and a hook is to be freed when the program has let go of it.
+    JAX keeps compiled functions alive, and these must not keep the hook alive.
     """
 
     def __init__(self, hook: Hook, method: str, mode: Any, *arguments: Any) -> None:
         self._hook, self._method, self._mode, self._arguments = weakref.ref(hook), method, mode, arguments
         self._newest: dict[object, int] = {}
-        """By mode: the newest step of the calls."""
+        """The newest step of the calls, by mode."""
         self._has_warned = False
 
     def __call__(self, values: Any, step: Any) -> None:
         hook = self._hook()
         if hook is not None and hook.recorder.active:
-            # Copied: the memory belongs to the function that runs.
+            # The values are copied, because their memory belongs to the running function.
             values = jax.tree_util.tree_map(lambda each: np.array(each), values)
             step = None if step is None else int(step)
             if step is not None:
@@ -306,7 +306,7 @@ class _Callback:
             getattr(hook, self._method)(*self._arguments, values, step=step, mode=self._mode)
 
     def _note(self, mode: object, step: int) -> None:
-        """Log, once, that the function saves at a step again: the call is made for each element under vmap and pmap."""
+        """Log, once, that the function was called again at a step, as vmap and pmap do for each element."""
         if step > self._newest.get(mode, -1):
             self._newest[mode] = step
         elif not self._has_warned:
@@ -327,7 +327,7 @@ get_hook = current_hook.getter(Hook.create_from_json_file)
 
 
 def _rank() -> Rank:
-    # Without `initialize`, asking JAX for the process would start its backends, after which `initialize` fails.
+    # Before `initialize`, jax.process_index() would start the backends, and `initialize` would then fail.
     if jax.distributed.is_initialized():
         return Rank(jax.process_index(), jax.process_count())
     return rank_of_process()

@@ -11,18 +11,18 @@ import jax
 from tensortrial.errors import UnsupportedValue
 from tensortrial.format.record import check_name
 
-# Trees whose names are kept. A job has a few.
+# The most tree structures whose names are cached. A job has a few.
 _MOST_TREES = 64
 
 _PREFIXES = {"weights": "", "biases": "", "losses": "", "metrics": "", "gradients": "gradient", "updates": "update"}
-"""The beginnings of the leaves' names by collection, where it is not the collection's name."""
+"""The prefixes of the leaves' names by collection. Other collections use their own name."""
 
 
 class TreeNames:
     """The names of the leaves of trees, found once for each structure of a tree.
 
     Args:
-        refuse: Called for a name that two leaves of a tree have, with the error.
+        refuse: Called with the name that two leaves of a tree share, and the error.
     """
 
     def __init__(self, refuse: Callable[[str, UnsupportedValue], None]) -> None:
@@ -33,7 +33,7 @@ class TreeNames:
         """Return the leaves of a tree with their names.
 
         Args:
-            collection: The collection that the leaves join, by which their names begin.
+            collection: The collection that the leaves join, which determines the prefix of their names.
             tree: A pytree.
 
         Returns:
@@ -49,7 +49,7 @@ class TreeNames:
             if known:
                 return leaves, known, False
             paths = [path for path, _ in _walk(tree)]
-        except Exception as exc:  # whatever a class of the user's raises when it is flattened
+        except Exception as exc:  # a user's class may raise anything when it is flattened
             raise UnsupportedValue(f"JAX cannot flatten the tree, a {type(tree).__name__}: {exc}") from exc
         found = self._unique(collection, paths)
         if _hashed(key):
@@ -59,7 +59,7 @@ class TreeNames:
         return leaves, found, True
 
     def forget(self) -> None:
-        """Keep no structure any more: it may refer to a model."""
+        """Forget all structures, because they may refer to a model."""
         self._known.clear()
 
     def _unique(self, collection: str, paths: Sequence[tuple[Any, ...]]) -> list[str | None]:
@@ -81,12 +81,12 @@ class TreeNames:
 
 
 def path_of(name: str, collection: str) -> str:
-    """Return the name without what its collection begins with: of a gradient the name of its parameter."""
+    """Return a name without its collection's prefix: for a gradient, the name of its parameter."""
     return name.removeprefix(_PREFIXES.get(collection, collection)).removeprefix("/")
 
 
 def _walk(tree: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Yield the paths of the leaves, and the leaves. A variable of Flax is no level of its own."""
+    """Yield the leaves with their paths. A variable of Flax is not a level of the path."""
     boxes = _boxes()
     for path, leaf in jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda each: isinstance(each, boxes))[0]:
         if isinstance(leaf, boxes):
@@ -105,7 +105,7 @@ def _boxes() -> tuple[type[Any], ...]:
 
 
 def _text(key: Any) -> str:
-    """Return a key of a path: of a dictionary, a sequence, a dataclass, or a node of another class."""
+    """Return the text of a key in a path: of a dictionary, a sequence, a dataclass or another node."""
     for attribute in ("key", "idx", "name"):
         if hasattr(key, attribute):
             return str(getattr(key, attribute))
@@ -115,6 +115,6 @@ def _text(key: Any) -> str:
 def _hashed(key: Any) -> bool:
     try:
         hash(key)
-    except TypeError:  # a node of the tree keeps an array or a list next to its leaves
+    except TypeError:  # the structure of the tree has an array or a list, which cannot be hashed
         return False
     return True

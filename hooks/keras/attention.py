@@ -1,7 +1,7 @@
-"""The largest logits and the entropy of each head of Keras' attention layers, of the step that runs or is traced.
+"""The largest logits and the entropy of each head of Keras' attention layers, in the step that runs or is traced.
 
-A layer keeps its queries and keys to itself, but projects them by layers of its own, whose calls are observed. Their
-product is computed once more: the layer's own may be inside a fused operation.
+A layer does not expose its queries and keys, but computes them by inner layers, whose calls are observed. Their product
+is computed again, because the layer may compute it inside a fused operation.
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ _LAYERS = (
 
 @dataclass(slots=True)
 class _Call:
-    """A call of an attention layer that is under way."""
+    """A running call of an attention layer."""
 
     layer: Any
     arguments: Mapping[str, Any]
     masks: dict[str, Any]
-    """The masks of the queries, keys and values, where Keras knows them."""
+    """The masks of the queries, keys and values that Keras knows."""
     query: Any = None
     key: Any = None
 
 
 class AttentionCalls:
-    """The calls of attention layers under way, of which the projections are collected."""
+    """The running calls of attention layers, whose projections are collected."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._is_on = IS_TENSORFLOW and ATTENTION in recorder.collections.saved_names
         self._calls: list[_Call] = []
 
     def begin(self, layer: Any, outermost: bool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Note a call of a layer that begins."""
+        """Note the begin of a layer's call."""
         if outermost:
-            # An error may have ended earlier calls.
+            # Earlier calls may have ended by an error.
             self._calls.clear()
         if self._is_on and isinstance(layer, _LAYERS):
             arguments = inspect.signature(layer.call).bind_partial(*args, **kwargs).arguments
-            # Now, because the layer removes them from the tensors.
+            # The masks are read now, because the layer removes them from the tensors.
             masks = {side: _mask_of(side, arguments) for side in ("query", "value", "key")}
             self._calls.append(_Call(layer, arguments, masks))
 
     def end(
         self, layer: Any, path: str | None, output: Any, is_due: Callable[[str, Any], bool]
     ) -> Iterable[tuple[str, Any]]:
-        """Note a call of a layer that ends, and return what it measured: names and tensors of shape (heads,).
+        """Note the end of a layer's call, and return its measurements: names and tensors of shape (heads,).
 
         Args:
             layer: The layer.
@@ -82,7 +82,7 @@ class AttentionCalls:
 
 
 def _projection(layer: Any, side: str) -> Any:
-    """Return the layer by which an attention layer projects; None before it is built."""
+    """Return the inner layer of a projection; None before it is built."""
     return getattr(layer, f"_{side}_dense", None)
 
 
@@ -92,7 +92,7 @@ def _mask_of(side: str, arguments: Mapping[str, Any]) -> Any:
 
 
 def _has_heads(projected: Any) -> bool:
-    """Return whether it is of shape (batch, positions, heads, size), and no symbol of a layer's shape."""
+    """Return whether a projection has the shape (batch, positions, heads, size), and is not symbolic."""
     import tensorflow as tf
 
     return tf.is_tensor(projected) and projected.shape.rank == 4 and not keras.backend.is_keras_tensor(projected)
@@ -111,13 +111,13 @@ def _measured(name: str, call: _Call) -> Iterator[tuple[str, Any]]:
     yield f"{name}/logit_max", tf.reduce_max(tf.where(seen, logits, -math.inf), axis=[0, 2, 3])
     chances = tf.nn.softmax(tf.where(seen, logits, tf.float32.min))
     entropy = -tf.reduce_sum(tf.math.xlogy(chances, chances), axis=3)
-    # Of a query that sees nothing, such as one of the padding, there is no entropy.
+    # A query whose keys are all masked, such as padding, has no entropy.
     sees = tf.cast(tf.reduce_any(seen, axis=3), tf.float32)
     yield f"{name}/entropy", tf.math.divide_no_nan(tf.reduce_sum(entropy * sees, [0, 2]), tf.reduce_sum(sees, [0, 2]))
 
 
 def _masks(call: _Call, queries: Any, keys: Any) -> Iterator[Any]:
-    """Yield what a query sees of the keys, each of a shape that broadcasts to (batch, heads, queries, keys)."""
+    """Yield masks of the keys for queries; each broadcasts to (batch, heads, queries, keys)."""
     import tensorflow as tf
 
     if call.masks["query"] is not None:

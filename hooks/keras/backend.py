@@ -20,7 +20,7 @@ except AttributeError as exc:
     raise MissingExtra("keras", "tensorflow", "the Keras hook") from exc
 
 IS_TENSORFLOW = BACKEND == "tensorflow"
-# On JAX the step that runs holds the values, not the variables.
+# On JAX the running step holds the values, not the variables.
 HAS_VARIABLES = BACKEND in ("tensorflow", "torch")
 
 
@@ -39,10 +39,10 @@ def to_array(tensor: Any) -> Array:
 
 
 def variable_array(variable: Any) -> Array:
-    """Return the value that a variable has now.
+    """Return the current value of a variable.
 
-    TensorFlow overwrites the memory of a variable only while nobody else refers to it, so a value on a CPU is not
-    copied. The values of other backends are.
+    TensorFlow overwrites the memory of a variable only if there is no other reference to it, so a value on a CPU is not
+    copied. Values of other backends are copied.
     """
     if not IS_TENSORFLOW:
         return np.array(to_array(variable.read_value() if hasattr(variable, "read_value") else variable))
@@ -51,7 +51,7 @@ def variable_array(variable: Any) -> Array:
 
 
 def user_array(value: Any) -> Array:
-    """Return a tensor, or what a user passes for one, as an array.
+    """Return a tensor, or another value of a user, as an array.
 
     Raises:
         UnsupportedValue: The value cannot be converted.
@@ -61,7 +61,7 @@ def user_array(value: Any) -> Array:
 
 
 def check_dense(value: Any) -> None:
-    """Raise UnsupportedValue for a ragged or a sparse tensor: it is no array, but consists of several."""
+    """Raise UnsupportedValue for a ragged or a sparse tensor, which consists of several arrays."""
     if hasattr(value, "nested_row_splits") or hasattr(value, "dense_shape"):
         raise UnsupportedValue(
             f"a {type(value).__name__} is not one array; log a number, or save its parts by hook.save_tensor"
@@ -69,7 +69,7 @@ def check_dense(value: Any) -> None:
 
 
 def graph() -> Any:
-    """Return the graph that is being built, or None where code runs eagerly."""
+    """Return the graph that is being built; None in eager execution."""
     if not IS_TENSORFLOW:
         return None
     import tensorflow as tf
@@ -85,7 +85,7 @@ def functions_run_eagerly() -> bool:
 
 
 def outside_of_graphs() -> AbstractContextManager[Any]:
-    """Return a context manager inside which code runs eagerly, also while a graph is being built."""
+    """Return a context manager for eager execution, also while a graph is being built."""
     if graph() is None:
         return nullcontext()
     import tensorflow as tf
@@ -95,7 +95,7 @@ def outside_of_graphs() -> AbstractContextManager[Any]:
 
 
 def kept(tensor: Any) -> Any:
-    """Return the tensor with its present values: a copy, except on TensorFlow, whose tensors are immutable."""
+    """Return the tensor with its current values: a copy, except on TensorFlow, whose tensors are immutable."""
     return tensor if IS_TENSORFLOW else np.array(to_array(tensor))
 
 
@@ -125,7 +125,7 @@ def unscaled(value: Any, scale: Any) -> Any:
 
 
 class Unscaled:
-    """A loss or a gradient of a graph without its scale, computed only where it is read."""
+    """An unscaled loss or gradient in a graph, which is computed only if it is read."""
 
     def __init__(self, value: Any, scale: Any) -> None:
         self._value, self._scale = value, scale
@@ -147,6 +147,6 @@ def loss_scale(optimizer: Any) -> Any:
 
 
 def unconverted(function: Any) -> Any:
-    """Mark a function so that autograph leaves it as it is, but converts what it calls."""
+    """Exclude a function from conversion by autograph, but not the functions that it calls."""
     function.autograph_info__ = {}
     return function

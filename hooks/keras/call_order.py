@@ -13,14 +13,13 @@ class CallOrder:
         self._places: dict[int, int] = {}
 
     def add(self, layer: Any) -> None:
-        """Note a call of a layer that begins."""
+        """Note the begin of a layer's call."""
         self._places.setdefault(id(layer), len(self._places))
 
     def backward(self, gradients: Iterable[tuple[Any, Any, int | None]]) -> list[tuple[Any, Any]]:
         """Return gradients in the order of a backward pass: from the layer that was called last to the first.
 
-        Those of one layer, and of layers that were not called, are in the reverse of the order in which they are
-        passed.
+        Gradients of one layer, and of layers that were not called, are in the reverse order of the argument.
 
         Args:
             gradients: Each gradient with its variable, and with the id of the layer that has the variable.

@@ -26,11 +26,11 @@ from .traced_flags import TracedFlags
 from .traced_numbers import TracedNumbers, type_of
 from .updates import Updates
 
-# Each set of names that are due together is traced on its own. From the fifth set on, one trace serves all names that
-# are ever saved.
+# Each set of names that are due together has a trace of its own. From the fifth set on, one trace is used for all names
+# that are ever saved.
 _MOST_TRACES = 4
 _EVERYTHING = frozenset({"everything that is ever saved"})
-# These come from Keras' own logs, and from variables, so the step itself need not be observed.
+# Collections whose tensors come from Keras' logs or from variables, so that the step need not be observed.
 _LOGS = frozenset({CollectionKeys.LOSSES, CollectionKeys.METRICS, CollectionKeys.SM_METRICS})
 _VARIABLES = frozenset(
     {
@@ -43,8 +43,8 @@ _VARIABLES = frozenset(
 class Capture:
     """The capture of one hook.
 
-    It names the tensors of a model, reads its variables, and chooses what runs each step: the model's own function, or
-    one that also collects the tensors that are due.
+    It names the tensors of a model, reads its variables, and chooses the function for each step: the model's own, or
+    one that also collects the due tensors.
     """
 
     def __init__(self, recorder: LeadingRecorder, naming: VariableNaming) -> None:
@@ -52,7 +52,7 @@ class Capture:
         self._naming = naming
         self.updates = Updates(recorder)
         self.optimizers: list[Any] = []
-        """Wrapped optimizers. That of the model need not be among them."""
+        """Wrapped optimizers. The model's own need not be wrapped."""
         self.is_limited = False
         """True if the tensors that the model's steps compute cannot be collected."""
         self._names: Names | None = None
@@ -75,7 +75,7 @@ class Capture:
             logger.warning("%s", sentence)
 
     def refresh_names(self, model: Any) -> None:
-        """Name the layers and variables that the model has now. It may have changed, or be another one."""
+        """Update the names of layers and variables. The model may have changed, or be another one."""
         names = Names(model)
         collections = self.recorder.collections
         if self._names is None or not names.same(self._names):
@@ -100,8 +100,8 @@ class Capture:
     def capture_variables(self) -> None:
         """Capture the variables before the step updates them.
 
-        They are recorded after the step, because at the end of data of unknown length no step follows. If one step has
-        several batches, the first counts.
+        They are recorded after the step, because after data of unknown length no step follows. If a step has several
+        batches, the values before the first batch count.
         """
         if self._captured_at is self.recorder.clock.step:
             return
@@ -146,24 +146,24 @@ class Capture:
     # Steps.
 
     def choose(self, function: StepFunction, source: Any) -> CapturingStep | None:
-        """Return what runs the open step, on the next batch of `source`; None for the model's own function."""
+        """Return the function that runs the open step on the next batch of `source`; None for the model's own."""
         self._chosen = None
         # Losses and metrics come from Keras' logs.
         if self.recorder.saving and self.recorder.planner.due - _LOGS:
             self._prepare(function, source)
-            # Callbacks that come after the hook may have changed them as the batch began.
+            # Callbacks after the hook may have changed variables at the beginning of the batch.
             self._capture_numbers()
         return self._chosen
 
     def as_traced(self, function: StepFunction, source: Any) -> ExitStack:
-        """Give optimizers the numbers, and layers the flags, that the step was traced with, and return what ends it."""
+        """Set the optimizers' numbers and the layers' flags of the step's trace, until the returned context ends."""
         stack = ExitStack()
         self._enter_traced(function, source, stack)
         return stack
 
     @guarded
     def _enter_traced(self, function: StepFunction, source: Any, stack: ExitStack) -> None:
-        # A `train_on_batch` of Keras 3 passes a generator, and runs a step that is traced on its own.
+        # `train_on_batch` of Keras 3 passes a generator, and runs a step with a trace of its own.
         is_traced = is_graph(function.model) and hasattr(source, "get_next")
         if function.phase != "train" or not is_traced or functions_run_eagerly():
             return
@@ -202,9 +202,9 @@ class Capture:
         self._capture_variables()
 
     def _build(self, function: StepFunction, source: Any) -> None:
-        """Create the variables that a model creates only in its first step.
+        """Create the variables that a model creates in its first step.
 
-        For this the step is traced once, without running it.
+        The step is traced once for this, without running it.
         """
         if function.build_attempted:
             return
@@ -254,7 +254,7 @@ class Capture:
 
     @guarded
     def _save(self, tensors: dict[str, Any]) -> None:
-        # First: the step computed its tensors from them.
+        # The variables come first, because the step computed its tensors from them.
         self.record_variables()
         for name, tensor in tensors.items():
             plan = plan_of(self.recorder, name)
@@ -265,7 +265,7 @@ class Capture:
                     recorder.record(plan, to_array(value_of(number, tensor)), owned=owned)
 
     def _due_names(self, function: StepFunction) -> frozenset[str]:
-        """Return the names that are due at the open step, of those that the step is known to have."""
+        """Return the due names at the open step, out of the known names of the step."""
         key = self.recorder.planner.generation, self.recorder.planner.due, len(function.seen)
         if key not in function.due_names:
             function.due_names[key] = frozenset(
@@ -274,7 +274,7 @@ class Capture:
         return function.due_names[key]
 
     def _awaits_unknown(self, function: StepFunction) -> bool:
-        """Return whether a regular expression matches nothing yet, but may match a tensor known only after tracing."""
+        """Return whether a regular expression without a match may match a tensor that only tracing reveals."""
         key = self.recorder.planner.generation, self.recorder.planner.due
         if key not in function.awaits_unknown:
             function.awaits_unknown[key] = self._matches_nothing_yet(function)

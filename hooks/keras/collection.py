@@ -78,7 +78,7 @@ class Collection(CoreCollection):
     def resolve(self, names: Names) -> None:
         """Replace layers and variables by the names of their tensors.
 
-        Those that the model does not have are logged, and kept: they may belong to the next model.
+        Layers and variables of other models are logged and kept, because they may belong to the next model.
         """
         layers, self._layers = self._layers, []
         for layer, inputs, outputs in layers:

@@ -1,7 +1,7 @@
-"""Callbacks that record values of a `tf.function`, whose Python runs only while it is traced.
+"""Callbacks in the graph of a `tf.function`, whose Python code runs only during tracing.
 
-In each execution, a first callback in the graph begins the step and returns whether anything is due. The callbacks that
-record are in branches that are taken only then. All callbacks of one replica run in the order of tracing.
+In each execution, a first callback begins the step and returns whether anything is due. Recording callbacks are in
+branches that are taken only if something is. All callbacks of a replica run in the order of tracing.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Arrays = Mapping[str, Any]
 
 
 class GraphCallback:
-    """Calls one replica's recorder: at once where code runs eagerly, else by callbacks in the graph."""
+    """The access to one replica's recorder: immediate in eager execution, else by callbacks in the graph."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
-        # The last callbacks of each graph, and whether anything is due at the step begun in it.
+        # The last callback of each graph, and the tensor that says whether anything is due at its step.
         self._last: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self._due: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
@@ -38,11 +38,11 @@ class GraphCallback:
 
     @property
     def may_be_due(self) -> bool:
-        """True if anything is due at the open step; of a graph, whether anything ever may be."""
+        """True if anything is due at the open step; in a graph, if anything may ever be due."""
         return self.recorder.saving if graph() is None else self.recorder.active
 
     def record_due(self, values: Arrays) -> None:
-        """Record at the open step the tensors, and the present values of variables, that are due."""
+        """Record the due tensors, and the current values of due variables, at the open step."""
         if graph() is None:
             self._record(values)
         else:
@@ -52,7 +52,7 @@ class GraphCallback:
             )
 
     def copies_if_due(self, variables: Arrays) -> dict[str, Any]:
-        """Return copies of the present values of variables; in a graph, at executions at which nothing is due, none."""
+        """Return copies of the current values of variables; in a graph, none in executions without a due tensor."""
         building = graph()
         if building is None:
             return {name: variable_array(variable).copy() for name, variable in variables.items()}
@@ -69,7 +69,7 @@ class GraphCallback:
         return dict(zip(variables, copy() if due is None else tf.cond(due, copy, nothing), strict=True))
 
     def call_if_due(self, save: Callable[[Arrays], None], values: Arrays) -> None:
-        """Call `save` with the arrays of tensors and variables, now or at executions at which something is due."""
+        """Call `save` with the arrays of tensors and variables, now or in executions in which something is due."""
         if graph() is None:
             save({name: variable_array(value) if is_variable(value) else value for name, value in values.items()})
             return
@@ -77,7 +77,7 @@ class GraphCallback:
         self._add(lambda *arrays: save(dict(zip(names, arrays, strict=True))), names, values, self._is_due())
 
     def call(self, save: Callable[[Any], None], value: Any) -> None:
-        """Call `save` with the array of a tensor at each execution of the graph, whether anything is due or not."""
+        """Call `save` with the array of a tensor in each execution of the graph, even if nothing is due."""
         self._add(save, ("value",), {"value": value}, None)
 
     def _add(self, save: Callable[..., None], names: tuple[str, ...], values: Arrays, due: Any) -> None:
@@ -114,7 +114,7 @@ class GraphCallback:
             made = self._last[building] = make()
         return made
 
-    # What runs at each execution.
+    # Python functions that each execution calls.
 
     @guarded
     def _begin(self) -> None:
@@ -137,7 +137,7 @@ class GraphCallback:
 
 
 def is_variable(value: Any) -> bool:
-    """Return whether this has no value until it is read."""
+    """Return whether a value is a variable."""
     return hasattr(value, "assign") or hasattr(value, "read_value")
 
 

@@ -44,7 +44,7 @@ from .strategy import replicas, strategy_here
 from .tape.hook import TapeHook
 
 if IS_TENSORFLOW:
-    # One class for all hooks of TensorFlow, so that it can be made before it is known for which.
+    # One class for all hooks of TensorFlow, so that a collection can be made before its hook.
     from .graph_collection import Collection
 else:
     from .collection import Collection  # type: ignore[assignment]
@@ -105,8 +105,8 @@ _PATTERNS = {
 class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[misc]
     """A hook that saves the tensors of a Keras model: pass it to `fit`, `evaluate` and `predict` as `callbacks=[hook]`.
 
-    Each batch is a step, in mode TRAIN, EVAL or PREDICT. `loss` and the metrics are what Keras reports: means over the
-    epoch so far. Weights and the optimizer's variables are saved as they were before the step's update. Gradients,
+    Each batch is a step, in mode TRAIN, EVAL or PREDICT. `loss` and the metrics are Keras' logs: means over the epoch
+    so far. Weights and the optimizer's variables are saved with their values before the step's update. Gradients,
     inputs, labels, predictions, and the inputs and outputs of layers come from the step that Keras itself runs, as a
     graph or eagerly.
 
@@ -126,11 +126,11 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         self.recorder.broadcast(replicas(strategy_here()))
         self._capture = Capture(self.recorder, self.naming)
         self._init_tapes()
-        # What replaces the model's own functions now, and what replaced those of each model before.
+        # The replacements of the current model's functions, and those of each earlier model.
         self._functions: dict[Phase, StepFunction] = {}
         self._known: weakref.WeakKeyDictionary[Any, dict[Phase, StepFunction]] = weakref.WeakKeyDictionary()
-        # The thread of the `fit`, `evaluate` or `predict` under way, which of them it is, whether a batch runs, and
-        # the function of the model that the loop of Keras has not called for it yet.
+        # The thread of the running `fit`, `evaluate` or `predict`, the name of the method, whether a batch runs, and
+        # the model's function that Keras' loop has not called for the batch yet.
         self._thread: threading.Thread | None = None
         self._outer: Phase | None = None
         self._batch_runs = False
@@ -162,7 +162,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         self.tape_names.add_model(model)
 
     def wrap_optimizer(self, optimizer: Any) -> Any:
-        """Save the gradients that an optimizer applies, too, and with the collection `updates` what it changes.
+        """Save the gradients that an optimizer applies, and with the collection `updates` its changes.
 
         The optimizer of a compiled model is known already.
 
@@ -188,7 +188,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
 
         Args:
             collection_name: The name of the collection, which is created if it does not exist.
-            variable: What to include; see `Collection.add`.
+            variable: The variable, the name, or several of them; see `Collection.add`.
 
         Raises:
             ConfigurationError: `variable` cannot be part of a collection.
@@ -211,8 +211,8 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
     ) -> None:
         """Save a tensor at the open step or, if none is open, at the one that begins next in this mode.
 
-        It is saved at any step, also one at which the save configuration saves nothing. Inside a `tf.function` it is
-        saved at each execution.
+        It is saved at any step, no matter what the save configuration says. Inside a `tf.function` it is saved at each
+        execution.
 
         Args:
             name: The name. The parts of a ragged or sparse tensor have this name with an ending.
@@ -315,7 +315,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
     def on_predict_end(self, logs: Mapping[str, Any] | None = None) -> None:
         self._end("predict")
 
-    # From the beginning of `fit` to its end.
+    # The life of a `fit`.
 
     @guarded
     def _adopt(self, model: Any) -> None:
@@ -360,7 +360,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         super().set_model(None)
 
     def _install(self, model: Any, phase: Phase) -> None:
-        """Replace a function of the model by a StepFunction, the one of the last `fit` if the model has not changed."""
+        """Replace a function of the model by a StepFunction. An unchanged model gets that of the last `fit`."""
         known = self._known.setdefault(model, {})
         original, names = original_function(model, phase), self._capture.names
         if phase not in known or not known[phase].is_for(original, names):
@@ -369,14 +369,14 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         setattr(model, f"{phase}_function", known[phase])
 
     def _restore(self) -> None:
-        """Put the model's own functions back."""
+        """Restore the model's own functions."""
         for function in self._functions.values():
             function.restore()
         self._functions.clear()
         self._thread = self._outer = None
 
     def _is_elsewhere(self) -> bool:
-        """Return whether a `fit` of another thread makes the call, while one is under way already."""
+        """Return whether another thread makes the call while a `fit` is running."""
         if self._thread is None or self._thread is threading.current_thread() or not self._thread.is_alive():
             return False
         self._capture.warn_once(
@@ -391,7 +391,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         if self._is_elsewhere() or phase not in self._functions:
             return
         self._withdraw_unfinished()
-        # A callback may have made a new function, as Keras asks for where one freezes layers during training.
+        # A callback may have made a new function, which Keras requires after freezing layers during training.
         if not isinstance(getattr(self.model, f"{phase}_function", None), StepFunction | None):
             self._install(self.model, phase)
         recorder = self.recorder
@@ -404,7 +404,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
             self._capture.capture_variables()
 
     def _choose(self, function: StepFunction, source: Any, in_loop: bool) -> CapturingStep | None:
-        """Return what runs the open step; None for the model's own function."""
+        """Return the function that runs the open step; None for the model's own."""
         if not self._batch_runs or self._thread is not threading.current_thread():
             return None
         if in_loop and function.phase == self._awaited:
@@ -415,7 +415,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
 
     @guarded
     def _keep_apart(self) -> None:
-        """Keep what a step of a callback's own changes out of the step that is open."""
+        """Keep changes by a callback's own step out of the open step."""
         if self._awaited is None:
             self._capture.updates.end()
         else:
@@ -432,7 +432,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
             self._save_logs(logs or {})
 
     def _withdraw_unfinished(self) -> None:
-        """Withdraw the step of a batch that began and did not end, because the data ended or training failed."""
+        """Withdraw the step of an unfinished batch, because the data ended or training failed."""
         if self._batch_runs:
             self._batch_runs = False
             self.recorder.withdraw_step()
@@ -447,7 +447,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
 
     @guarded
     def _save_validation(self, logs: Mapping[str, Any] | None) -> None:
-        """Save the results of validation at the end of an epoch whatever the interval, unless end_step is 0."""
+        """Save the results of validation at the end of an epoch for any save interval, unless end_step is 0."""
         if not self.recorder.active or self._is_elsewhere():
             return
         self._withdraw_unfinished()
@@ -462,7 +462,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
             self.recorder.set_mode(modes.TRAIN)
 
     def _collection_of(self, name: str) -> str:
-        """Return the name of the collection that a number of the logs belongs to, and add it to the collection."""
+        """Add a number of the logs to its collection, and return the collection's name."""
         collection = CollectionKeys.LOSSES if name.endswith("loss") else CollectionKeys.METRICS
         self.recorder.collections.require(collection).add_tensor_names([name])
         return collection

@@ -14,7 +14,7 @@ from .names import ScheduledRate, is_schedule
 
 
 def present_numbers(optimizers: Iterable[Any]) -> dict[str, float]:
-    """Return the hyperparameters of optimizers by name, as they are now."""
+    """Return the current hyperparameters of optimizers by name."""
     return {name: _number(value) for _, found in settings_of(optimizers) for name, value in found.items()}
 
 
@@ -32,7 +32,7 @@ def settings_of(optimizers: Iterable[Any]) -> Iterator[tuple[Any, dict[str, Any]
         kind = type(inner).__name__
         count = seen[kind] = seen.get(kind, -1) + 1
         label = f"{kind}_{count}" if count else kind
-        # Keras reads its variables for that, which it cannot do while a function is traced.
+        # Keras reads its variables for this, which is impossible while a function is traced.
         with outside_of_graphs():
             numbers = {key: np.float64(value) for key, value in inner.get_config().items() if _is_number(value)}
         numbers["learning_rate"] = _learning_rate(inner)
@@ -40,7 +40,7 @@ def settings_of(optimizers: Iterable[Any]) -> Iterator[tuple[Any, dict[str, Any]
 
 
 def _learning_rate(optimizer: Any) -> Any:
-    # The attribute of Keras 2 is a schedule itself, or the rate of the last step.
+    # In Keras 2 the attribute is the schedule, or the rate of the last step.
     for rate in (getattr(optimizer, "_learning_rate", None), optimizer.learning_rate):
         if is_schedule(rate):
             return ScheduledRate(rate, optimizer)

@@ -1,4 +1,4 @@
-"""The callback of the first model that trains in a script without one: `python -m tensortrial run train.py`."""
+"""The callback for the first trained model of an unmodified script: `python -m tensortrial run train.py`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _LaunchedModel:
             try:
                 bound = signature.bind(model, *args, **kwargs)
             except TypeError:
-                return original(model, *args, **kwargs)  # raises it
+                return original(model, *args, **kwargs)  # let the method raise its error
             given = bound.arguments.get("callbacks")
             hook = self._hook_for(model, name == "fit", given)
             if hook is None:
@@ -66,7 +66,7 @@ class _LaunchedModel:
             if self._hook is None or self._model is None or self._model() is not model or has_own_hook(self._hook):
                 return None
             return None if _has_hook(callbacks, type(self._hook)) else self._hook
-        except Exception:  # the training must not fail for it
+        except Exception:  # an error here must not end the training
             logger.exception("nothing is saved of this training")
             self._hook = None
             return None

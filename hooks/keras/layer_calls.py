@@ -1,6 +1,6 @@
 """Observers of the calls of Keras layers.
 
-`Layer.__call__` is patched once for all observers, and only while there is one.
+`Layer.__call__` is patched once for all observers, as long as there is one.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ class CallObserver(Protocol):
     """The object that is notified of the calls of layers."""
 
     def before_call(self, layer: Any, outermost: bool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Receive the arguments of a call that begins. `outermost`: no other call of a layer surrounds it."""
+        """Receive the arguments of a call. `outermost` is True if it is not inside another layer's call."""
 
     def after_call(self, layer: Any, outermost: bool, output: Any) -> None:
         """Receive the output of a call that succeeded."""
 
 
 class _Thread(threading.local):
-    """The observer of one thread, and how many calls of layers are nested there now."""
+    """The observer of one thread, and the depth of its nested calls."""
 
     observer: CallObserver | None = None
     depth = 0
@@ -39,7 +39,7 @@ _lock = threading.Lock()
 
 @contextmanager
 def observe_calls_in_this_thread(observer: CallObserver) -> Iterator[None]:
-    """Notify the observer of the calls in this thread inside the block. An observer of an outer block has to wait."""
+    """Notify the observer, instead of that of an outer block, of the calls in this thread inside the block."""
     with _patches.applied():
         outer = _thread.observer, _thread.depth
         _thread.observer, _thread.depth = observer, 0
@@ -51,7 +51,7 @@ def observe_calls_in_this_thread(observer: CallObserver) -> Iterator[None]:
 
 @contextmanager
 def observe_calls_in_all_threads(observer: CallObserver) -> Iterator[None]:
-    """Notify the observer of the calls in all threads inside the block: a strategy traces each replica in its own."""
+    """Notify the observer of calls in all threads inside the block: a strategy traces replicas in several threads."""
     global _observers_of_all_threads
     with _patches.applied():
         with _lock:

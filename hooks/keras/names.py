@@ -13,7 +13,7 @@ from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
 
-# Keras' own arguments of a call; no tensors that a layer works on.
+# Keras' own arguments of a call, which are not inputs of the layer.
 _NOT_INPUTS = frozenset({"training", "mask"})
 
 
@@ -28,11 +28,11 @@ class Weight:
     """The collection of the variable: weights or biases."""
     variable: Any
     layer: int | None = None
-    """The id of the layer that has it; None if no layer is known."""
+    """The id of its layer; None if the layer is unknown."""
 
 
 class Names:
-    """The names of the layers and variables that one model has now."""
+    """The names of one model's current layers and variables."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -51,11 +51,11 @@ class Names:
         return self.layers.get(id(layer))
 
     def same(self, other: Names) -> bool:
-        """Return whether these are the names of the same model with the same layers and variables."""
+        """Return whether another `Names` has the same model, layers and variables."""
         return self.model is other.model and self.layers == other.layers and self.gradients == other.gradients
 
     def candidates(self) -> Iterator[str]:
-        """Yield the names of what a step may compute in addition to losses, metrics and variables."""
+        """Yield the names of tensors that a step may compute, other than losses, metrics and variables."""
         for path in self.layers.values():
             if path:
                 yield from (f"{path}/inputs", f"{path}/outputs", f"{path}/inputs_1", f"{path}/outputs_1")
@@ -63,7 +63,7 @@ class Names:
         yield from ("model_inputs_0", "labels_0", "predictions_0", "batch_loss")
 
     def _visit(self, layer: Any, path: str) -> set[int]:
-        """Name a layer and all that it contains. Return the ids of its variables."""
+        """Name a layer and its contents. Return the ids of its variables."""
         if id(layer) in self.layers:
             return {id(each) for each in weights_of(layer)}
         self.layers[id(layer)] = path
@@ -78,7 +78,7 @@ class Names:
         return inner
 
     def _name(self, variable: Any, path: str, layer: int) -> None:
-        leaf = _leaf(variable)
+        leaf = str(variable.name).rpartition("/")[2].partition(":")[0]
         name = self._unique(f"{path.partition('/')[0]}/weights/{path}/{leaf}", ":0")
         gradient = self._unique(f"gradients/{path}/{leaf}Grad")
         collection = CollectionKeys.BIASES if "bias" in leaf else CollectionKeys.WEIGHTS
@@ -96,7 +96,7 @@ class Names:
 
 
 class ScheduledRate:
-    """The learning rate of an optimizer that follows a schedule. No variable holds it: it is computed when read."""
+    """The learning rate of a schedule. It is computed when it is read, because no variable holds it."""
 
     def __init__(self, schedule: Any, optimizer: Any) -> None:
         self._schedule, self._optimizer = schedule, optimizer
@@ -109,7 +109,7 @@ class ScheduledRate:
 def optimizer_variables(optimizers: Iterable[Any]) -> Iterator[tuple[str, Any]]:
     """Yield the variables of optimizers with their names, such as `optimizer/adam/dense_kernel_momentum:0`.
 
-    The learning rate is one of them, also where Keras does not count it among them.
+    The learning rate is included, even if Keras does not count it as a variable.
     """
     seen: dict[str, int] = {}
     for optimizer in {id(each): each for each in optimizers if each is not None}.values():
@@ -121,13 +121,13 @@ def optimizer_variables(optimizers: Iterable[Any]) -> Iterator[tuple[str, Any]]:
 
 
 class VariableNaming:
-    """The naming of the variables of optimizers and of the weights that a tape watches. A subclass may change it."""
+    """The naming of optimizers' variables and of weights that a tape watches. A subclass may change it."""
 
     def optimizer_variables(self, collections: Any, optimizers: Iterable[Any]) -> list[tuple[str, Any]]:
-        """Return the variables of optimizers with their names, all of which are in `optimizer_variables`.
+        """Return the variables of optimizers with their names, after adding these to `optimizer_variables`.
 
         Args:
-            collections: The collections of the hook, for names that the pattern of that collection does not match.
+            collections: The collections of the hook, to which names that no pattern matches are added.
             optimizers: Optimizers of Keras; None is skipped.
         """
         return list(optimizer_variables(optimizers))
@@ -153,7 +153,7 @@ def _learning_rate(optimizer: Any, variables: Iterable[Any]) -> Iterator[tuple[s
 
 
 def is_schedule(rate: Any) -> bool:
-    """Return whether this computes a learning rate for each step."""
+    """Return whether a learning rate is a schedule."""
     return callable(rate) and hasattr(rate, "get_config")
 
 
@@ -186,14 +186,14 @@ def tensors_in(value: Any, inside: tuple[int, ...] = ()) -> Iterator[tuple[str |
 
 
 def layer_inputs(path: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any, bool]]:
-    """Yield the arguments of a layer's call with their name, and whether it is numbered from the first tensor on."""
+    """Yield the arguments of a layer's call, with their name and whether also the first tensor has a number."""
     name, numbered = (f"{path}/inputs", False) if path else ("model_inputs", True)
     yield name, args, numbered
     yield name, {key: value for key, value in kwargs.items() if key not in _NOT_INPUTS}, numbered
 
 
 def layer_outputs(path: str, output: Any) -> tuple[str, Any, bool]:
-    """Return the output of a layer's call with its name, and whether it is numbered from the first tensor on."""
+    """Return the output of a layer's call, with its name and whether also the first tensor has a number."""
     return (f"{path}/outputs", output, False) if path else ("predictions", output, True)
 
 
@@ -214,16 +214,12 @@ def dense_parts(name: str, tensor: Any) -> Iterator[tuple[str, Any]]:
 
 
 def weights_of(layer: Any) -> list[Any]:
-    """Return the variables that a layer has so far."""
+    """Return the current variables of a layer."""
     try:
         return list(layer.weights)
     except ValueError:
         # A model of Keras 2 raises this until it is built.
         return []
-
-
-def _leaf(variable: Any) -> str:
-    return str(variable.name).rpartition("/")[2].partition(":")[0]
 
 
 def _joined(path: str, name: str) -> str:
@@ -237,7 +233,7 @@ class Counter:
         self._counts: dict[str, int] = {}
 
     def next(self, name: str, key: str | None = None, numbered: bool = False) -> str:
-        """Return the name with its key. From the second time on it ends with a number, from the first if `numbered`."""
+        """Return the name with its key and a number, which the first use has only if `numbered`."""
         full = f"{name}_{key}" if key else name
         count = self._counts[full] = self._counts.get(full, -1) + 1
         return f"{full}_{count}" if count or (numbered and not key) else full

@@ -1,4 +1,4 @@
-"""Methods of Keras that are replaced for a while."""
+"""The temporary replacement of methods of Keras."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from .backend import unconverted
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
-"""Returns what is called instead of a method, from the method."""
+"""Returns the replacement of a method."""
 
 _ABSENT = object()
 
@@ -19,7 +19,7 @@ _ABSENT = object()
 def patched(owner: Any, name: str, wrap: Wrap) -> Iterator[None]:
     """Replace the method `name` of a class or an object by `wrap(method)` inside the block.
 
-    An owner's own `__setattr__` may track what is assigned, so it is not called.
+    The owner's `__setattr__` is not called, because it may track assignments.
     """
     assign, remove = (
         (type.__setattr__, type.__delattr__) if isinstance(owner, type) else (object.__setattr__, object.__delattr__)

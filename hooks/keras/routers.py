@@ -1,4 +1,4 @@
-"""The load and the entropy of the routers of mixtures of experts, as tensors of the step that runs or is traced."""
+"""The load and the entropy of routers in mixtures of experts, as tensors of the step that runs or is traced."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from .backend import IS_TENSORFLOW
 from .names import tensors_in
 
 _ROUTERS = re.compile(r"(?i)(^|/)\w*(router|gate)$")
-"""The layers that are taken for routers. A gate_proj is none."""
+"""Matches the paths of layers that are treated as routers. A gate_proj is not one."""
 _DECISION = re.compile(r"^router/.*/(load|entropy)(_\d+)?$")
 
 
 def router_tensors(
     recorder: Recorder, path: str, output: Any, is_due: Callable[[str, Any], bool]
 ) -> Iterable[tuple[str, Any]]:
-    """Return what a router decided, with the collection `health`: the names and tensors of its load and its entropy.
+    """Return the names and tensors of a router's load and entropy, which the collection `health` includes.
 
-    Other layers have none.
+    The result is empty for other layers.
 
     Args:
         recorder: The recorder of the hook.
@@ -46,7 +46,7 @@ def _is_router(path: str) -> bool:
 
 
 def _has_experts(output: Any) -> bool:
-    """Return whether an output is dense, of floating point and has at least two axes, the last of which has experts."""
+    """Return whether an output is dense, floating-point, and has at least two axes, with experts along the last."""
     if not hasattr(output, "dtype") or not hasattr(getattr(output, "shape", None), "rank"):
         return False
     if hasattr(output, "nested_row_splits") or hasattr(output, "dense_shape"):
@@ -56,7 +56,7 @@ def _has_experts(output: Any) -> bool:
 
 
 def _decisions(router: str, output: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the share of tokens that each expert gets, and the mean entropy of the choice of one, with their names."""
+    """Yield each expert's share of the tokens and the mean entropy of the choice, with their names."""
     import tensorflow as tf
 
     experts = output.shape[-1]
@@ -69,6 +69,6 @@ def _decisions(router: str, output: Any) -> Iterator[tuple[str, Any]]:
 
 
 def plan_of(recorder: Recorder, name: str) -> Plan | None:
-    """Return what of a tensor is due. What a router decided is saved whole: statistics of it say little."""
+    """Return the plan of a tensor. Decisions of routers are saved raw, because their statistics say little."""
     plan = recorder.planner.plan(name)
     return Plan(name, plan.collections, raw=True) if plan is not None and _DECISION.search(name) else plan

@@ -1,4 +1,4 @@
-"""The functions of a Keras model that run one step, and those that collect its tensors too."""
+"""The functions that run one step of a Keras model, with and without collecting its tensors."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ _ON_BATCH = ("train_on_batch", "test_on_batch", "predict_on_batch")
 
 
 class StepFunction:
-    """A callable that replaces a model's train, test or predict function, which is kept as `original`.
+    """A replacement of a model's train, test or predict function, which is kept as `original`.
 
     Args:
         phase: Which of the three functions.
         original: The model's function.
         names: The names of the model's tensors.
-        choose: Called before each step with this object, the source of the batch, and whether the loop of `fit`,
-            `evaluate` or `predict` calls. Returns what runs the step and collects its tensors, or None for `original`.
-        as_traced: Called with the first two of them, before `choose`. Gives the model the state that the step was
-            traced with, and returns what ends that.
+        choose: Called before each step with this object, the source of the batch, and whether the caller is the loop of
+            `fit`, `evaluate` or `predict`. Returns the function that runs the step and collects its tensors; None for
+            `original`.
+        as_traced: Called before `choose` with this object and the source. Sets the state of the step's trace in the
+            model, until the returned context ends.
     """
 
     def __init__(
@@ -56,16 +57,16 @@ class StepFunction:
         self.build_attempted = False
         """True if tracing was tried once to create the variables that the model creates in its first step."""
         self.flags: dict[str, TracedFlags] = {}
-        """The layers that the function trains, by the type of its data."""
+        """The trained layers of each trace, by the type of its data."""
         self.ran_original: set[str] = set()
-        """The types of data with which `original` ran, and so was traced."""
+        """The types of data for which `original` ran and was traced."""
         self._choose, self._as_traced = choose, as_traced
         self._hidden: Any = None
 
     def __call__(self, *args: Any) -> Any:
         # A callback may train on a batch of its own while a step of `fit` is open.
         in_loop = sys._getframe(1).f_code.co_name not in _ON_BATCH
-        # Where Keras runs on JAX, the state of the model comes before the data.
+        # On JAX, the first argument is the model's state, followed by the data.
         with self._as_traced(self, args[-1]):
             step = self._choose(self, args[-1], in_loop)
             if step is None:
@@ -76,7 +77,7 @@ class StepFunction:
         return result
 
     def _show(self, step: CapturingStep) -> None:
-        """Show Keras 2 the function that ran, if its own was never traced.
+        """Let Keras 2 see the function that ran, if its own was never traced.
 
         The TensorBoard callback reads the graph of `train_tf_function` after the first step.
         """
@@ -103,12 +104,12 @@ class StepFunction:
         return self.seen.union(self.names.candidates())
 
     def is_for(self, original: Any, names: Names) -> bool:
-        """Return whether this can be used again: the model was neither compiled nor changed since."""
+        """Return whether this can be used again, because the model was neither compiled nor changed since."""
         return self.original is original and self.names is names
 
 
 def original_function(model: Any, phase: Phase) -> Any:
-    """Return the model's own function, also where an interrupted training left a StepFunction in the model."""
+    """Return the model's own function, even if an interrupted training left a StepFunction in the model."""
     if fetches_early():
         getattr(model, f"make_{phase}_function")()
     function = getattr(model, f"{phase}_function")
@@ -130,14 +131,14 @@ def is_graph(model: Any) -> bool:
 
 
 def limits(model: Any) -> str:
-    """Return a sentence about what cannot be saved of the model's steps; empty if everything can."""
+    """Return a sentence about tensors of the model's steps that cannot be saved; '' if there are none."""
     if BACKEND not in ("tensorflow", "torch"):
         return (
             f"only losses and metrics are saved on Keras' backend {BACKEND}; "
             "for all tensors use the backend tensorflow or torch"
         )
     executed = getattr(model, "steps_per_execution", getattr(model, "_steps_per_execution", 1))
-    # Under a strategy, Keras 2 holds it in a variable.
+    # Under a strategy, it is a variable in Keras 2.
     executed = executed.numpy() if hasattr(executed, "numpy") else executed
     if executed is not None and int(executed) > 1:
         return (
@@ -148,7 +149,7 @@ def limits(model: Any) -> str:
 
 
 class CapturingStep(ABC):
-    """The function that runs a step and passes its tensors to `save`.
+    """A function that runs a step and passes its tensors to `save`.
 
     Args:
         tensors: Collects the tensors while the step runs or is traced.
@@ -187,10 +188,10 @@ class EagerStep(CapturingStep):
 
 
 class GraphStep(CapturingStep):
-    """The model's step, traced once more with the collected tensors as additional results.
+    """The model's step in a second trace, with the collected tensors as additional results.
 
-    It is traced as Keras does it: from the iterator of batches, with the step itself compiled by XLA where the model
-    is. Afterwards it runs without any Python.
+    It is traced like Keras' own: from the iterator of batches, and with the step compiled by XLA if the model is.
+    Afterwards it runs without Python.
     """
 
     def __init__(self, model: Any, phase: Phase, *args: Any) -> None:
@@ -199,7 +200,7 @@ class GraphStep(CapturingStep):
         """The `tf.function` that runs the step."""
 
     def trace(self, source: Any) -> None:
-        """Trace the step now, so that an error comes before the step runs."""
+        """Trace the step now, so that errors occur before the step runs."""
         with self.tensors.observing(self._optimizers):
             self.traced.get_concrete_function(source)
 
@@ -243,7 +244,7 @@ class GraphStep(CapturingStep):
 
 
 def _reduced(model: Any, phase: Phase, result: Any) -> Any:
-    """Return the results of all replicas combined into one, by Keras' own function."""
+    """Combine the results of all replicas by Keras' own function."""
     name = "keras.src.engine.training" if fetches_early() else "keras.src.backend.tensorflow.trainer"
     reduction = "concat" if phase == "predict" else getattr(model, "distribute_reduction_method", "auto")
     return sys.modules[name].reduce_per_replica(result, model.distribute_strategy, reduction)

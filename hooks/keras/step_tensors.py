@@ -1,7 +1,7 @@
 """The tensors of one step of a Keras model, collected while the step runs eagerly or is traced.
 
-Layers, the model's loss and the optimizers are observed only meanwhile. A traced step returns the tensors as additional
-results. So it runs as a graph, compiled by XLA or not, and costs nothing where nothing is saved.
+Layers, the model's loss and the optimizers are observed only during that time. A traced step returns the tensors as
+additional results, so that it stays a graph, compiled by XLA or not. Steps of which nothing is saved cost nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _observing = threading.RLock()
 class StepTensors(threading.local):
     """The tensors of a step by name.
 
-    Each replica has its own, because each is traced in a thread of its own.
+    Each replica has its own tensors, because it is traced in its own thread.
     """
 
     def __init__(self, recorder: Recorder, names: Names, wanted: Callable[[str], bool]) -> None:
@@ -39,7 +39,7 @@ class StepTensors(threading.local):
 
     @contextmanager
     def observing(self, optimizers: Iterable[Any]) -> Iterator[None]:
-        """Observe the model's layers, its loss and the optimizers inside the block. Nothing is left of it after."""
+        """Observe the model's layers, its loss and the optimizers inside the block."""
         with _observing, ExitStack() as stack:
             stack.enter_context(observe_calls_in_all_threads(self))
             stack.enter_context(patched(self._names.model, "compute_loss", self._wrap_loss))
@@ -133,7 +133,7 @@ class StepTensors(threading.local):
             for part, each in dense_parts(full, tensor):
                 if self._is_reachable(each):
                     self._add(part, each)
-                # Keras also calls layers in graphs that it only takes shapes from.
+                # Keras also calls layers in graphs from which it only reads shapes.
                 elif not each.graph.name.startswith("scratch_graph"):
                     self._out_of_reach.add(f"{name}_{key}" if key else name)
 

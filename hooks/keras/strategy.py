@@ -1,4 +1,4 @@
-"""The replicas that a distribution strategy of TensorFlow has in this process."""
+"""The replicas of TensorFlow's distribution strategies in this process."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from .backend import IS_TENSORFLOW
 
 
 def replicas(strategy: Any) -> list[str]:
-    """Return the devices that replicas of this process run on; an empty list without a strategy."""
+    """Return the devices of this process's replicas; [] without a strategy."""
     if not IS_TENSORFLOW or strategy is None or type(strategy).__name__ == "_DefaultDistributionStrategy":
         return []
     return list(strategy.extended.worker_devices)
 
 
 def strategy_here() -> Any:
-    """Return the strategy in whose scope or replica this code runs, or None."""
+    """Return the strategy whose scope or replica this code is in; None outside of strategies."""
     if not IS_TENSORFLOW:
         return None
     import tensorflow as tf
@@ -24,7 +24,7 @@ def strategy_here() -> Any:
 
 
 def replica_here() -> int | None:
-    """Return the number, within this process, of the replica that runs or is traced here; None outside of replicas."""
+    """Return the index, within this process, of the replica that runs or is traced; None outside of replicas."""
     strategy = strategy_here()
     if strategy is None:
         return None
@@ -38,7 +38,7 @@ def replica_here() -> int | None:
 
 
 def value_of(replica: int, value: Any) -> Any:
-    """Return the part of a value or a variable that belongs to one replica; the value itself if it has no parts."""
+    """Return the part of a value or a variable for one replica; the value itself if it has no parts."""
     if not IS_TENSORFLOW:
         return value
     import tensorflow as tf
@@ -46,7 +46,7 @@ def value_of(replica: int, value: Any) -> Any:
     inner = getattr(value, "value", None)
     found = inner if isinstance(inner, tf.distribute.DistributedValues) else value
     if isinstance(found, tf.distribute.DistributedValues):
-        # Under a strategy of several processes these are the values of this process only.
+        # If a strategy has several processes, these are the values of this process only.
         values = found.values
         return values[min(replica, len(values) - 1)]
     return value

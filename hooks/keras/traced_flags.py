@@ -1,4 +1,4 @@
-"""The layers that a step of `fit` trains: those that were not frozen when TensorFlow traced it."""
+"""The layers that a traced step of `fit` trains: those that were not frozen during tracing."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _FLAG = "_trainable"
 
 
 class TracedFlags:
-    """A context manager that gives the layers and variables of a model the flags that they have now.
+    """A context manager that restores the `trainable` flags that a model's layers and variables had at construction.
 
-    Keras goes on training a layer that a callback freezes, until it makes a new step. A trace of the hook must, too.
+    Keras continues to train a layer that a callback freezes, until it traces a new step. So the hook's trace must, too.
 
     Args:
         model: A Keras model.

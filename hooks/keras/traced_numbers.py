@@ -1,6 +1,6 @@
-"""The numbers of optimizers that a step of `fit` has had since TensorFlow traced it.
+"""The hyperparameters of optimizers that a traced step of `fit` has as constants.
 
-The traced step does not read them again. Only variables, such as a learning rate, are read at each step.
+The traced step reads only variables, such as a learning rate, at each step.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 _RATE = "_learning_rate"
-"""A variable or a schedule. Which of them a step has is decided by tracing, too."""
+"""The attribute with a variable or a schedule; tracing also decides which of them a step uses."""
 _Numbers = WeakKeyDictionary[Any, dict[str, Any]]
 """The attributes of optimizers by name."""
 
-# By the function of a model and the type of its data. The function may outlive the hook that saw it first.
+# Numbers by the model's function and the type of its data. The function may outlive the hook.
 _traced: WeakKeyDictionary[Any, dict[str, _Numbers]] = WeakKeyDictionary()
 _types: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 
 
 class TracedNumbers:
-    """A context manager that gives optimizers the numbers that they had at the first call of a function with such data.
+    """A context manager that restores the optimizers' numbers of the first call of a function with such data.
 
-    So all traces of a step have the same numbers, and they can be read.
+    So all traces of a step have the same numbers.
 
     Args:
         function: The model's own function, which is traced at its first call, and again for data of another type.
@@ -56,7 +56,7 @@ class TracedNumbers:
 
 
 def _keep_assigned(own: dict[str, Any], numbers: dict[str, Any]) -> None:
-    """Forget the numbers that a step has itself assigned to an optimizer, as the first one may."""
+    """Forget the numbers that the step itself assigned to an optimizer, as a first step may do."""
     assigned = [name for name, value in numbers.items() if own.get(name) is not value]
     for name in assigned:
         del numbers[name]
@@ -66,13 +66,13 @@ def _is_number(name: str, value: Any) -> bool:
     if name.startswith("_"):
         return name == _RATE
     if name == "built":
-        # Not a hyperparameter: whether it has its variables.
+        # `built` is not a hyperparameter, but True once the variables exist.
         return False
     return value is None or isinstance(value, (bool, int, float, np.number))
 
 
 def type_of(source: Any) -> str:
-    """Return the type of the batches of an iterator, on which it depends which trace of a function runs."""
+    """Return the type of an iterator's batches, which determines the trace that runs."""
     try:
         if source not in _types:
             _types[source] = repr(getattr(source, "element_spec", None))

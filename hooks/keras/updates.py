@@ -18,11 +18,11 @@ from .names import Names, Weight
 from .strategy import value_of
 
 DUE_WITH = frozenset({CollectionKeys.UPDATES, CollectionKeys.HEALTH})
-"""The collections that ask for updates."""
+"""The collections that include updates."""
 
 
 class Updates:
-    """The updates of weights by the batches of `fit`, at steps at which they are due. Only then the weights are copied.
+    """The updates of weights by the batches of `fit`. Weights are copied only at steps at which updates are due.
 
     Args:
         recorder: The recorder of the hook.
@@ -36,16 +36,16 @@ class Updates:
         updates.reduction_config = ReductionConfig(norms=["l2"])
 
     def begin(self, names: Names) -> None:
-        """Copy the weights of which the update is due at the open step, with the collection `updates` or `health`.
+        """Copy the weights whose update is due at the open step, by the collection `updates` or `health`.
 
-        Scripts that save all, or what a regular expression of theirs matches, expect no updates.
+        `save_all` and a user's regular expression do not include updates.
 
         Args:
-            names: The weights of the model. Those that were copied in this step stay as they are.
+            names: The names of the model. Weights that were copied in this step are not copied again.
         """
         if self._recorder.clock.mode is not ModeKeys.TRAIN or not self._recorder.planner.due & DUE_WITH:
             return
-        # In Keras 2, the variables of a frozen layer do not say that they are.
+        # In Keras 2, the variables of a frozen layer stay `trainable`.
         trained = {id(variable) for variable in names.model.trainable_weights}
         for weight in names.weights:
             plan = self._recorder.planner.plan(f"update/{weight.name}")
@@ -53,7 +53,7 @@ class Updates:
                 self._before[weight.name] = plan, weight, self._values(weight)
 
     def end(self) -> None:
-        """Record what the step has changed, and free the copies."""
+        """Record the changes of the step, and free the copies."""
         for plan, weight, befores in self._before.values():
             for recorder, before, after in zip(self._recorder.all, befores, self._values(weight), strict=True):
                 _record(recorder, plan, weight.name, before, after)
@@ -82,8 +82,8 @@ def _record(recorder: Recorder, plan: Plan, name: str, before: Array, after: Arr
 
 
 def _difference(before: Array, after: Array) -> tuple[Array, Array]:
-    """Return the update, and the L2 norm of it divided by that of the weight."""
-    # In float32 at least: the difference of two bfloat16 is seldom one.
+    """Return the update, and its L2 norm divided by that of the weight."""
+    # At least float32, because the difference of two bfloat16 numbers is seldom representable as one.
     dtype = np.float64 if before.dtype == np.float64 else np.float32
     before = before.astype(dtype)
     update = after.astype(dtype) - before

@@ -1,7 +1,7 @@
-"""Hooks for a script that knows nothing of them: `python -m tensortrial run train.py`.
+"""Hooks for an unmodified script: `python -m tensortrial run train.py`.
 
-Nothing of a framework is imported before the script does so. When it has, the framework's own module prepares for a
-training: `hooks/<framework>/launched.py`.
+No framework is imported before the script imports it. Afterwards the framework's module `hooks/<framework>/launched.py`
+prepares for a training.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The configuration file of a launched script: the arguments of a hook as JSON, or what SageMaker writes."""
+"""The configuration file of a launched script: a hook's arguments as JSON, or SageMaker's configuration."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..core.configuration.json_config import (
 from ..core.configuration.options import HookOptions
 
 _COLLECTIONS = "collections"
-# Those of PyTorch's hook, too.
+# The arguments of PyTorch's hook are included.
 _ARGUMENTS = [each.name for each in fields(HookOptions) if each.init and each.name != "_"] + [
     "gradients",
     "full_tensors",
@@ -39,7 +39,7 @@ def read_launch_configuration(path: str, out_dir: str | None) -> HookConfigurati
 
     Args:
         path: The file.
-        out_dir: The folder or URL to save to, in place of the file's.
+        out_dir: The folder or URL of the run, which takes precedence over the file's.
 
     Returns:
         The configuration.

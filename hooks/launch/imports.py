@@ -1,4 +1,4 @@
-"""Callbacks after the import of a module, for code that must not import it first."""
+"""Callbacks after the import of a module, for code that must not import the module itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class ImportNotifier(MetaPathFinder):
-    """Calls a function after the import of a module. Modules and their loaders are not replaced."""
+    """A finder that calls functions after the import of modules. It does not replace modules or loaders."""
 
     def __init__(self) -> None:
         self.waiting: dict[str, Callable[[], None]] = {}
@@ -25,7 +25,7 @@ class ImportNotifier(MetaPathFinder):
         if call is None:
             return None
         try:
-            spec = importlib.util.find_spec(fullname)  # without this finder, which no longer waits for the module
+            spec = importlib.util.find_spec(fullname)  # by the other finders
         except (ImportError, ValueError):
             spec = None
         loader: Any = None if spec is None else spec.loader
@@ -45,7 +45,7 @@ class ImportNotifier(MetaPathFinder):
 
         try:
             loader.exec_module = notify
-        except AttributeError:  # a loader without a dictionary, such as one of a frozen module
+        except AttributeError:  # a loader without a dictionary, such as that of a frozen module
             return spec
         return spec
 
@@ -54,7 +54,7 @@ _notifier = ImportNotifier()
 
 
 def after_import(name: str, call: Callable[[], None]) -> None:
-    """Call a function once a module was imported; at once, if it was already.
+    """Call a function after a module is imported; immediately, if it already was.
 
     Args:
         name: The full name of the module.

@@ -1,4 +1,4 @@
-"""The installation of a launch in this process, and in those that it starts."""
+"""The installation of a launch in this process and its child processes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _FRAMEWORKS = {
     "keras": "tensortrial.hooks.keras.launched",
     "xgboost": "tensortrial.hooks.xgboost.launched",
 }
-"""Modules of frameworks, and the module whose `activate` is called after the import of each.
+"""The modules of frameworks, each with the module whose `activate` is called after the import.
 
-Lightning has an entry point instead.
+Lightning uses an entry point instead.
 """
 
 _PATH = str(Path(__file__).resolve().parent / "path")
@@ -34,7 +34,7 @@ def install(launch: Launch) -> None:
     """Hook the trainings of this process and of its child processes.
 
     Args:
-        launch: What to save, and where.
+        launch: The settings of the launch.
     """
     launch.to_environment()
     add_to_python_path(_PATH)
@@ -56,5 +56,5 @@ def install_here() -> None:
 def _activate(module: str) -> None:
     try:
         importlib.import_module(module).activate()
-    except Exception:  # the script's import must not fail for it
+    except Exception:  # an error here must not break the script's import
         logger.exception("nothing of this framework is saved")

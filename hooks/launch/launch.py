@@ -1,4 +1,4 @@
-"""The launch of a script: what it saves, and where, from a file, options of the command, and the environment."""
+"""The settings of a launched script, from a file, options of the command, and the environment."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ class Launch:
     config: str | None = None
     """The configuration file."""
     out_dir: str | None = None
-    """The folder or URL of the run, in place of the one in the file."""
+    """The folder or URL of the run, which takes precedence over the file's."""
     resume: bool = False
     """True if the run in the folder is continued."""
     command: list[str] = field(default_factory=list)
     """The command line."""
     found: str = ""
-    """The path of a file that a process makes, which may be one that the script started, once it finds a training."""
+    """The path of a file that any process of the script creates once it finds a training."""
 
     @classmethod
     def of(cls, name: str, config: str | None, out_dir: str | None, resume: bool) -> Launch:
-        """Return a launch, with settings from the environment for arguments that are None.
+        """Return a launch. Arguments that are None have the settings of the environment.
 
         Args:
             name: The name of the script.
@@ -69,7 +69,7 @@ class Launch:
         if config is None and sagemaker.has_hook_configuration():
             config = sagemaker.hook_configuration_path()
         out_dir = out_dir or os.environ.get(OUT_DIR_VARIABLE) or None
-        # A process that the script starts may have another working directory.
+        # Paths are absolute, because a child process may have another working directory.
         return cls(
             name,
             None if config is None else os.path.abspath(config),
@@ -80,7 +80,7 @@ class Launch:
 
     @classmethod
     def from_environment(cls) -> Launch | None:
-        """Return the launch that an earlier process put into the environment; None if there is none."""
+        """Return the launch in the environment; None if there is none."""
         text = os.environ.get(LAUNCH_VARIABLE)
         try:
             return cls(**json.loads(text)) if text else None
@@ -106,7 +106,7 @@ class Launch:
         return HookConfiguration(arguments, found.collections)
 
     def check(self) -> None:
-        """Check the configuration, and that the folder may be written to, before anything is trained.
+        """Check the configuration, and that the folder is writable, before training begins.
 
         Raises:
             ConfigurationError: A value is wrong.
@@ -139,8 +139,9 @@ class Launch:
 
         Args:
             make: The class of the hook, or a function with its arguments.
-            save_config: The steps of a library's own log, for a configuration that chooses what is saved, but not when.
-            **arguments: What the framework knows, such as the folder, unless the configuration says otherwise.
+            save_config: The steps of a library's own log, which are used if the configuration chooses tensors but no
+                steps.
+            **arguments: Defaults of the framework, such as the folder, for arguments that the configuration lacks.
 
         Returns:
             The hook; None if it cannot be made, which is logged.
@@ -165,7 +166,7 @@ class Launch:
         return hook
 
     def check_found(self) -> None:
-        """Say on the terminal that no training was found, once the script has ended, if none was."""
+        """Print, after the end of the script, that no training was found, if there was none."""
         try:
             os.remove(self.found)
         except OSError:
@@ -179,7 +180,7 @@ class Launch:
 
 
 def active_launch() -> Launch | None:
-    """Return the launch of this process; None if it was not launched, or the environment's is damaged."""
+    """Return the launch of this process; None if it was not launched, or the environment's launch is damaged."""
     try:
         return Launch.from_environment()
     except ConfigurationError:
@@ -187,16 +188,16 @@ def active_launch() -> Launch | None:
 
 
 def has_own_hook(launched: Any = None) -> bool:
-    """Return whether the script has made a hook by itself, or another framework's hook has been launched.
+    """Return whether the script has made a hook itself, or another framework's hook has been launched.
 
     Args:
-        launched: The hook that the caller has made; None if it has made none.
+        launched: The hook that the caller has made, if any.
     """
     found = current_hook.get_hook()
     return found is not None and found is not launched
 
 
 def _accepted(make: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that a framework's hook accepts: a configuration may be for several frameworks."""
+    """Return the arguments that a hook accepts, because a configuration may be for several frameworks."""
     known = inspect.signature(make).parameters
     return {name: value for name, value in arguments.items() if name in known}

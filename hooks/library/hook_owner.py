@@ -1,10 +1,10 @@
-"""The hook of a callback or a logger for a training library, which is made with a hook or the arguments of one."""
+"""The hook of a callback or a logger for a training library, given as a hook or as its arguments."""
 
 from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tensortrial.config.save_config import SaveConfig, with_save_config
@@ -17,29 +17,24 @@ from .integrations import default_out_dir
 
 
 class HookOwner:
-    """Holds the hook of a callback: the caller's own, or one that is made when it is first needed.
+    """The base of classes that have a hook: the caller's own, or one that is made when it is first needed.
 
-    Before that a process may not know its rank.
+    Earlier, a process may not know its rank.
     """
 
-    _hook: Any
+    _hook_type: type
 
-    def _own(
-        self,
-        hook_type: Callable[..., Any],
-        out_dir: str | os.PathLike[str] | None,
-        hook: Any,
-        options: Mapping[str, Any],
-    ) -> None:
-        """Check the arguments of the constructor, and keep them.
+    def __init__(self, out_dir: str | os.PathLike[str] | None = None, *, hook: Any = None, **options: Any) -> None:
+        """Check the arguments, and keep them.
 
         Raises:
-            ConfigurationError: Both `hook` and arguments of one were given, `hook` is not one, or `save_config` and
-                arguments of that were given.
+            ConfigurationError: Both `hook` and its arguments were given, `hook` is not a hook, or both `save_config`
+                and its arguments were given.
             TypeError: The hook has no such argument.
         """
-        _check(hook_type, out_dir, hook, options)
-        self._hook_type, self._out_dir, self._options = hook_type, out_dir, with_save_config(options)
+        super().__init__()
+        _check(self._hook_type, out_dir, hook, options)
+        self._out_dir, self._options = out_dir, with_save_config(options)
         self._hook = hook
 
     @property
@@ -64,9 +59,9 @@ class HookOwner:
         """Make the hook.
 
         Args:
-            parent: The folder of the library's own output, where the run is if nobody said where.
+            parent: The library's output folder, which contains the run unless the user chose a folder.
             resumes: Continue the run that is there.
-            save_config: The steps of the library's own log, for options that choose what is saved, but not when.
+            save_config: The steps of the library's own log, which are used if the options choose tensors but no steps.
         """
         out_dir = default_out_dir(parent, resumes) if self._out_dir is None else self._out_dir
         resumes = resumes or self._options.get("resume", False)
@@ -76,7 +71,7 @@ class HookOwner:
         return self._hook_type(out_dir, **at_steps(options, save_config))
 
 
-def _check(hook_type: Callable[..., Any], out_dir: Any, hook: Any, options: Mapping[str, Any]) -> None:
+def _check(hook_type: type, out_dir: Any, hook: Any, options: Mapping[str, Any]) -> None:
     if hook is None:
         try:
             inspect.signature(hook_type).bind("" if out_dir is None else out_dir, **options)
@@ -84,11 +79,11 @@ def _check(hook_type: Callable[..., Any], out_dir: Any, hook: Any, options: Mapp
             raise TypeError(f"{exc}; help({_public_name(hook_type)}.__init__) lists the arguments") from None
     elif out_dir is not None or options:
         raise ConfigurationError("pass either a hook, or the out_dir and the options of one, not both")
-    elif not isinstance(hook, hook_type):  # type: ignore[arg-type]
+    elif not isinstance(hook, hook_type):
         raise ConfigurationError(f"hook must be a {_public_name(hook_type)}, got {shown(hook)}")
 
 
-def _public_name(hook_type: Callable[..., Any]) -> str:
+def _public_name(hook_type: type) -> str:
     """Return the name of a hook's class as users import it: without the module in the framework's package."""
     package = hook_type.__module__.rpartition(".")[0].removesuffix(".hooks.plain")
     return f"{package}.{hook_type.__name__}"

@@ -17,7 +17,7 @@ OUT_DIR_VARIABLE = "TENSORTRIAL_OUT_DIR"
 
 
 def default_out_dir(parent: str | os.PathLike[str], resumes: bool, name: str = "tensortrial") -> str:
-    """Return where to save a run of which the user did not say where.
+    """Return the folder of a run for which the user chose none.
 
     Args:
         parent: The folder of the training's own output.
@@ -25,8 +25,8 @@ def default_out_dir(parent: str | os.PathLike[str], resumes: bool, name: str = "
         name: The name of the folder.
 
     Returns:
-        The value of TENSORTRIAL_OUT_DIR, else `<parent>/<name>`. If there is such a run already, and this one does
-        not continue it, -2, -3 and so on is appended.
+        The value of TENSORTRIAL_OUT_DIR, else `<parent>/<name>`. If that run exists, and this one does not continue it,
+        -2, -3 and so on is appended.
     """
     if found := os.environ.get(OUT_DIR_VARIABLE):
         return found
@@ -39,16 +39,21 @@ def default_out_dir(parent: str | os.PathLike[str], resumes: bool, name: str = "
 
 
 def arguments_in(variable: str) -> dict[str, Any]:
-    """Return the arguments for a callback from an environment variable: 1, or a JSON object.
+    """Return the arguments for a callback from an environment variable, which is unset, 1, true or a JSON object.
 
     Raises:
-        ConfigurationError: The value is not JSON.
+        ConfigurationError: The value is anything else.
     """
+    value = os.environ.get(variable, "").strip()
+    if value.lower() in ("", "1", "true"):
+        return {}
     try:
-        found = json.loads(os.environ.get(variable, "").strip() or "{}")
+        found = json.loads(value)
     except ValueError as exc:
         raise ConfigurationError(f"{variable} must be 1, or a JSON object of arguments for a callback: {exc}") from exc
-    return found if isinstance(found, dict) else {}
+    if not isinstance(found, dict):
+        raise ConfigurationError(f"{variable} must be 1, or a JSON object of arguments for a callback, got {value}")
+    return found
 
 
 def numbers_in(logs: Mapping[str, Any]) -> dict[str, float]:
@@ -63,7 +68,7 @@ def _is_number(value: Any) -> bool:
 
 
 def continue_at(hook: BaseHook, step: int) -> None:
-    """Let a training that goes back to a checkpoint take the place of what its first attempt saved after it.
+    """Let a training that resumes from a checkpoint replace the steps that its first attempt saved afterwards.
 
     Args:
         hook: The hook.

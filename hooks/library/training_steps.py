@@ -1,4 +1,4 @@
-"""The steps of a training, as the callback of a library begins and ends them."""
+"""The steps of a training, for callbacks of training libraries."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ logger = logging.getLogger("tensortrial.hooks")
 class TrainingSteps(HookOwner):
     """A callback that begins and ends the steps of its hook, and saves one training.
 
-    Training may stop and go on, with the same callback. Another training with it is not saved: its steps would take
-    the place of those of the first.
+    Training may stop and continue with the same callback. Another training with it is not saved, because its steps
+    would replace those of the first.
     """
 
     _open: ModeKeys | None = None
@@ -33,7 +33,7 @@ class TrainingSteps(HookOwner):
         return self._hook is not None and not self._is_off and not self.recorder.closed
 
     def _begin_training(self, starts_again: bool) -> None:
-        """Turn off for a training that starts again after the first one is over."""
+        """Turn the callback off for another training that starts after the first one is over."""
         self._is_off = self._is_over = self._is_over and starts_again
         if self._is_off:
             logger.warning(

@@ -35,7 +35,7 @@ _FRAMEWORK = boosting_framework("lightgbm", lgb.__version__)
 
 
 class Hook(BoostingHook):
-    """A hook that saves what a LightGBM job learns.
+    """A hook that saves the metrics and the model of a LightGBM job.
 
     It is a callback of `lightgbm.train`, of `lightgbm.cv` and of the `fit` of scikit-learn's estimators. Each boosting
     round is a step.
@@ -51,7 +51,7 @@ class Hook(BoostingHook):
     """
 
     order = 20
-    """LightGBM calls callbacks in this order: early stopping, which may end the round, has 30."""
+    """LightGBM calls callbacks in ascending order. Early stopping, which may end the round, has 30."""
     before_iteration = False
 
     @accepts_fields_of(HookOptions)

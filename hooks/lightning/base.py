@@ -1,4 +1,4 @@
-"""Lightning, under the one of its two names by which the job uses it."""
+"""The Lightning package, by the name under which the job imports it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NAMES = ("lightning.pytorch", "pytorch_lightning")
 
 
 def _imported() -> Any:
-    # A job that uses the older name would otherwise load the library twice.
+    # The imported name comes first, so that a job with the older name does not load the library twice.
     names = sorted(_NAMES, key=lambda name: name not in sys.modules)
     for name in names:
         try:

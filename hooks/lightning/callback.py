@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,40 +20,37 @@ logger = logging.getLogger("tensortrial.hooks")
 
 
 class Callback(TrainingSteps, lightning.Callback):  # type: ignore[misc]
-    """Saves the tensors of a training by Lightning.
+    """A callback that saves the tensors of a training by Lightning.
 
     A step is one update of the optimizers, with all the batches that it accumulates, in mode TRAIN and with the number
     that Lightning logs: the first is 0. With automatic optimization, gradients are those that the optimizer uses, after
     accumulation, averaging and clipping; with manual optimization, those of its parameters at each call of an
     optimizer's `step`. A batch of a validation or a test is a step in mode EVAL, one of a prediction in mode PREDICT;
-    with several data loaders its number is saved as the scalar `dataloader_idx`. The sanity check is not saved. What
-    the module logs is saved, too. A training that resumes from a checkpoint continues the run: what it saves takes the
-    place of what the first attempt saved after the checkpoint.
+    with several data loaders its number is saved as the scalar `dataloader_idx`. The sanity check is not saved. The
+    module's logs are saved, too. A training that resumes from a checkpoint continues the run: its steps replace those
+    that the first attempt saved after the checkpoint.
 
     Args:
         out_dir: The folder or URL of the run. Default: the run of the Trainer's `Logger`, if it has one of this
             package; else the environment variable TENSORTRIAL_OUT_DIR; else `tensortrial` in the Trainer's
             `default_root_dir`, with a number if a run is there.
         hook: A hook of your own, instead of `out_dir` and `options`.
-        **options: Further arguments of `tensortrial.hooks.pytorch.Hook`. If they choose what is saved, but not when, it
-            is saved at each step that is a multiple of the Trainer's `log_every_n_steps`.
+        **options: Further arguments of `tensortrial.hooks.pytorch.Hook`. If they choose tensors but no steps, each step
+            that is a multiple of the Trainer's `log_every_n_steps` is saved.
 
     Raises:
         ConfigurationError: Both `hook` and arguments of one were given.
     """
 
-    def __init__(
-        self, out_dir: str | os.PathLike[str] | None = None, *, hook: Hook | None = None, **options: Any
-    ) -> None:
-        self._own(Hook, out_dir, hook, options)
-        self._goes_back = False
-        """True from the start of a training that resumes or repeats steps until its first batch."""
-        self._accumulates = False
-        """True if a step of the training has begun, and no optimizer has stepped since."""
-        self._progress = (0, 0)
-        """The updates before the open step."""
-        self._warned = False
-        self._loggers: list[Logger] = []
+    _hook_type = Hook
+    _goes_back = False
+    """True from the start of a training that resumes or repeats steps until its first batch."""
+    _accumulates = False
+    """True if a step of the training has begun, and no optimizer has stepped since."""
+    _progress = (0, 0)
+    """The updates before the open step."""
+    _warned = False
+    _loggers: Sequence[Logger] = ()
 
     @property
     def hook(self) -> Hook | None:
@@ -62,7 +58,7 @@ class Callback(TrainingSteps, lightning.Callback):  # type: ignore[misc]
         hook: Hook | None = self._hook
         return hook
 
-    # What Lightning calls. The sanity check comes before `on_train_start`, so the model is not registered yet.
+    # Methods that Lightning calls. The sanity check precedes `on_train_start`, so the model is not registered yet.
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Make the hook, and register the model, unless another training is saved already."""
@@ -77,7 +73,7 @@ class Callback(TrainingSteps, lightning.Callback):  # type: ignore[misc]
             self._go_back(trainer)
             self._hook.register_module(pl_module)
         self._hook.save_gradients_at_updates()
-        # What is logged before the first batch waits for its step.
+        # Logs before the first batch are kept for its step.
         self.recorder.clock.number_by_caller(ModeKeys.TRAIN)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
@@ -89,7 +85,7 @@ class Callback(TrainingSteps, lightning.Callback):  # type: ignore[misc]
             self._accumulates = True
             self._progress = self._progress_of(trainer)
         if self._saves:
-            for optimizer in trainer.optimizers:  # which may have been replaced
+            for optimizer in trainer.optimizers:  # they may have been replaced
                 self._hook.register_optimizer(optimizer)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -98,16 +94,16 @@ class Callback(TrainingSteps, lightning.Callback):  # type: ignore[misc]
             self._end_training_step()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Publish what was saved. The run stays open: a test may follow."""
+        """Publish saved steps. The run stays open, because a test may follow."""
         self._finish(trainer)
         self._end_training()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Publish what was saved until the error, also of its step."""
+        """Publish all that was saved until the error, including its step."""
         self._finish(trainer)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Publish what was saved: a spawned process ends after this."""
+        """Publish saved steps, because a spawned process ends after this."""
         self._finish(trainer)
 
     def on_validation_batch_start(
@@ -161,9 +157,9 @@ class Callback(TrainingSteps, lightning.Callback):  # type: ignore[misc]
             trainer.loggers = [*trainer.loggers, *self._loggers]
 
     def _go_back(self, trainer: Any) -> None:
-        """Continue at the checkpoint, once: the first batch begins.
+        """Continue at the checkpoint, once, when the first batch begins.
 
-        Before, Lightning does not count the step in which the checkpoint was saved.
+        Before the first batch, Lightning does not count the step in which the checkpoint was saved.
         """
         if self._goes_back and self._saves:
             self._goes_back = False
@@ -174,14 +170,14 @@ class Callback(TrainingSteps, lightning.Callback):  # type: ignore[misc]
         self._end_step()
 
     def _progress_of(self, trainer: Any) -> tuple[int, int]:
-        """Return how many updates there were, as the hook counts them, and as Lightning does.
+        """Return the number of updates by the hook's count and by Lightning's.
 
-        Lightning does not count those of `optimizers(use_pl_optimizer=False)`.
+        Lightning does not count updates of `optimizers(use_pl_optimizer=False)`.
         """
         return self._hook.capture.num_updates, trainer.global_step
 
     def _save_unused_gradients(self, trainer: Any) -> None:
-        """Save the gradients of a step of the training that ends before an update uses them."""
+        """Save the gradients of a training step that ends before an update uses them."""
         if self._accumulates and self._open is not None and self._progress == self._progress_of(trainer):
             self._hook.save_gradients()
 
@@ -230,11 +226,11 @@ class _JoinedLogger(Logger):
 
     @property
     def version(self) -> str:
-        """The version of the user's logger: the progress bar shows those of all loggers that differ."""
+        """The version of the user's logger. The progress bar shows all different versions of loggers."""
         return str(self._others[0].version) if self._others else ""
 
 
 def _step_of(trainer: Any) -> int:
-    """Return the number that Lightning logs the next update at. `global_step` counts each of several optimizers."""
+    """Return the step at which Lightning logs the next update. `global_step` counts several optimizers separately."""
     loop = trainer.fit_loop.epoch_loop
     return int(getattr(loop, "_batches_that_stepped", trainer.global_step))

@@ -16,9 +16,9 @@ VARIABLE = "TENSORTRIAL_LIGHTNING"
 
 
 def callbacks() -> list[Any]:
-    """Return the callbacks that each Trainer of Lightning gets.
+    """Return the callbacks that Lightning adds to each Trainer.
 
-    There is none, unless TENSORTRIAL_LIGHTNING is set or the script was started by `tensortrial run`.
+    There are none unless TENSORTRIAL_LIGHTNING is set or the script was started by `tensortrial run`.
     """
     value = os.environ.get(VARIABLE, "").strip()
     if value.lower() in ("0", "false"):
@@ -30,7 +30,7 @@ def callbacks() -> list[Any]:
     try:
         return [Callback(**arguments_in(VARIABLE))]
     except (TypeError, ValueError) as exc:
-        # A training that asks for nothing itself is not ended for it.
+        # An error in the variable must not end a training that does not use this project itself.
         logger.error("nothing is saved, because of %s: %s", VARIABLE, exc)
         return []
 

@@ -1,4 +1,4 @@
-"""The callback of each Trainer of a script that knows nothing of it: `python -m tensortrial run train.py`."""
+"""The callback of each Trainer in an unmodified script: `python -m tensortrial run train.py`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .callback import Callback
 
 
 class LaunchedCallback(Callback):
-    """Saves the first training by a Trainer, unless the script has a hook or a callback of its own."""
+    """A callback that saves the first training by a Trainer, unless the script has its own hook or callback."""
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Make the hook, and register the model."""

@@ -1,4 +1,4 @@
-"""The logger for Lightning: what `self.log` logs, as scalars of a run."""
+"""The logger for Lightning, which saves the values of `self.log` as scalars."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .base import lightning
 
 
 class Logger(HookOwner, lightning.loggers.Logger):  # type: ignore[misc]
-    """Saves the values of `self.log` as scalars in mode TRAIN, at the steps at which Lightning logs them.
+    """A logger that saves the values of `self.log` as scalars in mode TRAIN, at Lightning's steps.
 
     A `Callback` of the same Trainer that was made without arguments saves its tensors to the same run.
 
@@ -30,11 +30,7 @@ class Logger(HookOwner, lightning.loggers.Logger):  # type: ignore[misc]
         ConfigurationError: Both `hook` and arguments of one were given.
     """
 
-    def __init__(
-        self, out_dir: str | os.PathLike[str] | None = None, *, hook: Hook | None = None, **options: Any
-    ) -> None:
-        super().__init__()
-        self._own(Hook, out_dir, hook, options)
+    _hook_type = Hook
 
     @property
     def experiment(self) -> Hook:
@@ -42,10 +38,10 @@ class Logger(HookOwner, lightning.loggers.Logger):  # type: ignore[misc]
         return self.make_hook()
 
     def make_hook(self, resumes: bool = False) -> Hook:
-        """Make the hook, or return the one that is there.
+        """Return the hook. Make it if there is none.
 
         Args:
-            resumes: Continue the run that is in the folder.
+            resumes: Continue the run in the folder.
 
         Returns:
             The hook.
@@ -70,7 +66,7 @@ class Logger(HookOwner, lightning.loggers.Logger):  # type: ignore[misc]
         """Save metrics.
 
         Args:
-            metrics: Numbers by their names. What is not a number is left out.
+            metrics: Numbers by their names. Other values are left out.
             step: The step. Default: the open one.
         """
         self.experiment.log(numbers_in(metrics), step=step, mode=ModeKeys.TRAIN)
@@ -88,6 +84,6 @@ class Logger(HookOwner, lightning.loggers.Logger):  # type: ignore[misc]
         """Do nothing: the hook publishes by itself."""
 
     def finalize(self, status: str) -> None:
-        """Publish what was saved. The run stays open: a test may follow the training."""
+        """Publish saved steps. The run stays open, because a test may follow the training."""
         if self._hook is not None:
             self._hook.flush()

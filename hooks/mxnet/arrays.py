@@ -15,7 +15,7 @@ from tensortrial.dtypes import Array, parse_dtype
 
 from ..core.user_values import array_of
 
-# The numpy dtype that MXNet returns for bfloat16.
+# The numpy dtype of MXNet's bfloat16 arrays.
 _BFLOAT16 = np.dtype([("bfloat16", np.uint16)])
 
 
@@ -32,7 +32,7 @@ def arrays_in(value: Any, inside: tuple[int, ...] = ()) -> Iterator[Any]:
 
 
 def is_symbolic(value: Any, inside: tuple[int, ...] = ()) -> bool:
-    """Return whether a block is called with symbols, to find its graph or its shapes."""
+    """Return whether a block is called with symbols, by which MXNet finds its graph or its shapes."""
     if isinstance(value, (tuple, list)):
         return id(value) not in inside and any(is_symbolic(each, (*inside, id(value))) for each in value)
     return isinstance(value, mx.sym.Symbol)
@@ -44,13 +44,13 @@ def device_of(value: Any) -> Any:
 
 
 def host_copy(array: Any) -> Array:
-    """Return a dense or sparse array of any device as a host array, which is a copy."""
+    """Return a copy of a dense or sparse array of any device as a host array."""
     values: Array = array.asnumpy()
     return values.view(parse_dtype("bfloat16")) if values.dtype == _BFLOAT16 else values
 
 
 def to_array(value: Any) -> Array:
-    """Return what a user passes for a tensor as an array: an array of MXNet or numpy, numbers, or lists of them.
+    """Return a user's value as an array. It may be an array of MXNet or numpy, a number, or lists of these.
 
     Raises:
         UnsupportedValue: The value cannot be converted.

@@ -18,7 +18,7 @@ class BackwardObserver(Protocol):
         """True if anything is due. If not, `backward_ran` is not called."""
 
     def backward_ran(self) -> None:
-        """Read gradients that were computed."""
+        """Read the computed gradients."""
 
 
 _observers: weakref.WeakSet[Any] = weakref.WeakSet()

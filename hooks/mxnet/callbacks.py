@@ -1,8 +1,8 @@
 """Forward callbacks of Gluon blocks, which notify a hook.
 
-MXNet also calls a block with symbols, when it infers shapes or builds a graph. Nothing is computed then, and the
-callbacks ignore the call. In a copied or pickled block each callback is replaced by a function of the standard library
-that does nothing: the copy is another model, which must not write into the run of the original.
+MXNet also calls a block with symbols, to infer shapes or to build a graph. Callbacks ignore these calls. In a copied or
+pickled block each callback is replaced by a function without effect from the standard library, because the copy is
+another model, which must not write into the original's run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ForwardObserver(Protocol):
         """Receive a registered model after its forward."""
 
     def capture_values(self, name: str, role: str, values: Any) -> None:
-        """Receive the values of a block: with the role `input` before its forward, `output` after it."""
+        """Receive a block's inputs (role `input`) before its forward, or outputs (`output`) after it."""
 
 
 class _Callback(UncopiedCallback):
@@ -38,7 +38,7 @@ class _Callback(UncopiedCallback):
 
 
 class BeginStep(_Callback):
-    """Begins a step before the forward of a root."""
+    """The callback that begins a step before the forward of a root."""
 
     __slots__ = ()
 
@@ -48,7 +48,7 @@ class BeginStep(_Callback):
 
 
 class EndForward(_Callback):
-    """Ends the forward of a root."""
+    """The callback after the forward of a root."""
 
     __slots__ = ()
 
@@ -58,7 +58,7 @@ class EndForward(_Callback):
 
 
 class InputCallback(_Callback):
-    """Captures the inputs of a block, before its forward."""
+    """The callback that captures the inputs of a block before its forward."""
 
     __slots__ = ()
 
@@ -68,7 +68,7 @@ class InputCallback(_Callback):
 
 
 class OutputCallback(_Callback):
-    """Captures the outputs of a block, after its forward."""
+    """The callback that captures the outputs of a block after its forward."""
 
     __slots__ = ()
 

@@ -33,7 +33,7 @@ class Gradient:
 
 
 def fresh_gradients(parameter: Any) -> Iterator[tuple[str, Gradient]]:
-    """Yield the gradients that no trainer has used yet, with the ending of their name: empty for the first device."""
+    """Yield the gradients that no trainer has used yet, with the suffix of their name: '' for the first device."""
     scale = _loss_scale(parameter)
     for number, (value, gradient) in enumerate(zip(parameter._data or (), parameter._grad or (), strict=False)):
         if value._fresh_grad:

@@ -81,8 +81,8 @@ class Hook(BaseHook):
     """A hook that saves the tensors of a Gluon job.
 
     `help(Hook.__init__)` lists the arguments. The losses are always saved. After construction no error of the hook
-    reaches training: the hook logs the first one and turns itself off (TENSORTRIAL_STRICT=1 raises it instead). An
-    error of MXNet's own is raised in any case: it belongs to a computation of the job, and MXNet reports it only once.
+    reaches training: the hook logs the first one and turns itself off (TENSORTRIAL_STRICT=1 raises it instead). Errors
+    of MXNet itself are always raised, because they belong to the job's computation, and MXNet reports them only once.
 
     Raises:
         ConfigurationError: An argument has a value that it cannot have.
@@ -92,8 +92,8 @@ class Hook(BaseHook):
     @accepts_fields_of(HookOptions)
     def __init__(self, options: HookOptions) -> None:
         self.recorder = Recorder(options, _FRAMEWORK, rank_of_process)
-        # The registered models and losses, with the step at which their parameters were captured last. A model refers
-        # to its hook through the callbacks; the hook has only weak references to models.
+        # The registered models and losses, with the step at which their parameters were captured last. Models refer to
+        # the hook by their callbacks, but the hook has only weak references to models.
         self._roots: weakref.WeakKeyDictionary[Any, object] = weakref.WeakKeyDictionary()
         self._devices: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
         self._devices_of: object = None
@@ -101,7 +101,7 @@ class Hook(BaseHook):
         self._block_names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._parameter_names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._hybridized: weakref.WeakSet[Any] = weakref.WeakSet()
-        # A name is not used again after its block or parameter is gone.
+        # A name is not used again after its block or parameter was freed.
         self._names_of_blocks: set[str] = set()
         self._names_of_parameters: set[str] = set()
         self._names_of_gradients: set[str] = set()
@@ -144,7 +144,7 @@ class Hook(BaseHook):
     def begin_forward(self, root: Any, inputs: Any) -> None:
         """Begin a step and capture the parameters of a model before its forward.
 
-        Where a batch is split over several devices, the first of them begins the step for all.
+        If a batch is split over several devices, the first of them begins the step for all.
         """
         if not self.recorder.active:
             return
@@ -191,7 +191,7 @@ class Hook(BaseHook):
             pattern = f"^{re.escape(self._block_names[block])}_output_"
             self.recorder.collections.require(CollectionKeys.LOSSES).include(pattern)
             return
-        # Before all other callbacks, so that what they see belongs to the step.
+        # It precedes all other callbacks, so that their captures belong to the step.
         self._handles.append(block.register_forward_pre_hook(BeginStep(self, block)))
         self._handles.append(block.register_forward_hook(EndForward(self, block)))
         self._refresh(block)
@@ -256,7 +256,7 @@ class Hook(BaseHook):
     # Steps.
 
     def _begin_step_of(self, root: Any, device: Any) -> None:
-        """Begin a step, unless a batch that is split over several devices has begun it on another one."""
+        """Begin a step, unless another device has begun it for a batch that is split over several."""
         if self._devices_of is not self.recorder.clock.step or not self._is_next_part(root, device):
             self.recorder.begin_step()
         if self._devices_of is not self.recorder.clock.step:
@@ -273,7 +273,7 @@ class Hook(BaseHook):
     def _capture_parameters(self, parameters: Iterable[Any]) -> list[Any]:
         """Capture parameters before the step updates them, and return those that are not initialised.
 
-        MXNet initialises these in the forward, when it knows the shapes of the inputs.
+        MXNet initialises them in the forward, when the shapes of the inputs are known.
         """
         uninitialised = []
         for parameter in parameters:

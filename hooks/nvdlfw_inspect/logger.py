@@ -1,8 +1,7 @@
-"""The logger that DLFW-Inspect passes its statistics to."""
+"""The logger for DLFW-Inspect, which receives its statistics."""
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from tensortrial.errors import MissingExtra
@@ -17,7 +16,7 @@ except ImportError as exc:
 
 
 class Logger(HookOwner, BaseLogger):  # type: ignore[misc]
-    """Saves the statistics that DLFW-Inspect logs, as scalars of a run.
+    """A logger that saves the statistics of DLFW-Inspect as scalars of a run.
 
     Args:
         out_dir: The folder or URL of the run. Default: the environment variable TENSORTRIAL_OUT_DIR, else `tensortrial`
@@ -29,11 +28,7 @@ class Logger(HookOwner, BaseLogger):  # type: ignore[misc]
         ConfigurationError: Both `hook` and arguments of one were given.
     """
 
-    def __init__(
-        self, out_dir: str | os.PathLike[str] | None = None, *, hook: Run | None = None, **options: Any
-    ) -> None:
-        super().__init__()
-        self._own(Run, out_dir, hook, options)
+    _hook_type = Run
 
     def log_scalar(self, name: str, value: float, iteration: int, **_: Any) -> None:
         """Save a number.

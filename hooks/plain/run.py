@@ -1,4 +1,4 @@
-"""A run without a framework: the program itself says what is saved, and at which step.
+"""A run without a framework: the program saves values by calls, with their steps.
 
 import tensortrial
 
@@ -29,9 +29,8 @@ _FRAMEWORK = Framework(
 class Run(CalledHook):
     """A run of a program without a framework.
 
-    What `log`, `save_scalar` and `save_tensor` pass is saved at the `step` that they name, or inside
-    `with run.step():`. Outside of both it is saved at the open step, and a name that this step has already begins the
-    next one, so that no value is lost.
+    `log`, `save_scalar` and `save_tensor` save at their argument `step`, or inside `with run.step():`. Without either
+    they save at the open step. A name that the open step already has begins the next step, so that no value is lost.
 
     `help(Run.__init__)` lists the arguments, which are those of every hook. After construction no error of the run
     reaches the program: the first one is logged, and the run turns itself off (TENSORTRIAL_STRICT=1 raises it instead).

@@ -14,21 +14,21 @@ import torch
 from tensortrial.dtypes import Array, parse_dtype
 from tensortrial.errors import UnsupportedValue
 
-# Dtypes that numpy itself lacks: their names, and the dtype that their bytes are passed as.
+# Dtypes that numpy lacks: their names, and a dtype of the same size for their bytes.
 _EXTENDED = {torch.bfloat16: ("bfloat16", torch.int16)}
 for _name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"):
     if hasattr(torch, _name):
         _EXTENDED[getattr(torch, _name)] = (_name, torch.uint8)
 
-# Most tensors are of these classes. They are not checked for the attributes of a DTensor, which takes longer than all
-# else here.
+# The classes of most tensors. They are not checked for the attributes of a DTensor, because that takes longer than all
+# the rest.
 PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
 def tensors_in(
     value: Any, key: str | None = None, above: tuple[int, ...] = ()
 ) -> Iterator[tuple[str | None, torch.Tensor]]:
-    """Yield the tensors in what a module receives or returns, with their keys.
+    """Yield the tensors in a module's inputs or outputs, with their keys.
 
     Args:
         value: A tensor, or a container of tensors and other containers. One that contains itself is entered once.
@@ -91,21 +91,17 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
         tensor = tensor.data if plain else tensor.detach()
         if not plain and hasattr(tensor, "to_local"):
             tensor = tensor.to_local()
-        elif tensor.is_quantized or (not plain and _dequantizes(type(tensor))):
+        elif tensor.is_quantized or (not plain and type(tensor).dequantize is not torch.Tensor.dequantize):
             tensor = tensor.dequantize()
         return tensor if tensor.layout is torch.strided else tensor.to_dense()
-    except Exception as exc:  # a class of its own may raise anything
+    except Exception as exc:  # a subclass of Tensor may raise anything
         raise unsupported(tensor, exc) from exc
-
-
-def _dequantizes(kind: type[torch.Tensor]) -> bool:
-    return kind.dequantize is not torch.Tensor.dequantize
 
 
 def values_and_lengths(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the concatenated members of a nested tensor, and their lengths.
 
-    The axis is the one in which they differ, the first if they do not.
+    The axis is the one in which the lengths differ, or the first if they are equal.
 
     Raises:
         UnsupportedValue: The members differ in several axes.
@@ -131,8 +127,8 @@ def host_copy(tensor: torch.Tensor) -> Array:
     try:
         if not tensor.is_cpu:
             return as_numpy(tensor.cpu())
-        # The training's own tensor must not be viewed as an array, not even to copy from: torch would treat the memory
-        # as shared from then on, and FSDP could not free it. numpy's copy of a small tensor would be 1 us faster.
+        # The copy is by torch: after `tensor.numpy()`, torch treats the training's memory as shared, and FSDP cannot
+        # free it. A copy by numpy would be 1 us faster for a small tensor.
         return as_numpy(tensor.clone(memory_format=torch.contiguous_format))
     except Exception as exc:
         raise unsupported(tensor, exc) from exc
@@ -144,7 +140,7 @@ def host_dtype(tensor: torch.Tensor) -> str:
 
 
 def to_array(value: Any) -> Array:
-    """Return what a user passes for a tensor as an array, which may share its memory.
+    """Return a user's value as an array, which may share its memory.
 
     Args:
         value: An array, a tensor, a number, or lists of them.
@@ -167,7 +163,7 @@ def to_array(value: Any) -> Array:
 
 
 def to_tensor(value: Any) -> torch.Tensor:
-    """Return what a user passes for a tensor as a tensor: itself, or a new one on the host.
+    """Return a user's value as a tensor: itself, or a new one on the host.
 
     Raises:
         UnsupportedValue: The value cannot be converted.
@@ -176,14 +172,14 @@ def to_tensor(value: Any) -> torch.Tensor:
         return value
     try:
         return torch.as_tensor(value, device="cpu")
-    except Exception as exc:  # what a foreign object does when it is read may raise anything
+    except Exception as exc:  # a user's object may raise anything when it is read
         raise UnsupportedValue(
             f"a tensor must be numbers, an array or a tensor, got a {type(value).__name__}: {exc}"
         ) from exc
 
 
 def as_numpy(tensor: torch.Tensor) -> Array:
-    """Return an array with the memory of a tensor, which is dense and on the CPU."""
+    """Return an array that shares the memory of a tensor, which must be dense and on the CPU."""
     extended = _EXTENDED.get(tensor.dtype)
     if extended is None:
         if tensor.is_conj() or tensor.is_neg():

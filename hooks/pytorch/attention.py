@@ -1,4 +1,4 @@
-"""The largest logits and the entropy of attention, computed once more from queries and keys where they are due."""
+"""The largest logits and the entropy of attention, which are computed again from queries and keys when they are due."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def attention_statistics(hook: Hook) -> Iterator[None]:
     """Save the largest logit and the entropy of each attention head, for forwards inside the block.
 
     At steps at which the collection `attention` is due, each call of
-    `torch.nn.functional.scaled_dot_product_attention`, and of a torch.nn.MultiheadAttention, comes with a second
+    `torch.nn.functional.scaled_dot_product_attention`, and of a torch.nn.MultiheadAttention, is accompanied by a second
     product of its queries and keys. The n-th call of a forward saves `attention/<n>/logit_max` and
     `attention/<n>/entropy` (in nats, the mean over queries), of shape (heads,), over the batch and all positions that
-    the mask allows. A model on an accelerator waits for them. Nothing is computed at other steps, nor for code that
-    torch.compile compiles.
+    the mask allows. A model on an accelerator waits for the results. Nothing is computed at other steps, nor in
+    compiled code.
 
     Args:
         hook: The hook that saves them.
@@ -45,7 +45,7 @@ def attention_statistics(hook: Hook) -> Iterator[None]:
 
 
 class _AttentionMode(TorchFunctionMode):
-    """Sees the calls of attention."""
+    """A mode that intercepts calls of attention functions."""
 
     def __init__(self, hook: Hook) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ def _given(args: Sequence[Any], options: Mapping[str, Any]) -> tuple[torch.Tenso
 
 _ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 _ATTENTION: dict[Any, Any] = {scaled_dot_product_attention: _given, multi_head_attention_forward: projected}
-"""The functions that are attention, each with one that returns queries, keys and options."""
+"""The attention functions, each with a function that returns queries, keys and options of a call."""
 
 
 def _measured(query: torch.Tensor, key: torch.Tensor, options: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -103,13 +103,13 @@ def _measured(query: torch.Tensor, key: torch.Tensor, options: dict[str, Any]) -
         logits = _masked(query[..., first : first + rows, :] @ keys, first, options)
         largest.append(_of_heads(logits.amax(dim=-1), torch.Tensor.amax))
         chances = torch.softmax(logits, dim=-1)
-        # A query that sees nothing has no chances.
+        # A query whose keys are all masked has no probabilities.
         entropies.append(-torch.special.xlogy(chances, chances).sum(dim=-1).nan_to_num(0.0))
     return torch.stack(largest).amax(dim=0), _of_heads(torch.cat(entropies, dim=-1), torch.Tensor.mean)
 
 
 def _masked(logits: torch.Tensor, first: int, options: dict[str, Any]) -> torch.Tensor:
-    """Return the logits of some queries, of which `first` is the first, where they may see the key, else -inf."""
+    """Return the logits of the queries from `first` on, with -inf for masked keys."""
     mask = options.get("attn_mask")
     if mask is not None:
         if mask.size(-2) > 1:

@@ -1,8 +1,7 @@
-"""A pool of buffers for copies of CPU tensors. A buffer that was released serves again, step after step.
+"""A pool of buffers for copies of CPU tensors, which are used again at later steps.
 
-Fresh memory costs the training several times as much as the copy does, because the operating system has to find and
-clear each page when it is first written to; and torch's own allocator returns the memory of copies to the operating
-system.
+New memory takes several times as long as the copy itself, because the operating system finds and clears each page at
+the first write, and torch's allocator returns freed memory to the operating system.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from tensortrial.format.buffer_pool import LIMIT_BYTES, fresh_memory
 
 from .arrays import as_numpy, unsupported
 
-# Fresh memory comes in pages of 2 MB, so small copies share some of them.
+# The operating system provides memory in pages of 2 MB, so small copies share a page.
 _SLAB_BYTES = 4 << 20
 _LINE_BYTES = 64
 
@@ -34,23 +33,23 @@ class Buffer:
     def __init__(self, pool: BufferPool, key: _Key, memory: Array) -> None:
         self._pool, self.key, self.nbytes = pool, key, memory.nbytes
         shape, dtype = key
-        # A tensor that was made in inference mode could not be written to outside of it.
+        # A tensor that is made in inference mode cannot be written to outside of it.
         with torch.inference_mode(False):
             self.tensor = torch.from_numpy(memory).view(dtype).view(shape)
         self.array = as_numpy(self.tensor)
 
     def release(self, array: Array) -> None:
-        """Return the buffer to its pool. Nobody may read the array any more."""
+        """Return the buffer to its pool. The array must not be read afterwards."""
         self._pool.release(self)
 
 
 class BufferPool:
-    """Buffers by shape and dtype. Training needs the same ones at every step, so those that were released fit.
+    """Buffers by shape and dtype. Training needs the same shapes at every step, so released buffers fit.
 
     The methods may be called from any thread. A buffer that is never released is freed with its memory.
 
     Args:
-        limit: The most bytes that released buffers keep.
+        limit: The most bytes of released buffers.
     """
 
     def __init__(self, limit: int = LIMIT_BYTES) -> None:
@@ -60,7 +59,7 @@ class BufferPool:
         self._free_bytes = 0
         self._slab: mmap.mmap | None = None
         self._taken = 0
-        """Bytes of the slab."""
+        """The bytes of the slab that are in use."""
 
     def acquire(self, tensor: torch.Tensor) -> Buffer:
         """Return a buffer with a copy of a tensor on the CPU that is dense and not empty.
@@ -83,11 +82,11 @@ class BufferPool:
         return buffer
 
     def release(self, buffer: Buffer) -> None:
-        """Use a buffer again. Nobody may read it any more."""
+        """Take a buffer back. It must not be read afterwards."""
         nbytes = buffer.nbytes
         with self._lock:
             if self._free_bytes + nbytes > self._limit and not self._free.get(buffer.key):
-                # Full of other shapes, which perhaps do not come any more.
+                # The pool is full of other shapes, which may not be needed any more.
                 self._free.clear()
                 self._free_bytes = 0
             if self._free_bytes + nbytes <= self._limit:
@@ -95,7 +94,7 @@ class BufferPool:
                 self._free_bytes += nbytes
 
     def close(self) -> None:
-        """Free the memory, and keep no buffer that is released from here on."""
+        """Free the memory, also that of buffers that are released later."""
         with self._lock:
             self._limit, self._free_bytes, self._slab = 0, 0, None
             self._free.clear()

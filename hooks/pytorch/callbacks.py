@@ -1,7 +1,7 @@
 """The callbacks that a hook registers with PyTorch: forward pre-hooks, forward hooks and post-accumulate-grad hooks.
 
-Activation checkpointing runs forwards once more inside backward; they produce no new values, and callbacks ignore them.
-Nor are there values while torch.jit traces a module, or inside torch.func's transforms.
+Callbacks ignore forwards without new values: those that activation checkpointing repeats inside backward, those that
+torch.jit traces, and those inside torch.func's transforms.
 
 Where a callback is a part of what torch.compile compiles, the compiler runs its `__call__` once for each graph, which
 makes the graph pass its tensors to `receive` when it runs (see `compile`).
@@ -27,8 +27,8 @@ from .names import Root
 
 logger = logging.getLogger("tensortrial.hooks")
 
-# A module that runs several times in a step has a number in the names of its tensors. A larger number than this is
-# planned for only when it comes, not when its module is compiled.
+# If a module runs several times in a step, the names of its tensors have a number. Compilation plans for numbers below
+# this; larger ones are planned when they occur.
 _MAX_OCCURRENCES = 32
 
 
@@ -41,7 +41,7 @@ class Receiver(Protocol):
 
     @property
     def saving_tensors(self) -> bool:
-        """True if more than losses is due. If not, only models and losses call."""
+        """True if more than losses is due. If not, only callbacks of models and losses are called."""
 
     def may_save(self, names: list[str]) -> bool:
         """Return whether a tensor of one of these names may be saved at some step."""
@@ -53,10 +53,10 @@ class Receiver(Protocol):
         """Begin a step, because a registered model is about to run. Compiled code passes no module."""
 
     def capture_values(self, path: str, direction: str, value: Any) -> None:
-        """Capture what the module at `path` is about to run on (direction "input") or returned ("output")."""
+        """Capture the inputs (direction "input") or outputs ("output") of the module at `path`."""
 
     def capture_value(self, path: str, direction: str, key: str | None, tensor: torch.Tensor) -> None:
-        """Capture one tensor of it."""
+        """Capture one tensor of a module's inputs or outputs."""
 
     def capture_gradient(self, callback: GradientCallback, gradient: torch.Tensor | None, version: int) -> None:
         """Capture the gradient of a parameter. The version grows when the parameter is changed in place."""
@@ -144,7 +144,7 @@ class Inputs(_ModuleCallback):
     direction = "input"
 
     def __call__(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
-        # There are no `kwargs` if the callback was removed after torch began to call those of the module.
+        # There are no `kwargs` if the callback was removed while torch called the module's callbacks.
         if is_compiling():
             self._put_into_graph(module, args)
             if kwargs:
@@ -199,7 +199,7 @@ class GradientCallback(_Callback):
         return self.updated or version != self._version
 
     def __call__(self, parameter: torch.Tensor) -> None:
-        if is_compiling():  # the compiler has the backward too
+        if is_compiling():  # the compiler also compiles the backward
             gradient = parameter.grad
             if gradient is not None and is_wanted(switch.epoch, None, "gradient", None) and switch.on:
                 emit(self._number, gradient, None)
@@ -220,10 +220,10 @@ class GradientCallback(_Callback):
 
 
 def call_before_update(args: Any, kwargs: Any, then: Callable[[], None]) -> Any:
-    """Call a function before an optimizer updates its parameters. A step pre-hook returns what this returns.
+    """Call a function before an optimizer updates its parameters. A step pre-hook returns the result.
 
-    The closure that a step receives computes the gradients inside the step, so it is called after the closure, each
-    time.
+    If the step receives a closure, which computes the gradients inside the step, the function is called after each call
+    of the closure.
 
     Args:
         args: The arguments of the optimizer's step, with the optimizer.
@@ -260,7 +260,7 @@ def _labels(key: str | None) -> list[object]:
 
 
 def _in_backward() -> bool:
-    # torch's own checkpointing finds out in the same way.
+    # torch's checkpointing uses the same test.
     return bool(torch._C._current_graph_task_id() != -1)
 
 

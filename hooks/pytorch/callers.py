@@ -1,7 +1,6 @@
-"""The callers of a forward, as far as they make a difference: found on the stack of Python's frames.
+"""The kinds of callers of a forward that matter for capturing, found in Python's stack frames.
 
-No state is kept from one forward to the next, so that an exception, an interrupt or another thread leaves nothing wrong
-behind.
+No state is kept between forwards, so that an exception, an interrupt or another thread cannot leave a wrong one.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Caller(enum.Enum):
     PIPELINE = enum.auto()
     """A stage of a pipeline, with one microbatch of several."""
     PROBE = enum.auto()
-    """Code that compares a traced module with the original, or infers shapes: the values mean nothing."""
+    """Code that compares a traced module with the original, or infers shapes, with meaningless values."""
 
 
 def caller_of(module: torch.nn.Module) -> Caller:
@@ -38,7 +37,7 @@ def caller_of(module: torch.nn.Module) -> Caller:
     while frame is not None:
         caller, _ = callers.get(id(frame.f_code), _NOBODY)
         if caller is Caller.ITSELF:
-            # The nearest one is the call whose pre-hook this is.
+            # The nearest frame is the call of the module whose pre-hook runs now.
             if in_forward and frame.f_locals.get("self") is module:
                 return caller
             in_forward = True
@@ -49,7 +48,7 @@ def caller_of(module: torch.nn.Module) -> Caller:
 
 
 def in_probe() -> bool:
-    """Return whether a probe runs the calling code, whichever module that belongs to."""
+    """Return whether a probe runs the calling code, for any module."""
     callers = _callers()
     frame = sys._getframe(1)
     while frame is not None:
@@ -59,8 +58,8 @@ def in_probe() -> bool:
     return False
 
 
-# By the code's id, because a code object computes its hash from all that it contains. The code is kept with it, so that
-# the id stays its own.
+# The key is the code's id, because hashing a code object hashes all of its contents. The code is kept alive, so that
+# its id is not used again.
 _known: dict[int, tuple[Caller | None, CodeType | None]] = {}
 _NOBODY: tuple[Caller | None, CodeType | None] = (None, None)
 _found_pipelining = False
@@ -81,7 +80,7 @@ def _callers() -> dict[int, tuple[Caller | None, CodeType | None]]:
 
 
 def _note(caller: Caller, owner: Any, name: str) -> None:
-    # Releases of torch differ in these functions: one that is missing is left out.
+    # Releases of torch differ in these functions. Missing ones are skipped.
     function = inspect.unwrap(getattr(owner, name, None) or (lambda: None))
     code = getattr(function, "__code__", None)
     if code is not None:

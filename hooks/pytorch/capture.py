@@ -1,4 +1,4 @@
-"""The capture of torch tensors: what callbacks call, from the step of a forward to the record of a tensor."""
+"""The capture of torch tensors: the receiver of all callbacks, from the step of a forward to the record of a tensor."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ _NAME = attrgetter("name")
 
 
 class Capture:
-    """The receiver of callbacks: it begins steps, and records what is due of tensors.
+    """The receiver of callbacks. It begins steps, and records tensors that are due.
 
-    One guard stands around each callback, which turns the hook off after an error. With `full_tensors` an error in one
-    tensor does not keep the others from being gathered, for which other processes wait.
+    One guard stands around each callback, which turns the hook off after an error. With `full_tensors`, tensors are
+    gathered even after an error in one of them, because other processes wait for it.
 
     Args:
         recorder: The recorder of the hook.
@@ -85,13 +85,13 @@ class Capture:
 
     @property
     def saving_tensors(self) -> bool:
-        """True if more than losses is due: those are found without a look at every module and parameter."""
+        """True if more than losses is due, because losses need no callbacks on every module and parameter."""
         saving = self.recorder.saving and not self._pauses
         return saving and not (self._knows_losses and self.recorder.planner.due == _LOSSES)
 
     @contextmanager
     def not_capturing(self) -> Iterator[None]:
-        """Let models that run in the block begin no step, and save nothing of them."""
+        """Do not capture models that run inside the block. They begin no step."""
         self._pauses += 1
         try:
             yield
@@ -114,7 +114,7 @@ class Capture:
             root.in_pipeline |= caller is Caller.PIPELINE
             if caller in (Caller.TRAINING, Caller.PIPELINE):
                 self._begin_step(root)
-        elif self.recorder.closed:  # by another thread, or after an error
+        elif self.recorder.closed:  # closed by another thread, or after an error
             self.let_go()
             return
         self.turn_switch()
@@ -152,7 +152,7 @@ class Capture:
 
     @guarded
     def begin_update(self, name: str, optimizer: torch.optim.Optimizer) -> None:
-        """Capture what an optimizer is about to use for its update."""
+        """Capture the hyperparameters and gradients that an optimizer is about to use."""
         if self.saving_tensors:
             self.updates.begin(name, optimizer)
         elif OPTIMIZER in self.moments and self.recorder.clock.step is None and self.recorder.counting:
@@ -160,7 +160,7 @@ class Capture:
 
     @guarded
     def end_update(self, optimizer: torch.optim.Optimizer) -> None:
-        """Capture what an update has changed."""
+        """Capture the changes that an update made."""
         self.num_updates += 1
         self.updates.end(optimizer)
 
@@ -175,8 +175,8 @@ class Capture:
             return
         if self.updates.uses(callback.name):
             return
-        # After the parameter's update, other models' losses may add to a gradient that is no longer used (that of a
-        # GAN's discriminator); before the update, gradients are accumulated for it.
+        # Before the parameter's update, gradients accumulate. After it, losses of other models may still add to a
+        # gradient that is no longer used, such as that of a GAN's discriminator.
         if not callback.follows_update(step, version):
             self.tensor(callback.name, self.unscaling.of_backward(gradient))
 
@@ -190,13 +190,13 @@ class Capture:
         self.save_parameters(root)
 
     def follow_plan(self) -> None:
-        """Prepare for what is due at the step that has begun: modules of which nothing is due lose their callbacks."""
+        """Place callbacks for the step that has begun: modules of which nothing is due lose theirs."""
         self._knows_losses = len(self.recorder.collections.saved_names) > 1 and self.models.knows_all_losses()
         due = self.recorder.planner.due if self.saving_tensors else frozenset()
         self.models.place_callbacks(due, self.recorder.planner.generation)
 
     def end_step(self) -> None:
-        """Check what was captured at the open step, which is about to be closed."""
+        """Check the captured tensors of the open step, which is about to be closed."""
         self.resolve_modules()
         if self.saving:
             if not self.recorder.clock.held:
@@ -246,9 +246,9 @@ class Capture:
         if recorder.planner.generation != self._generation:
             self._generation = recorder.planner.generation
             compiled.refresh()
-        # A model that runs inside compiled code begins its step after the code has checked the switch.
+        # A model inside compiled code begins its step after the code has checked the switch.
         ahead = any(root.in_compiled_code or root.name in recorder.pending_models for root in self.models.roots)
-        # At a growing interval losses are due at every step, which would copy everything that graphs capture.
+        # With a growing interval, losses are due at every step, and the graphs would copy every captured tensor.
         rest = _LOSSES if recorder.grows else frozenset()
         is_due = recorder.saving and bool(recorder.planner.due - rest)
         compiled.switch.turn(self, is_due or (ahead and bool(recorder.next_due() - rest)))
@@ -274,7 +274,7 @@ class Capture:
                 collection.forget_parts()
 
     def values(self, path: str, direction: str, value: Any, losses: Sequence[torch.Tensor] = ()) -> None:
-        """Record all tensors in what a module received (direction "input") or returned ("output").
+        """Record all tensors in a module's inputs (direction "input") or outputs ("output").
 
         Args:
             path: The name of the module.
@@ -294,11 +294,11 @@ class Capture:
                 self._warn_of_hidden(path, direction, kind)
 
     def value(self, path: str, direction: str, key: str | None, tensor: torch.Tensor, is_loss: bool = False) -> None:
-        """Record one of them. A tensor that is identified by its position has no key."""
+        """Record one tensor of a module's inputs or outputs. A tensor that is identified by its position has no key."""
         kind = direction if key is None else f"{direction}_{key}"
         label: object = self.occurrences.next(self.recorder.clock.step, path, kind)
         if key is not None:
-            # The key itself, and when the module runs again in the step, the key with a number.
+            # If the module runs again in the step, a number is appended to the key.
             label = f"{key}_{label}" if label else key
         name = f"{path}_{direction}_{label}"
         if is_loss:
@@ -328,7 +328,7 @@ class Capture:
             self.planned(plan, tensor)
 
     def planned(self, plan: Plan, tensor: torch.Tensor) -> None:
-        """Record a dense tensor of which something is due. After an error inside, others are still gathered."""
+        """Record a dense tensor of which something is due. After an error, others are still gathered."""
         try:
             if type(tensor) not in PLAIN:
                 if is_lazy(tensor):
@@ -375,7 +375,7 @@ class Capture:
             self.recorder.record(plan, buffer.array, owned=True, owner=buffer)
 
     def _record_on_device(self, plan: Plan, tensor: torch.Tensor) -> None:
-        """Record a tensor on a device, of which a few numbers are sent to the host if they are all that is due."""
+        """Record a tensor on a device. If only statistics are due, only these are sent to the host."""
         value, ready, statistics, by_axis = _NOTHING, None, None, None
         if plan.statistics and not plan.digest and not plan.sketch and tensor.numel():
             (statistics, by_axis), ready = self._measure(plan, tensor)

@@ -1,21 +1,21 @@
-"""The graphs of torch.compile, in which an output or an operator takes the place of a callback.
+"""Callbacks in the graphs of torch.compile, where an additional output or an operator replaces them.
 
-Compiled code cannot call back into Python: of a callback the compiler keeps only what it can put into a graph. There
-are two ways to capture a tensor without a break in the graph:
+Compiled code cannot call Python, and the compiler keeps only the part of a callback that can be in a graph. There are
+two ways to capture a tensor without a graph break:
 
 - As an output. The graph returns a copy of the tensor, and the code that the compiler puts around the graph passes it
-  to the callback. The graph itself has nothing but operators of torch, so that it can be recorded as a CUDA graph and
-  played back. This is the way of accelerators.
-- By an operator that returns nothing and has an effect, which the compiler neither drops nor moves across another one.
-  It calls Python while the graph runs, which cannot be recorded. It needs no copy, so it is the way of the CPU. The
-  operator also begins a step, which must happen before the graph changes a parameter; and it captures what a graph
-  inside the graph computes (activation checkpointing), which cannot become an output.
+  to the callback. The graph itself has only operators of torch, so it can be recorded and replayed as a CUDA graph.
+  Accelerators use this way.
+- By an operator that has an effect and returns nothing. The compiler neither drops such operators nor reorders them. It
+  calls Python while the graph runs, which cannot be recorded, but needs no copy. The CPU uses this way. The operator
+  also begins steps, which must happen before the graph changes a parameter, and it captures tensors of nested graphs
+  (activation checkpointing), which cannot become outputs.
 
 A tensor is captured only where it may be saved at some step, and compiled code checks `switch.on` before each call: the
 graph for the steps at which nothing is due is the model's own.
 
-Modules of one class share their graphs, as they do without callbacks: the callback is an input of the graph (a tensor
-with its number), and whether a tensor is wanted is decided for all modules of the class at once.
+Modules of one class share their graphs, as without callbacks: a tensor with the callback's number is an input of the
+graph, and a tensor is captured for all modules of the class or for none.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ logger = logging.getLogger("tensortrial.hooks")
 
 Keys = tuple[str | None, ...]
 
-# A change of what is wanted makes the compiler compile again, and it stops doing so after a few times.
+# If the captured tensors change, the compiler must compile again, which it refuses after a few times.
 _MAX_EPOCHS = 4
 
 
@@ -60,7 +60,7 @@ class Switch:
         self.on = False
         """True if any hook may save something now."""
         self.epoch = "0"
-        """A number that changes when the answers that the compiler got are no longer right."""
+        """A number that changes when the compiler must ask callbacks again."""
         self._hooks: weakref.WeakSet[Any] = weakref.WeakSet()
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
         self._raised_limit: int | None = None
@@ -68,7 +68,7 @@ class Switch:
         """True if the compiler has made a graph with callbacks."""
 
     def turn(self, hook: object, on: bool) -> None:
-        """Say whether a hook may save something now."""
+        """Note whether a hook may save something now."""
         self._open.add(hook)
         if on:
             self._hooks.add(hook)
@@ -81,16 +81,17 @@ class Switch:
     def _raise_limit(self) -> None:
         """Let the compiler keep twice as many graphs of one function.
 
-        There are two for each graph that it would have without a hook.
+        With a hook there are two graphs for each one.
         """
         config: Any = sys.modules.get("torch._dynamo.config")
         if config is not None and self._raised_limit is None:
             self._raised_limit = config.recompile_limit = config.recompile_limit * 2
 
     def close(self, hook: object) -> None:
-        """Take a closed hook off, and the compiler's limit back after the last one.
+        """Remove a closed hook. After the last one, restore the compiler's limit.
 
-        Not if a function has graphs that capture: it keeps them, and with `fullgraph=True` the limit is an error.
+        The limit stays if functions have graphs that capture, because these remain, and with `fullgraph=True` exceeding
+        the limit is an error.
         """
         self.turn(hook, False)
         self._open.discard(hook)
@@ -101,7 +102,7 @@ class Switch:
             self._raised_limit = None
 
     def advance(self) -> None:
-        """Make the compiler find out again what is wanted."""
+        """Make the compiler ask callbacks again."""
         if int(self.epoch) < _MAX_EPOCHS:
             self.epoch = str(int(self.epoch) + 1)
         else:
@@ -110,12 +111,12 @@ class Switch:
 
 _NAME = "tensortrial::capture"
 
-# Chooses one way for tensors of all devices: "output" or "operator".
+# The environment variable that chooses one way for all devices: "output" or "operator".
 _WAY_VARIABLE = "TENSORTRIAL_COMPILED_CAPTURE"
 
 _eval_frame: Any = torch._C._dynamo.eval_frame
 _frames = _eval_frame if hasattr(_eval_frame, "_FrameExecStrategy") else None
-"""The module that makes the compiler leave functions alone; None in older releases of torch."""
+"""The module of the function that excludes code from compilation; None in older releases of torch."""
 
 switch = Switch()
 _callbacks: weakref.WeakValueDictionary[int, GraphCallback] = weakref.WeakValueDictionary()
@@ -125,20 +126,20 @@ _warned: set[str] = set()
 
 
 def register(callback: GraphCallback) -> torch.Tensor:
-    """Register a callback, and return its number, as the tensor by which graphs name it."""
+    """Register a callback, and return its number as a tensor, by which graphs refer to it."""
     number = next(_numbers)
     _callbacks[number] = callback
     return torch.tensor(number, device="cpu")
 
 
 def compiler_is_used() -> bool:
-    """Return whether torch.compile was called, whose code keeps the callbacks that it finds at first."""
+    """Return whether torch.compile was called. Compiled code keeps the callbacks of its compilation."""
     backends: dict[int, Any] = getattr(sys.modules.get("torch._dynamo.eval_frame"), "cached_backends", {})
-    return any(each is not None for each in list(backends.values()))  # None is that of torch.compiler.disable
+    return any(each is not None for each in list(backends.values()))  # torch.compiler.disable sets None
 
 
 def refresh() -> None:
-    """Make the compiler compile code again that lacks callbacks, after collections have changed.
+    """Make the compiler compile code without callbacks again, after collections have changed.
 
     Callbacks that are no longer wanted stay in the graphs that have them.
     """
@@ -152,7 +153,7 @@ def refresh() -> None:
 
 
 def warn_of_unforeseen_step() -> None:
-    """Warn of a step that was found to be due after its compiled code had checked the switch."""
+    """Warn of a step that became due after its compiled code had checked the switch."""
     if any(_answers.values()):
         _warn("of a step that became due after its compiled code had started")
 
@@ -184,7 +185,7 @@ def _warn(what: str) -> None:
 
 
 def _construct_in_graph() -> str:
-    """Return the construct of graphs that the compiler is inside of, if it allows no effects (torch.cond does not)."""
+    """Return the construct that the compiler is tracing if it forbids effects, as torch.cond does; else None."""
     from torch._dynamo.symbolic_convert import InstructionTranslator
 
     tracer = InstructionTranslator.current_tx().output.current_tracer
@@ -196,14 +197,14 @@ def _construct_in_graph() -> str:
     return ""
 
 
-# The compiler calls these itself, and keeps only the answer.
+# The compiler calls these functions while it traces, and keeps only their results.
 _constant: Any = torch.compiler.assume_constant_result
 is_wanted = _constant(_is_wanted)
 warn = _constant(_warn)
 
 
 def emit_begin(number: torch.Tensor) -> None:
-    """Put a callback that needs no tensor at the place that the compiler has reached in the graph."""
+    """Add a call of a callback without a tensor to the graph that is being compiled."""
     if _operator is None:
         warn(_TOO_OLD)
     else:
@@ -218,7 +219,7 @@ def emit(number: torch.Tensor, tensor: torch.Tensor, key: str | None) -> None:
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         warn("of classes of their own")
     elif _becomes_output(tensor.device.type):
-        # A copy, because what the graph does to the tensor in place from here on would change the output, too.
+        # A copy, because later in-place operations of the graph would change the output.
         _receive(tensor.detach().clone(), number, key or "")
         _keep_calls()
     else:
@@ -227,7 +228,7 @@ def emit(number: torch.Tensor, tensor: torch.Tensor, key: str | None) -> None:
 
 
 def _may_become_output(device: str) -> bool:
-    """Return whether the tensor that is captured next can and should be an output of its graph."""
+    """Return whether the next captured tensor can and should be an output of its graph."""
     way = os.environ.get(_WAY_VARIABLE) or ("operator" if device == "cpu" else "output")
     if way != "output" or _frames is None:
         return False
@@ -239,14 +240,14 @@ def _may_become_output(device: str) -> bool:
     is_inside_another = getattr(graph.current_tracer, "parent", None) is not None
     if is_inside_another or functions is None or not hasattr(graph.root_tx, "debug_locals"):
         return False
-    functions.add(_receive)  # the compiler calls these after the graph has run, in their order
+    functions.add(_receive)  # the compiler calls these in their order after the graph has run
     return True
 
 
 def _move_calls_to_frame() -> None:
-    """Move the calls that the compiler will make after the graph to the frame that it compiles.
+    """Move calls that follow the graph to the frame that is being compiled.
 
-    It keeps them for each function that it has inlined into the frame, and makes only those of the frame itself.
+    The compiler keeps them with each function that it inlines, but makes only those of the frame itself.
     """
     from torch._dynamo.symbolic_convert import InstructionTranslator
 
@@ -259,9 +260,9 @@ def _move_calls_to_frame() -> None:
 
 
 def _split_recordings() -> None:
-    """Make inductor record CUDA graphs of what is before and after the operator.
+    """Make inductor record separate CUDA graphs before and after the operator.
 
-    It does not find the tag of an operator that has effects, and would record it together with its neighbors.
+    Inductor does not see the tag of an operator with effects, and would record it with its neighbors.
     """
     config = sys.modules.get("torch._inductor.config")
     operators: Any = getattr(config, "custom_should_partition_ops", None)
@@ -275,10 +276,10 @@ _leave_unrecorded = _constant(_split_recordings)
 
 
 def leave_uncompiled(code: Any) -> None:
-    """Make the compiler leave a callback alone where Python itself calls it.
+    """Exclude a callback from compilation where Python calls it.
 
-    That is before and after the forward of a compiled model. Where the callback is a part of what is compiled, it still
-    becomes a part of the graph.
+    Python calls it before and after the forward of a compiled model. Inside compiled code it still becomes a part of
+    the graph.
     """
     if _frames is not None:
         skip = _frames._FrameAction.SKIP
@@ -300,7 +301,7 @@ def _make_operator() -> Any:
         _receive,
         mutates_args=(),
         schema="(Tensor tensor, Tensor number, str key) -> ()",
-        # What Python does cannot be recorded and played back as a CUDA graph.
+        # Python calls cannot be recorded and replayed as a CUDA graph.
         tags=(torch.Tag.cudagraph_unsafe,),
     )
     operator.register_fake(lambda tensor, number, key: None)

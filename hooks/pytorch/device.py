@@ -1,9 +1,8 @@
-"""Transfers from an accelerator to the host, for which the training's thread does not wait.
+"""Asynchronous transfers from an accelerator to the host.
 
-Everything is queued behind the kernels of the training, on its own stream, so that it sees the values of that moment
-whatever overwrites them later; the writer's thread waits for the results. On CUDA devices the results travel into
-pinned memory. Other accelerators have no such queue here: there the training waits once for a batch of statistics, and
-for each raw value.
+Copies and statistics are queued on the training's own stream, behind its kernels, so that they see the values of that
+moment. The writer's thread waits for the results. On CUDA devices the results are copied into pinned memory. On other
+accelerators the training's thread waits, once for a batch of statistics and for each raw value.
 """
 
 from __future__ import annotations
@@ -26,21 +25,20 @@ from .statistics import device_statistics, device_statistics_by_axis
 Ready = Callable[[], object]
 _cuda: Any = torch.cuda
 
-# The bytes of tensors that are copied on the device until their statistics are computed together: a few dozen kernels
-# instead of some for each tensor.
+# Copied tensors of this many bytes are reduced together, by a few dozen kernels instead of several for each tensor.
 _BATCH_BYTES = 64 << 20
 
 
 class Measured(NamedTuple):
-    """The statistics of a tensor, which may still be on their way from a device."""
+    """The statistics of a tensor, which may not have arrived from a device yet."""
 
     statistics: dict[str, float]
     by_axis: dict[int, dict[str, Array]]
-    """For each index along an axis of the plan, if the tensor has that axis."""
+    """Statistics for each index along the plan's axes, as far as the tensor has them."""
 
 
 class Batch:
-    """Statistics of tensors on one device, which arrive all together, in one copy.
+    """Statistics of tensors on one device, which arrive together in one copy.
 
     `add` returns mappings that are empty until `ready` was called, which any thread may do. The training's thread calls
     `send` at the end of a step; nothing can be added after that.
@@ -52,12 +50,12 @@ class Batch:
         self._staged_bytes = 0
         self._results: list[torch.Tensor] = []
         self._found: list[tuple[int, Callable[[Array], None]]] = []
-        """For each of the results, in their order, how many numbers it has and what takes them."""
+        """The length of each result and the function that receives it, in order."""
         self._arriving: tuple[torch.Tensor, Ready] | None = None
         self._stream: Any = None
 
     def add(self, plan: Plan, tensor: torch.Tensor) -> Measured | None:
-        """Queue a copy of a dense tensor, of which the plan's statistics will be computed.
+        """Queue a copy of a dense tensor, from which the plan's statistics will be computed.
 
         Returns:
             Mappings for the statistics, by name; None if the batch was sent already.
@@ -82,7 +80,7 @@ class Batch:
     def ready(self) -> None:
         """Wait for the statistics, and fill in every mapping."""
         with self._lock:
-            # The writer may need some of them while the step still runs; and at exit, the last batch was not sent.
+            # The batch may not have been sent: the writer may need statistics while the step still runs, or at exit.
             host, wait = self._send()
             wait()
             values, begin = host.numpy(), 0
@@ -121,9 +119,9 @@ class Batch:
                 self._found.append((len(values), partial(_take_array, arrays, name)))
 
     def _go_on_in(self, stream: Any) -> None:
-        """Continue in another stream, after what is queued in the last one.
+        """Continue on another stream, after the work that is queued on the last one.
 
-        Backward, or a wrapper, may use another stream than forward.
+        Backward, or a wrapper, may use a different stream from forward.
         """
         if self._stream is not None and stream != self._stream:
             stream.wait_stream(self._stream)
@@ -147,7 +145,8 @@ def copy_later(tensor: torch.Tensor) -> tuple[Array, Ready | None]:
     """
     if not tensor.is_cuda:
         return host_copy(tensor), None
-    # Copied on the device first: that takes a fiftieth of the time of the bus, and the training goes on meanwhile.
+    # The copy is on the device first. This takes a fiftieth of the transfer's time, and training continues during the
+    # transfer.
     staged = tensor.clone(memory_format=torch.contiguous_format).resolve_conj().resolve_neg()
     side = _side_stream(tensor.device)
     side.wait_stream(torch.cuda.current_stream(tensor.device))

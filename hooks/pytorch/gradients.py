@@ -1,8 +1,8 @@
-"""The gradients of parameters: callbacks on parameters, and what of a gradient is saved.
+"""The gradients of parameters: the callbacks on parameters, and the unscaling of gradients.
 
 No reference to a parameter is kept, not even a weak one: torch.utils.swap_tensors, by which `module.double()` and
-`load_state_dict` may replace the tensor behind a parameter, refuses one with weak references. It does not take the
-callbacks along either, so they are read from the parameter itself.
+`load_state_dict` may replace the tensor behind a parameter, refuses one with weak references. Swapping does not move
+the callbacks either, so they are read from the parameter itself.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from .callbacks import GradientCallback, Receiver, call_before_update
 from .names import Root, modules_of, tensors_of
 
 LOCAL, OPTIMIZER = "local", "optimizer"
-"""The moments at which gradients are captured: after this worker's backward, and as the optimizer sees them."""
+"""The moments at which gradients are captured: after this worker's backward, or before the optimizer uses them."""
 
 _NOTHING: tuple[Any, int, Root | None] = (None, 0, None)
 
 
 class Scaler(Protocol):
-    """A scaler of losses, so that small gradients do not vanish: a torch.amp.GradScaler or one like it."""
+    """A scaler of losses, by which small gradients do not vanish: torch.amp.GradScaler, or one with its interface."""
 
     def is_enabled(self) -> bool: ...
 
@@ -64,7 +64,7 @@ class GradientCallbacks:
         """The ids of parameters whose gradients an optimizer has used."""
         self._threads: set[int] = set()
         """The threads in which steps have begun."""
-        # Not by the parameters' versions alone: fused optimizers leave those as they are.
+        # The parameters' versions are not enough, because fused optimizers do not change them.
         _before_updates.notify(self)
 
     def follow(self, root: Root, name: str, parameter: torch.Tensor) -> None:
@@ -72,7 +72,8 @@ class GradientCallbacks:
 
         It is no longer saved under a name that it had in the same model before.
         """
-        # A lazy parameter supports no operations until it has values; then it is the same object, with its callbacks.
+        # A lazy parameter supports no operations before it has values. It then stays the same object, with its
+        # callbacks.
         with torch._C.DisableTorchFunctionSubclass():
             callbacks = _callbacks_of(parameter)
             handle, address, _ = self._handles.get(name, _NOTHING)
@@ -82,7 +83,7 @@ class GradientCallbacks:
                 if not (parameter.requires_grad and parameter.is_leaf):
                     return
                 if handle is not None and address != parameter._cdata:
-                    # The callbacks of a parameter that was swapped are on the tensor that it had before.
+                    # The callbacks of a swapped parameter are on its previous tensor.
                     callbacks = {}
                     _set_callbacks(parameter, OrderedDict())
                 handle = _register(parameter, GradientCallback(self._receiver, name, root))
@@ -92,11 +93,11 @@ class GradientCallbacks:
             self._restore(parameter, callbacks, callbacks.get(handle.id))
 
     def _restore(self, parameter: torch.Tensor, callbacks: dict[int, Any], callback: GradientCallback | None) -> None:
-        """Pass the callbacks to autograd again, if it may have lost ours.
+        """Pass the callbacks to autograd again, if autograd may have lost ours.
 
         A parameter that was swapped twice may be at the same address again.
         """
-        # Never while another thread may be in a backward: autograd would go on with callbacks that are freed.
+        # Never while another thread may run a backward, because autograd would use freed callbacks.
         self._threads.add(threading.get_ident())
         if callback is not None and not callback.called and len(self._threads) == 1:
             _set_callbacks(parameter, callbacks)
@@ -141,7 +142,7 @@ class GradientCallbacks:
 class _BeforeUpdates:
     """The pre-hook of the steps of all optimizers of the process. It holds no references to hooks.
 
-    It is registered once and never removed: an optimizer may be going through its callbacks in another thread.
+    It is registered once and never removed, because an optimizer may be iterating over its callbacks in another thread.
     """
 
     def __init__(self) -> None:
@@ -192,9 +193,9 @@ def _register(parameter: torch.Tensor, callback: GradientCallback) -> Any:
 
 
 def _put_first(callbacks: dict[int, Any], key: int) -> None:
-    """Make this callback the first one: the user's may consume the gradient (an optimizer in backward)."""
+    """Make this callback the first one, because the user's may consume the gradient (an optimizer in backward)."""
     if next(iter(callbacks), key) != key:
-        # Not by OrderedDict.move_to_end: autograd goes through the dictionary in the order of insertion.
+        # OrderedDict.move_to_end has no effect, because autograd iterates in the order of insertion.
         others = [(other, callbacks.pop(other)) for other in list(callbacks) if other != key]
         callbacks.update(others)
 
@@ -211,9 +212,9 @@ def gradients_of(root: Root, module: torch.nn.Module) -> Iterator[tuple[str, tor
 
 
 def divided(gradient: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    """Return a gradient divided by the scale of a scaler, to the bits that the scaler itself computes."""
+    """Return a gradient divided by the scale of a scaler, with exactly the scaler's own result."""
     with torch.no_grad():
-        # The scaler computes it in this way. MPS has no float64.
+        # The scaler computes the inverse in float64, except on MPS, which lacks it.
         wide = scale if scale.device.type == "mps" else scale.double()
         inverse = wide.reciprocal().float()
         if hasattr(gradient, "to_local"):
@@ -222,7 +223,7 @@ def divided(gradient: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
 
 
 class Unscaling:
-    """Removes the scale of the loss from gradients, as the scaler itself does before the optimizer's step."""
+    """The unscaling of gradients, as the scaler does it before the optimizer's step."""
 
     def __init__(self) -> None:
         self.scaler: Scaler | None = None
@@ -239,6 +240,6 @@ class Unscaling:
         return gradient if self._has_unscaled() else self.of_backward(gradient)
 
     def _has_unscaled(self) -> bool:
-        # The scaler keeps a stage for each optimizer, in the order in which they came in this step.
+        # The scaler keeps a state for each optimizer, in the order of their use in this step.
         states = list(getattr(self.scaler, "_per_optimizer_states", {}).values())
         return bool(states) and getattr(states[-1].get("stage"), "name", "") == "UNSCALED"

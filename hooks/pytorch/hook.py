@@ -32,10 +32,10 @@ except ImportError as exc:
 
 
 from . import compile as compiled
-from .activations import activations_in
 from .arrays import to_array, to_tensor
 from .capture import Capture
 from .gradients import LOCAL, Scaler, parse_moments
+from .names import activations_in
 from .optimizers import groups_of, innermost
 from .scripting import hide_callbacks_from_scripting
 from .updates import LOCAL_KIND
@@ -120,7 +120,7 @@ class Hook(BaseHook):
         self.recorder = Recorder(options, _FRAMEWORK, rank_of_process, follows=options.full_tensors)
         self.recorder.collections.require(CollectionKeys.HYPERPARAMETERS).include("^hyperparameters/")
         self.capture = self._capture_type(self.recorder, moments, options.full_tensors)
-        # The callbacks of a model keep the capture, also where nobody keeps the hook.
+        # The callbacks of a model keep the capture alive, even if the user does not keep the hook.
         current_hook.made(self, kept_by_callbacks=self.capture)
 
     # What the user calls.
@@ -168,13 +168,13 @@ class Hook(BaseHook):
         self.capture.unscaling.scaler = scaler
 
     def register_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Save what the steps of an optimizer use and change, when `optimizer.step` is called.
+        """Save hyperparameters, gradients and updates of an optimizer, each time that its `step` is called.
 
         These are the hyperparameters of each group that are numbers, as `hyperparameters/AdamW/group_0/lr`; with
         `gradients="optimizer"`, the gradients after accumulation, unscaling, clipping and averaging; and the collection
-        `updates` or `health`: what the step changed of each parameter, as statistics, the ratio of its l2 norm to the
-        parameter's, and with `health` the moments. Call `optimizer.step` inside the hook's step that it belongs to.
-        Several optimizers may be registered.
+        `updates` or `health`: statistics of the update of each parameter, the ratio of its l2 norm to the parameter's,
+        and with `health` the moments. Call `optimizer.step` inside the hook's step that it belongs to. Several
+        optimizers may be registered.
 
         Args:
             optimizer: The optimizer, or a wrapper of it.
@@ -186,7 +186,7 @@ class Hook(BaseHook):
 
     @guarded
     def save_gradients(self, module: torch.nn.Module | None = None) -> None:
-        """Save the gradients as they are now, if they are due at the open step.
+        """Save the current gradients, if they are due at the open step.
 
         They replace those that the first backward of the step computed. This chooses the moment in a step of several
         updates, or after `scaler.unscale_`, clipping, or the averaging of DistributedDataParallel. Later gradients of
@@ -205,7 +205,7 @@ class Hook(BaseHook):
     def save_gradients_at_updates(self) -> None:
         """Save local gradients as the steps of registered optimizers use them, under their own names.
 
-        A parameter of a registered optimizer has no gradient at a step in which that makes no update.
+        At a step without an update, parameters of a registered optimizer have no gradient.
         """
         if LOCAL in self.capture.moments:
             self.capture.updates.kinds.add(LOCAL_KIND)
@@ -289,7 +289,7 @@ class Hook(BaseHook):
         capture = self.capture
         saved = capture.saving
         for root, module in capture.models.living() if saved else ():
-            # A pipeline scales the sum of the gradients of its microbatches once all of them are through.
+            # A pipeline scales the sum of the microbatches' gradients after the last of them.
             if (
                 root.in_pipeline
                 and LOCAL in capture.moments
@@ -310,7 +310,7 @@ class Hook(BaseHook):
             self.recorder.pending_models.add(root.name)
             self.recorder.run.environment.add("activations", activations_in(root))
             self.capture.missed.expect(root)
-            # Compiled code that runs before any step is open has its callbacks.
+            # Compiled code that runs before the first step has its callbacks.
             compiled.refresh()
             compiled.switch.turn(self.capture, self.recorder.active)
 

@@ -1,4 +1,4 @@
-"""The models and losses that were registered with a hook: their callbacks, and the names of their tensors.
+"""The registered models and losses of a hook: their callbacks, and the names of their tensors.
 
 A hook holds only weak references to them, so that a model is freed when its user no longer needs it. Models hold the
 hook, by their callbacks, until it is closed.
@@ -28,7 +28,7 @@ from .names import Root, class_name, is_compiled, kind_of, modules_of, tensors_o
 
 logger = logging.getLogger("tensortrial.hooks")
 
-# The positions and keys of what the modules in a fused layer receive and return.
+# The positions and keys of inputs and outputs of the modules in a fused layer.
 _LABELS_IN_FUSED = (*range(32), "src_mask", "src_key_padding_mask", "attn_mask", "key_padding_mask")
 
 
@@ -54,16 +54,16 @@ class Models:
         self._handles: MutableMapping[torch.nn.Module, list[Any]] = weakref.WeakKeyDictionary()
         self._gradients = GradientCallbacks(receiver)
         self._fused: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
-        """The layers that torch computes by one kernel, in evaluation, if no module in them has a callback."""
+        """The layers that torch computes by one kernel in evaluation, unless a module in them has a callback."""
         self._callbacks: MutableMapping[torch.nn.Module, tuple[Inputs, Outputs]] = weakref.WeakKeyDictionary()
         self._placed_for: object = None
         self._may_be_compiled = False
-        """True if compiled code may have callbacks. It keeps those that it finds at first."""
+        """True if compiled code may have callbacks. It keeps the callbacks of its compilation."""
         self._root_names: set[str] = set()
         self._tensor_names: set[str] = set()
 
     def register(self, module: torch.nn.Module, name: str | None = None) -> Root | None:
-        """Register a model, by its name or that of its class. Return its root, None if it was registered before."""
+        """Register a model under `name` or the name of its class. Return its root; None if it was registered before."""
         if self.root_of(module) is not None:
             return None
         root = Root(self._root_name(module) if name is None else name, weakref.ref(module))
@@ -74,7 +74,7 @@ class Models:
             root.prefix = f"{root.name}."
         self.roots.append(root)
         if _takes_callbacks(module, root.name):
-            # Before all other forward pre-hooks, so that what these capture belongs to the step.
+            # It precedes all other forward pre-hooks, so that their captures belong to the step.
             begin = BeginStep(self._receiver, root)
             self._keep(module, module.register_forward_pre_hook(begin, prepend=True))
         self.follow(root)
@@ -106,17 +106,17 @@ class Models:
         return name
 
     def add_loss(self, name: str) -> None:
-        """Add the name of a loss that a model returns, or that the user records, to its collection."""
+        """Add the name of a loss that a model returns, or that the user records, to the collection `losses`."""
         self._loss_names.add(name)
         self._collections.require(CollectionKeys.LOSSES).add_tensor_names([name])
 
     def knows_all_losses(self) -> bool:
-        """Return whether the collection `losses` has nothing but what models and losses return, and what was added."""
+        """Return whether `losses` has only the results of models and loss modules, and the names that were added."""
         losses = self._collections.require(CollectionKeys.LOSSES)
         return self._loss_patterns.issuperset(losses.include_regex) and self._loss_names >= losses.tensor_names
 
     def root_of(self, module: torch.nn.Module) -> Root | None:
-        """Return the root of a registered model, with or without the wrappers around it; None if there is none."""
+        """Return the root of a model, with or without its wrappers; None if the model is not registered."""
         for root, model in self.living():
             if unwrapped(model) is unwrapped(module):
                 return root
@@ -147,7 +147,7 @@ class Models:
                 yield root, module
 
     def follow(self, root: Root) -> list[tuple[str, torch.Tensor]]:
-        """Add callbacks to what is new in a model.
+        """Add callbacks to the new modules and parameters of a model.
 
         A module or a parameter may have been replaced since the last step, and a frozen parameter unfrozen.
 
@@ -180,7 +180,7 @@ class Models:
         return list(state.values())
 
     def start_again(self) -> None:
-        """Let models that are made again, as training is repeated, take the names of those that have run before."""
+        """Let models that a repeated training makes again take the names of those that have run before."""
         self._root_names.clear()
 
     def _forget(self, root: Root) -> None:
@@ -210,20 +210,21 @@ class Models:
             if module not in self.names:
                 self.names[module] = root.module_name(path)
                 if path not in paths:
-                    # A container does not run, only the modules in it do, which may be all that the user has kept.
+                    # A container (ModuleList) does not run. The user may have kept only the modules in it, so these
+                    # keep it alive.
                     self._add_callbacks(module, root.module_name(path), None if _has_forward(model) else model)
                     if type(module) is torch.nn.TransformerEncoderLayer and _has_forward(model):
                         self._fused.add(module)
             paths.add(path)
 
     def place_callbacks(self, due: frozenset[str], generation: int) -> None:
-        """Give modules their callbacks for the step that begins, and take them from those of which nothing is due.
+        """Add the callbacks of modules that are due at the step that begins, and remove those of other modules.
 
-        A module with a callback takes some microseconds longer to run, and a layer that torch computes by one kernel is
-        no longer computed so. Models and losses keep theirs: losses may be due at any step.
+        A callback costs some microseconds, and keeps torch from computing a layer by one kernel. Models and losses keep
+        their callbacks, because losses may be due at any step.
 
         Args:
-            due: The names of the collections that are due of modules.
+            due: The names of the due collections.
             generation: A number that grows when collections change.
         """
         self._note_compiler()
@@ -239,17 +240,17 @@ class Models:
         for module, callbacks in list(self._callbacks.items()):
             if module not in unneeded or callbacks[1].of_losses:
                 if module not in self._handles:
-                    self._register(module, *callbacks, prepend=True)  # it had no others when these were removed
+                    self._register(module, *callbacks, prepend=True)  # it has no other callbacks
             elif len(module._forward_pre_hooks) + len(module._forward_hooks) == len(callbacks):
                 for handle in self._handles.pop(module, ()):
                     handle.remove()
 
     def _note_compiler(self) -> None:
-        # After torch.compiler.reset() torch does not show that code will be compiled again.
+        # torch does not show whether code will be compiled again after torch.compiler.reset().
         self._may_be_compiled |= compiler_is_used() or any(root.in_compiled_code for root in self.roots)
 
     def _parts_of_fused(self, due: frozenset[str]) -> set[torch.nn.Module]:
-        """Return the modules of the layers that torch computes by one kernel, of which no collection has anything."""
+        """Return the modules inside fused layers of which no collection has a tensor."""
         collections = [each for each in self._collections.saved() if each.name in due]
         parts = set[torch.nn.Module]()
         for layer in self._fused:
@@ -299,7 +300,7 @@ class Models:
 
 
 def _captures(name: str, collections: Iterable[Collection]) -> bool:
-    """Return whether one of the collections has an input or an output of a module in a fused layer."""
+    """Return whether one of the collections has inputs or outputs of a module in a fused layer."""
     names = [f"{name}_{direction}_{label}" for direction in ("input", "output") for label in _LABELS_IN_FUSED]
     return any(collection.matches(each) for collection in collections for each in names)
 
@@ -316,6 +317,6 @@ def _takes_callbacks(module: torch.nn.Module, name: str) -> bool:
 
 
 def _has_forward(module: torch.nn.Module) -> bool:
-    # Not by the attribute, which of TorchScript's modules is a descriptor that only works on an instance.
+    # The classes are searched, because on TorchScript's the attribute is a descriptor that works on instances only.
     kind = next(each for each in type(module).__mro__ if "forward" in vars(each))
     return kind is not torch.nn.Module

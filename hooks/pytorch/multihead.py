@@ -1,4 +1,4 @@
-"""The queries and keys of torch.nn.MultiheadAttention, which projects them inside one function."""
+"""The projections of queries and keys of torch.nn.MultiheadAttention, which computes them inside one function."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ _SIGNATURE = inspect.signature(multi_head_attention_forward)
 
 
 def projected(args: Sequence[Any], options: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
-    """Project queries and keys once more.
+    """Compute the projections of queries and keys again.
 
     Args:
         args: The arguments of torch.nn.functional.multi_head_attention_forward.
         options: Those that were passed by name.
 
     Returns:
-        Queries and keys of shape (batch, heads, positions, dimensions), and the mask, as scaled_dot_product_attention
-        takes them.
+        Queries and keys of shape (batch, heads, positions, dimensions), and the mask, in the form of the arguments of
+        scaled_dot_product_attention.
     """
     bound = _SIGNATURE.bind(*args, **options)
     bound.apply_defaults()
     given = bound.arguments
     heads = given["num_heads"]
-    # (positions, batch, dimensions); a sequence alone has no batch.
+    # The shape is (positions, batch, dimensions), for a single sequence without the batch.
     query, key = (each if each.dim() == 3 else each.unsqueeze(1) for each in (given["query"], given["key"]))
     (of_query, of_key), (query_bias, key_bias) = _weights(given, query.size(-1))
     query, key = linear(query, of_query, query_bias), linear(key, of_key, key_bias)
@@ -54,12 +54,12 @@ def _weights(given: Mapping[str, Any], size: int) -> tuple[list[torch.Tensor], l
 
 
 def _mask(given: Mapping[str, Any], heads: int, added: int) -> torch.Tensor | None:
-    """Return what is added to the logits: (batch, heads, queries, keys), or what is broadcast to that.
+    """Return the mask that is added to the logits; it broadcasts to (batch, heads, queries, keys).
 
     Args:
         given: The arguments.
-        heads: How many heads there are.
-        added: How many positions are added to the keys, which every query sees.
+        heads: The number of heads.
+        added: The number of positions that are appended to the keys, and are never masked.
     """
     masks = []
     if given["attn_mask"] is not None:
@@ -72,7 +72,7 @@ def _mask(given: Mapping[str, Any], heads: int, added: int) -> torch.Tensor | No
 
 
 def _added(mask: torch.Tensor) -> torch.Tensor:
-    """Return a mask as numbers to add. A bool is true where nothing may be seen."""
+    """Return a mask as numbers to add. In a boolean mask True means masked."""
     return (
         torch.zeros_like(mask, dtype=torch.float32).masked_fill(mask, -math.inf) if mask.dtype == torch.bool else mask
     )

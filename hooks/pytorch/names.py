@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 import torch
 
-# The attributes in which the wrappers of data-parallel training, checkpointing and torch.compile keep a module.
+# The attributes in which wrappers (data-parallel training, checkpointing, torch.compile) keep a module.
 _WRAPPED = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod")
 _SHARDED = frozenset({"FSDPModule", "ReplicateModule"})
-# Classes whose instances wrap what they keep in this attribute: data-parallel training, and PEFT's adapters, so that a
-# tensor of a model has the same name with and without them. Neither is imported here.
+# The wrapper classes, with the attribute of the wrapped module: data-parallel training, and PEFT's adapters. Tensors
+# have the same names with and without wrappers. No library is imported for this.
 _WRAPPERS = {
     "DataParallel": "module",
     "DistributedDataParallel": "module",
@@ -21,6 +21,8 @@ _WRAPPERS = {
     "BaseTunerLayer": "base_layer",
 }
 _WRAPPING = frozenset(_WRAPPERS.values())
+# A run stores which modules are activation functions, so that rules find them under any name.
+_ACTIVATIONS: tuple[type[torch.nn.Module], ...] = (torch.nn.ReLU, torch.nn.ReLU6, torch.nn.Tanh, torch.nn.Sigmoid)
 
 
 @dataclass(slots=True, eq=False)
@@ -30,19 +32,19 @@ class Root:
     name: str
     reference: weakref.ref[torch.nn.Module]
     prefix: str = ""
-    """The prefix of its modules' paths, where another root has the same paths."""
+    """The prefix of its modules' paths, if another root has the same paths."""
     ran_at: object = None
     """The step at which it ran last."""
     parameters_saved_at: object = None
     """The step at which its parameters were saved last."""
     gradients_saved_at: object = None
-    """The last step of which the user saved the gradients by a call."""
+    """The last step whose gradients the user saved by a call."""
     in_compiled_code: bool = False
-    """True if it runs inside compiled code, which must know of each step beforehand whether it is saved."""
+    """True if it runs inside compiled code, which must know before each step whether the step is saved."""
     in_pipeline: bool = False
     """True if it runs as a stage of a pipeline, which changes gradients after their backward."""
     uninitialised: set[str] = field(default_factory=set)
-    """The names of its parameters that have no values yet, because their modules are lazy."""
+    """The names of its parameters without values, which belong to lazy modules."""
 
     @property
     def module(self) -> torch.nn.Module | None:
@@ -67,7 +69,7 @@ def modules_of(root: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
 
 
 def _visit(module: torch.nn.Module, path: str, seen: set[torch.nn.Module]) -> Iterator[tuple[str, torch.nn.Module]]:
-    # No function inside another: one that calls itself is a cycle, and would keep the modules until it is collected.
+    # This is a loop, because a recursive inner function is a reference cycle, which would keep the modules alive.
     if module in seen:
         return
     seen.add(module)
@@ -91,7 +93,7 @@ def kind_of(path: str) -> str | None:
     """Return the collection of a parameter, "weights" or "biases"; None if it is in neither."""
     last = path.rpartition(".")[2]
     if ".parametrizations." in f".{path}":
-        # There `linear.weight` is computed from `linear.parametrizations.weight.original0`.
+        # A parametrized `linear.weight` is computed from `linear.parametrizations.weight.original0`.
         last = path.split("parametrizations.")[-1].partition(".")[0]
     return "biases" if "bias" in last else "weights" if "weight" in last else None
 
@@ -116,7 +118,7 @@ def class_name(module: torch.nn.Module) -> str:
 
 
 def is_compiled(module: torch.nn.Module) -> bool:
-    """Return whether torch.compile compiles this module: what is inside then runs without Python."""
+    """Return whether torch.compile compiles this module, so that the modules inside it run without Python."""
     return module._compiled_call_impl is not None or "_orig_mod" in module._modules
 
 
@@ -128,3 +130,14 @@ def _wraps(module: torch.nn.Module, child: str) -> bool:
 
 def _joined(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
+
+
+def activations_in(root: Root) -> dict[str, str]:
+    """Return the name of the class of each module that is a ReLU, tanh or sigmoid, by the name of the module."""
+    model = root.module
+    found: dict[str, str] = {}
+    for path, module in modules_of(model) if model is not None else ():
+        kind = next((each for each in _ACTIVATIONS if isinstance(module, each)), None)
+        if kind is not None:
+            found[root.module_name(path)] = kind.__name__
+    return found

@@ -1,6 +1,6 @@
-"""The optimizers that were registered with a hook: what their steps see.
+"""The registered optimizers of a hook, and the callbacks of their steps.
 
-A hook holds only weak references to them. They hold the hook, by their callbacks, until it is closed.
+A hook has only weak references to optimizers. Their callbacks refer to the hook until it is closed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .gradients import divided, parameters_of
 
 logger = logging.getLogger("tensortrial.hooks")
 
-# An optimizer in another one in another one, with room to spare. One that contains itself ends the search.
+# The maximum nesting of optimizer wrappers; also stops a wrapper that contains itself.
 _MOST_WRAPPERS = 8
 
 # The attributes in which an optimizer keeps its callbacks.
@@ -33,10 +33,10 @@ class Receiver(Protocol):
     """The object that the callbacks of optimizers notify: the capture."""
 
     def begin_update(self, name: str, optimizer: torch.optim.Optimizer) -> None:
-        """Capture what an optimizer is about to use for its update, if anything is due."""
+        """Capture the hyperparameters and gradients that an optimizer is about to use, if any are due."""
 
     def end_update(self, optimizer: torch.optim.Optimizer) -> None:
-        """Capture what an update has changed, if that is due."""
+        """Capture the changes that an update made, if they are due."""
 
 
 class Optimizers:
@@ -53,13 +53,13 @@ class Optimizers:
         self._warned_of: set[str] = set()
 
     def with_callbacks(self, optimizer: torch.optim.Optimizer) -> list[torch.optim.Optimizer]:
-        """Return the optimizer or, if its own steps call no callbacks, those that it has in its attributes.
+        """Return the optimizer or, if its steps call no callbacks, the optimizers in its attributes.
 
-        torch calls none at the steps of a class that does not call torch's constructor. Libraries write such classes to
-        change what another optimizer does. Where none is found, that is logged.
+        torch calls no callbacks for a class that does not call torch's constructor. Libraries wrap optimizers by such
+        classes. If no wrapped optimizer is found, a warning is logged.
         """
         found = [optimizer]
-        for each in found:  # which grows
+        for each in found:  # the list grows during the loop
             if not hasattr(each, _BEFORE):
                 inner = [part for value in vars(each).values() for part in _parts(value)]
                 found += [part for part in inner if isinstance(part, torch.optim.Optimizer) and part not in found]
@@ -83,15 +83,15 @@ class Optimizers:
         return name
 
     def __iter__(self) -> Iterator[torch.optim.Optimizer]:
-        """Return an iterator over the optimizers whose steps are seen."""
+        """Return an iterator over the optimizers whose steps call callbacks."""
         return iter(list(self._handles))
 
     def start_again(self) -> None:
-        """Let optimizers that are made again, as training is repeated, take the names of those that were registered."""
+        """Let optimizers that a repeated training makes again take the names of the registered ones."""
         self._names.clear()
 
     def release(self) -> None:
-        """Let every callback of the optimizers do nothing, and forget them."""
+        """Disable every callback of the optimizers, and forget the optimizers."""
         for handles in list(self._handles.values()):
             for handle in handles:
                 silence(handle)
@@ -103,11 +103,11 @@ class Optimizers:
             self._warn('gradients="optimizer" saves no gradients before hook.register_optimizer(optimizer) is called')
 
     def warn_of_late_step(self, name: str) -> None:
-        """Log, once for each optimizer, that its step came after the step of the hook that it belongs to."""
+        """Log, once for each optimizer, that its `step` was called after the hook's step had ended."""
         self._warn(f"the gradients of {name} are not saved: call its step() inside `with hook.step():`")
 
     def warn_of_unknown_parameters(self, name: str) -> None:
-        """Log, once for each optimizer, that none of its gradients is that of a registered model."""
+        """Log, once for each optimizer, that none of its parameters belongs to a registered model."""
         self._warn(f"the gradients of {name} are not saved: no registered model has a parameter with a gradient in it")
 
     def _warn(self, text: str) -> None:
@@ -116,7 +116,7 @@ class Optimizers:
             logger.warning("%s", text)
 
     def _name(self, optimizer: torch.optim.Optimizer) -> str:
-        """Return the name of the optimizer's class, of the second one of a class with a number."""
+        """Return the name of the optimizer's class, with a number if it is not the first one of its class."""
         name = first = type(optimizer).__name__
         number = 0
         while name in self._names:
@@ -161,7 +161,7 @@ class AfterStep(UncopiedCallback):
 def silence(handle: Any) -> None:
     """Replace a callback of an optimizer's step by one that does nothing.
 
-    It keeps its place, because the optimizer may be going through its callbacks, in this thread or in another one.
+    It keeps its place, because the optimizer may be iterating over its callbacks, in this or another thread.
     """
     callbacks = handle.hooks_dict_ref()
     if callbacks is not None and handle.id in callbacks:
@@ -186,7 +186,7 @@ def _parts(value: Any) -> Iterable[Any]:
 
 
 def innermost(optimizer: Any) -> torch.optim.Optimizer:
-    """Return the optimizer itself, without the wrappers of Accelerate, Lightning and their like.
+    """Return the innermost optimizer, without the wrappers of Accelerate, Lightning and others.
 
     Raises:
         ConfigurationError: It is not a torch.optim.Optimizer.
@@ -205,7 +205,7 @@ def innermost(optimizer: Any) -> torch.optim.Optimizer:
 def gradients_seen(optimizer: torch.optim.Optimizer) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield the parameters of an optimizer that have a gradient, with the gradient that the update uses.
 
-    A fused optimizer that runs under a GradScaler divides by the scale inside its own kernel.
+    A fused optimizer under a GradScaler divides by the scale inside its kernel.
     """
     scale = getattr(optimizer, "grad_scale", None)
     for parameter in parameters_of(optimizer):

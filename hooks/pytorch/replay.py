@@ -1,4 +1,4 @@
-"""A step of training that is run again from the same state, to find a processor that computes wrong numbers."""
+"""The replay of a training step from the same state, to find a processor that computes wrong numbers."""
 
 from __future__ import annotations
 
@@ -26,14 +26,13 @@ _T = TypeVar("_T")
 
 
 class Replay:
-    """Runs the forward and backward of some steps again, and saves which of their results have other bits.
+    """A replay of the forward and backward of some steps, which saves which results differ in any bit.
 
-    `replay(compute)` calls `compute`, which runs forward and backward of one batch. At each step that is due it then
-    puts gradients, buffers and random number generators back to what they were before, calls `compute` again, compares
-    the digests of what it returned, of the gradients and of the buffers, and puts everything to where the first call
-    left it: training goes on as without it. Of each tensor `replay/<name>`, in the collection `replays`, is the number
-    of runs that differ from the most frequent result: 0 on a processor that works. The rule `SilentCorruption` fires
-    above 0.
+    `replay(compute)` calls `compute`, which runs forward and backward of one batch. At each due step it then restores
+    gradients, buffers and random number generators, calls `compute` again, compares the digests of its results, of the
+    gradients and of the buffers, and restores the state after the first call, so that training continues unchanged. For
+    each tensor, `replay/<name>` in the collection `replays` is the number of runs that differ from the most frequent
+    result: 0 on a correct processor. The rule `SilentCorruption` fires above 0.
 
     The same kernels must give the same bits, so call `torch.use_deterministic_algorithms(True)` first on an
     accelerator. In a distributed job every worker must replay the same steps.
@@ -41,8 +40,8 @@ class Replay:
     Args:
         hook: The hook that saves the result.
         modules: The models that `compute` runs.
-        every: The calls from one replay to the next. The first call is replayed.
-        times: How often such a step is run again. With 2 or more, the wrong run is the one that stands alone.
+        every: The number of calls from one replay to the next. The first call is replayed.
+        times: How often such a step is repeated. With 2 or more, the run that differs from the others is the wrong one.
 
     Raises:
         ConfigurationError: An argument has a value that it cannot have.
@@ -63,14 +62,14 @@ class Replay:
         hook.recorder.collections.require(_COLLECTION).include(f"^{_COLLECTION[:-1]}/")
 
     def __call__(self, compute: Callable[[], _T]) -> _T:
-        """Run a step, and run it again if that is due.
+        """Run a step, and repeat it if a replay is due.
 
         Args:
-            compute: Runs forward and backward. It may not fetch the batch nor step an optimizer: a call of it must do
-                the same as the one before.
+            compute: Runs forward and backward. It must not fetch the batch or step an optimizer, because each call must
+                do the same.
 
         Returns:
-            What the first call of `compute` returned.
+            The result of the first call of `compute`.
         """
         due = self._calls % self._every == 0 and not self._is_off
         self._calls += 1
@@ -80,7 +79,7 @@ class Replay:
         versions = self._versions()
         result = compute()
         if self._versions() != versions:
-            self._turn_off("what is to be replayed changes parameters; leave the optimizer's step out of it")
+            self._turn_off("the replayed function changes parameters; leave the optimizer's step out of it")
         else:
             self._replay(compute, before, result)
         return result
@@ -125,7 +124,7 @@ class Replay:
         return [parameter._version for module in self._modules for parameter in module.parameters()]
 
     def _digests(self, result: Any) -> dict[str, int]:
-        """Return the digests of all results, by name, in the order in which they come to be."""
+        """Return the digests of all results by name, in the order of their computation."""
         found = {}
         for name, tensor in self._results(result):
             try:
@@ -151,7 +150,7 @@ class Replay:
 
 
 class _State:
-    """The state that a forward and a backward change: gradients, buffers, random number generators."""
+    """The state that forward and backward change: gradients, buffers and random number generators."""
 
     def __init__(self, modules: tuple[torch.nn.Module, ...]) -> None:
         self._parameters = [each for module in modules for each in module.parameters()]

@@ -1,4 +1,4 @@
-"""The load and the entropy of the routers of mixtures of experts, computed of their outputs where they are due."""
+"""The load and the entropy of routers in mixtures of experts, which are computed from their outputs when due."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..core.recorder import Recorder
 from .arrays import local_part
 
 _ROUTERS = re.compile(r"(?i)(^|[._])\w*(router|gate)$")
-"""The modules that are taken for routers. A gate_proj is none."""
+"""Matches the names of modules that are treated as routers. A gate_proj is not one."""
 
 
 class Routers:
-    """Records what routers decide, with the collection `health`.
+    """A recorder of the decisions of routers, with the collection `health`.
 
     Args:
         recorder: The recorder of the hook.
@@ -54,7 +54,7 @@ class Routers:
 
 
 def load_of(logits: torch.Tensor) -> torch.Tensor:
-    """Return the share of tokens whose largest logit is that of each expert, of shape (experts,).
+    """Return each expert's share of the tokens, by their largest logits, of shape (experts,).
 
     Args:
         logits: Of shape (tokens, experts).

@@ -1,6 +1,6 @@
-"""Modules without this package's callbacks, for torch.jit.
+"""The exclusion of this package's callbacks from torch.jit.
 
-torch.jit compiles the callbacks of a module together with it, and these cannot be compiled.
+torch.jit compiles a module together with its callbacks, and cannot compile these.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CALLBACKS = ("_forward_hooks", "_forward_pre_hooks")
 def hide_callbacks_from_scripting() -> None:
     """Make torch.jit.script and torch.jit.trace compile modules without this package's callbacks.
 
-    Calling this twice is fine.
+    It may be called twice.
     """
     recursive: Any = torch.jit._recursive
     original = getattr(recursive, "create_script_module", None)
@@ -38,7 +38,7 @@ def hide_callbacks_from_scripting() -> None:
 
 @contextmanager
 def _without_callbacks(root: Any) -> Iterator[None]:
-    """Take this package's callbacks off a module and those inside it, for the block."""
+    """Remove this package's callbacks from a module and its submodules inside the block."""
     replaced = []
     for module in root.modules() if isinstance(root, torch.nn.Module) else ():
         for kind in _CALLBACKS:

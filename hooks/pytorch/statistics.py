@@ -1,16 +1,15 @@
-"""The statistics of torch tensors, computed on the device where the tensors are.
+"""The statistics of torch tensors, computed on the tensors' device.
 
 Nothing here waits for the device: no value is read back and no branch depends on one, so the calls queue up behind the
-training's own kernels, and the results travel to the host later in one copy. Tensors of one size and dtype are stacked
-and reduced together, which on a GPU turns the thousand launches for a model's many small tensors into a few dozen.
+training's kernels, and the results are copied to the host later. Tensors of one size and dtype are stacked and reduced
+together: on a GPU, a few dozen launches replace a thousand for a model's many small tensors. Everything is computed in
+float64, a part of a large tensor at a time, so that temporary memory stays under 0.5 GiB (only median copies and sorts
+a whole tensor). On MPS, which lacks float64, everything is float32, including the result, with l2 scaled so that
+intermediate results cannot overflow.
 
-Everything is computed in float64, a part of a large tensor at a time, so that its own memory
-stays under 0.5 GiB (only median copies, and sorts, a tensor as a whole). MPS has no float64: there everything is
-float32, the result too, with l2 scaled so that it cannot overflow half-way.
-
-The formulas are those of `tensortrial.statistics.definitions`. Only the product is computed in another way than in
-numpy, as 2^sum(log2|x|) with the sign of the number of negative factors: no order of multiplication can make that
-overflow or vanish half-way, and it is exact to about 1e-12 in float64, 1e-4 in float32.
+The formulas are those of `tensortrial.statistics.definitions`. Only the product differs from numpy's: it is
+2^sum(log2|x|), with the sign by the number of negative factors. Intermediate results cannot overflow or vanish. It is
+exact to about 1e-12 in float64, 1e-4 in float32.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ __all__ = ["device_statistics", "device_statistics_by_axis"]
 Tensor: TypeAlias = torch.Tensor
 Sums: TypeAlias = dict[str, Tensor]
 
-# Elements that are converted to float64 at once: 128 MiB, and as much again for a magnitude or a logarithm.
+# The elements that are converted to float64 at once: 128 MiB, and again as much for a magnitude or a logarithm.
 _CHUNK = 1 << 24
 
-# What a quantity is made from, where that is not itself. `logs` is sum(log2|x|).
+# The sums that a quantity is computed from, if not from itself. `logs` is sum(log2|x|).
 _MADE_FROM = {
     "spread": ("total", "spread"),
     "abs_spread": ("magnitude", "abs_spread"),
@@ -55,15 +54,15 @@ _MADE_FROM = {
 def device_statistics(tensors: Sequence[Tensor], names: Iterable[str]) -> Tensor:
     """Return a row for each tensor and a column for each name: shape (len(tensors), len(names)), on their device.
 
-    The result is float64, on MPS float32. What is not defined is NaN: most of an empty tensor, the order of complex
-    numbers, all of a bit-packed or quantised dtype.
+    The result is float64, on MPS float32. Undefined statistics are NaN: most of an empty tensor, the order statistics
+    of complex numbers, all of a bit-packed or quantised dtype.
 
     Args:
         tensors: Dense, of any shape and dtype, on one device.
         names: Statistics, as `parse_statistic` takes them.
 
     Raises:
-        ConfigurationError: A name is that of no statistic.
+        ConfigurationError: A name is not one of a statistic.
     """
     columns = [parse_statistic(name) for name in names]
     if not tensors:
@@ -80,7 +79,7 @@ def device_statistics(tensors: Sequence[Tensor], names: Iterable[str]) -> Tensor
 def device_statistics_by_axis(tensor: Tensor, names: Iterable[str], axis: int) -> dict[str, Tensor]:
     """Return statistics for each index along an axis, by canonical name: each of shape (tensor.shape[axis],).
 
-    Those that the dtype does not define are left out. The dtype of the results is that of `device_statistics`.
+    Statistics that the dtype does not define are left out. The results have the dtype of `device_statistics`.
 
     Args:
         tensor: Dense, with this axis.
@@ -88,7 +87,7 @@ def device_statistics_by_axis(tensor: Tensor, names: Iterable[str], axis: int) -
         axis: Negative ones count from the last axis.
 
     Raises:
-        ConfigurationError: A name is that of no statistic.
+        ConfigurationError: A name is not one of a statistic.
     """
     columns = [name for name in dict.fromkeys(map(parse_statistic, names)) if name in _defined(tensor.dtype)]
     if not columns:
@@ -104,7 +103,7 @@ def device_statistics_by_axis(tensor: Tensor, names: Iterable[str], axis: int) -
 
 
 def _groups(tensors: Sequence[Tensor]) -> list[list[int]]:
-    """Return the positions of the tensors that can be stacked: of one size and dtype, and not too much at once."""
+    """Return groups of positions of tensors that can be stacked: of one size and dtype, and of limited total size."""
     groups: list[list[int]] = []
     last: dict[tuple[int, torch.dtype], list[int]] = {}
     for i, tensor in enumerate(tensors):
@@ -181,7 +180,7 @@ def _real_or_complex(rows: Tensor, columns: list[str], wide: torch.dtype) -> Sum
     result = {name: found[name.removeprefix("abs_")] for name in simple}
     if len(simple) < len(columns):
         distances = (values - values.mean(dim=1, keepdim=True)).abs()
-        # inf - inf is NaN in one part only, which the magnitude of a complex number may hide.
+        # inf - inf may be NaN in only one part of a complex number, where its magnitude would hide it.
         distances.masked_fill_(~torch.isfinite(magnitudes), math.nan)
         result["variance"] = distances.square().mean(dim=1)
         result["std"] = result["variance"].sqrt()
@@ -211,7 +210,7 @@ def _exponents(rows: Tensor) -> Tensor:
 
 
 def _scaled(values: Tensor, exponents: Tensor) -> Tensor:
-    """Return values * 2^exponents; each factor is within float64, as the exponents are below 2200."""
+    """Return values * 2^exponents, by three factors that do not overflow float64 because exponents are below 2200."""
     part = torch.trunc(exponents / 3)
     return (values * torch.exp2(part)).mul_(torch.exp2(part)).mul_(torch.exp2(exponents - 2 * part))
 
@@ -229,7 +228,7 @@ def _plain_statistics(rows: Tensor, columns: list[str], wide: torch.dtype, expon
     limits = _limits_of(rows.dtype)
     if count <= _CHUNK:
         sums = _sums(converted(rows), needs, limits)
-    else:  # such a row is alone
+    else:  # such a tensor is the only row
         parts = torch.split(rows, _CHUNK, dim=1)
         found = [_sums(converted(part), needs, limits) for part in parts]
         sums = _merge(found, [part.numel() for part in parts])
@@ -251,7 +250,7 @@ class _Quantities:
 
     sqrt = staticmethod(torch.sqrt)
     maximum = staticmethod(torch.maximum)
-    rounding = 1e-26  # a tensor of several parts has the rounding of their sums
+    rounding = 1e-26  # a tensor in several parts has the rounding error of their sums
 
     @staticmethod
     def ratio(numerators: Tensor, denominators: Tensor, reliable: Tensor) -> Tensor:
@@ -274,7 +273,7 @@ def _sums(values: Tensor, needs: set[str], limits: Limits) -> Sums:
         sums[need] = _REDUCERS[need](values)
     if needs & {"third", "fourth"}:
         centred = values - values.mean(dim=1, keepdim=True)
-        centred -= centred.mean(dim=1, keepdim=True)  # what the rounding of the mean has left
+        centred -= centred.mean(dim=1, keepdim=True)  # the remainder from the rounding of the mean
         squared = centred.square()
         sums["spread"] = squared.sum(dim=1)
         sums["third"], sums["fourth"] = (squared * centred).sum(dim=1), squared.square().sum(dim=1)
@@ -321,7 +320,7 @@ _REDUCERS: dict[str, Callable[[Tensor], Tensor]] = {
 _REDUCERS_OF_MAGNITUDES: dict[str, Callable[[Tensor], Tensor]] = {
     "abs_low": lambda x: x.amin(dim=1),
     "abs_spread": _spread,
-    # log2(0) is -inf, so a zero makes the product 0, and NaN together with an infinity: just as multiplication would.
+    # log2(0) is -inf, so a zero makes the product 0, and NaN if there is also an infinity, as multiplication does.
     "logs": lambda x: x.log2().sum(dim=1),
 }
 
@@ -334,7 +333,7 @@ def _merge(parts: list[Sums], counts: list[int]) -> Sums:
         merged |= _merged_moments(parts, counts)
     for spread, total in (("spread", "total"), ("abs_spread", "magnitude")):
         if spread in merged:
-            # sum(n_i (mean_i - mean)^2), without a tensor of counts, which would have to travel to the device.
+            # sum(n_i (mean_i - mean)^2), without a tensor of counts, which would have to be copied to the device.
             mean = merged[total] / sum(counts)
             between = [(part[total] / n - mean).square() * n for part, n in zip(parts, counts, strict=True)]
             merged[spread] = merged[spread] + torch.stack(between).sum(dim=0)
@@ -363,7 +362,7 @@ _MERGERS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def _sortable(values: Tensor) -> Tensor:
-    """Return the values in a dtype that every device can sort, and that holds them."""
+    """Return the values in a dtype that represents them and that every device can sort."""
     if values.dtype in _SORTABLE:
         return values
     small = values.dtype.itemsize <= 2 or values.device.type == "mps"
@@ -371,7 +370,7 @@ def _sortable(values: Tensor) -> Tensor:
 
 
 def _absolute(values: Tensor) -> Tensor:
-    # The magnitude of the least integer does not fit its own dtype.
+    # The magnitude of the least integer overflows its dtype.
     if not values.dtype.is_floating_point:
         values = values.to(torch.float32 if values.device.type == "mps" else torch.float64)
     return values.abs()
@@ -379,7 +378,7 @@ def _absolute(values: Tensor) -> Tensor:
 
 def _median(values: Tensor, wide: torch.dtype) -> Tensor:
     """Return the mean of the two middle values of each row; NaN if the row has one."""
-    if values.device.type != "cpu":  # a GPU sorts in parallel, but selects in one block of threads
+    if values.device.type != "cpu":  # a GPU sorts in parallel, but selects within one block of threads
         return middle_of_sorted(values, wide)
     count = values.shape[1]
     low, high = (torch.kthvalue(values, 1 + k, dim=1).values.to(wide) for k in ((count - 1) // 2, count // 2))

@@ -1,4 +1,4 @@
-"""Warnings of what is not saved: nothing, no loss or no gradients of a training, or parts that compiled code skips."""
+"""Warnings about tensors that are not saved: all tensors, losses, gradients, or those of compiled parts."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from .names import Root, is_compiled, modules_of, unwrapped
 
 logger = logging.getLogger("tensortrial.hooks")
 
-# The hook is given two steps that are due, but not more than this number of steps in all: the second one may come
-# hours later.
+# The check waits for two due steps, but at most for this number of steps, because the second may come hours later.
 _DUE_STEPS, _STEPS = 2, 20
 _EXAMPLES = 3
 
 
 class NothingSaved:
-    """A check, after the first steps that were due, that anything was saved, and of a training a loss and gradients.
+    """A check, after the first due steps, that anything was saved: for a training, also a loss and gradients.
 
     Args:
         recorder: The recorder of the hook.
@@ -51,7 +50,7 @@ class NothingSaved:
         self._losses_are_due |= CollectionKeys.LOSSES in self._recorder.planner.due
 
     def check(self) -> None:
-        """Log, once, what was not saved and how it could have been, after a step was closed."""
+        """Log, once, what was not saved, and how to save it. Called after a step was closed."""
         if self._checked or not self._due_steps or not (self._closes or self._recorder.active):
             return
         self._steps += 1
@@ -104,7 +103,7 @@ def _described(collection: Collection) -> str:
 
 
 class MissedCapture:
-    """A check, at a model's first saved step, that the tensors that were due of its compiled parts were captured.
+    """A check, at a model's first saved step, that due tensors of its compiled parts were captured.
 
     A part that was compiled before its modules had callbacks runs without them, and a backward that was compiled
     together with its forward does not call the callbacks of gradients. torch reports neither.
@@ -113,7 +112,7 @@ class MissedCapture:
     def __init__(self) -> None:
         self._captured: set[str] = set()
         self.unchecked: list[Root] = []
-        """The models that have not run in a saved step yet. As long as there are any, `note` is to be called."""
+        """The models that have not run in a saved step yet. Call `note` while there are any."""
 
     def expect(self, root: Root) -> None:
         """Check a model that was registered, at its first saved step."""

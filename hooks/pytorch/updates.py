@@ -17,7 +17,7 @@ from .gradients import parameters_of
 from .optimizers import Optimizers, gradients_seen, hyperparameters_of
 
 LOCAL_KIND, OPTIMIZER_KIND = "gradient", "optimizer_gradient"
-"""The beginnings of the names of gradients: those of this worker, and those that an optimizer uses."""
+"""The prefixes of the names of this worker's gradients, and of those that an optimizer uses."""
 
 
 class Receiver(Protocol):
@@ -31,7 +31,7 @@ class Receiver(Protocol):
 
 
 class Updates:
-    """The updates of parameters, at steps at which they are due. Only then the parameters are copied.
+    """The updates of parameters. Parameters are copied only at steps at which updates are due.
 
     Args:
         recorder: The recorder of the hook.
@@ -45,9 +45,9 @@ class Updates:
     ) -> None:
         self._recorder, self._capture, self._optimizers, self._names = recorder, capture, optimizers, names
         self.kinds: set[str] = set()
-        """The beginnings of the names under which the gradients that an update uses are saved."""
+        """The prefixes of the names under which gradients of updates are saved."""
         self.saved_by_call: object = None
-        """The last step of which the user saved the gradients by a call."""
+        """The last step whose gradients the user saved by a call."""
         self._used: set[str] = set()
         self._used_at: object = None
         self._step: object = None
@@ -58,7 +58,7 @@ class Updates:
         updates.reduction_config = ReductionConfig(norms=["l2"])
 
     def begin(self, name: str, optimizer: torch.optim.Optimizer) -> None:
-        """Record what an update uses, and copy the parameters of which the update is due.
+        """Record hyperparameters and gradients before an update, and copy the parameters whose update is due.
 
         Args:
             name: The name of the optimizer.
@@ -71,7 +71,7 @@ class Updates:
         self._copy_parameters(optimizer, names)
 
     def uses(self, gradient: str) -> bool:
-        """Return whether a local gradient is saved when a registered optimizer uses it, and not before."""
+        """Return whether a local gradient is saved only when a registered optimizer uses it."""
         if LOCAL_KIND not in self.kinds:
             return False
         if self._used_at is not self._recorder.clock.step:
@@ -100,7 +100,7 @@ class Updates:
             self._optimizers.warn_of_unknown_parameters(name)
 
     def _copy_parameters(self, optimizer: torch.optim.Optimizer, names: dict[int, str]) -> None:
-        """Copy parameters, each once in the same step of the hook and of the optimizer."""
+        """Copy parameters, each once in a step of the hook and of the optimizer."""
         if self._step is not self._recorder.clock.step:
             self._step, self._before = self._recorder.clock.step, {}
         for parameter in parameters_of(optimizer):
@@ -111,7 +111,7 @@ class Updates:
                 self._before[id(parameter)] = name, local_part(parameter).clone()
 
     def end(self, optimizer: torch.optim.Optimizer) -> None:
-        """Record what the optimizer's step has changed, and free the copies."""
+        """Record the changes of the optimizer's step, and free the copies."""
         if not self._before:
             return
         if self._step is self._recorder.clock.step:
@@ -128,7 +128,7 @@ class Updates:
         self._before = {}
 
     def _record_moments(self, name: str, parameter: torch.Tensor, state: Mapping[str, Any]) -> None:
-        """Record what an optimizer keeps of a parameter in its shape, such as Adam's exp_avg and exp_avg_sq."""
+        """Record an optimizer's state tensors of a parameter's shape, such as Adam's exp_avg and exp_avg_sq."""
         for key, value in state.items():
             of_parameter = isinstance(value, torch.Tensor) and value.shape == parameter.shape
             if of_parameter and (key != "step" or value.dim()):
@@ -139,7 +139,7 @@ class Updates:
         if plan is None:
             return
         with torch.no_grad():
-            # In float32 at least: the difference of two bfloat16 is seldom one.
+            # At least float32, because the difference of two bfloat16 numbers is seldom representable as one.
             dtype = torch.promote_types(after.dtype, torch.float32)
             before = before.to(dtype)
             update = after.to(dtype) - before

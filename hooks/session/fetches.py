@@ -1,7 +1,7 @@
-"""The fetches of one run of a session: what it computes, and what else it can fetch.
+"""The fetches of one run of a session: the tensors that it computes, and others that it can fetch.
 
-A run may fetch more than the user does, but must have no further effect: no placeholder is missing, no state changes
-that would not have changed, no batch of data is consumed.
+Additional fetches must not have an effect: they need no other placeholder, change no other state, and consume no batch
+of data.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ class Access(NamedTuple):
     """A way to fetch the value of a tensor."""
 
     before: bool
-    """True if it is fetched by a separate run before the user's run, not within it."""
+    """True if a separate run before the user's run fetches it."""
     needs: frozenset[str]
-    """The operations that hold the variables that must be initialised."""
+    """The operations of variables that must be initialised."""
 
 
 FREE = Access(False, frozenset())
@@ -46,14 +46,14 @@ class RunView:
         self._graph, self._fed = graph, signature.fed
         self._accesses: dict[tuple[str, bool], Access | None] = {}
         starts = [graph.graph.as_graph_element(name) for name in signature.fetched - signature.fed]
-        # A start is an operation, or a tensor, whose operation computes it.
+        # The user fetches operations, or tensors, which their operations compute.
         self._computed = self._reach([getattr(start, "op", start) for start in starts])
         self._written = self._find_written()
 
     def access(self, tensor: Tensor, may_add: bool) -> Access | None:
-        """Return how to fetch a tensor, or None if that is impossible.
+        """Return the way to fetch a tensor; None if there is none.
 
-        Unless `may_add`, it is possible only for tensors that the run computes anyway.
+        Unless `may_add`, only tensors that the run computes anyway can be fetched.
         """
         key = (tensor.name, may_add)
         if key not in self._accesses:
@@ -68,15 +68,15 @@ class RunView:
         needs = self._needs(tensor, beyond_the_run=True)
         if needs is not None and not needs & self._written:
             return Access(False, needs)
-        # Within the run it is undefined whether a variable is read before its update or after.
+        # Within the run it is undefined whether a variable is read before or after its update.
         needs = self._needs(tensor, beyond_the_run=False)
         return None if needs is None else Access(True, needs)
 
     def _needs(self, tensor: Tensor, beyond_the_run: bool) -> frozenset[str] | None:
         """Return the operations whose variables are read to compute a tensor.
 
-        None if it cannot be computed, or not without a change of state. With `beyond_the_run`, operations that the run
-        computes anyway are not counted.
+        None if it cannot be computed without changing state. With `beyond_the_run`, operations that the run computes
+        anyway are not counted.
         """
         known = self._computed if beyond_the_run else {}
         found = self._reach([tensor.op], known)
@@ -86,7 +86,7 @@ class RunView:
         return frozenset(name for name in inputs if name in self._graph.holders)
 
     def _reach(self, starts: Iterable[Operation], known: dict[str, Operation] | None = None) -> dict[str, Operation]:
-        """Return the operations that are run to compute some operations, by name, without those that are `known`."""
+        """Return the operations, by name, that `starts` depend on, including `starts`, without `known` ones."""
         reached: dict[str, Operation] = {}
         waiting = list(starts)
         while waiting:
@@ -104,7 +104,7 @@ class RunView:
         for operation in self._computed.values():
             held = [tensor.op for tensor in operation.inputs if tensor.op.name in self._graph.holders]
             if held and operation.type not in READS:
-                # Reference variables are also passed where only their value is needed.
+                # An operation that takes a reference may only read the variable's value.
                 written.update(
                     holder.name for holder in held if holder.type == "VarHandleOp" or takes_reference(operation)
                 )

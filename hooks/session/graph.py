@@ -29,7 +29,7 @@ _EXITS = frozenset({"Exit", "RefExit"})
 # Operations that run the user's code, or fail if their input is not finite.
 _UNWANTED = frozenset({"CheckNumerics", "CheckNumericsV2", "PyFuncStateless"})
 _PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2"})
-# For each type of summary operation, which of its inputs has the numbers.
+# The index of the input with the numbers, by the type of summary operation.
 _SUMMARIES = {
     "AudioSummary": 1,
     "AudioSummaryV2": 1,
@@ -58,7 +58,7 @@ class GraphView:
         self.holders: dict[str, Operation] = {}
         """The operations that hold a variable, by name."""
         self.flags: dict[str, Tensor] = {}
-        """The tensors that say whether a variable is initialised, by the name of the operation that holds it."""
+        """Boolean tensors, True if a variable is initialised, by the name of the variable's operation."""
         self.summarized: set[str] = set()
         """The names of the inputs of summaries."""
         self.updates_weights = bool(graph.get_collection(v1.GraphKeys.TRAIN_OP))
@@ -86,7 +86,7 @@ class GraphView:
         return frozenset(each.op.name for each in getattr(found, "values", None) or (found,))
 
     def why_not(self, name: str) -> str:
-        """Return why no tensor of this name can be saved."""
+        """Return the reason why a tensor of this name cannot be saved."""
         try:
             self.graph.as_graph_element(name, allow_operation=False)
         except (KeyError, ValueError):
@@ -95,7 +95,7 @@ class GraphView:
         return "it cannot be saved: it holds no numbers, or is inside a loop or a branch"
 
     def reads(self, operation: Operation) -> bool:
-        """Return whether an operation does no more than read a variable."""
+        """Return whether an operation only reads a variable."""
         if operation.type in READS:
             return True
         return operation.type == "Identity" and operation.inputs[0].op.name in self.holders
@@ -116,7 +116,7 @@ class GraphView:
 
     def _scan(self, operations: Iterable[Operation]) -> None:
         depths: dict[str, int] = {}
-        # An operation comes after those it depends on, except for the back edge of a loop.
+        # Operations are in topological order, except for the back edges of loops.
         for operation in operations:
             depth = depths[operation.name] = _depth(operation, depths)
             if depth:
@@ -180,14 +180,14 @@ def _of(graph: Any, key: str) -> list[Any]:
 
 
 def _depth(operation: Operation, depths: Mapping[str, int]) -> int:
-    """Return how many branches and loops of control flow version 1 contain an operation; a loop counts twice."""
+    """Return the number of branches and loops of control flow v1 around an operation. A loop counts twice."""
     before = [*(tensor.op for tensor in operation.inputs), *operation.control_inputs]
     depth = max((depths.get(each.name, 0) for each in before), default=0)
     if operation.type in _ENTRIES or operation.type in _SWITCHES:
         return depth + 1
     if operation.type in _EXITS:
         return depth - 2
-    # A loop also begins with a merge: of what enters it and what its last iteration returned.
+    # A loop also begins with a merge, of its initial values and those of the last iteration.
     if operation.type in _MERGES and before[0].type not in _ENTRIES:
         return depth - 1
     return depth

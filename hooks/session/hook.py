@@ -75,7 +75,8 @@ _BUILTIN = (
     CollectionKeys.TENSORFLOW_SUMMARIES,
 )
 _ALWAYS_SAVED = (CollectionKeys.METRICS, CollectionKeys.LOSSES, CollectionKeys.SM_METRICS)
-# The session is lost. The user's own run would raise the same, and a MonitoredSession then creates another one.
+# Errors of a lost session. The user's own run would raise them too, and a MonitoredSession then creates another
+# session.
 _LOST = (tf.errors.AbortedError, tf.errors.UnavailableError)
 _FRAMEWORK = Framework(
     "tensorflow",
@@ -89,7 +90,7 @@ _FRAMEWORK = Framework(
 
 @dataclass
 class DueTensors:
-    """The tensors that are saved of one run."""
+    """The due tensors of one run."""
 
     mode: ModeKeys
     fetches: dict[str, Any] = field(default_factory=dict)
@@ -103,10 +104,10 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
 
     Pass it to a MonitoredSession as one of its `hooks`, or pass a plain session to `wrap_session`.
 
-    Each `session.run` that ends without an error is a step, also one that initialises variables. A variable is saved as
-    it was before the run. Another tensor is saved at the runs that compute it, or could compute it without changing any
-    state: a loss whose placeholders are not fed is skipped. With `save_all` these are all variables and everything that
-    the user's run computes.
+    Each `session.run` that ends without an error is a step, also one that initialises variables. A variable is saved
+    with its value before the run. Other tensors are saved at the runs that compute them, or could do so without
+    changing state: a loss whose placeholders are not fed is skipped. `save_all` saves all variables and all tensors
+    that the user's run computes.
 
     `help(SessionHook.__init__)` lists the arguments. The losses, metrics and sm_metrics are always saved. After
     construction no error of the hook reaches training: the hook logs the first one and turns itself off
@@ -204,7 +205,7 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
         self._begin(session)
 
     def before_run(self, run_context: Any) -> Any:
-        """Return what a MonitoredSession has to fetch in addition to the user's fetches."""
+        """Return the fetches that a MonitoredSession adds to the user's."""
         self._prepare(run_context, run_context.session.run)
         due = self._due.get(run_context)
         return v1.train.SessionRunArgs(due.fetches) if due is not None and due.fetches else None
@@ -214,11 +215,11 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
         self._finish(run_context, run_values.results or {})
 
     def end(self, session: Any) -> None:
-        """Release a MonitoredSession that ended. The run on disk continues: another session may follow."""
+        """Release a MonitoredSession that ended. The run stays open, because another session may follow."""
         self._states.pop(session, None)
 
     def set_model(self, model: Any) -> None:
-        """Refuse to be a callback of Keras, which calls this method of each callback."""
+        """Raise an error if the hook is used as a callback of Keras, which calls this method."""
         raise ConfigurationError(
             f"{type(self).__name__} is for sessions of tf.compat.v1; pass callbacks=[KerasHook(...)] to a Keras model"
         )
@@ -294,14 +295,14 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
             for name, value in due.values.items():
                 self._record(name, value, owned=True)
             for name, value in results.items():
-                # The user may have fetched the same tensor, and then has the same array.
+                # If the user fetched the same tensor, its array is shared with the user.
                 slices = self._gradients.slices.get(name)
                 self._record(name, np.asarray(value) if slices is None else slices.dense(*value))
             self.recorder.end_step()
             self._count_in(mode)
 
     def _plan_fetches(self, state: SessionState, arguments: Any, run: Run, due: DueTensors) -> None:
-        """Read the due tensors that must be read before the run, and let the run fetch the others."""
+        """Read due tensors that must be read before the run, and let the run fetch the others."""
         accessible = list(self._due_tensors(state.graph, state.run_of(arguments.fetches, arguments.feed_dict)))
         ready = state.initialized((holder for _, _, access in accessible for holder in access.needs), run)
         readable = [(name, element, access.before) for name, element, access in accessible if access.needs <= ready]
@@ -310,7 +311,7 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
         due.fetches = {name: element for name, element, is_before in readable if not is_before}
 
     def _due_tensors(self, graph: GraphView, run: RunView) -> Iterator[tuple[str, Any, Access]]:
-        """Yield the tensors that are due and can be fetched: the name, what a session fetches, and how."""
+        """Yield the due tensors that can be fetched: the name, the fetch and the access."""
         for name, variable in graph.variables.items():
             if self.recorder.planner.plan(name) is not None:
                 yield name, variable, Access(True, graph.holders_of(name))
@@ -318,7 +319,7 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
             plan = self.recorder.planner.plan(name)
             if plan is None or (name in graph.only_by_name and not self._is_named(plan)):
                 continue
-            # Neither a gradient nor `save_all` is a reason to compute more than the user's run does.
+            # Gradients, and tensors of `save_all`, are not computed in addition to the user's run.
             may_add = bool(plan.collections) and CollectionKeys.GRADIENTS not in plan.collections
             access = run.access(tensor, may_add)
             if access is not None:
@@ -352,7 +353,7 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
         return state
 
     def _mode_of(self, graph: Any) -> ModeKeys | None:
-        """Return the mode in which the runs of a graph are counted; None for the mode that the user has set."""
+        """Return the mode of a graph's runs; None for the mode that the user has set."""
         return None
 
     def _add_to_collections(self, graph: GraphView) -> None:
@@ -400,7 +401,7 @@ get_hook = current_hook.getter(SessionHook.create_from_json_file)
 
 
 def _to_array(value: Any) -> Array:
-    """Return what a user passes for a tensor as an array. Raises UnsupportedValue."""
+    """Return a user's value as an array. Raises UnsupportedValue."""
     if tf.is_tensor(value) and not hasattr(value, "numpy"):
         raise UnsupportedValue(
             f"{value} has no value outside a run of a session; to save it at each run, call "

@@ -29,7 +29,7 @@ class Slices:
 
 
 class _Scaling(threading.local):
-    """In this thread, what wrapped optimizers inside one for mixed precision computed; None outside of it."""
+    """The gradients that this thread's wrapped optimizers computed inside one for mixed precision; None outside."""
 
     inner: list[Gradients] | None = None
 
@@ -47,7 +47,7 @@ class Gradients:
         self.slices: dict[str, Slices] = {}
 
     def observe(self, optimizer: Any, remember: Callable[[Any], Any]) -> None:
-        """Observe what an optimizer computes and what it applies: not the same where gradients are clipped.
+        """Observe the gradients that an optimizer computes and applies, which differ if they are clipped.
 
         `remember` is called with the replacements of its methods.
         """
@@ -66,7 +66,7 @@ class Gradients:
         @remember
         @functools.wraps(apply)
         def apply_gradients(grads_and_vars: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
-            # It may be an iterator, which the optimizer needs too.
+            # It may be an iterator, which can be read only once.
             pairs = list(grads_and_vars)
             self._add(pairs)
             return apply(pairs, *args, **kwargs)

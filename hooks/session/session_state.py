@@ -19,7 +19,7 @@ Run: TypeAlias = Callable[..., Any]
 
 
 class SessionState:
-    """The graph of a session, the runs that were seen, and the variables that are initialised.
+    """The graph of a session, its known runs, and its initialised variables.
 
     Args:
         graph: The `tf.Graph` of the session.
@@ -33,7 +33,7 @@ class SessionState:
         self._runs: dict[Signature, RunView] = {}
 
     def refresh(self) -> bool:
-        """Scan the graph again if it has grown. Return whether it had."""
+        """Scan the graph again if it has grown. Return whether it has."""
         if not self.graph.is_stale:
             return False
         self.graph = GraphView(self.graph.graph)
@@ -41,7 +41,7 @@ class SessionState:
         return True
 
     def run_of(self, fetches: Any, feeds: Any) -> RunView:
-        """Return what a run with these arguments of `session.run` computes."""
+        """Return the view of a run with these arguments of `session.run`."""
         key = signature(self.graph.graph, fetches, feeds)
         if key not in self._runs:
             self._runs[key] = RunView(self.graph, key)
@@ -60,14 +60,14 @@ class SessionState:
         return self._initialized
 
     def read(self, elements: Mapping[str, Any], run: Run, feeds: Any) -> dict[str, Array]:
-        """Return the present values of some elements, from a separate run."""
+        """Return the current values of some elements by a separate run."""
         if not elements:
             return {}
         # Copies, because a reference variable may share its memory with what the session returns.
         return {name: np.array(value) for name, value in run(dict(elements), feeds).items()}
 
     def _has_value(self, name: str, run: Run) -> bool:
-        """Return whether a reference variable that has no flag can be read."""
+        """Return whether a reference variable without a flag can be read."""
         (held,) = self.graph.holders[name].outputs
         if held.dtype == tf.resource:
             return False

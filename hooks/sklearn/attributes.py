@@ -12,8 +12,8 @@ import numpy as np
 from tensortrial.config.collection import CollectionKeys
 from tensortrial.dtypes import Array
 
-# The attributes that scikit-learn's estimators give to each iteration or stage of `fit`, and whether they are losses.
-# Those that are not may be scores, of which higher is better.
+# The attributes that scikit-learn's estimators have for each iteration or stage of `fit`, and whether they are losses.
+# The others may be scores, of which higher is better.
 STAGES = {
     "train_score_": True,
     "oob_scores_": True,
@@ -35,10 +35,10 @@ _COLLECTIONS = {
 
 
 def attributes_of(model: Any) -> Iterator[tuple[str, Array]]:
-    """Yield the names and values of the fitted attributes of an estimator that are numbers or arrays of them.
+    """Yield the names and values of an estimator's fitted attributes that are numbers or numeric arrays.
 
     Args:
-        model: An estimator; of a pipeline each step, whose name comes first: `scaler/mean_`.
+        model: An estimator, or a pipeline, whose steps' names are prefixes: `scaler/mean_`.
     """
     steps = getattr(model, "steps", None)
     if isinstance(steps, list):
@@ -47,7 +47,7 @@ def attributes_of(model: Any) -> Iterator[tuple[str, Array]]:
                 yield f"{name}/{attribute}", value
         return
     for name, value in vars(model).items():
-        # The numbers of stages belong to several steps: see `stages_of`.
+        # Attributes of stages belong to several steps: see `stages_of`.
         if name.endswith("_") and not name.startswith("_") and name not in STAGES:
             yield from _arrays(name, value)
     if "feature_importances_" not in vars(model) and _has_importances(model):
@@ -55,12 +55,12 @@ def attributes_of(model: Any) -> Iterator[tuple[str, Array]]:
 
 
 def _has_importances(model: Any) -> bool:
-    # It is a property, computed when it is read, and raises before `fit`.
+    # It may be a property, which is computed when it is read, and raises an error before `fit`.
     return isinstance(inspect.getattr_static(model, "feature_importances_", None), property) and is_fitted(model)
 
 
 def is_fitted(model: Any) -> bool:
-    """Return whether an estimator has learned anything."""
+    """Return whether an estimator is fitted."""
     return any(name.endswith("_") and not name.startswith("_") for name in vars(model))
 
 
@@ -71,12 +71,12 @@ def collection_of(name: str) -> str | None:
 
 
 def stages_of(model: Any) -> Iterator[tuple[str, Array, bool]]:
-    """Yield the attributes with a number for each stage: the name, the numbers, and whether they are losses."""
+    """Yield the attributes with a number for each stage: the name, the numbers, and True for losses."""
     for name, is_loss in STAGES.items():
         value = vars(model).get(name)
         array = None if value is None else np.asarray(value)
         if array is not None and array.ndim == 1 and array.dtype.kind in "fiu" and array.size:
-            # HistGradientBoosting, which has no `estimators_`, keeps scores under this name.
+            # HistGradientBoosting, which has no `estimators_`, has scores in this attribute.
             yield name, array, is_loss and (name != "train_score_" or "estimators_" in vars(model))
 
 
@@ -89,7 +89,8 @@ def staged_losses(
         model: A fitted estimator.
         x: The data.
         y: The labels.
-        loss: Takes labels and predictions. Default: log_loss of a classifier's probabilities, else mean_squared_error.
+        loss: A function of labels and predictions. Default: log_loss of a classifier's probabilities, else
+            mean_squared_error.
     """
     from sklearn.base import is_classifier
     from sklearn.metrics import log_loss, mean_squared_error
@@ -111,7 +112,7 @@ def _arrays(name: str, value: Any) -> Iterator[tuple[str, Array]]:
         for number, each in enumerate(value):
             yield from _arrays(f"{name}/{number}", each)
         return
-    if hasattr(value, "toarray"):  # a sparse matrix, as of `sparsify`
+    if hasattr(value, "toarray"):  # a sparse matrix, such as that of `sparsify`
         value = value.toarray()
     if isinstance(value, (bool, int, float, np.generic, np.ndarray)) or _is_numbers(value):
         array = np.asarray(value)

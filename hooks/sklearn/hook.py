@@ -56,7 +56,7 @@ _DEFAULT = [CollectionKeys.WEIGHTS, CollectionKeys.BIASES, CollectionKeys.FEATUR
 
 
 class Hook(CalledHook):
-    """A hook that saves what estimators of scikit-learn learn.
+    """A hook that saves the attributes and losses of scikit-learn's estimators.
 
     `save_model` saves the fitted attributes of an estimator after each `partial_fit`; `save_stages` saves the losses of
     an estimator whose `fit` has stages or iterations.
@@ -90,7 +90,7 @@ class Hook(CalledHook):
             model: A fitted estimator, or a pipeline of them: `scaler/mean_`.
             step: The number of a step in its mode, also of a past one. Default: the open step, or the next one if the
                 open step has this model.
-            name: What the names begin with, to save several models: `name/coef_`.
+            name: The prefix of the names, to save several models: `name/coef_`.
             mode: The mode that the step is counted in. Default: the current one.
         """
         self._warn_if_copy()
@@ -125,16 +125,16 @@ class Hook(CalledHook):
         first_step: int = 0,
         mode: ModeKeys | str | None = None,
     ) -> None:
-        """Save the numbers that `fit` has kept of its stages or iterations, each at its own step.
+        """Save the numbers of the stages or iterations of `fit`, each at its own step.
 
         They are `train_score_`, `validation_score_` and `oob_improvement_` of boosting, `loss_curve_` and
-        `validation_scores_` of MLPs, and others. For each evaluation set the loss after each stage of boosting follows,
-        as `<name>-<loss>`.
+        `validation_scores_` of MLPs, and others. For each evaluation set, also save the loss after each stage of
+        boosting, as `<name>-<loss>`.
 
         Args:
             model: A fitted estimator.
             evaluations: Pairs (data, labels) by the name of the evaluation set.
-            loss: Takes labels and predictions. Default: `log_loss` of a classifier's probabilities, else
+            loss: A function of labels and predictions. Default: `log_loss` of a classifier's probabilities, else
                 `mean_squared_error`.
             first_step: The number of the first stage in its mode, such as that of a warm start.
             mode: The mode that the steps are counted in. Default: the current one.

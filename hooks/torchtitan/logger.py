@@ -1,8 +1,7 @@
-"""The logger that torchtitan passes its metrics to."""
+"""The logger for torchtitan, which receives its metrics."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +18,7 @@ except ImportError as exc:
 
 
 class Logger(HookOwner, BaseLogger):  # type: ignore[misc]
-    """Saves the metrics that torchtitan logs, as scalars of a run.
+    """A logger that saves the metrics of torchtitan as scalars of a run.
 
     Args:
         out_dir: The folder or URL of the run. Default: the environment variable TENSORTRIAL_OUT_DIR, else `tensortrial`
@@ -31,17 +30,13 @@ class Logger(HookOwner, BaseLogger):  # type: ignore[misc]
         ConfigurationError: Both `hook` and arguments of one were given.
     """
 
-    def __init__(
-        self, out_dir: str | os.PathLike[str] | None = None, *, hook: Run | None = None, **options: Any
-    ) -> None:
-        super().__init__()
-        self._own(Run, out_dir, hook, options)
+    _hook_type = Run
 
     def log(self, metrics: Mapping[str, Any], step: int) -> None:
         """Save metrics.
 
         Args:
-            metrics: Numbers by their names. What is not a number is left out.
+            metrics: Numbers by their names. Other values are left out.
             step: The step.
         """
         self.hook.log(numbers_in(metrics), step=step)

@@ -25,31 +25,31 @@ except ImportError as exc:
 
 check_version("transformers", transformers.__version__, oldest="5.0", newest_tested="5.23")
 
-import torch  # noqa: E402 - the sentence about a missing or old transformers comes first
+import torch  # noqa: E402 - the error about a missing or old transformers comes first
 from transformers import TrainerCallback, TrainerState, TrainingArguments  # noqa: E402
 from transformers.integrations import integration_utils  # noqa: E402
 
 logger = logging.getLogger("tensortrial.hooks")
 
 VARIABLE = "TENSORTRIAL_TRANSFORMERS"
-"""A JSON object of arguments for callbacks that are made without any, as by `report_to="tensortrial"`."""
+"""A JSON object of arguments for callbacks without arguments, such as those of `report_to="tensortrial"`."""
 
 
 class TensorTrialCallback(TrainingSteps, TrainerCallback):  # type: ignore[misc]
-    """Saves the tensors of a training by the Trainer.
+    """A callback that saves the tensors of a training by the Trainer.
 
     A step is one update of the optimizer, with all the batches that it accumulates, in mode TRAIN and with the number
     that the Trainer logs: the first is 1. Gradients are those that the optimizer uses, after accumulation, averaging
-    and clipping. A batch of an evaluation or a prediction is a step in mode EVAL, also if it runs the model often. What
-    the Trainer logs is saved as scalars of its step, `eval_loss` too. A training that resumes from a checkpoint
-    continues the run: what it saves takes the place of what the first attempt saved after the checkpoint.
+    and clipping. A batch of an evaluation or a prediction is a step in mode EVAL, even if it runs the model several
+    times. The Trainer's logs, including `eval_loss`, are saved as scalars at their step. A training that resumes from a
+    checkpoint continues the run: its steps replace those that the first attempt saved after the checkpoint.
 
     Args:
         out_dir: The folder or URL of the run. Default: the environment variable TENSORTRIAL_OUT_DIR, else
             `tensortrial` in the Trainer's `output_dir`, with a number if a run is there.
         hook: A hook of your own, instead of `out_dir` and `options`.
-        **options: Further arguments of `tensortrial.hooks.pytorch.Hook`. If they choose what is saved, but not when, it
-            is saved at the first step, and at each that is a multiple of `logging_steps`. Without any argument, as with
+        **options: Further arguments of `tensortrial.hooks.pytorch.Hook`. If they choose tensors but no steps, the first
+            step and each multiple of `logging_steps` are saved. Without any argument, as with
             `report_to="tensortrial"`, those of the environment variable TENSORTRIAL_TRANSFORMERS are used, a JSON
             object such as {"save_interval": 10}.
 
@@ -57,8 +57,9 @@ class TensorTrialCallback(TrainingSteps, TrainerCallback):  # type: ignore[misc]
         ConfigurationError: Both `hook` and arguments of one were given.
     """
 
+    _hook_type = Hook
     instances: ClassVar[weakref.WeakSet[TensorTrialCallback]] = weakref.WeakSet()
-    """The callbacks of the process, for the one that a launched script gets."""
+    """The callbacks of the process, which a launched callback checks for."""
 
     def __init__(
         self, out_dir: str | os.PathLike[str] | None = None, *, hook: Hook | None = None, **options: Any
@@ -66,7 +67,7 @@ class TensorTrialCallback(TrainingSteps, TrainerCallback):  # type: ignore[misc]
         if out_dir is None and hook is None and not options:
             options = arguments_in(VARIABLE)
             out_dir = options.pop("out_dir", None)
-        self._own(Hook, out_dir, hook, options)
+        super().__init__(out_dir, hook=hook, **options)
         self.instances.add(self)
         self._awaits_log = False
         self._model: weakref.ref[Any] | None = None
@@ -85,7 +86,7 @@ class TensorTrialCallback(TrainingSteps, TrainerCallback):  # type: ignore[misc]
     ) -> None:
         """Make the hook, and register the model, unless another training is saved already.
 
-        After an error, such as one for which `auto_find_batch_size` takes a smaller batch, it is the same training.
+        A repetition after an error, as by `auto_find_batch_size` with a smaller batch, is the same training.
         """
         self._begin_training(not state.global_step)
         if self._is_off:
@@ -95,17 +96,17 @@ class TensorTrialCallback(TrainingSteps, TrainerCallback):  # type: ignore[misc]
             self._hook.register_optimizer(optimizer)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
-        """Begin the step whose number the Trainer has when it is over."""
+        """Begin the step with the number that the Trainer has after it."""
         if self._saves:
             self._begin_step(state.global_step + 1, ModeKeys.TRAIN)
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Save the gradients as the optimizer is about to use them."""
+        """Save the gradients that the optimizer is about to use."""
         if self._saves:
             self._hook.save_gradients()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """End the step, after the Trainer's log of it if there is one. What runs now is an evaluation."""
+        """End the step, or let the Trainer's log of it do so. Models that run from here on are evaluated."""
         self._awaits_log = control.should_log
         if self._saves and not self._awaits_log:
             self._end_step()
@@ -120,17 +121,17 @@ class TensorTrialCallback(TrainingSteps, TrainerCallback):  # type: ignore[misc]
             self._end_step()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        """Save what the Trainer logs, at its step."""
+        """Save the Trainer's logs at their step."""
         if not (self._saves and logs):
             return
         if self._open is not None and self._awaits_log:
             self._hook.log(numbers_in(logs))
             self._end_step()
-        else:  # of an evaluation, or of the whole training
+        else:  # the log of an evaluation or of the whole training
             self._hook.log(numbers_in(logs), step=state.global_step, mode=ModeKeys.TRAIN)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Publish what was saved. The run stays open: an evaluation may follow."""
+        """Publish saved steps. The run stays open, because an evaluation may follow."""
         self._end_training()
 
     # Steps.
@@ -149,11 +150,11 @@ class TensorTrialCallback(TrainingSteps, TrainerCallback):  # type: ignore[misc]
         if model is not None and self._hook is not None and not is_known:
             self._model = weakref.ref(model)
             self._hook.register_module(model)
-            # Before the hook's own: the step has begun when the model does.
+            # It precedes the hook's own callbacks, so that the step has begun when they run.
             model.register_forward_pre_hook(_BeginBatch(self), prepend=True)
 
     def _make_for(self, args: TrainingArguments, state: TrainerState) -> None:
-        # With another strategy than "steps", `logging_steps` has its default, 500.
+        # If the strategy is not "steps", `logging_steps` is its default, 500.
         interval = max(1, int(state.logging_steps or args.logging_steps))
         save_config = SaveConfig(save_interval=interval, save_steps=[1])
         self._make_hook(args.output_dir or "runs", state.global_step > 0, save_config=save_config)
@@ -175,12 +176,12 @@ class TensorTrialCallback(TrainingSteps, TrainerCallback):  # type: ignore[misc]
 
 
 class _BeginBatch(UncopiedCallback):
-    """The forward pre-hook that begins a step of an evaluation: the Trainer has a callback for its end only."""
+    """The forward pre-hook that begins a step of an evaluation, because the Trainer has no callback for its begin."""
 
     __slots__ = ("_callback",)
 
     def __init__(self, callback: TensorTrialCallback) -> None:
-        # The model may outlive the training and its Trainer.
+        # The reference is weak, because the model may outlive the training and its Trainer.
         self._callback = weakref.ref(callback)
 
     def __call__(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
@@ -189,5 +190,5 @@ class _BeginBatch(UncopiedCallback):
             callback.begin_batch()
 
 
-# transformers looks the names of `report_to` up here.
+# transformers looks up the names of `report_to` in this dictionary.
 integration_utils.INTEGRATION_TO_CALLBACK.setdefault("tensortrial", TensorTrialCallback)

@@ -1,4 +1,4 @@
-"""The callback of each Trainer of a script that knows nothing of it: `python -m tensortrial run train.py`."""
+"""The callback of each Trainer in an unmodified script: `python -m tensortrial run train.py`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .callback import TensorTrialCallback
 
 
 def activate() -> None:
-    """Add a callback to each Trainer that is made from now on."""
+    """Add a callback to each new Trainer."""
     if LaunchedCallback not in trainer.DEFAULT_CALLBACKS:
         trainer.DEFAULT_CALLBACKS.append(LaunchedCallback)
 
 
 class LaunchedCallback(TensorTrialCallback):
-    """Saves the first training by a Trainer, unless the script has a hook or a callback of its own."""
+    """A callback that saves the first training by a Trainer, unless the script has its own hook or callback."""
 
     def _begin(self, args: Any, state: Any, model: Any) -> None:
         others = any(not isinstance(each, LaunchedCallback) for each in self.instances)

@@ -1,4 +1,4 @@
-"""The data sets of which a hook saves predictions, labels and SHAP values."""
+"""The data sets whose predictions, labels and SHAP values a hook saves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ACCEPTED = "a DMatrix, an array, a DataFrame or a sparse matrix, or a pair (dat
 
 
 class DataSet:
-    """Data as a DMatrix. A DMatrix is used as it is; any other data are copied into one."""
+    """Data as a DMatrix. Other data than a DMatrix are copied into one."""
 
     def __init__(self, name: str, value: Any) -> None:
         """Create a data set.
@@ -65,7 +65,7 @@ class DataSet:
                 f"{self.name} has {columns} columns, but the model has {wanted} features; pass the columns of training"
             )
         if self._is_ours and self.matrix.feature_names is None:
-            # A plain array has no names of columns, but a model that was trained on a DataFrame has.
+            # A plain array has no names of columns, but a model that was trained on a DataFrame has names of features.
             self.matrix.feature_names = booster.feature_names
         names, known = self.matrix.feature_names, booster.feature_names
         if names is not None and known is not None and list(names) != list(known):

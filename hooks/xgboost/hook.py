@@ -53,7 +53,8 @@ class Options(HookOptions):
     """The arguments that only the XGBoost hook has.
 
     Args:
-        hyperparameters: What is saved as `hyperparameters/<name>`, a dictionary or pairs. Default: the booster's own.
+        hyperparameters: The values to save as `hyperparameters/<name>`, a dictionary or pairs. Default: the booster's
+            own.
         train_data: The data that SHAP values are computed on: a DMatrix, an array, a DataFrame or a sparse matrix, or a
             pair (data, labels).
         validation_data: The data whose predictions and labels are saved, of the same types.
@@ -65,7 +66,7 @@ class Options(HookOptions):
 
 
 class Hook(BoostingHook, xgb.callback.TrainingCallback):
-    """A hook that saves what an XGBoost job learns.
+    """A hook that saves the metrics, predictions and model of an XGBoost job.
 
     It is a callback of `xgboost.train`, of scikit-learn's estimators and of `xgboost.cv`. Each boosting round is a
     step.
@@ -93,7 +94,7 @@ class Hook(BoostingHook, xgb.callback.TrainingCallback):
 
     @classmethod
     def hook_from_config(cls, json_file_path: str | None = None) -> Self:
-        """Return a hook as a JSON configuration describes it: another name of `create_from_json_file`.
+        """Return a hook from a JSON configuration. This is an alias of `create_from_json_file`.
 
         Set data and hyperparameters afterwards: `hook.validation_data = dvalid`.
 
@@ -115,7 +116,7 @@ class Hook(BoostingHook, xgb.callback.TrainingCallback):
 
     @property
     def train_data(self) -> xgb.DMatrix | None:
-        """The data that SHAP values are computed on, as a DMatrix. It can be set to all that `train_data` accepts."""
+        """The data for SHAP values, as a DMatrix. It can be set to any value of the argument `train_data`."""
         return self._train.matrix if self._train else None
 
     @train_data.setter
@@ -124,10 +125,7 @@ class Hook(BoostingHook, xgb.callback.TrainingCallback):
 
     @property
     def validation_data(self) -> xgb.DMatrix | None:
-        """The data whose predictions and labels are saved, as a DMatrix.
-
-        It can be set to all that `validation_data` accepts.
-        """
+        """The data for predictions and labels, as a DMatrix. It can be set to any value of `validation_data`."""
         return self._validation.matrix if self._validation else None
 
     @validation_data.setter
@@ -153,7 +151,7 @@ class Hook(BoostingHook, xgb.callback.TrainingCallback):
         if self._open_round is not None:
             # A callback before this one ended training, so `after_iteration` was not called for the last round.
             (epoch, evals_log), self._open_round = self._open_round, None
-            # It may also have reduced the model to its best round.
+            # That callback may also have reduced the model to its best round.
             is_whole = model.num_boosted_rounds() == self._rounds_before + epoch + 1
             self._end_round(model if is_whole else None, evals_log)
         return model
@@ -181,7 +179,7 @@ class Hook(BoostingHook, xgb.callback.TrainingCallback):
         metrics = latest_metrics(evals_log)
         self._save_round(metrics, filter(is_loss, metrics), lambda: self._capture(model, bool(metrics)))
 
-    # Capturing: nothing is computed before it is known to be due.
+    # Capturing. Tensors are computed only if they are due.
 
     def _capture(self, model: Any, has_metrics: bool) -> None:
         if not has_metrics and self._is_due_now(CollectionKeys.METRICS):
@@ -213,7 +211,7 @@ class Hook(BoostingHook, xgb.callback.TrainingCallback):
     def _capture_hyperparameters(self, booster: xgb.Booster, names: Names) -> None:
         parameters = self._hyperparameters
         if parameters is None:
-            # They may change: a callback can set the learning rate.
+            # Hyperparameters may change: a callback can set the learning rate.
             parameters = booster_parameters(booster) if self._is_due(names.hyperparameters) else {}
         for name, value in parameters.items():
             self._record(f"hyperparameters/{name}", as_array(value))
@@ -282,14 +280,14 @@ class Hook(BoostingHook, xgb.callback.TrainingCallback):
 
     @contextmanager
     def _skipping_unsupported(self, name: str) -> Iterator[None]:
-        """Log an UnsupportedValue of the block as a tensor that is not saved, and continue the step."""
+        """Log an UnsupportedValue of the block, and continue the step without the tensor."""
         try:
             yield
         except UnsupportedValue as exc:
             self.recorder.refuse(name, exc)
 
     def _data_set(self, name: str, value: Any) -> DataSet | None:
-        # In a distributed job all workers create a DMatrix together, also those that save nothing.
+        # In a distributed job all workers create a DMatrix together, including those that save nothing.
         if value is None or not (self.recorder.active or xgb.collective.is_distributed()):
             return None
         return DataSet(name, value)

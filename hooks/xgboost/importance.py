@@ -12,7 +12,7 @@ from xgboost.libpath import find_lib_path
 
 IMPORTANCE_TYPES = ("weight", "gain", "cover", "total_gain", "total_cover")
 
-# Each average over the splits of a feature, with the sum that it is computed from.
+# The averages over the splits of a feature, each with the sum that it is computed from.
 _SUMS = {"gain": "total_gain", "cover": "total_cover"}
 _REQUESTS = {name: b'{"importance_type": "%s", "feature_map": ""}' % name.encode() for name in IMPORTANCE_TYPES}
 
@@ -23,7 +23,7 @@ def importance_names(importance_type: str, features: Iterable[str]) -> tuple[str
 
 
 class Importances:
-    """Computes the importances of one booster, round after round."""
+    """The importances of one booster in successive rounds."""
 
     def __init__(self) -> None:
         self._use(())
@@ -31,9 +31,9 @@ class Importances:
     def compute(self, booster: Any, types: Iterable[str]) -> Iterator[tuple[tuple[str, ...], list[Any]]]:
         """Yield, for each type, the names of the importances and the importances of the features that the model uses.
 
-        They are bit for bit those of `booster.get_score`. A linear model has only weights, and with several groups a
-        list of them for each feature. Each call of XGBoost scans all trees, so an average is computed from its sum if
-        the sum is saved too.
+        The values are bit for bit those of `booster.get_score`. A linear model has only weights, and with several
+        groups a list of weights for each feature. Each call of XGBoost scans all trees, so an average is computed from
+        its sum if both are saved.
         """
         due = set(types)
         found: dict[str, list[Any]] = {}
@@ -61,7 +61,7 @@ class Importances:
     def _score(self, booster: Any, name: str) -> list[Any]:
         """Return the scores of `booster.get_score`, by XGBoost's C interface where possible.
 
-        The Python of that method takes two thirds of its time.
+        The Python code of that method takes two thirds of its time.
         """
         function = _feature_score()
         if function is not None:
@@ -70,7 +70,7 @@ class Importances:
             shape = ctypes.POINTER(ctypes.c_uint64)()
             arguments = map(ctypes.byref, (count, names, groups, shape, scores))
             if function(booster.handle, _REQUESTS[name], *arguments) == 0 and groups.value == 1:
-                # One training only adds features or only prunes them, so the same number means the same features.
+                # A training either adds features or prunes them, so an equal number means the same features.
                 if count.value != len(self._used):
                     self._use(tuple(map(bytes.decode, names[: count.value])))
                 return scores[: count.value]

@@ -1,4 +1,4 @@
-"""The callback of the first training of a script that knows nothing of it: `python -m tensortrial run train.py`."""
+"""The callback of the first training in an unmodified script: `python -m tensortrial run train.py`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger("tensortrial.hooks")
 
 
 def activate() -> None:
-    """Pass a hook to the first call of `xgboost.train`, also that of an estimator for scikit-learn."""
+    """Pass a hook to the first call of `xgboost.train`, including the calls of its scikit-learn estimators."""
     launch = active_launch()
     if launch is not None:
         original = xgboost.training.train
@@ -48,6 +48,6 @@ def _hook(launch: Launch, callbacks: Any) -> Any:
         if has_own_hook() or any(isinstance(each, Hook) for each in callbacks or ()):
             return None
         return launch.make_hook(Hook)
-    except Exception:  # the training must not fail for it
+    except Exception:  # an error here must not end the training
         logger.exception("nothing is saved of this training")
         return None

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-# Metrics that fall as the model improves. A custom metric is one if its name contains `loss`.
+# Metrics that decrease as the model improves. A custom metric does so if its name contains `loss`.
 _LOSSES = re.compile(
     r"^(rmse|rmsle|mae|mape|mphe|logloss|mlogloss|error|merror|quantile|expectile|\w+-nloglik|\w+-deviance|.*loss.*)"
     r"(@.*)?$",

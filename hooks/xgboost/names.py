@@ -10,7 +10,7 @@ from .trees import COLUMNS
 
 
 class Names:
-    """The names of all that can be saved of one booster, built once for all steps."""
+    """The names of all tensors of one booster, which are computed once for all steps."""
 
     def __init__(self, booster: Any) -> None:
         parameters = booster_parameters(booster)

@@ -13,7 +13,7 @@ _SECTIONS = ("_train_param", "generic_param", "_loss_param")
 
 
 def check_parameters(value: Any) -> dict[str, Any] | None:
-    """Return hyperparameters, which may be a dictionary or pairs, by name.
+    """Return hyperparameters, given as a dictionary or pairs, by name.
 
     Raises:
         ConfigurationError: `value` is neither.

@@ -13,7 +13,7 @@ import numpy as np
 from tensortrial.dtypes import Array
 from tensortrial.errors import UnsupportedValue
 
-# The value of a leaf in columns that only splits have.
+# The value for leaves in columns that only splits have.
 _NONE = "nan"
 
 
@@ -26,7 +26,7 @@ class Node:
     feature: str
     """The feature of the split; `Leaf` for a leaf."""
     split: float
-    """Smaller values go to `yes`. NaN for a leaf and for a split by categories."""
+    """The threshold, below which values go to `yes`. NaN for a leaf and for a split by categories."""
     yes: int | None
     no: int | None
     missing: int | None
@@ -41,7 +41,7 @@ class Node:
 def newest_trees(booster: Any, features: Sequence[str]) -> dict[str, Array]:
     """Return the trees of the last boosting round by column, with one row for each node.
 
-    Where the model can be sliced, only that round is read, however many there are.
+    If the model can be sliced, only that round is read.
 
     Returns:
         Arrays of shape (nodes,): int64, float64, and fixed-width strings.
@@ -56,7 +56,7 @@ def newest_trees(booster: Any, features: Sequence[str]) -> dict[str, Array]:
 
 
 def _newest(booster: Any) -> tuple[list[Any], int]:
-    """Return the trees of the last boosting round as XGBoost's JSON has them, and the number of the first."""
+    """Return the trees of the last boosting round as XGBoost's JSON, and the number of the first tree."""
     last = booster.num_boosted_rounds() - 1
     try:
         trees = _part_with_trees(_gradient_booster(booster[last : last + 1]))["model"]["trees"]
@@ -66,9 +66,9 @@ def _newest(booster: Any) -> tuple[list[Any], int]:
 
 
 def _newest_of_whole(booster: Any, refused: ValueError) -> tuple[list[Any], int]:
-    """Return what `_newest` does, from a model that cannot be sliced.
+    """Return the result of `_newest` for a model that cannot be sliced.
 
-    Such a model is one with process_type="update" before its last round.
+    A model with process_type="update" cannot be sliced before its last round.
     """
     found = _part_with_trees(_gradient_booster(booster))
     if "iteration_indptr" not in found["model"]:
@@ -94,7 +94,7 @@ def _part_with_trees(model: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _nodes(tree: Mapping[str, Any], number: int, features: Sequence[str]) -> Iterator[Node]:
-    """Yield the reachable nodes: XGBoost keeps pruned ones in its lists."""
+    """Yield the reachable nodes. XGBoost's lists also contain pruned nodes."""
     left, right = tree["left_children"], tree["right_children"]
     categories = _categories(tree)
     reached = [0]

@@ -1,4 +1,4 @@
-"""Arguments that are missing or swapped: which of them, and how the command is written."""
+"""The errors for missing or swapped arguments, which show how the command is written."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _TARGET = re.compile(r"(duckdb|parquet|csv|delta|iceberg|snowflake|bigquery|tens
 
 
 def runs_and_query(arguments: Sequence[str]) -> tuple[tuple[str, ...], str]:
-    """Return the runs and the SELECT of `sql`. Raises UsageError for what is missing or swapped."""
+    """Return the runs and the SELECT of `sql`. Raises UsageError for missing or swapped arguments."""
     return _runs_and_last(arguments, "QUERY", _SQL, "tensortrial sql RUN... QUERY", "a query")
 
 
 def runs_and_target(arguments: Sequence[str]) -> tuple[tuple[str, ...], str]:
-    """Return the runs and the target of `export`. Raises UsageError for what is missing or swapped."""
+    """Return the runs and the target of `export`. Raises UsageError for missing or swapped arguments."""
     return _runs_and_last(arguments, "TARGET", _TARGET, "tensortrial export RUN... TARGET", "a target")
 
 
@@ -37,9 +37,9 @@ def _runs_and_last(
 
 
 def runs_and_name(arguments: Sequence[str], known: Sequence[str]) -> tuple[str | None, tuple[str, ...]]:
-    """Return the name of a query and the runs, in either order; the name is None if no argument was passed.
+    """Return the name of a query and the runs, which may be in either order. The name is None without arguments.
 
-    Raises UsageError if several arguments have no known name among the first and the last.
+    Raises UsageError if neither the first nor the last of several arguments is a known name.
     """
     if not arguments:
         return None, ()

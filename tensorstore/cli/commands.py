@@ -14,8 +14,8 @@ from ..version import __version__
 from ..visible import visible
 from .writing.run import DESCRIPTION, run
 
-# The commands by group: the module of each, which has it under the module's own name, and the first line of its help.
-# To import all modules takes half a second, so a module is imported when its command is wanted.
+# The commands by group: the module of each, whose function has the module's name, and the first line of its help.
+# Importing all modules takes half a second, so a module is imported when its command is called.
 _COMMANDS = {
     "Look": {
         "ls": ("reading.ls", "List the runs in a folder, with state, steps, size and tags."),
@@ -41,11 +41,11 @@ _COMMANDS = {
         "export": ("writing.export", "Copy runs into a database, a data lake or files."),
         "mv": ("writing.mv", "Rename a run, or move it to another folder or URL."),
         "rm": ("writing.rm", "Delete runs."),
-        "note": ("writing.note", "Keep a note about a run, or show what is noted."),
+        "note": ("writing.note", "Write a note about a run, or show its notes."),
     },
     "Mend": {
-        "verify": ("reading.verify", "Read every byte of runs, and say what is damaged."),
-        "repair": ("writing.repair", "Remove what belongs to no step, and mark what is lost."),
+        "verify": ("reading.verify", "Read every byte of runs, and print which files are damaged."),
+        "repair": ("writing.repair", "Remove files that belong to no step, and mark lost ones."),
         "compact": ("writing.compact", "Merge the many small files of a run into few."),
         "mark-ended": ("writing.mark_ended", "Mark a crashed job, or one of its workers, as ended."),
     },
@@ -72,13 +72,13 @@ _MEANT = {
     "ui": "page",
     "view": "page",
 }
-"""The names by which other programs call these commands."""
+"""Aliases of commands, by their names in other programs."""
 # The exit status by which shells and schedulers recognise Ctrl-C: 128 and the number of SIGINT.
 _INTERRUPTED = 130
 
 
 class _Commands(click.Group):
-    """A group that imports each command when it is wanted, and prints the errors of this project as one sentence."""
+    """A group that imports each command when it is called, and prints this project's errors as one sentence."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted([*super().list_commands(ctx), *_MODULES])
@@ -118,8 +118,8 @@ class _Commands(click.Group):
         except TensorTrialError as exc:
             raise click.ClickException(visible(str(exc))) from exc
         except BrokenPipeError:
-            raise  # click ends quietly
-        except OSError as exc:  # the disk that the output goes to is full
+            raise  # click ends without a message
+        except OSError as exc:  # the disk of the output is full
             raise click.ClickException(visible(str(exc))) from exc
         except click.ClickException as exc:
             vars(exc)["message"] = visible(_explained(exc))
@@ -129,14 +129,14 @@ class _Commands(click.Group):
 
 
 def _explained(exc: click.ClickException) -> str:
-    """Return the message of an error. That of -o, where nothing is written, names the option of the storage."""
+    """Return the message of an error. For -o of a command without output, it names the option of the storage."""
     if not isinstance(exc, click.NoSuchOption) or exc.option_name != "-o":
         return exc.message
     return "No such option: -o; for the storage write --storage-option KEY=VALUE"
 
 
 def _end_interrupted() -> NoReturn:
-    # Click answers a KeyboardInterrupt by "Aborted!" and status 1, which is how its prompts are declined.
+    # Click ends a KeyboardInterrupt with "Aborted!" and status 1, as for a declined prompt.
     click.echo("Interrupted", err=True)
     raise click.exceptions.Exit(_INTERRUPTED)
 
@@ -151,7 +151,7 @@ def main() -> None:
     """
 
 
-# For the list of commands, and for callers in Python: `__main__` runs it without click.
+# This is for the list of commands, and for callers in Python: `__main__` runs the script without click.
 @main.command(
     "run",
     help=f"\b\n{DESCRIPTION}",

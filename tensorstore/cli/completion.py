@@ -7,12 +7,12 @@ from click.shell_completion import CompletionItem
 
 
 def complete_run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return that the shell completes folders: without this, it would complete nothing."""
+    """Return the instruction that the shell completes folders."""
     return [CompletionItem(incomplete, type="dir")]
 
 
 def complete_run_or_query(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the named queries that begin as the argument does, and folders."""
+    """Return the named queries that begin with the incomplete argument, and folders."""
     from ..named_queries import list_queries
 
     names = [name for name in list_queries() if name.startswith(incomplete)]
@@ -20,7 +20,7 @@ def complete_run_or_query(context: click.Context, parameter: click.Parameter, in
 
 
 def complete_rule(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the built-in rules that begin as the option does."""
+    """Return the built-in rules that begin with the incomplete option."""
     from ..rules.registry import RULES
 
     return [CompletionItem(name) for name in sorted(RULES) if name.startswith(incomplete)]

@@ -20,7 +20,7 @@ from ..visible import visible
 COLUMN_GAP = 3
 """The characters between two columns."""
 _FOLDED_WIDTH = 24
-"""A column is not folded to fewer characters."""
+"""The least width of a folded column."""
 
 
 def print_line(text: str, err: bool = False) -> None:
@@ -43,7 +43,7 @@ def console_for(file: TextIO | None = None) -> Console:
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """Show on a terminal that a command is at work, once it takes longer than two seconds."""
+    """Show a spinner on a terminal if a command takes longer than two seconds."""
     if not sys.stderr.isatty():
         yield
         return
@@ -59,9 +59,9 @@ def working(what: str) -> Iterator[None]:
 
 
 def print_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table. If the terminal is too narrow for it, columns of one value are one line above it.
+    """Print a table. If the terminal is too narrow, columns with a single value are printed as a line above it.
 
-    If that is not enough, each row is printed as one line for each column.
+    If that is not enough, each row is printed with one line for each column.
     """
     columns, rows = [visible(column) for column in columns], [[visible(cell) for cell in row] for row in rows]
     if len(rows) > 1 and least_width(columns, rows) > console.width:

@@ -1,4 +1,4 @@
-"""Ctrl-C while the command line imports modules, and after the command has ended."""
+"""The handling of Ctrl-C while the command line imports modules, and after a command has ended."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _IMPORT = "<frozen importlib._bootstrap"
 def hold_while_importing() -> None:
     """Make Ctrl-C wait until no import is under way.
 
-    Libraries in C answer a KeyboardInterrupt inside of their import by an ImportError, or by ending the process.
+    Libraries in C turn a KeyboardInterrupt during their import into an ImportError, or end the process.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
 
 
 def say_no_more() -> None:
-    """Let Ctrl-C end the process at once. The command has ended, and what the interpreter closes would report it."""
+    """Let Ctrl-C end the process at once. After a command, it would print errors of objects that are being closed."""
     if signal.getsignal(signal.SIGINT) is _interrupt:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 

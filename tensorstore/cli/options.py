@@ -44,7 +44,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class Seconds(click.FloatRange):
-    """A duration in seconds, or with a unit: 90, 30m, 1h, 7d. NaN is none."""
+    """A duration in seconds, or with a unit: 90, 30m, 1h, 7d. NaN is refused."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         unit = _UNITS.get(value[-1:]) if isinstance(value, str) else None
@@ -82,7 +82,7 @@ def open_trial(run: str, storage_options: Sequence[str], timeout: float | None =
 
 
 def open_trials(runs: Sequence[str], storage_options: Sequence[str]) -> Iterator[Trial]:
-    """Open each run of a command, and for a pattern the runs that match it."""
+    """Open each run of a command, and all runs that match a pattern."""
     for run in runs:
         if not _is_pattern(run, storage_options):
             yield open_trial(run, storage_options)
@@ -97,7 +97,7 @@ def _is_pattern(run: str, storage_options: Sequence[str]) -> bool:
 
 @contextmanager
 def waiting_hint(timeout: float | None) -> Iterator[None]:
-    """Add to the error of a run that has not begun that the command can wait for it, or has waited."""
+    """Add a hint to the error for a run that has not begun: the command has waited, or can wait for it."""
     try:
         yield
     except (RunNotFound, MissingCollectionFiles) as exc:
@@ -107,7 +107,7 @@ def waiting_hint(timeout: float | None) -> Iterator[None]:
 
 @contextmanager
 def runs_below_hint(run: str, storage_options: Sequence[str]) -> Iterator[None]:
-    """Add to the error of a folder that is not a run the runs in it."""
+    """Add the runs in a folder to the error that the folder is not a run."""
     try:
         yield
     except (RunNotFound, NotARun) as exc:
@@ -130,7 +130,7 @@ def _meant(run: str) -> str:
     try:
         siblings = [path.name for path in islice(place.iterdir(), _MOST_FOLDERS) if (path / RUN_FILE).is_file()]
     except OSError:
-        return ""  # a URL, or a folder that does not exist
+        return ""  # the run is a URL, or its folder does not exist
     near = near_names(name, siblings)
     return f"; did you mean {str(place / near[0])!r}?" if near else ""
 
@@ -149,7 +149,7 @@ def opened_runs(runs: Sequence[str], storage_options: Sequence[str]) -> Iterator
 
 
 def report_skipped(damaged: Mapping[str, TensorTrialError]) -> None:
-    """Print which runs or files were skipped, and why, to standard error."""
+    """Print the skipped runs or files, with reasons, to standard error."""
     for path, error in damaged.items():
         reason = str(error).removeprefix(f"{getattr(error, 'path', path)}: ")
         print_line(f"skipped: {path}: {reason}", err=True)

@@ -1,4 +1,4 @@
-"""Short text for many steps."""
+"""A short text for many steps."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import io
+import itertools
 import json
 import math
 import sys
@@ -21,7 +22,7 @@ from ..format.arrow_arrays import bounded
 from .console import console_for, print_table, working
 
 FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
-"""The characters with which a formula begins in a spreadsheet."""
+"""The characters that begin a formula in a spreadsheet."""
 
 _OPTIONS = (
     click.option(
@@ -112,11 +113,21 @@ def _text(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: str, guar
         writer.writerow(map(cell, columns))
         writer.writerows([cell(value) for value in row] for row in rows)
     elif form == "json":
+        keys = _distinct(columns)
         for row in rows:
-            file.write(json.dumps(dict(zip(columns, map(plain, row), strict=True)), ensure_ascii=False) + "\n")
+            file.write(json.dumps(dict(zip(keys, map(plain, row), strict=True)), ensure_ascii=False) + "\n")
     else:
         _print(columns, rows, file)
     return file.getvalue()
+
+
+def _distinct(columns: Sequence[str]) -> list[str]:
+    """Return the names with a number appended to each repeated one, because an object has a key once."""
+    names: dict[str, None] = {}
+    for column in columns:
+        candidates = itertools.chain([column], (f"{column}_{number}" for number in itertools.count(1)))
+        names[next(name for name in candidates if name not in names)] = None
+    return list(names)
 
 
 def _arrow(table: Any, form: str) -> bytes:
@@ -127,7 +138,7 @@ def _arrow(table: Any, form: str) -> bytes:
     if form == "parquet":
         try:
             pq.write_table(table, buffer, write_statistics=bounded(table.schema) or False)
-        except pa.ArrowNotImplementedError as exc:  # of an INTERVAL, for example
+        except pa.ArrowNotImplementedError as exc:  # such as an INTERVAL
             raise ConfigurationError(f"Parquet cannot hold these rows: {exc}; cast the column to VARCHAR") from exc
     else:
         with pa.ipc.new_stream(buffer, table.schema) as stream:
@@ -144,7 +155,7 @@ def _cell(value: Any) -> str:
 
 
 def _csv_cell(value: Any) -> str:
-    """Return a value as an export into CSV writes it."""
+    """Return a value as text, in the form of an export into CSV."""
     if isinstance(value, bool | list | dict):
         return json.dumps(plain(value), ensure_ascii=False)
     if isinstance(value, bytes | bytearray):
@@ -158,7 +169,7 @@ def _guarded_cell(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON can hold it: NaN, infinities and other values become text."""
+    """Return a value that JSON can represent: NaN, infinities and other values become text."""
     if isinstance(value, dict):
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Compares two runs, two workers of a run, or two of its steps."""
+"""The comparison of two runs, two workers of a run, or two of its steps."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from .tolerance import Gap, Tolerance, measure
 
 Location = str | PathLike[str] | Trial
 
-# Of the tensors that differ at the first differing step, so many are read to say how far they are apart.
+# The most tensors whose values are read at the first differing step, for their distance.
 _MEASURED = 20
 _INPUT = re.compile(r"_output(_.*)?$|/outputs?$")
 
 
-def compare(  # noqa: PLR0913 - the ways in which two runs may be meant to correspond
+def compare(  # noqa: PLR0913 - the ways in which two runs may correspond
     a: Location,
     b: Location | None = None,
     *,
@@ -45,23 +45,23 @@ def compare(  # noqa: PLR0913 - the ways in which two runs may be meant to corre
     """Find where two runs first differ.
 
     Tensors of the same name, mode, step of the mode and worker are compared: bit by bit by their digests, or within a
-    tolerance by their raw values, or where a run kept none, by its saved statistics.
+    tolerance by their raw values. If a run has no raw values, its saved statistics are compared.
 
     Args:
         a: A run: its folder, a URL, or a Trial.
         b: The other run. None compares two workers or two steps of `a`.
         rtol: Elements agree if |a-b| <= atol + rtol*|b|. Statistics likewise.
         atol: See `rtol`.
-        ulps: Floats also agree if at most so many steps of their dtype lie between them. Needs raw values.
-        map: How tensors of `a` are called in `b`: regular expressions, each with what replaces all of its matches.
-        regex: Compare only tensors in whose name in `b` this regular expression, or one of several, is found.
+        ulps: Floats also agree if they are at most this many representable numbers apart. Needs raw values.
+        map: The names of tensors of `a` in `b`: regular expressions, each with the replacement of all matches.
+        regex: Compare only tensors whose name in `b` matches this regular expression, or one of several.
         mode: Compare only the steps of this mode.
-        workers: A worker of `a` and one of `b`, which are compared whatever their names are.
-        steps: A global step of `a` and one of `b`, which are compared whatever their numbers are.
+        workers: A worker of `a` and one of `b` to compare, with any names.
+        steps: A global step of `a` and one of `b` to compare, with any numbers.
         storage_options: Options for fsspec.
 
     Returns:
-        The first difference, the first one of each tensor, and what only one of the runs has.
+        The first difference, the first one of each tensor, and the parts that only one run has.
 
     Raises:
         RunNotFound: There is no run.
@@ -76,14 +76,14 @@ def compare(  # noqa: PLR0913 - the ways in which two runs may be meant to corre
 
         def compared() -> Comparison:
             for trial in trials:
-                # Finds what is new; a run that is being written must not change while it is compared.
+                # The trials are refreshed first, because a running job must not change them during the comparison.
                 trial.workers()
             with no_refresh(trials):
                 comparing = _Comparing(trials[0], trials[1], tolerance, workers, steps, mode)
                 with closing(comparing.indexes):
                     return comparing.run(map or {}, regex)
 
-        # Index files may be compacted, and deleted, while they are read: those of both runs are found again.
+        # Index files may be compacted and deleted while they are read. Those of both runs are then found again.
         return repeated(compared, lambda: True in [run_reader_of(trial).recover() for trial in trials])
 
 
@@ -172,7 +172,7 @@ class _Comparing:
             self._damaged,
         )
 
-    # What belongs together.
+    # Matching of tensors and steps.
 
     def _match_names(self, renaming: Mapping[str, str], regex: str | Iterable[str] | None) -> None:
         patterns = [(_compiled(old), new) for old, new in renaming.items()]
@@ -192,7 +192,7 @@ class _Comparing:
                 self.indexes.rename(side.view, [(each[name], name) for name in sorted(common)])
 
     def _names(self, number: int, patterns: Sequence[tuple[re.Pattern[str], str]]) -> dict[str, str]:
-        """Return the tensors of a side: the name that they are compared by, and the one that was saved."""
+        """Return the tensors of a side: the name for the comparison, and the saved name."""
         trial, found = self._trials[number], dict[str, str]()
         step = None if self._steps is None else self._steps[number]
         for saved in trial.tensor_names(step=step, mode=ModeKeys.GLOBAL if step is not None else self._mode_or_any()):
@@ -214,7 +214,7 @@ class _Comparing:
         return self._mode or ModeKeys.GLOBAL
 
     def _match_steps(self) -> int:
-        """Leave out the steps that one side lacks or has not completed, and return how many are compared."""
+        """Leave out steps that one side lacks or has not completed, and return the number of the others."""
         if self._steps is not None:
             return 1
         modes = {mode for trial in self._trials for mode in trial.modes()}
@@ -236,17 +236,17 @@ class _Comparing:
         return common
 
     def _steps_of(self, trial: Trial, mode: ModeKeys) -> tuple[set[int], set[int]]:
-        """Return the steps of a mode that all workers have completed, and those that some have not."""
+        """Return the steps of a mode that all workers have completed, and the other ones."""
         complete, saved = (set(trial.steps(mode, show_incomplete_steps=shows)) for shows in (False, True))
         return complete, saved - complete
 
-    # What differs.
+    # Differences.
 
     def _differences(self, steps: Mapping[int, int]) -> dict[Key, Difference]:
         found: dict[Key, Difference] = {}
         known: set[Key] = set()
         for rows in self.indexes.differing_rows(steps, known, self._most()):
-            # A value is read only as long as no earlier difference of its tensor is known.
+            # A value is read only if no earlier difference of its tensor is known.
             for row in rows:
                 if row.key not in known and (difference := self._difference(row)) is not None:
                     found[row.key] = difference
@@ -254,7 +254,7 @@ class _Comparing:
         return found
 
     def _most(self) -> int:
-        """Return how many tensors of a mode and a worker there are at most."""
+        """Return an upper bound for the number of tensors, by mode and worker."""
         if self._steps is not None:
             return 1 << 62
         names = sum(len(self._trials[0].tensor_names(mode=mode)) for mode in self._trials[0].modes())
@@ -271,7 +271,7 @@ class _Comparing:
         return None if gap is None or gap.agrees else _difference_of(row, "value", gap)
 
     def _measure(self, row: DifferingRow | Difference) -> Gap | None:
-        """Return how far the raw values of a row are apart; None if one is not kept."""
+        """Return the distance of the raw values of a row; None if one was not saved."""
         if isinstance(row, Difference):
             places = [(row.name, row.global_step, row.worker), (row.name_b, row.global_step_b, row.worker_b)]
         else:
@@ -293,7 +293,7 @@ class _Comparing:
                 differences[number] = self._measured(each)
         first = differences[0]
         side = 1 if first.kind == "only b" else 0
-        # As both sides call it, and as the rows of this side do.
+        # The name of the worker for both sides, and in the rows of this side.
         worker = (first.worker_b if side else first.worker) if self._workers is None else ""
         tensors = self.indexes.tensors_of_step(side, first.mode, 0 if self._steps else first.step, worker or "")
         places = [place for _, place in tensors]
@@ -307,7 +307,7 @@ class _Comparing:
         return FirstDifference(first, at + 1, len(tensors), before[-1] if before else None, fed)
 
     def _measured(self, difference: Difference) -> Difference:
-        """Return the difference with the distance of the raw values, if both are kept."""
+        """Return the difference with the distance of the raw values, if both were saved."""
         if difference.max_abs is not None or difference.kind not in ("value", "dtype", "statistics"):
             return difference
         try:

@@ -19,13 +19,13 @@ from . import statements
 from .statements import Side
 from .tolerance import Tolerance
 
-# A run that differs mostly does so in all later steps: most tensors are settled by the first few of them.
+# Tensors that differ usually do so at all later steps, so the first few steps decide about most of them.
 _FIRST_STEPS, _GROWTH = 1, 16
-# A join keeps the rows of one side in memory, of which each may have statistics.
+# A join has the rows of one side in memory, each of which may have statistics.
 _JOINED_ROWS = 400_000
 
 Key = tuple[str, str, str]
-"""The name of a tensor, its mode and its worker, as both sides call them."""
+"""The name, mode and worker of a tensor, as both sides call them."""
 
 _TEXT = pa.string()
 _FOUND = pa.schema([("name", _TEXT), ("mode", _TEXT), ("worker", _TEXT)])
@@ -34,7 +34,7 @@ _NAMES = pa.schema([("saved_as", _TEXT), ("name", _TEXT)])
 
 
 class DifferingRow(NamedTuple):
-    """A tensor of a step that differs, or of which only the values can say it."""
+    """A tensor of a step that differs, or may differ, which only its values show."""
 
     name: str
     mode: str
@@ -65,12 +65,12 @@ class DifferingRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Counts:
-    """The numbers of rows of one side's steps: of all, and of those that each kind of comparison can use."""
+    """The numbers of rows of one side: all, and those that each kind of comparison can use."""
 
     rows: int
     without_digest: int
     numbers: int
-    """Without a digest, because the index has the value itself."""
+    """Rows without a digest, because the index has the value itself."""
 
     @property
     def statistics_only(self) -> int:
@@ -99,7 +99,7 @@ class Indexes:
         self._database.close()
 
     def rename(self, view: str, names: Iterable[tuple[str, str]]) -> None:
-        """Set which tensors of a side are compared: the name that was saved, and the one to compare it by."""
+        """Set the tensors of a side to compare, by the saved name and the name for the comparison."""
         self._database.put(f"names_{view}", arrow_arrays.table(_NAMES, list(names)))
 
     def skip(self, steps: Sequence[tuple[str, int]]) -> None:
@@ -109,7 +109,7 @@ class Indexes:
         self._database.put("skipped", arrow_arrays.table(_SKIPPED, steps))
 
     def steps_to_join(self) -> tuple[dict[int, int], tuple[Counts, Counts]]:
-        """Return the steps in which a row may differ, ascending, with their numbers of rows, and what is compared."""
+        """Return the steps in which a row may differ, ascending, with their numbers of rows, and both sides' counts."""
         a, b = (self._fingerprints(side) for side in self._sides)
         common, at_a, at_b = np.intersect1d(a["step"], b["step"], assume_unique=True, return_indices=True)
         a, b = ({name: column[at] for name, column in each.items()} for each, at in ((a, at_a), (b, at_b)))
@@ -121,7 +121,7 @@ class Indexes:
         return dict(zip(common[differ].tolist(), rows.tolist(), strict=True)), (_counts(a), _counts(b))
 
     def _fingerprints(self, side: Side) -> dict[str, Array]:
-        """Return the steps of a side, numbers of each that differ if its rows do, and what there is to compare."""
+        """Return the steps of a side with their fingerprints, which differ if the rows do, and the counts."""
         queried = self._database.columns(statements.fingerprints(side), side.parameters)
         found = {name: _plain(column) for name, column in queried.items()}
         found |= {name: np.zeros(len(found["step"]), np.uint64) for name in ("numbers", "rest")}
@@ -138,7 +138,7 @@ class Indexes:
         Args:
             steps: The steps to join, with their numbers of rows.
             found: The tensors whose first difference is known, which are left out. The caller adds to it.
-            most: How many tensors there are; once all are found, no step is read.
+            most: The number of tensors. Once all are found, no further step is read.
         """
         a, b = self._sides
         text = statements.differences(a, b, self._tolerance, self._all_digests)
@@ -151,14 +151,14 @@ class Indexes:
             yield [DifferingRow._make(row) for row in rows]
 
     def tensors_of_step(self, side: int, mode: str, step: int, worker: str) -> list[tuple[str, int | None]]:
-        """Return the tensors of a step and their places, in the order of execution."""
+        """Return the tensors of a step, with their positions in the order of execution."""
         chosen = self._sides[side]
         parameters = {**chosen.parameters, "of_mode": mode, "of_step": step, "of_worker": worker}
         return [(name, place) for name, place in self._database.rows(statements.tensors_of_step(chosen), parameters)]
 
 
 def _batches(steps: Mapping[int, int]) -> Iterator[list[int]]:
-    """Yield the steps in batches, each of more steps than the last but not of too many rows."""
+    """Yield the steps in batches, whose numbers of steps grow up to a limit of rows."""
     batch, rows, size = list[int](), 0, _FIRST_STEPS
     for step, count in steps.items():
         if batch and (len(batch) >= size or rows + count > _JOINED_ROWS):

@@ -50,19 +50,19 @@ class Difference:
     name_b: str | None
     """None if only the first run has it at the step."""
     mode: str
-    """Empty if two steps were compared."""
+    """The mode of the step; '' if two steps were compared."""
     worker: str | None
     """The worker that saved it; None where `name` is."""
     worker_b: str | None
     """None where `name_b` is."""
     step: int
-    """Counted in the mode."""
+    """The step, counted in the mode."""
     global_step: int | None
-    """Counted over all modes; None where `name` is."""
+    """The step, counted over all modes; None if `name` is."""
     global_step_b: int | None
     """None where `name_b` is."""
     order: int | None
-    """The place of the tensor in the execution of its step; None if the run does not say."""
+    """The position of the tensor in the execution of its step; None if unknown."""
     kind: str
     """`value`, `statistics`, `dtype`, `shape`, `only a`, `only b`, or `unreadable`."""
     dtype: str | None = None
@@ -74,17 +74,17 @@ class Difference:
     shape_b: list[int] | None = None
     """None where `name_b` is."""
     statistics: str = ""
-    """The saved statistics that differ, where there were no values to compare."""
+    """The saved statistics that differ, if there were no values to compare."""
     max_abs: float | None = None
-    """The largest |a-b|, where both raw values are kept."""
+    """The largest |a-b|, if both raw values were saved."""
     ulps: int | None = None
-    """The most steps of the dtype between two elements, of floats of one dtype."""
+    """The largest distance of two elements in representable numbers, for floats of one dtype."""
     elements: int | None = None
     """The number of elements that differ."""
 
     @property
     def label(self) -> str:
-        """The name under which the first run saved the tensor, or the second one if only that did."""
+        """The name of the tensor in the first run, or in the second if only that has it."""
         return self.name if self.name is not None else str(self.name_b)
 
     def __str__(self) -> str:
@@ -116,20 +116,20 @@ class FirstDifference:
     difference: Difference
     """The tensor and the step."""
     place: int | None
-    """The tensor's place among those of the step and worker, from 1; None if the run does not say the order."""
+    """The tensor's position among those of the step and worker, from 1; None if the order is unknown."""
     count: int
     """The number of tensors that the worker saved at the step."""
     last_agreeing: str | None
-    """The tensor before it, which agrees; None if there is none, or the run does not say the order."""
+    """The previous tensor, which agrees; None if there is none, or the order is unknown."""
     inputs_agree: bool
-    """True if inputs of the same module were saved; they come before it and agree."""
+    """True if inputs of the same module were saved. They precede it and agree."""
 
     def sentence(self, with_mode: bool, with_worker: bool) -> str:
         """Return the first line of a comparison.
 
         Args:
-            with_mode: Say the mode of the step.
-            with_worker: Say which worker saved the tensor.
+            with_mode: Include the mode of the step.
+            with_worker: Include the worker that saved the tensor.
 
         Returns:
             The sentence.
@@ -164,7 +164,7 @@ class Only:
         return bool(self.tensors or self.steps or self.workers)
 
     def lines(self, side: str) -> Iterator[str]:
-        """Yield what to print of it.
+        """Yield lines to print.
 
         Args:
             side: `a` or `b`.
@@ -190,7 +190,7 @@ class Comparison:
     b: str
     """The path of the second run."""
     first: FirstDifference | None
-    """The first difference; None if all that both have agrees."""
+    """The first difference; None if all common parts agree."""
     differences: list[Difference]
     """The first difference of each tensor that differs, by step and in execution order."""
     only_a: Only
@@ -204,13 +204,13 @@ class Comparison:
     tolerance: Mapping[str, float | None]
     """`rtol`, `atol` and `ulps`."""
     notes: list[str]
-    """The parts that the comparison could not see."""
+    """Sentences about parts that could not be compared."""
     damaged: dict[str, str]
-    """Files that cannot be read, and why: what they hold is not compared."""
+    """The errors of unreadable files, by path. Their content is not compared."""
 
     @property
     def same(self) -> bool:
-        """True if both runs have the same, and everything could be read. If nothing was compared, they have not."""
+        """True if both runs are equal and could be read completely. False if nothing was compared."""
         return self.rows > 0 and self.first is None and not self.only_a and not self.only_b and not self.damaged
 
     @property
@@ -242,7 +242,7 @@ class Comparison:
             (each.step, each.mode, each.label, each.worker or each.worker_b, str(each)) for each in self.differences
         )
         title, *lines = self._lines()
-        return html_list(title, lines) + (html_rows("", columns, rows) if self.differences else "")
+        return html_list(title, lines) + (html_rows(columns, rows) if self.differences else "")
 
     def _lines(self) -> Iterator[str]:
         yield self.sentence
@@ -279,7 +279,7 @@ class Comparison:
         return self.to_arrow_table().to_pandas()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the whole answer as what JSON can hold.
+        """Return the whole answer as JSON values.
 
         Returns:
             A dictionary. NaN and infinities are texts.

@@ -1,4 +1,4 @@
-"""The SQL by which two indexes are compared. Names in it are fixed; everything from a user is a parameter."""
+"""The SQL by which two indexes are compared. Its names are fixed, and all user input is a parameter."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ create or replace macro agrees(x, y, rtol, atol) as
 
 @dataclass
 class Side:
-    """The rows of an index that are compared.
+    """The compared rows of an index.
 
     Rows of both sides belong together if `name`, `mode`, `step` and `worker` are the same.
     """
@@ -29,19 +29,19 @@ class Side:
     view: str
     """`a` or `b`."""
     worker: str | None = None
-    """The only worker that is compared, whatever the other side's is called."""
+    """The only worker that is compared. The other side's may have another name."""
     workers: list[str] | None = None
     """The workers that are compared; None for all."""
     step: int | None = None
-    """The only global step that is compared, whatever the other side's is."""
+    """The only global step that is compared. The other side's may have another number."""
     mode: str | None = None
     """The only mode that is compared."""
     skips: bool = False
     """True if the table `catalogue.skipped` has steps that are not compared."""
     renames: bool = False
-    """True if the table `catalogue.names_<view>` says which tensors are compared, and under which names."""
+    """True if the table `catalogue.names_<view>` has the tensors to compare and their names for the comparison."""
     varying: tuple[str, ...] = ("mode", "worker")
-    """The columns that tell the rows of a tensor at a step apart. A constant one need not be hashed."""
+    """The columns that distinguish rows of a tensor at a step. A constant one need not be hashed."""
     parameters: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -78,7 +78,7 @@ class Side:
 
 
 def fingerprints(side: Side) -> str:
-    """Return the query of one number for all rows of a step, which differs if any digest does."""
+    """Return the query of a fingerprint of each step, which differs if any digest does."""
     return f"""
         select step, count(*) as count, count(digest) as digests,
             (sum(hash({", ".join(("name", *side.varying, "digest"))})::hugeint) % {_MODULUS})::ubigint as fingerprint
@@ -87,7 +87,7 @@ def fingerprints(side: Side) -> str:
 
 
 def fingerprints_without_digests(side: Side) -> str:
-    """Return the query of one number for the rows of a step that have no digest, and how many are numbers."""
+    """Return the query of a fingerprint of each step's rows without a digest, and of how many are numbers."""
     return f"""
         select step, count(scalar) as numbers,
             (sum(hash(
@@ -106,10 +106,10 @@ def tensors_of_step(side: Side) -> str:
 
 
 def differences(a: Side, b: Side, tolerance: Tolerance, all_digests: bool) -> str:
-    """Return the query of the rows that differ, or that may, between the steps $first and $last.
+    """Return the query of the rows that differ, or may differ, between the steps $first and $last.
 
-    Tensors in `catalogue.found` are left out. Of each tensor the first row that differs is returned, and with the
-    verdict `value` every row that only its values can decide. With `all_digests`, every row has a digest.
+    Tensors in `catalogue.found` are left out. It returns the first differing row of each tensor and, with the verdict
+    `value`, every row that only its values can decide. With `all_digests`, every row has a digest.
     """
     by_digest = all_digests and tolerance.is_exact
     # Reading the statistics, most of them null, takes longer than all the rest.
@@ -170,7 +170,7 @@ def _verdict(tolerance: Tolerance) -> str:
             when {differing} <> '' then 'statistics'
             when {both_raw} then 'value'
             else 'same' end"""
-    # Of most numbers SQL can say whether they are close. Steps of their dtype need the values.
+    # SQL can compare most numbers within a tolerance, but ulps need the values.
     number = "'value'" if tolerance.ulps is not None else f"if({_close('scalar', tolerance)}, 'same', 'value')"
     return f"""case
         when b.name is null then 'only a'
@@ -186,7 +186,7 @@ def _verdict(tolerance: Tolerance) -> str:
 
 
 def _statistics_that_differ(tolerance: Tolerance) -> str:
-    """Return the expression of the names of the statistics that differ, in one text; '' if none does."""
+    """Return the expression of the names of differing statistics, as one text; '' if there are none."""
     tests = ", ".join(f"if({_close(name, tolerance)}, null, '{name}')" for name in STATISTICS)
     return f"concat_ws(' ', {tests})"
 

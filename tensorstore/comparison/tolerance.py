@@ -22,9 +22,9 @@ class Tolerance:
     """The tolerance within which values are the same. Without any number, they must agree bit by bit.
 
     Args:
-        rtol: Relative to |b|: elements agree if |a-b| <= atol + rtol*|b|.
-        atol: Absolute.
-        ulps: Floats agree, too, if at most so many steps of their dtype lie between them.
+        rtol: The tolerance relative to |b|: elements agree if |a-b| <= atol + rtol*|b|.
+        atol: The absolute tolerance.
+        ulps: Floats also agree if they are at most this many representable numbers apart.
 
     Raises:
         ConfigurationError: A number is negative, NaN or infinite.
@@ -52,15 +52,15 @@ class Gap:
     agrees: bool
     """True if all elements agree within the tolerance."""
     max_abs: float | None = None
-    """The largest |a-b|; NaN if one of two elements is; None of values that are not numbers."""
+    """The largest |a-b|; NaN if one of two elements is; None if the values are not numbers."""
     ulps: int | None = None
-    """The most steps of the dtype between two elements; None unless both are floats of one dtype."""
+    """The largest distance in representable numbers; None unless both are floats of one dtype."""
     elements: int | None = None
     """The number of elements that do not agree."""
 
 
 def measure(a: Array, b: Array, tolerance: Tolerance) -> Gap:
-    """Return how far two values of one shape are apart.
+    """Return the distance of two values of one shape.
 
     With a tolerance NaN agrees with NaN, and 0.0 with -0.0. Without one, every bit counts.
     """
@@ -69,7 +69,7 @@ def measure(a: Array, b: Array, tolerance: Tolerance) -> Gap:
     apart, steps, most = 0, 0, 0.0
     comparable = a.dtype == b.dtype and _is_float(a)
     for x, y in _blocks(a, b):
-        with np.errstate(all="ignore"):  # a signaling NaN, and infinity minus infinity
+        with np.errstate(all="ignore"):  # warnings of a signaling NaN, and of infinity minus infinity
             between = _steps_between(x, y) if comparable else None
             agree, distance = _agree(x, y, between, tolerance)
         apart += int(len(x) - np.count_nonzero(agree))
@@ -82,14 +82,14 @@ def measure(a: Array, b: Array, tolerance: Tolerance) -> Gap:
 
 
 def _agree(x: Array, y: Array, between: Array | None, tolerance: Tolerance) -> tuple[Array, Array]:
-    """Return which elements agree, and |x-y|, 0 where both are NaN or the same infinity."""
+    """Return a mask of the elements that agree, and |x-y|, which is 0 if both are NaN or the same infinity."""
     is_complex, is_long = "c" in (x.dtype.kind, y.dtype.kind), np.longdouble in (x.dtype.type, y.dtype.type)
     wide: Any = np.complex128 if is_complex else np.longdouble if is_long else np.float64
     p, q = x.astype(wide), y.astype(wide)
     alike: Array = np.equal(p, q) | (np.isnan(p) & np.isnan(q))
     distance = np.where(alike, 0.0, np.abs(p - q))
     if x.dtype.kind in "iu" and y.dtype.kind in "iu":
-        # float64 does not hold all of int64.
+        # float64 cannot represent all of int64.
         alike = np.equal(x, y)
         distance = np.where(alike, 0.0, np.maximum(distance, 1.0))
     if tolerance.is_exact:
@@ -108,15 +108,15 @@ def _same_bits(x: Array, y: Array) -> Array:
 
 
 def _steps_between(x: Array, y: Array) -> Array:
-    """Return how many steps of the dtype lie between floats, as uint64; 0 where both are NaN."""
+    """Return the distances of floats in representable numbers, as uint64; 0 if both are NaN."""
     p, q = _ordered(x), _ordered(y)
-    # In the arithmetic modulo 2^64, the distance of two int64 is right where it does not fit into int64.
+    # Arithmetic modulo 2^64 is correct for distances of two int64 that overflow int64.
     between = np.maximum(p, q).view(np.uint64) - np.minimum(p, q).view(np.uint64)
     return np.where(np.isnan(x.astype(np.float64)) & np.isnan(y.astype(np.float64)), np.uint64(0), between)
 
 
 def _ordered(x: Array) -> Array:
-    """Return integers in the order of floats, of which neighbors differ by 1; both zeros are 0."""
+    """Return integers in the order of the floats, with a difference of 1 between neighbors; both zeros are 0."""
     size = x.dtype.itemsize
     bits = x.view(f"i{size}").astype(np.int64)
     magnitude = bits & np.int64((1 << 8 * size - 1) - 1)

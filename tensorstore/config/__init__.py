@@ -1,1 +1,1 @@
-"""The configuration of what is saved, when, and in which form: collections, intervals, reductions."""
+"""The configuration of the tensors to save, their steps and their form: collections, intervals, reductions."""

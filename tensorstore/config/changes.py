@@ -17,7 +17,7 @@ class Changes:
     names = 0
     """The changes of the names of tensors in collections."""
     attributes = 0
-    """The changes of the attributes of collections and of their configurations, in place or by assignment."""
+    """The changes of attributes of collections and their configurations, in place or by assignment."""
 
     @classmethod
     def count(cls) -> int:

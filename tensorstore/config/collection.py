@@ -1,4 +1,4 @@
-"""A named group of tensors, and when and in which form they are saved."""
+"""A named group of tensors, with the steps and the form in which they are saved."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .json_document import JsonDocument
 from .reduction_config import ReductionConfig, boolean, check_reduction_config, names
 from .save_config import SaveConfig
 
-# Not `loss_scale`, `loss_weight` or `glossary`. A script for smdebug has no scalar in a collection: it is `scalar/…`.
+# It does not match `loss_scale`, `loss_weight` or `glossary`, nor scalars of scripts for smdebug, `scalar/…`.
 LOSS_NAMES = r"(?is)^(?!scalar/).*loss(es)?(?![_\W]?(scal|weight|coef|factor))(?![a-z])"
 """Matches the names of numbers that are losses, such as `val_loss` and `loss/total`."""
 
@@ -63,11 +63,13 @@ class Collection(JsonDocument, Configuration):
         include_regex: One regular expression, or several.
         tensor_names: Full name of a tensor, or of several.
         reduction_config: Statistics to save; those of the hook if None.
-        save_config: Steps to save, as a SaveConfig or what `SaveConfig.parse` takes; those of the hook if None.
+        save_config: Steps to save, as a SaveConfig or another argument of `SaveConfig.parse`; None for those of the
+            hook.
         save_histogram: Whether to save a histogram of each tensor.
 
     Raises:
-        InvalidCollectionConfiguration: A regular expression does not compile.
+        InvalidCollectionConfiguration: A regular expression does not compile, or `include_regex` or `tensor_names` is
+            neither text nor several texts.
         ConfigurationError: `reduction_config` is not a ReductionConfig.
     """
 
@@ -82,7 +84,7 @@ class Collection(JsonDocument, Configuration):
     ) -> None:
         self._name = name
         self._patterns: list[re.Pattern[str]] = []
-        self._tensor_names: set[str] = set(_several(tensor_names or ()))
+        self._tensor_names: set[str] = set(self._several("tensor_names", tensor_names or ()))
         self.reduction_config = reduction_config
         self.save_config = save_config
         self.save_histogram = None if save_histogram is None else boolean("save_histogram", save_histogram)
@@ -90,7 +92,7 @@ class Collection(JsonDocument, Configuration):
 
     @property
     def name(self) -> str:
-        """Name of the collection, which a hook finds it by and which stays as it is."""
+        """Name of the collection, which cannot be changed."""
         return self._name
 
     @property
@@ -134,7 +136,7 @@ class Collection(JsonDocument, Configuration):
 
     @tensor_names.setter
     def tensor_names(self, tensor_names: Iterable[str] | str) -> None:
-        self._tensor_names = set(_several(tensor_names))
+        self._tensor_names = set(self._several("tensor_names", tensor_names))
         Changes.names += 1
 
     def include(self, regex: Iterable[str] | str) -> None:
@@ -146,7 +148,7 @@ class Collection(JsonDocument, Configuration):
         Raises:
             InvalidCollectionConfiguration: A regular expression does not compile.
         """
-        for text in _several(regex):
+        for text in self._several("include_regex", regex):
             self._patterns.append(compile_regex(text, self.name))
         Changes.patterns += 1
 
@@ -156,8 +158,8 @@ class Collection(JsonDocument, Configuration):
         Args:
             tensor_names: Name of a tensor, or of several.
         """
-        # Hooks add the same names again and again, which is no change.
-        if added := set(_several(tensor_names)) - self._tensor_names:
+        # Hooks add the same names repeatedly, which must not count as a change.
+        if added := set(self._several("tensor_names", tensor_names)) - self._tensor_names:
             self._tensor_names |= added
             Changes.names += 1
 
@@ -180,6 +182,15 @@ class Collection(JsonDocument, Configuration):
         """
         return tensor_name in self._tensor_names or any(pattern.search(tensor_name) for pattern in self._patterns)
 
+    def _several(self, argument: str, value: Iterable[str] | str) -> list[str]:
+        if isinstance(value, str):
+            return [value]
+        texts = list(value) if isinstance(value, Iterable) else [value]
+        for text in texts:
+            if not isinstance(text, str):
+                raise InvalidCollectionConfiguration(self.name, f"{argument} must be one text or several, got {text!r}")
+        return texts
+
     @property
     def is_empty(self) -> bool:
         """True if no tensor can ever match."""
@@ -187,7 +198,7 @@ class Collection(JsonDocument, Configuration):
 
     @property
     def fingerprint(self) -> tuple[int, ...]:
-        """Value that changes when the collection starts to match, or to save, something else."""
+        """Value that changes when the collection matches other tensors, or saves them in another form."""
         reduce = self.reduction_config
         kept = (id(reduce), hash(reduce.statistics), reduce.raw) if reduce else (0, 0, 0)
         matched = (id(self._patterns), len(self._patterns), id(self._tensor_names), len(self._tensor_names))
@@ -205,7 +216,7 @@ class Collection(JsonDocument, Configuration):
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
-        """Create a collection from what `to_json_dict` returned.
+        """Create a collection from the result of `to_json_dict`.
 
         Args:
             document: The arguments by name.
@@ -256,14 +267,10 @@ class Collections(TableOfValues[Collection]):
         return f"{count:,} tensor{'s' * (count != 1)}"
 
 
-def _several(value: Iterable[str] | str) -> Iterable[str]:
-    return [value] if isinstance(value, str) else value
-
-
 def check_collection_name(name: Any) -> None:
     """Raise InvalidCollectionConfiguration for a name that no reader could show or query for.
 
-    Such a name is not text, is blank or has a blank at an end, or contains control characters or half a surrogate pair.
+    Such a name is not text, is blank or has a blank at an end, or contains control characters or lone surrogates.
     """
     if not isinstance(name, str):
         raise InvalidCollectionConfiguration(name, f"its name must be text, got {type(name).__name__}")

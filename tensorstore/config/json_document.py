@@ -1,4 +1,4 @@
-"""The text in JSON of a configuration."""
+"""The conversion of configurations to and from JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..errors import ConfigurationError
 
 
 class JsonDocument(ABC):
-    """A configuration that can be written as JSON, and made of it."""
+    """A configuration that can be converted to and from JSON."""
 
     @abstractmethod
     def to_json_dict(self) -> dict[str, Any]:
@@ -24,10 +24,10 @@ class JsonDocument(ABC):
     @classmethod
     @abstractmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
-        """Create a configuration from what `to_json_dict` returned."""
+        """Create a configuration from the result of `to_json_dict`."""
 
     def to_json(self) -> str:
-        """Return what `to_json_dict` returns as text.
+        """Return the result of `to_json_dict` as text.
 
         Returns:
             JSON, which `from_json` takes.
@@ -36,7 +36,7 @@ class JsonDocument(ABC):
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Create a configuration from what `to_json` returned.
+        """Create a configuration from the result of `to_json`.
 
         Args:
             text: JSON.
@@ -45,7 +45,7 @@ class JsonDocument(ABC):
             The configuration.
 
         Raises:
-            ConfigurationError: It is not JSON, or that of something else.
+            ConfigurationError: It is not JSON, or not of such a configuration.
         """
         try:
             document = json.loads(text)

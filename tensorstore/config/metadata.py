@@ -1,4 +1,4 @@
-"""The metadata of a run: values of JSON that a user or a library keeps with it."""
+"""The metadata of a run: JSON values that a user or a library stores with it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ..errors import ConfigurationError
 from ..html_table import TableOfValues
 
 MOST_ELEMENTS = 1000
-"""The most elements of an array that is kept. Of a larger one, a sentence is kept."""
+"""The most elements of a stored array. A larger one is replaced by a sentence."""
 _MOST_VALUES = 10_000
-"""The same of a list."""
+"""The most elements of a stored list."""
 _MOST_KEPT = 50_000
-"""The most values that a run keeps, where a text counts as one for each ten characters."""
+"""The most values that a run stores. A text counts as one value for each ten characters."""
 _VALUE_TEXT = 10
 _MOST_TEXT = 100_000
 _SHORT_TEXT = 100
@@ -43,7 +43,7 @@ def checked_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 class _Conversion:
-    """The conversion of one document. Each method takes the ids of the objects that the value is in."""
+    """The conversion of one document. Each method receives the ids of the objects around the value."""
 
     def __init__(self) -> None:
         self._left = _MOST_KEPT
@@ -70,7 +70,7 @@ class _Conversion:
             if hasattr(value, "tolist") and len(within) < _DEEPEST:
                 return self._value(value.tolist(), (*within, id(value)))
             return self._text(value)
-        except Exception as exc:  # noqa: BLE001 - of any class that a user has written, and training is not to end for it
+        except Exception as exc:  # noqa: BLE001 - a user's class may raise anything, which must not end training
             return f"{_name(value)} that cannot be kept: {type(exc).__name__}"
 
     def _container(self, value: Any, within: tuple[int, ...]) -> Any:
@@ -92,7 +92,7 @@ def _name(value: Any) -> str:
 
 
 def _size(value: Any) -> int | None:
-    """Return the number of elements of an array of any library; None if it is no array, or has no shape yet."""
+    """Return the number of elements of an array of any library; None for other values, or without a shape."""
     try:
         return math.prod(int(each) for each in value.shape) if hasattr(value, "dtype") else None
     except (TypeError, ValueError, AttributeError):

@@ -27,10 +27,10 @@ class ReductionConfig(JsonDocument, Configuration):
         abs_norms: l1, l2, or both, of the absolute values.
         save_raw_tensor: Whether to save the raw value, too.
         save_shape: With no statistics, save the shape and no raw value. The shape is saved in any case.
-        digest: Save the digest of the value, 64 bits by which values are compared without saving them. With every raw
-            value but a single number it is saved in any case.
-        axis: Save the statistics also for each index along this axis, as those of each channel or head: each as a small
-            tensor, which `reduction_value(step, name, axis=axis)` returns. Negative ones count from the last axis.
+        digest: Save the digest of the value: 64 bits by which values are compared without saving them. It is always
+            saved with a raw value, unless that is a single number.
+        axis: Also save the statistics for each index along this axis, such as each channel or head, as small tensors,
+            which `reduction_value(step, name, axis=axis)` returns. Negative ones count from the last axis.
         quantiles: Save a sketch of the value, from which `quantile` returns any quantile to 0.8 % of itself.
 
     Raises:
@@ -38,7 +38,7 @@ class ReductionConfig(JsonDocument, Configuration):
             passed without statistics.
     """
 
-    def __init__(  # noqa: PLR0913 - one argument for each kind of statistics, and for each form next to them
+    def __init__(  # noqa: PLR0913 - an argument for each kind of statistics, and for each additional form
         self,
         reductions: Iterable[str] | str | None = None,
         abs_reductions: Iterable[str] | str | None = None,
@@ -64,7 +64,7 @@ class ReductionConfig(JsonDocument, Configuration):
 
     @classmethod
     def from_names(cls, statistics: Iterable[str] | str | None, **options: Any) -> Self:
-        """Create a configuration from one list of all kinds, as JSON configurations have it: `min,abs_mean,l2,abs_l1`.
+        """Create a configuration from a list of all kinds, as in JSON configurations: `min,abs_mean,l2,abs_l1`.
 
         Args:
             statistics: Names of statistics, as a list or a comma-separated string.
@@ -104,7 +104,7 @@ class ReductionConfig(JsonDocument, Configuration):
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
-        """Create a configuration from what `to_json_dict` returned.
+        """Create a configuration from the result of `to_json_dict`.
 
         Args:
             document: The arguments by name. Without abs_reductions, norms and abs_norms, `reductions` may be of all

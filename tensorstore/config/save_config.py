@@ -14,12 +14,12 @@ STEP_ARGUMENTS = ("save_interval", "start_step", "end_step", "save_steps", "warm
 """The arguments of a SaveConfig that hold for every mode."""
 
 GROWING = "growing"
-"""The `save_interval` that grows with the step. It depends on the step alone: any two runs save the same steps."""
+"""The `save_interval` that grows with the step. It depends only on the step, so that all runs save the same steps."""
 GROWING_STEPS = (
     "the first ten steps, every 10th up to 100, every 50th up to 1,000, every 100th up to 10,000 and every 500th after "
     "that"
 )
-"""The words for the steps that it saves."""
+"""The description of the steps that it saves."""
 
 _INTERVALS = ((10, 1), (100, 10), (1000, 50), (10_000, 100))
 _LAST_INTERVAL = 500
@@ -29,7 +29,7 @@ _MOST_WARMUP_STEPS = 1000
 class SaveConfigMode:
     """Steps to save of one mode.
 
-    Saved are the steps of `save_steps`, and each multiple of `save_interval` that is at least `start_step` and below
+    These are the steps of `save_steps`, and each multiple of `save_interval` that is at least `start_step` and below
     `end_step`. Numbers may be strings.
 
     Args:
@@ -39,8 +39,8 @@ class SaveConfigMode:
         start_step: First step that may be saved; 0 if None.
         end_step: First step that is not saved any more; None for no end, 0 to save nothing.
         save_steps: Further steps, as a list or a comma-separated string.
-        warmup_steps: The first so many steps, from `start_step` on, are saved as well; 1000 at most. They become a part
-            of `save_steps`.
+        warmup_steps: The number of first steps, from `start_step` on, that are also saved; at most 1000. They become a
+            part of `save_steps`.
 
     Raises:
         ConfigurationError: The interval is below 1, a step is negative or no integer, the range is empty, or there are
@@ -86,7 +86,7 @@ class SaveConfigMode:
         self._default_interval = DEFAULT_SAVE_INTERVAL
 
     def set_default_interval(self, save_interval: int) -> None:
-        """Set the interval that holds while none is configured; it depends on the framework.
+        """Set the interval that is used if none is configured; it depends on the framework.
 
         Args:
             save_interval: Number of steps.
@@ -152,7 +152,7 @@ class SaveConfigMode:
 
 
 def _forward(name: str) -> property:
-    """Return a property that sets every mode at once, and reads that of TRAIN where the modes differ."""
+    """Return a property that sets all modes, and reads the value of TRAIN if they differ."""
 
     def get(self: Any) -> Any:
         return getattr(self._modes[ModeKeys.TRAIN], name)
@@ -168,8 +168,8 @@ def _forward(name: str) -> property:
 class SaveConfig(JsonDocument):
     """Steps to save, for each mode.
 
-    A mode that is configured nowhere follows the hook's configuration, and in the hook's own the default: every 500th
-    step, XGBoost every 10th.
+    A mode without a configuration has that of the hook. In the hook's configuration, it has the default: every 500th
+    step, for XGBoost every 10th.
 
     Args:
         mode_save_configs: Configurations of single modes, as SaveConfigMode objects or dictionaries of its arguments.
@@ -178,7 +178,7 @@ class SaveConfig(JsonDocument):
         start_step: First step that may be saved, in every mode; 0 if None.
         end_step: First step that is not saved any more, in every mode; None for no end, 0 to save nothing.
         save_steps: Further steps, in every mode, as a list or a comma-separated string.
-        warmup_steps: The first so many steps of every mode, from `start_step` on, are saved as well; 1000 at most.
+        warmup_steps: The number of first steps of every mode, from `start_step` on, that are also saved; at most 1000.
 
     Raises:
         ConfigurationError: A mode is unknown, the interval is below 1, a step is negative or no integer, or a range is
@@ -265,7 +265,7 @@ class SaveConfig(JsonDocument):
         return self._modes[ModeKeys.parse(mode)]
 
     def set_default_interval(self, save_interval: int) -> None:
-        """Set the interval that holds in each mode while none is configured.
+        """Set the interval that is used in each mode if none is configured.
 
         Args:
             save_interval: Number of steps.
@@ -276,7 +276,7 @@ class SaveConfig(JsonDocument):
                 config.set_default_interval(save_interval)
 
     def inherit(self, parent: SaveConfig) -> None:
-        """Take the modes that are configured nowhere from another configuration.
+        """Take modes without a configuration from another configuration.
 
         Args:
             parent: Configuration to take them from.
@@ -317,10 +317,10 @@ class SaveConfig(JsonDocument):
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
-        """Create a configuration from what `to_json_dict` returned.
+        """Create a configuration from the result of `to_json_dict`.
 
         Args:
-            document: Configurations by the mode's name. One that is missing or None is that of the hook.
+            document: Configurations by the mode's name. A missing mode, or None, has that of the hook.
 
         Returns:
             The configuration.

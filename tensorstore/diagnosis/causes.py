@@ -1,4 +1,4 @@
-"""Findings become problems: of one rule and tensor together, in the order in which they began, joined by cause."""
+"""The grouping of findings into problems, by rule and tensor, in the order of their beginning, joined by cause."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .checks import FROZEN, NON_FINITE, SPIKES, Check
 from .result import Problem
 
 _REACH = 10
-"""The number of saved steps after a cause within which its consequences begin, except those of NaN, which stay."""
+"""The most saved steps between a cause and its consequences. NaN has consequences at all later steps."""
 
 Places = Mapping[tuple[int, str, str], int]
-"""The place of a tensor in the execution of a step, by step, tensor and worker."""
+"""The positions of tensors in the execution order, by step, tensor and worker."""
 
 
 @dataclass
@@ -49,8 +49,8 @@ def problems(
     Args:
         findings: Findings of rules that ran, in the order of steps.
         checks: The checks of those rules.
-        places: The places of tensors in the execution of their steps.
-        sizes: How many tensors of a step have a place.
+        places: The positions of tensors in the execution order of their steps.
+        sizes: The number of tensors with a position, by step.
         steps: The saved steps, ascending.
         learned_from: The first step with a gradient of each parameter.
     """
@@ -84,7 +84,7 @@ def _is_frozen(finding: Finding, learned_from: Mapping[str, int]) -> bool:
 
 
 def _add(group: _Group, roots: list[_Group], steps: Sequence[int]) -> None:
-    """Add a group to the first problem that explains it; else it is a problem of its own."""
+    """Add a group to the first problem that explains it, or make it a new problem."""
     for root in roots:
         if root.check == group.check:
             root.others.append(group)
@@ -104,7 +104,7 @@ def _explains(cause: _Group, group: _Group, steps: Sequence[int]) -> bool:
         return False
     observed, threshold = cause.first.observed, cause.first.threshold
     if group.check.rule in SPIKES and observed is not None and threshold is not None and observed < threshold:
-        return False  # a weight that does not change makes nothing large
+        return False  # a constant weight does not cause large values
     begun, ended = cause.first.step, cause.last_step or cause.first.step
     reach = bisect_left(steps, group.first.step) - bisect_left(steps, min(max(begun, group.first.step), ended))
     return reach <= _REACH
@@ -132,7 +132,7 @@ def _problem(root: _Group, sizes: Mapping[int, int]) -> Problem:
 
 
 def _consequences(groups: Sequence[_Group]) -> tuple[str, ...]:
-    """Return a sentence for each rule, the first finding of which stands for the others."""
+    """Return a sentence for each rule, about the rule's first finding."""
     firsts: dict[str, list[_Group]] = {}
     for group in groups:
         firsts.setdefault(group.check.rule, []).append(group)

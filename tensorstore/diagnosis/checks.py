@@ -1,4 +1,4 @@
-"""The rules of a diagnosis: with which parameters, for which runs, and what to try where one fires."""
+"""The rules of a diagnosis: their parameters, the runs that they are for, and advice if one fires."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RunFacts:
 
 @dataclass(frozen=True)
 class Check:
-    """A built-in rule as a diagnosis evaluates it."""
+    """A built-in rule with its settings in a diagnosis."""
 
     rule: str
     advice: str
@@ -37,19 +37,19 @@ class Check:
     of_replicas: bool = False
     """True if it compares workers."""
     allowed_by: str = ""
-    """The advice on how to have it checked, where the rule itself cannot know."""
+    """The advice on how to enable the check, if the rule itself cannot give it."""
     explains: tuple[str, ...] = ()
-    """Rules whose findings a few steps later follow from this one's."""
+    """Rules whose findings a few steps later are consequences of this one's."""
 
 
 NON_FINITE = "ExplodingTensor"
-"""NaN and infinities spread to everything that is computed from them, so they explain all that follows."""
+"""NaN and infinities propagate to all values that are computed from them, so they explain all later findings."""
 
 ANOMALY = "StatisticAnomaly"
-"""A weight that leaves its past is a problem if something else follows from it."""
+"""A weight that leaves its past is a problem only if it has consequences."""
 
 SPIKES = ("LossSpike", "GradientNormSpike", NON_FINITE)
-"""The rules whose findings may come after a weight has left its past."""
+"""The rules whose findings may be consequences of a weight that has left its past."""
 
 _AFTER_A_SPIKE = ("LossSpike", "GradientNormSpike", NON_FINITE, "LossNotDecreasing")
 _OF_A_SPIKE = (
@@ -63,7 +63,7 @@ _OF_A_SPIKE = (
     "VanishingGradient",
     "AllZero",
 )
-"""A large gradient changes weights much at once, and units may die of it."""
+"""A large gradient changes weights strongly, which may make units inactive."""
 
 CHECKS = (
     Check(
@@ -185,11 +185,11 @@ FROZEN = Check(
     "nothing if this parameter is frozen; else check that it is part of the computation of the loss",
     is_note=True,
 )
-"""The check of a weight that does not change, and has no gradient although others have one."""
+"""The check of a weight that does not change and has no gradient, although others have one."""
 
 
 def checks_for(facts: RunFacts) -> list[Check]:
-    """Return the checks that make sense for a run, whatever it has saved."""
+    """Return the checks that apply to a run, regardless of its saved data."""
     return [
         check
         for check in CHECKS
@@ -198,7 +198,7 @@ def checks_for(facts: RunFacts) -> list[Check]:
 
 
 def parameters_of(check: Check, facts: RunFacts) -> dict[str, Any]:
-    """Return the parameters of a check. The longer the run, the longer its loss may stay where it is."""
+    """Return the parameters of a check. In a longer run, the loss may be constant for longer."""
     if check.rule == "LossNotDecreasing":
         return {"num_steps": max(_STEPS_TO_FALL, facts.steps // 4), **check.parameters}
     return dict(check.parameters)

@@ -1,4 +1,4 @@
-"""`diagnose`: evaluates the rules on what a run has saved so far."""
+"""`diagnose`: the evaluation of rules on the saved steps of a run."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def diagnose(
     """Find out what went wrong in a run, where it began, and what to try.
 
     All built-in rules that need no parameters are evaluated on the steps that are saved, also of a run that is still
-    being written. Findings are ordered by the step and the place in its execution at which they began. Those with one
-    cause are joined: a NaN explains the NaN of everything that is computed from it. Nothing is written into the run,
-    and no actions are executed.
+    being written. Findings are ordered by the step and the execution order at their beginning. Findings with one cause
+    are joined: a NaN explains the NaN of all values that are computed from it. Nothing is written into the run, and no
+    actions are executed.
 
     Args:
         run: Path or URL of a run, or a trial of it.
@@ -61,7 +61,7 @@ def diagnose(
         progress: Whether to show a progress bar, if tqdm is installed.
 
     Returns:
-        The diagnosis. Its text is the first cause, what to try, and at most five lines of what else was found.
+        The diagnosis. Its text is the first cause, what to try, and at most five lines about other problems.
 
     Raises:
         RunNotFound: There is no run.
@@ -104,9 +104,9 @@ def _diagnosed(trial: Trial, progress: bool) -> Diagnosis:
 
 
 def _without_offsets(found: Sequence[Finding], names: Iterable[str]) -> list[Finding]:
-    """Return the findings but those of biases that have no gradient although their layer's weight has one.
+    """Return the findings, without those of biases without a gradient whose layer's weight has one.
 
-    A normalization after the layer subtracts them, so that the loss does not depend on them.
+    A normalization after the layer subtracts such biases, so that the loss does not depend on them.
     """
     vanished = {finding.tensor for finding in found if finding.rule in _VANISHED}
     learning = set(names) - vanished
@@ -135,7 +135,7 @@ def _located(trial: Trial, problem: Problem, damaged: dict[str, FileError]) -> P
 
 
 def _step_before(trial: Trial, problem: Problem) -> int | None:
-    """Return the newest step before a problem at which its tensor was saved, if steps between were not."""
+    """Return the newest earlier step at which the problem's tensor was saved, if steps in between were not."""
     if problem.tensor is None or problem.step is None:
         return None
     steps = trial.tensor(problem.tensor).steps()
@@ -144,7 +144,7 @@ def _step_before(trial: Trial, problem: Problem) -> int | None:
 
 
 def _steps_begun(trial: Trial) -> int:
-    """Return the number of steps that the job had begun when its workers ended, 0 if they do not say it."""
+    """Return the number of steps that the job had begun when its workers ended; 0 if unknown."""
     begun = [0]
     for worker in trial.workers()[:1]:
         path = end_path(worker)
@@ -154,7 +154,7 @@ def _steps_begun(trial: Trial) -> int:
 
 
 def _places(trial: Trial, findings: Iterable[Finding], damaged: dict[str, FileError]) -> Places:
-    """Return the places of tensors at the first step of each rule's finding in each tensor."""
+    """Return the execution order of each tensor at the first step of each finding."""
     firsts: dict[tuple[str, str | None, str | None], int] = {}
     for finding in findings:
         if finding.step is not None:
@@ -174,7 +174,7 @@ def _learned_from(trial: Trial, damaged: dict[str, FileError]) -> dict[str, int]
 def _fetched(
     trial: Trial, query: str, parameters: Mapping[str, Any], damaged: dict[str, FileError]
 ) -> list[tuple[Any, ...]]:
-    """Return the rows of a query. None, and a note of the file, if one cannot be read."""
+    """Return the rows of a query. If a file cannot be read, note it in `damaged` and return no rows."""
     try:
         return trial.sql(query, dict(parameters)).fetchall()
     except FileError as exc:

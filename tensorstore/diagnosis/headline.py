@@ -1,4 +1,4 @@
-"""One sentence for a problem: what began, in which interval of steps, and where first."""
+"""The headline of a problem: its beginning, the interval of steps, and the first tensor."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ order by name, global_step
 """
 _RATE = r"(?i)(^|[^a-z])(lr|learning[_ ]rate)([^a-z]|$)"
 _FEWEST_RATES = 10
-"""The fewest rates that are a past."""
+"""The fewest learning rates to compare with."""
 _RISE = 1.5
 """The factor by which a learning rate must have risen over its largest earlier value."""
 
 
 def headline(trial: Trial, problem: Problem, origin: Origin | None) -> str:
-    """Return what happened first as one sentence without its full stop.
+    """Return a sentence about the beginning of a problem, without its full stop.
 
     Args:
         trial: Trial of the run.
@@ -62,7 +62,7 @@ def _happened(problem: Problem) -> str:
 
 
 def _plain(problem: Problem) -> str:
-    """Return the sentence of the rule. Long names are cut, the rest of it is not."""
+    """Return the sentence of the rule. Only long names are shortened."""
     name = problem.tensor or ""
     return visible(problem.sentence.replace(name, in_a_line(name)) if name else problem.sentence, keep="")
 
@@ -76,7 +76,7 @@ def _last_loss(trial: Trial, problem: Problem) -> str:
 
 
 def _risen_rate(trial: Trial, step: int) -> str:
-    """Return the learning rate that rose most above all its earlier values until a step, as a clause."""
+    """Return a clause about the learning rate that rose most above its earlier values until a step."""
     of_name: dict[str, list[tuple[int, float]]] = {}
     for name, at, value in trial.sql(_RATES, {"step": step, "pattern": _RATE}).fetchall():
         of_name.setdefault(name, []).append((at, value))
@@ -90,7 +90,7 @@ def _risen_rate(trial: Trial, step: int) -> str:
 def _rise(rates: list[tuple[int, float]]) -> tuple[float, int, float] | None:
     """Return the largest rate before the last rise, the step of the rise, and the newest rate.
 
-    None if it has not risen, or was rising all the time, as in a warmup.
+    None if it has not risen, or has risen all the time, as in a warmup.
     """
     now = rates[-1][1]
     most = 0.0

@@ -1,4 +1,4 @@
-"""Finds the weight whose changes grew before a spike: the layer in which the trouble began."""
+"""The search for the weight whose changes grew before a spike: the layer in which the problem began."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _WEIGHTS = Selector(("weights",))
 _SAVES = 40
 """The number of saves before the spike that are compared."""
 _FEWEST = 10
-"""The fewest changes that are a past."""
+"""The fewest earlier changes to compare with."""
 _SCORE, _FACTOR = 6.0, 3.0
-"""The robust z-score, and the multiple of the usual change, above which a change is not of the past."""
+"""The robust z-score, and the multiple of the median change, above which a change is unusual."""
 _IN_A_ROW = 2
-"""The fewest changes outside of the past: what is seen only at the spike may follow from it."""
+"""The fewest consecutive unusual changes. A single one, at the spike, may be its consequence."""
 _FEWEST_OTHERS = 3
-"""The fewest weights whose median says how much of a change is common to all, as that of the learning rate is."""
+"""The fewest weights whose median change is subtracted. A change of the learning rate affects all weights."""
 
 _Weight = Array | float
 """The value of a weight, or only its norm."""
@@ -37,7 +37,7 @@ _Weight = Array | float
 
 @dataclass(frozen=True)
 class _Change:
-    """A change of a weight since the save before, relative to its norm, and its logarithm relative to other weights."""
+    """A change of a weight since the previous save, relative to its norm, and its log relative to other weights."""
 
     step: int
     ratio: float
@@ -50,7 +50,7 @@ class Origin:
 
     Attributes:
         tensor: Its name.
-        step: Global step since which all its changes are larger than before.
+        step: Global step from which on all its changes are larger than before.
         change: Its newest change, relative to its norm.
         usual: Its usual change before that step.
     """
@@ -124,7 +124,7 @@ def _weights(view: StepView, worker: str | None) -> dict[str, _Weight]:
 
 
 def _ratio(before: _Weight, now: _Weight) -> float:
-    """Return the norm of the change of a weight relative to that of the weight; NaN if it cannot be known."""
+    """Return the norm of a weight's change relative to the norm of the weight; NaN if unknown."""
     with np.errstate(all="ignore"):
         if isinstance(before, float) or isinstance(now, float):
             before, now = (np.asarray(np.linalg.norm(each)) for each in (before, now))
@@ -135,7 +135,7 @@ def _ratio(before: _Weight, now: _Weight) -> float:
 
 
 def _left(name: str, changes: list[_Change]) -> Origin | None:
-    """Return since when a weight has left its past, if it has."""
+    """Return the origin for a weight that has left its past; else None."""
     past: list[float] = []
     since: int | None = None
     for position, change in enumerate(changes):

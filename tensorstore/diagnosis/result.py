@@ -1,4 +1,4 @@
-"""The answer of a diagnosis: problems in the order in which they began, and what could not be checked."""
+"""The answer of a diagnosis: problems in the order of their beginning, and unchecked rules."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ _FEW_STEPS = 20
 
 @dataclass(frozen=True)
 class Problem:
-    """Findings that have one cause, with the first of them.
+    """A problem: findings with one cause.
 
     Attributes:
         rule: Rule that found it first.
         step: Global step at which it began, or the first saved one after it began.
         mode: Name of the mode of that step.
-        worker: Worker at which it began; None if it is not of one worker.
+        worker: Worker at which it began; None if it does not concern one worker.
         tensor: Tensor in which it began; None if it is not in one tensor.
-        order: Place of the tensor in the execution of its step, from 0; None if it was not saved.
-        tensors_of_step: Number of tensors of that step that have a place.
-        headline: What began, in which interval of steps, and where first, as a sentence without its full stop.
-        sentence: What the rule said of it.
+        order: Position of the tensor in the execution of its step, from 0; None if it was not saved.
+        tensors_of_step: Number of tensors of that step with a position.
+        headline: Sentence about its beginning, the interval of steps and the first tensor, without a full stop.
+        sentence: Sentence of the rule.
         last_step: Last global step at which the same rule found it in the same tensor.
-        tensors: Other tensors in which the same rule found it, in the order in which they followed.
+        tensors: Other tensors in which the same rule found it later, in order.
         explains: Findings of other rules that follow from it, as sentences.
         advice: What to try.
-        is_note: True if it may well be intended, such as a loss that no longer falls.
+        is_note: True if it may be intended, such as a loss that no longer falls.
         after_step: The newest step before `step` at which the tensor was saved, if steps between were not saved; else
             None. It may have begun at any step after that one.
         origin: Weight whose changes left their own past before a spike; None if there is none, or it is not known.
@@ -59,12 +59,12 @@ class Problem:
     origin: str | None = None
 
     def lines(self) -> list[str]:
-        """Return what follows from it, a line for each rule."""
+        """Return its consequences, a line for each rule."""
         more = [f"the same in {_listed(self.tensors, 'more tensor')}"] if self.tensors else []
         return [*more, *map(in_a_line, self.explains)]
 
     def __str__(self) -> str:
-        # Long names are cut, the rest of the sentence is not.
+        # Only long names are shortened.
         name = self.tensor or ""
         sentence = visible(self.sentence.replace(name, in_a_line(name)) if name else self.sentence, keep="")
         parts = [f"{_when(self.step)}{sentence} ({self.rule})."]
@@ -88,7 +88,7 @@ class Unchecked:
 
     Attributes:
         rule: Name of the rule.
-        reason: What is missing, and what to save to have it checked.
+        reason: Sentence about the missing data, and what to save for the check.
     """
 
     rule: str
@@ -97,15 +97,15 @@ class Unchecked:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The problems of a run. As text: the first cause, what to try, and at most five lines of what else was found.
+    """The problems of a run. Its text is the first cause, what to try, and at most five lines about other problems.
 
     Attributes:
         run: Path or URL of the run.
-        steps: Number of steps that were evaluated: those that were saved.
-        problems: Problems by the step and the place in its execution at which they began, notes last.
+        steps: Number of evaluated steps, which are the saved ones.
+        problems: Problems by the step and the execution order at their beginning, notes last.
         checked: Names of the rules that were evaluated.
         unchecked: Rules that could not be evaluated.
-        damaged: Files that cannot be read, and why: what they hold was not evaluated.
+        damaged: Errors of unreadable files, whose content was not evaluated.
         steps_begun: Number of steps that the job has begun, saved or not, as far as it is known.
     """
 
@@ -119,7 +119,7 @@ class Diagnosis:
 
     @property
     def is_healthy(self) -> bool:
-        """True if there are no problems but notes, in what could be read."""
+        """True if the readable steps have no problems except notes."""
         return all(problem.is_note for problem in self.problems)
 
     @property
@@ -180,7 +180,7 @@ class Diagnosis:
         return "\n\n".join(parts)
 
     def _lines(self) -> list[str]:
-        """Return what else was found: consequences of the first cause, other problems, and notes."""
+        """Return lines about consequences of the first cause, other problems, and notes."""
         serious = [problem for problem in self.problems if not problem.is_note]
         notes = [problem for problem in self.problems if problem.is_note]
         first = serious[0].lines() if serious else []
@@ -188,7 +188,7 @@ class Diagnosis:
         return [*first, *others, *(f"note: {problem.headline} ({problem.rule})" for problem in notes)]
 
     def _reservations(self) -> list[str]:
-        """Return why problems may have been missed, as paragraphs."""
+        """Return paragraphs about problems that may have been missed."""
         parts = []
         if self.steps < min(_FEW_STEPS, self.steps_begun):
             parts.append(
@@ -210,7 +210,7 @@ class Diagnosis:
 
 
 def _capitalized(sentence: str) -> str:
-    # A name at the beginning stays as it is.
+    # The case of a name at the beginning is kept.
     begins = ("at step ", "between steps ", "infinity ")
     return sentence[:1].upper() + sentence[1:] if sentence.startswith(begins) else sentence
 

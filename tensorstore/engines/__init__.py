@@ -1,1 +1,1 @@
-"""The databases that answer: DuckDB, Spark."""
+"""The SQL engines: DuckDB and Spark."""

@@ -1,8 +1,8 @@
-"""The interface between the runs that are open and the SQL engine that runs queries on them.
+"""The interface of the SQL engines that run queries on open runs.
 
-DuckDB is the embedded default (`engines.duckdb`), Apache Spark another one (`engines.spark`). An engine takes small
-tables, makes views over them and over Parquet files by `queries/views`, which are written in the part of DuckDB's SQL
-that translates, and runs users' queries on the views. Its results are Arrow tables or Python rows.
+DuckDB is the embedded default (`engines.duckdb`), Apache Spark the alternative (`engines.spark`). An engine receives
+small tables, makes views over them and over Parquet files by `queries/views`, and runs users' queries on the views. The
+views are written in a subset of DuckDB's SQL that can be translated. Results are Arrow tables or Python rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class RunFile:
 
     storage: Storage
     path: str
-    """Run-relative."""
+    """The path in the run."""
     run: str = ""
     """The name of the run among those that were opened together; '' for a run that was opened alone."""
     is_exact: bool = False
@@ -35,12 +35,12 @@ class RunFile:
 
 
 LEFT_OUT = pa.schema([("run", pa.string()), ("path", pa.string()), ("row_of_file", pa.int64())])
-"""Rows of files that do not count, by their numbers."""
+"""The columns of rows to leave out: a row is identified by its file and its number in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilesView:
-    """A view of the catalogue over Parquet files, of which there may be none.
+    """A view of the catalogue over any number of Parquet files, also none.
 
     Its first column is `run`, the name of the run that a file belongs to; those of `schema` follow.
     """
@@ -48,14 +48,14 @@ class FilesView:
     name: str
     schema: pa.Schema
     time: str = ""
-    """The column with a time, which the view returns as UTC without a time zone; '' if there is none."""
+    """The column of times, which the view returns as UTC without a time zone; '' if there is none."""
     step: str = "global_step"
     """The column that `first` and `end` refer to."""
     first: int | None = None
     end: int | None = None
     """Rows outside first <= step < end are left out."""
     left_out: pa.Table | None = None
-    """The columns of `LEFT_OUT`: rows that the view lacks; None if there are none."""
+    """Rows that the view leaves out, with the columns of `LEFT_OUT`; None if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class UserQuery:
     """A user's query that `Database.parse` has checked."""
 
     text: str
-    """In the SQL of the engine."""
+    """The query in the engine's SQL."""
     views: frozenset[str]
     """The public views that it reads."""
 
@@ -73,22 +73,22 @@ class UnreadableFile(QueryError):
 
 
 _ATTEMPTS = 5
-"""The number of times that a query is run whose files are compacted while it reads them."""
+"""The number of attempts to run a query whose files are compacted meanwhile."""
 
 
-def repeated(work: Callable[[], _T], remade: Callable[[], bool]) -> _T:
-    """Return what `work` returns; repeat it if a file cannot be read and the views were `remade` of other files."""
+def repeated(work: Callable[[], _T], remade: Callable[[], bool | None]) -> _T:
+    """Return the result of `work`. If a file cannot be read, repeat it, unless `remade` finds no other files: False."""
     for _ in range(_ATTEMPTS - 1):
         try:
             return work()
         except UnreadableFile:
-            if not remade():
+            if remade() is False:
                 raise
     return work()
 
 
 class Answer(Protocol):
-    """The rows of a user's query. DuckDB's can do more (`DuckDBAnswer`)."""
+    """The rows of a user's query. `DuckDBAnswer` has more methods."""
 
     snapshots: Mapping[str, str]
     """The ids of the snapshots that were queried, by the name of the run; '' for a run that was opened alone."""
@@ -108,7 +108,7 @@ class Answer(Protocol):
 
 
 class Database(ABC):
-    """The tables and views that a catalogue keeps in an engine. Not to be used from two threads at once.
+    """The tables and views of some runs in an engine. Only one thread may use it at a time.
 
     SQL of this project calls the small tables and the views over files `catalogue.<name>`. Users' queries read the
     public views only.
@@ -138,8 +138,8 @@ class Database(ABC):
 
         Args:
             view: The view.
-            files: The files, which exist and have the columns of the view. Of a tensor that is there several times,
-                the last row in the last file counts.
+            files: The files, which exist and have the columns of the view. If a tensor has several rows, the last row
+                in the last file counts.
         """
 
     @abstractmethod
@@ -182,7 +182,7 @@ class Database(ABC):
             UnreadableFile: A file of a view is missing, and no other file replaces it.
             CorruptFile: A file of a view is damaged.
             QueryError: The engine cannot run it.
-            QueryTimeout: It took longer; like the others, it may be raised when rows are fetched.
+            QueryTimeout: It took longer than `timeout`. Like the others, this may be raised when rows are fetched.
         """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Translates SQL of this project into the dialects of other engines, by sqlglot."""
+"""The translation of this project's SQL into the dialects of other engines, by sqlglot."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def translate(sql: str, dialect: str, values: Mapping[str, Value] | None = None)
         if values is not None and parameter.name in values:
             parameter.replace(exp.convert(values[parameter.name]))
     if dialect == "snowflake":
-        # To Snowflake a name without quotes is in capitals, as in its tables, and "min" in quotes is another.
+        # Snowflake reads names without quotes as upper-case, like those of its tables, and a quoted "min" as another
+        # name.
         for name in tree.find_all(exp.Identifier):
             name.set("quoted", False)
     try:

@@ -1,4 +1,4 @@
-"""DuckDB, the embedded engine: a database in memory that reads some runs, and no other file, network or extension."""
+"""The embedded engine, DuckDB: a database in memory that can read some runs, but no other file and no network."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _TYPES = {
 }
 
 _KEPT_QUERIES = 64
-"""The most queries that are kept with the views that they read."""
+"""The most queries that are cached with the views and columns that they read."""
 _CLOSE_SECONDS = 10.0
 _POLL_SECONDS = 0.01
 
@@ -61,10 +61,10 @@ class DuckDBEngine:
     """The default engine.
 
     Args:
-        memory_limit: How much memory the queries of a Trial or of Runs may use, such as "8GB"; None for what
-            TENSORTRIAL_MEMORY_LIMIT says, or a quarter of what this process may have, 4 GiB at most.
-        temporary_disk: How much of what does not fit into memory a query may put on disk, such as "20GB", into a folder
-            below the system's temporary folder, which is removed at the end; None for nothing.
+        memory_limit: The memory limit of queries, such as "8GB"; None for the value of TENSORTRIAL_MEMORY_LIMIT, or a
+            quarter of the memory of this process, 4 GiB at most.
+        temporary_disk: The limit of disk space for data that does not fit into memory, such as "20GB", in a folder
+            below the system's temporary folder, which is removed at the end; None to use no disk.
     """
 
     def __init__(self, memory_limit: str | None = None, temporary_disk: str | None = None) -> None:
@@ -104,7 +104,7 @@ class DuckDBDatabase(Database):
         _open.add(self)
 
     def _spill(self, temporary_disk: str | None) -> None:
-        """Set how much of what does not fit into memory may be on disk."""
+        """Set the disk limit for data that does not fit into memory."""
         # SET takes no parameters; a literal with doubled quotes holds any path.
         for name, value in (("temp_directory", self._temporary or ""), ("max_temp_directory_size", temporary_disk)):
             if value is not None:
@@ -113,24 +113,24 @@ class DuckDBDatabase(Database):
     def _lock_down(self) -> None:
         """Allow access to nothing but the files of the runs.
 
-        This comes before the first of them is read, and before any query of a user. It does not come earlier, because
-        the filesystem needs fsspec, whose import takes 0.1 s; and DuckDB takes the name of a directory for a local one
-        until the filesystem is registered.
+        This is called before the first of them is read, and before any query of a user. It is not called earlier,
+        because the filesystem needs fsspec, whose import takes 0.1 s, and because DuckDB treats a directory's name as
+        local until the filesystem is registered.
         """
         if self._locked:
             return
         with self._errors():
             self._duckdb.register_filesystem(self._files.filesystem)
         for statement in (
-            # Otherwise DuckDB would search the user's folders for the extension of an unknown function.
+            # Otherwise DuckDB would search the user's folders for an extension with an unknown function.
             "set autoinstall_known_extensions = false",
             "set autoload_known_extensions = false",
             # Otherwise a query could read the variables of the Python program by their names.
             "set python_enable_replacements = false",
-            # What is read comes through RunFiles, which writes nothing.
+            # DuckDB reads all files through RunFiles, which cannot write.
             f"set allowed_directories = ['{PROTOCOL}://']",
             "set enable_external_access = false",
-            # The folder for what does not fit into memory is one of this system's; it has nothing else in it.
+            # The only local folder is the one for data that does not fit into memory.
             *(() if self._temporary else ("set disabled_filesystems = 'LocalFileSystem'",)),
             "set lock_configuration = true",
         ):
@@ -144,14 +144,14 @@ class DuckDBDatabase(Database):
         return self._connection
 
     def execute(self, statement: str, parameters: Any = None) -> duckdb.DuckDBPyConnection:
-        """Run a statement. All pass here, but those of users."""
+        """Run a statement. All statements pass here, except users' queries."""
         logger.debug("%s %s", statement, parameters)
         with self._errors():
             return self._duckdb.execute(statement, parameters)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Raise this project's errors: RunClosed for whatever DuckDB says once another thread has closed the run."""
+        """Raise this project's errors: RunClosed for any error of DuckDB after another thread has closed the run."""
         try:
             with _engine_errors():
                 yield
@@ -168,7 +168,7 @@ class DuckDBDatabase(Database):
             try:
                 self.execute(f"create or replace table catalogue.{table} as from new_rows")
             except BaseException:
-                # After a failure nothing may be removable, which would hide the reason.
+                # After a failure, unregistering may fail too, and would hide the reason.
                 with suppress(duckdb.Error):
                     self._duckdb.unregister("new_rows")
                 raise
@@ -177,7 +177,7 @@ class DuckDBDatabase(Database):
     # Queries of this project.
 
     def rows(self, statement: str, parameters: Mapping[str, Any]) -> Rows:
-        """Return the rows of a statement of this project that has parameters and is in no file.
+        """Return the rows of a statement of this project.
 
         Args:
             statement: The SELECT, whose names are fixed.
@@ -223,7 +223,7 @@ class DuckDBDatabase(Database):
             self.execute(f"create or replace view catalogue.{view.name} as select {columns} from {rows} {where}")
 
     def _no_rows(self, view: FilesView) -> str:
-        # A real table: the cursors of users' queries do not see Arrow tables that are registered under a name.
+        # A real table, because cursors of users' queries do not see registered Arrow tables.
         schema = pa.schema([pa.field("run", pa.string()), *view.schema])
         self.put(f"no_{view.name}", arrow_arrays.table(schema, []))
         return f"catalogue.no_{view.name}"
@@ -232,7 +232,7 @@ class DuckDBDatabase(Database):
         self._lock_down()
         uris = [self._files.uri(file.storage, file.path) for file in files]
         runs = [file.run for file in files]
-        # To read and bind the list of columns takes 2.5 ms, at each query.
+        # Reading and binding the list of columns takes 2.5 ms at each query.
         options = "" if all(file.is_exact for file in files) else _schema(view)
         if len(set(runs)) == 1 and view.left_out is None:
             files[0].storage.prefetch([file.path for file in files])
@@ -243,7 +243,7 @@ class DuckDBDatabase(Database):
             by_file = _read_parquet(uris, options, "filename = true")
             return f"(from {by_file} join catalogue.files_of_{view.name} using (filename))"
         self.put(f"left_out_of_{view.name}", view.left_out)
-        # DuckDB 1.5 numbers no rows where it gets a schema.
+        # DuckDB 1.5 cannot number rows when a schema is given.
         by_file = _read_parquet(uris, "union_by_name = true", "filename = true", "file_row_number = true")
         return f"""(
             select * from (from {by_file} join catalogue.files_of_{view.name} using (filename)) as found
@@ -272,7 +272,7 @@ class DuckDBDatabase(Database):
     ) -> DuckDBAnswer:
         self._lock_down()
         with query_errors(timeout):
-            # On cursors of its own: its rows are computed lazily, while others run queries.
+            # The answer has cursors of its own, because its rows are computed lazily, while others run queries.
             described = None if parameters else self._described.get(query.text)
             answer = DuckDBAnswer(self._cursor, self._in_use, query.text, parameters, timeout, remade, described)
         if not parameters and len(self._described) < _KEPT_QUERIES:
@@ -280,16 +280,16 @@ class DuckDBDatabase(Database):
         return answer
 
     def _cursor(self) -> duckdb.DuckDBPyConnection:
-        """Return a connection of its own to this database, for a query that others do not wait for."""
+        """Return a new connection to this database, so that other queries need not wait for this one."""
         cursor = self._duckdb.cursor()
         self._cursors.add(cursor)
         return cursor
 
     @contextmanager
     def _in_use(self, cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
-        """Make `close` stop what runs on a cursor inside the block.
+        """Let `close` stop a query that runs on a cursor inside the block.
 
-        A result outlives the closing of its connection, and a query that began after that could not be stopped.
+        A result outlives its connection, and a query that began after `close` could not be stopped.
         """
         with self._lock:
             if self._connection is None:
@@ -319,7 +319,7 @@ class DuckDBDatabase(Database):
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     def abandon(self) -> None:
-        """Abandon the connection that a forked child has inherited, without closing it: its threads are not here."""
+        """Abandon an inherited connection in a forked child, where closing it would wait for missing threads."""
         if self._connection is not None:
             forking.abandon(self._connection)
             self._connection = None
@@ -332,19 +332,19 @@ def _without_run(text: str) -> str:
 def _column(view: FilesView, name: str) -> str:
     """Return the expression of a column of a view over files."""
     if name == view.time:
-        # DuckDB converts a time with zone to Python through pytz, which need not be installed.
+        # DuckDB needs pytz, which may be missing, to convert a time with a zone to Python.
         return f'make_timestamp(epoch_us("{name}")) as "{name}"'
     return f'"{name}"'
 
 
 def _read_parquet(uris: Sequence[str], *options: str) -> str:
-    # Not as a parameter: DuckDB 1.5 would read all rows at once, and a view may not have any.
+    # Paths are part of the text: a view can have no parameters, and DuckDB 1.5 would read all rows at once.
     paths = ", ".join(map(_text, uris))
     return f"read_parquet({', '.join([f'[{paths}]', 'hive_partitioning = false', *filter(None, options)])})"
 
 
 def _schema(view: FilesView) -> str:
-    """Return the option with the columns. Otherwise those of the first file would hold for all."""
+    """Return the option with the columns. Without it, DuckDB would use those of the first file for all files."""
     columns = ", ".join(
         f"'{field.name}': {{name: '{field.name}', type: '{_TYPES[field.type]}', default_value: null}}"
         for field in view.schema
@@ -353,7 +353,7 @@ def _schema(view: FilesView) -> str:
 
 
 def _text(text: str) -> str:
-    """Return a text as a literal of SQL."""
+    """Return a text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -365,7 +365,8 @@ def _connect(memory_limit: str | None) -> duckdb.DuckDBPyConnection:
     try:
         with _engine_errors():
             connection = duckdb.connect(":memory:", config=config)
-            # The times of views are UTC without a zone: compared with now(), they are taken for times of the session's.
+            # The times of views are UTC without a zone. A comparison with now() treats them as times of the session's
+            # zone.
             connection.execute("set global TimeZone = 'UTC'")
             return connection
     except duckdb.Error as exc:
@@ -379,7 +380,7 @@ def _connect(memory_limit: str | None) -> duckdb.DuckDBPyConnection:
 
 @contextmanager
 def _engine_errors() -> Iterator[None]:
-    """Raise this project's errors for its own statements that cannot be run."""
+    """Raise this project's errors for its own statements that fail."""
     try:
         with keyboard_interrupts():
             yield
@@ -390,7 +391,7 @@ def _engine_errors() -> Iterator[None]:
 
 
 def _close(connections: Sequence[duckdb.DuckDBPyConnection]) -> None:
-    """Close connections, and stop what other threads run on them, which DuckDB refuses to close."""
+    """Stop the queries of other threads on connections, and close them: DuckDB refuses to close a busy connection."""
     deadline = time.monotonic() + _CLOSE_SECONDS
     while connections := [each for each in connections if not _is_closed(each)]:
         if time.monotonic() > deadline:
@@ -404,7 +405,8 @@ def _is_closed(connection: duckdb.DuckDBPyConnection) -> bool:
     try:
         connection.close()
     except duckdb.Error:
-        # An interrupt that comes before a query has begun is forgotten: it is repeated until the connection closes.
+        # DuckDB forgets an interrupt that comes before a query has begun, so it is repeated until the connection
+        # closes.
         with suppress(duckdb.Error):
             connection.interrupt()
         return False
@@ -413,7 +415,7 @@ def _is_closed(connection: duckdb.DuckDBPyConnection) -> bool:
 
 @atexit.register
 def _close_all() -> None:
-    # DuckDB complains at length of a connection with a filesystem that outlives the interpreter.
+    # DuckDB prints long errors about a connection with a filesystem that outlives the interpreter.
     for database in list(_open):
         database.close()
 

@@ -1,4 +1,4 @@
-"""The answer of DuckDB to a user's query: rows that are computed when they are taken, with this project's errors."""
+"""The result of a user's query in DuckDB. Its rows are computed when they are fetched, with this project's errors."""
 
 from __future__ import annotations
 
@@ -27,22 +27,21 @@ from ..errors import (
 )
 from ..html_table import html_rows
 from .base import Rows, UnreadableFile, repeated
-from .executed_query import ExecutedQuery
 from .interrupting import DeadlinePassed, interruptible
 from .run_files import PROTOCOL
 
 _T = TypeVar("_T")
 _BATCH_ROWS = 1_000_000
-# Rows that are taken at once: few at first, then as many as have so many bytes.
+# The rows that are fetched at once: few at first, then as many as fit into _FETCHED_BYTES.
 _FIRST_ROWS, _MOST_ROWS = 64, 10_000
 _FETCHED_BYTES = 8 << 20
 
 
 class DuckDBAnswer:
-    """The rows of a query, on connections of its own.
+    """The rows of a query, which runs on connections of its own.
 
-    Every method that takes rows runs the query again, on a connection that nothing else uses: so readers that were not
-    read to their end disturb nobody. The transactions are read-only.
+    Every method that fetches rows runs the query again, on a new connection, so that an unfinished reader disturbs
+    nobody. The transactions are read-only.
     """
 
     def __init__(
@@ -62,7 +61,7 @@ class DuckDBAnswer:
         self._parameters = dict(parameters) if parameters is not None else None
         self._timeout = timeout
         self._process = os.getpid()
-        # The first method that takes rows need not bind the query again.
+        # The first method that fetches rows uses this relation, and need not bind the query again.
         self._ready: tuple[duckdb.DuckDBPyConnection, Any] | None = None
         if described is None:
             self._ready = _, relation = self._repeated(self._bound)
@@ -76,7 +75,7 @@ class DuckDBAnswer:
 
     def fetchall(self) -> Rows:
         """Return all rows as Python values."""
-        # A relation would be bound twice: when it is made, and when it runs.
+        # A relation is bound twice: when it is made, and when it runs. So none is made here.
         return self._take(
             lambda rows: rows.fetchall(), lambda connection: connection.execute(self._query, self._parameters)
         )
@@ -163,7 +162,7 @@ class DuckDBAnswer:
         return self._take(repr)
 
     def _repr_html_(self) -> str:
-        return html_rows("", self.columns, self)
+        return html_rows(self.columns, self)
 
     # Running.
 
@@ -183,11 +182,11 @@ class DuckDBAnswer:
 
     def _relation(self, connection: duckdb.DuckDBPyConnection) -> Any:
         if self._parameters and duckdb.__version__.startswith("1."):
-            return ExecutedQuery(connection, self._query, self._parameters)
+            return _ExecutedQuery(connection, self._query, self._parameters)
         return connection.sql(self._query, params=self._parameters)
 
     def _taken(self) -> tuple[duckdb.DuckDBPyConnection, Any] | None:
-        """Return the relation that is ready, if there is one, with its connection. The caller closes that."""
+        """Return the bound relation, if there is one, with its connection, which the caller closes."""
         ready, self._ready = self._ready, None
         if self._process != os.getpid():
             if ready:
@@ -199,7 +198,7 @@ class DuckDBAnswer:
         return repeated(work, self._remade)
 
     def _take(self, work: Callable[[Any], _T], begin: Callable[[duckdb.DuckDBPyConnection], Any] | None = None) -> _T:
-        """Return what `work` returns for the query: as a relation, or as what `begin` makes of a connection."""
+        """Return the result of `work` for the query's relation, or for the result of `begin` for a connection."""
         return self._repeated(lambda: self._take_once(work, begin or self._relation))
 
     def _take_once(self, work: Callable[[Any], _T], begin: Callable[[duckdb.DuckDBPyConnection], Any]) -> _T:
@@ -222,8 +221,49 @@ class DuckDBAnswer:
             connection.close()
 
 
+class _ExecutedQuery:
+    """A running query, with the part of the interface of DuckDB's relations that answers need.
+
+    DuckDB 1 keeps the GIL while it runs `connection.sql(query, params=...)`. This deadlocks if a thread of DuckDB
+    closes a Python file, which needs the GIL. `connection.execute()` releases the GIL in every version.
+
+    Args:
+        connection: A connection of DuckDB that nothing else uses.
+        query: One statement.
+        parameters: The values of `$name` in the query.
+    """
+
+    def __init__(self, connection: Any, query: str, parameters: Mapping[str, Any]) -> None:
+        self._connection: Any = connection.execute(query, dict(parameters))
+        self.fetchall = self._connection.fetchall
+        self.fetchnumpy = self._connection.fetchnumpy
+        self.df = self._connection.df
+        self.to_arrow_reader = self._connection.to_arrow_reader
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return [name for name, *_ in self._connection.description]
+
+    @property
+    def types(self) -> list[Any]:
+        """Their types."""
+        return [each for _, each, *_ in self._connection.description]
+
+    def to_arrow_table(self) -> pa.Table:
+        """Return all rows."""
+        reader: pa.RecordBatchReader = self._connection.to_arrow_reader()  # to_arrow_table() keeps the GIL
+        return reader.read_all()
+
+    def __len__(self) -> int:
+        return len(self.to_arrow_table())
+
+    def __repr__(self) -> str:
+        return repr(self._connection.from_arrow(self.to_arrow_table()))
+
+
 def _rows_at_once(rows: Rows) -> int:
-    """Return how many rows like these are taken at once."""
+    """Return the number of rows of this size to fetch at once."""
     nbytes = sum(_nbytes(value) for row in rows for value in row)
     return max(1, min(2 * len(rows), _MOST_ROWS, _FETCHED_BYTES * len(rows) // max(nbytes, 1)))
 
@@ -236,14 +276,14 @@ def _nbytes(value: Any) -> int:
     return sys.getsizeof(value)
 
 
-# DuckDB makes a text of an exception that is raised where it reads a file.
+# DuckDB turns an exception of the filesystem into text.
 _DAMAGE = re.compile(r"\bCorruptFile: (?P<path>[^\n]+?): (?P<said>[^\n]+)")
 _MISSING = re.compile(r"\bFileNotFoundError: [^\n]*?(?P<said>no such file in the run: [^\n]+)")
 
 
 @contextmanager
 def query_errors(timeout: float | None = None) -> Iterator[None]:
-    """Raise the errors of this project for all that goes wrong while DuckDB runs a user's query."""
+    """Raise this project's errors for all failures of a user's query."""
     try:
         yield
     except TensorTrialError:
@@ -252,7 +292,7 @@ def query_errors(timeout: float | None = None) -> Iterator[None]:
         assert timeout is not None
         raise QueryTimeout(timeout) from exc
     except (duckdb.ConnectionException, duckdb.InterruptException) as exc:
-        # A timeout and Ctrl-C have errors of their own.
+        # An interrupt has an error of its own: of a timeout or of Ctrl-C.
         raise RunClosed from exc
     except duckdb.PermissionException as exc:
         raise QueryRefused(f"a query can read the views of its run, and nothing else: {exc}") from exc
@@ -262,13 +302,13 @@ def query_errors(timeout: float | None = None) -> Iterator[None]:
         if damage := _DAMAGE.search(str(exc)):
             raise CorruptFile(damage["path"], damage["said"]) from exc
         if missing := _MISSING.search(str(exc)):
-            raise UnreadableFile(f"{missing['said']}: it was deleted before the query had read it") from exc
+            raise UnreadableFile(f"{missing['said']}: it was deleted before the query read it") from exc
         # DuckDB's parser of Parquet files raises errors of the class `Error` itself, without the name of the file.
         if type(exc) is duckdb.Error or f"{PROTOCOL}://" in str(exc):
             raise UnreadableFile(str(exc)) from None
-        # Those of pyarrow, pandas and Python come from values that they cannot hold.
+        # pyarrow, pandas and Python raise these for values they cannot represent.
         said, advice, _ = str(exc).partition("\n\nPlease try installing")
-        # The message has all that DuckDB said, and a notebook would print the tracebacks of both.
+        # The message has DuckDB's full text. With a cause, a notebook would print both tracebacks.
         raise QueryRefused(f"a query can use no extension: {said}") if advice else QueryError(said) from None
 
 

@@ -1,4 +1,4 @@
-"""Calls into an engine that this process can stop: after a time, or at Ctrl-C."""
+"""Calls into an engine that stop after a timeout or at Ctrl-C."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 _INTERVAL_SECONDS = 0.02
-# A library such as polars can handle SIGINT so that it does not end a wait: Python notices it between two waits.
+# Libraries such as polars install a handler of SIGINT that does not end a wait. Python runs it between two waits.
 _WAIT_SECONDS = 0.1
-# DuckDB's message after Ctrl-C, and the texts that it makes of a KeyboardInterrupt where it calls Python: to read a
-# file, or to see the schema of a table.
+# DuckDB's message after Ctrl-C, and its texts for a KeyboardInterrupt in a call of Python: to read a file, or the
+# schema of a table.
 _CTRL_C = re.compile(r"\AQuery interrupted\Z|(\A|\n|: )KeyboardInterrupt(: *(<EMPTY MESSAGE>)?)?(\n|\Z)")
 
 
 class DeadlinePassed(Exception):
-    """A call took longer than its timeout, and was stopped."""
+    """A call that was stopped because it took longer than its timeout."""
 
 
 def interruptible(call: Callable[[], _T], interrupt: Callable[[], Any], timeout: float | None = None) -> _T:
-    """Return what `call` returns, or stop it by `interrupt`: after `timeout` seconds, or at Ctrl-C.
+    """Return the result of `call`, or stop it by `interrupt` after `timeout` seconds or at Ctrl-C.
 
-    Python handles a signal in the main thread only, and not while that thread is inside of an engine. So the main
-    thread waits here, and another one makes the call. No other thread gets Ctrl-C: without a timeout, it makes the call
-    itself.
+    Python handles signals in the main thread only, and not while that thread is inside an engine. So the main thread
+    waits here, while another one makes the call. Other threads get no Ctrl-C, and without a timeout they make the call
+    themselves.
 
     Args:
         call: Runs a query and takes its rows.
@@ -50,7 +50,7 @@ def interruptible(call: Callable[[], _T], interrupt: Callable[[], Any], timeout:
         try:
             thread.start()
         except RuntimeError:
-            return call()  # no thread can be started, so nothing can stop the call
+            return call()  # no thread can be started, so the call cannot be stopped
         _wait(running, timeout)
     except BaseException:
         _stop(running, interrupt)
@@ -63,7 +63,7 @@ def _run(running: Future[_T], call: Callable[[], _T]) -> None:
         return
     try:
         running.set_result(call())
-    except BaseException as exc:  # noqa: BLE001 - raised in the thread that waits
+    except BaseException as exc:  # noqa: BLE001 - raised again in the waiting thread
         running.set_exception(exc)
 
 
@@ -75,7 +75,7 @@ def _wait(running: Future[_T], timeout: float | None) -> None:
 
 
 def _stop(running: Future[_T], interrupt: Callable[[], Any]) -> None:
-    # Ctrl-C can come before the thread has begun, and then it makes no call.
+    # After a Ctrl-C that comes before the thread has begun, no call is made.
     if running.cancel():
         return
     while not _ends_within(running, _INTERVAL_SECONDS):
@@ -89,7 +89,7 @@ def _ends_within(running: Future[_T], seconds: float) -> bool:
 
 @contextmanager
 def keyboard_interrupts() -> Iterator[None]:
-    """Raise KeyboardInterrupt for the error that DuckDB raises in its place, in a call that is made in this thread."""
+    """Raise KeyboardInterrupt for the error by which DuckDB replaces it, for calls in this thread."""
     try:
         yield
     except Exception as exc:

@@ -1,4 +1,4 @@
-"""The memory that an engine may use: its process may be one that trains."""
+"""The default memory limit of the SQL engine, which may share its process with training."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from pathlib import Path
 ENVIRONMENT_VARIABLE = "TENSORTRIAL_MEMORY_LIMIT"
 _SHARE = 4
 _MOST_BYTES = 4 << 30
-# Of address space: a stack, and what the allocator sets aside for a thread.
+# Address space of a thread: its stack, and the allocator's reservation.
 _BYTES_OF_THREAD = 1 << 30
 
 
 def default_memory_limit() -> str:
     """Return the memory limit of an engine as text with a unit, such as '8GB'.
 
-    It is the value of the environment variable, or else a quarter of the memory of this process, 4 GiB at most.
+    It is the value of the environment variable, if set, else a quarter of the memory of this process, at most 4 GiB.
     """
     limit = os.environ.get(ENVIRONMENT_VARIABLE, "").strip()
     return limit or f"{min(_MOST_BYTES, memory_of_process() // _SHARE) >> 20}MiB"
 
 
 def memory_of_process() -> int:
-    """Return how many bytes this process may have: those of the machine, its control group, or its resource limit."""
+    """Return the memory of this process in bytes: the least of machine, control group and resource limit."""
     return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_limits()])
 
 
 def threads_within_limit() -> int | None:
-    """Return how many threads there is address space for; None where it is not limited."""
+    """Return the number of threads that fit into the address space; None if that is unlimited."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:
         return None

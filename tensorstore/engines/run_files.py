@@ -1,4 +1,4 @@
-"""The names under which an engine reads the files of some runs: by number, so that no query sees where they are."""
+"""The URIs by which an engine reads the files of some runs. They number the runs, so that no query sees their paths."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FOLDERS = frozenset({INDEX, TENSORS, FINDINGS})
 
 
 class RunFiles:
-    """Some runs, and the URIs of their files: tensortrial://0/index/worker_0/….parquet is a file of the first run."""
+    """Runs with the URIs of their files: tensortrial://0/index/worker_0/….parquet is a file of the first run."""
 
     def __init__(self, storages: Sequence[Storage]) -> None:
         self._files = [verified_files(storage) for storage in storages]
@@ -28,7 +28,7 @@ class RunFiles:
         return f"{PROTOCOL}://{self._numbers[storage.url]}/{check_path(path)}"
 
     def find(self, uri: str) -> tuple[VerifiedFiles, str]:
-        """Return the run and the path of a URI. Raises FileNotFoundError for what no query has to read."""
+        """Return the run and the path of a URI. Raises FileNotFoundError for files that no query needs."""
         number, _, path = uri.removeprefix(f"{PROTOCOL}://").partition("/")
         folder = path.partition("/")[0]
         if not (number.isdecimal() and int(number) < len(self._files)) or folder not in _FOLDERS:

@@ -1,4 +1,4 @@
-"""Apache Spark as the engine: the same queries, on a cluster."""
+"""The engine for clusters, Apache Spark."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ except ImportError as missing:
 
 _SCHEMES = {"file", "s3", "s3a", "gs", "hdfs", "abfs", "abfss"}
 _SETTINGS = {
-    # Times in a run are of UTC.
+    # Times in a run are UTC.
     "spark.sql.session.timeZone": "UTC",
     # Otherwise a query could read the environment of the driver: ${env:…}.
     "spark.sql.variable.substitute": "false",
 }
-# A name in a list of files is a pattern to Spark.
+# Spark treats the names of files as patterns.
 _PATTERN = str.maketrans({sign: f"\\{sign}" for sign in "\\*?[]{}"})
 
-# Spark returns a file's URI with escapes, in which a plus is a plus.
+# Spark escapes URIs, but not a plus, which url_decode would turn into a blank.
 _FILE = "regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^file:/+', 'file:/')"
 
 
 class SparkEngine:
-    """Runs queries on a Spark session; nothing of the session itself is changed.
+    """An engine that runs queries in a Spark session, without changing the session.
 
     Everything but a SELECT on the views is refused before Spark sees it; Spark itself cannot be locked as DuckDB can
     (docs/scale.md).
@@ -54,7 +54,7 @@ class SparkEngine:
         dialect: The SQL of users' queries: "duckdb", so that a query is the same on both engines, or "spark".
 
     Raises:
-        ConfigurationError: The dialect is another.
+        ConfigurationError: The dialect is neither.
     """
 
     def __init__(self, spark: SparkSession, dialect: str = "duckdb") -> None:
@@ -73,7 +73,7 @@ class SparkEngine:
         return self
 
     def connect(self, storages: Sequence[Storage]) -> Database:
-        """Return a database whose views the session does not see.
+        """Return a database whose views are invisible to the session.
 
         Args:
             storages: The runs that it can read.
@@ -94,7 +94,7 @@ class SparkEngine:
 
 
 class SparkAnswer:
-    """The rows of a query: an Arrow table, with some methods of DuckDB's relations."""
+    """The rows of a query, as an Arrow table with some methods of DuckDB's relations."""
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table
@@ -115,7 +115,7 @@ class SparkAnswer:
         return iter(self.fetchall())
 
     def _repr_html_(self) -> str:
-        return html_rows("", self.columns, self)
+        return html_rows(self.columns, self)
 
     def df(self) -> Any:
         """Return a pandas DataFrame."""
@@ -126,7 +126,7 @@ class SparkAnswer:
 
 
 class SparkDatabase(Database):
-    """Temporary views in a session. The small tables are Arrow tables here, and go to Spark before a query."""
+    """Temporary views in a session. The small tables are kept as Arrow tables, and passed to Spark before a query."""
 
     def __init__(self, session: SparkSession, dialect: str) -> None:
         self._session = session
@@ -151,7 +151,7 @@ class SparkDatabase(Database):
 
     def _frame(self, rows: pa.Table) -> DataFrame:
         frame = self._session.createDataFrame(rows)
-        # Spark takes a time without zone for one of the session's zone.
+        # Spark treats a time without a zone as one of the session's zone.
         times = [field.name for field in rows.schema if pa.types.is_timestamp(field.type)]
         return frame.withColumns({name: frame[name].cast("timestamp_ntz") for name in times}) if times else frame
 
@@ -169,7 +169,7 @@ class SparkDatabase(Database):
         timeout: float | None = None,
         remade: Callable[[], bool] = lambda: False,
     ) -> SparkAnswer:
-        # A group of its own, so that no other job of this session is cancelled with it.
+        # The query has a job group of its own, so that cancelling it cancels no other job of the session.
         context, group = self._session.sparkContext, f"tensortrial-{uuid.uuid4().hex}"
 
         def run() -> pa.Table:
@@ -199,7 +199,7 @@ class SparkDatabase(Database):
 
     def make_files_view(self, view: FilesView, files: Sequence[RunFile]) -> None:
         frame = self._files(view, files)
-        # Spark pushes no expression into the scan, which would find 0.0 in no dictionary that has -0.0.
+        # An expression is not pushed into the scan, which would miss -0.0 in a dictionary when it searches for 0.0.
         floats = [field.name for field in view.schema if pa.types.is_floating(field.type)]
         frame = frame.withColumns({name: frame[name] * 1.0 for name in floats})
         if view.time:
@@ -265,10 +265,10 @@ def _uri(storage: Storage, path: str) -> str:
     scheme, _, rest = storage.url.partition("://")
     if scheme not in _SCHEMES:
         raise ConfigurationError(f"Spark cannot read {storage.url}; copy the run to a disk or an object store")
-    # What everybody calls s3:// is s3a:// to Hadoop.
+    # Hadoop's scheme for S3 is s3a.
     return f"{'s3a' if scheme == 's3' else scheme}://{rest}/{path}"
 
 
 def _as_spark_names(uri: str) -> str:
-    """Return a file's URI as Spark's metadata of a row has it."""
+    """Return a file's URI in the form of Spark's `_metadata.file_path`."""
     return uri.replace("file:///", "file:/", 1)

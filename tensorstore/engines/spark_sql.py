@@ -1,4 +1,4 @@
-"""Translates SQL into Spark's, and refuses what a user's query may not contain, by sqlglot."""
+"""The translation of SQL into Spark's, and the check of users' queries, by sqlglot."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ try:
 except ImportError as missing:
     raise MissingExtra("sqlglot", "spark", "SparkEngine") from missing
 
-# They call any static method of Java, or take names from text, which cannot be checked.
+# They call any static Java method, or take names from text, which cannot be checked.
 _FORBIDDEN = frozenset({"java_method", "reflect", "try_reflect", "identifier"})
 
-# Statements that the parser allows inside a query as well, and that are neither DDL nor DML to it.
+# Statements that the parser allows inside a query, and that it classes neither as DDL nor as DML.
 _STATEMENTS = frozenset(
     [
         "alter",
@@ -89,7 +89,7 @@ def select(query: str, views: Collection[str], dialect: str) -> UserQuery:
 
 
 def _check(node: Any, views: Collection[str]) -> Collection[str]:
-    """Return the views that a node reads, without those of its parts. Raises QueryRefused."""
+    """Return the views that a node itself reads, without those of its children. Raises QueryRefused."""
     if isinstance(node, exp.Table):
         return _check_table(node, views)
     if isinstance(node, exp.Anonymous) and node.name.lower() in _FORBIDDEN:
@@ -120,7 +120,7 @@ def _check_table(table: Any, views: Collection[str]) -> Collection[str]:
 
 
 def _with_names(node: Any) -> set[str]:
-    """Return what the WITH clauses around this define before it: a later name, or a query's own, is another table's."""
+    """Return the names that the enclosing WITH clauses define before this node. Other names are those of tables."""
     names: set[str] = set()
     inside = None
     while node is not None:
@@ -138,11 +138,11 @@ def _with_names(node: Any) -> set[str]:
 
 
 def _for_spark(statement: Any) -> str:
-    """Return the text, with small tables as views of Spark, which have no schema, and with times of UTC."""
+    """Return the text for Spark: small tables are views without a schema, and times are UTC."""
 
     def changed(node: Any) -> Any:
         if isinstance(node, exp.Table) and node.db == "catalogue":
-            # In place, because UNPIVOT is part of the table.
+            # The table is changed in place, because UNPIVOT is a part of it.
             node.set("alias", exp.TableAlias(this=exp.to_identifier(node.alias or node.name)))
             node.set("db", None)
             node.set("this", exp.to_identifier(f"catalogue_{node.name}"))
@@ -154,7 +154,7 @@ def _for_spark(statement: Any) -> str:
         return node
 
     try:
-        # Spark runs generated text without comments, so that it contains no hints.
+        # Comments are left out, because Spark reads hints from them.
         text: str = statement.transform(changed).sql(
             "spark", comments=False, unsupported_level=sqlglot.ErrorLevel.RAISE
         )

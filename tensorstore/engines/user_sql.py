@@ -1,8 +1,8 @@
-"""Allows one SELECT on the views of a run, and nothing else, by the tree of the engine's own parser.
+"""The check of users' queries on the tree of DuckDB's own parser: only one SELECT on the views of a run is allowed.
 
-DuckDB types a statement as SELECT that writes in a common table expression, so that the type is not enough.
-`json_serialize_sql` returns the parsed tree. What is unknown in it is refused, so that a later release of DuckDB adds
-nothing that a query may do.
+The type of the statement is not enough, because DuckDB also calls a statement SELECT that writes in a common table
+expression. `json_serialize_sql` returns the parsed tree. Unknown nodes are refused, so that a later release of DuckDB
+allows queries nothing new.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import QueryError, QueryRefused
 
-# Kinds of queries, tables, and what stands around them, which have no class in the tree.
+# Kinds of nodes without a class in the tree: queries, tables and their modifiers.
 _QUERIES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
 _TABLES = frozenset(
     {"BASE_TABLE", "TABLE_FUNCTION", "SUBQUERY", "JOIN", "EMPTY", "EMPTY_FROM", "EXPRESSION_LIST", "PIVOT", "SHOW_REF"}
@@ -47,7 +47,7 @@ _EXPRESSIONS = frozenset(
 )
 
 _TABLE_FUNCTIONS = frozenset({"generate_series", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"})
-# They show or change the engine and its session, or wait; no row of a run depends on them.
+# Functions that show or change the engine and its session, or wait. No row of a run depends on them.
 _FUNCTIONS = frozenset(
     [
         "current_connection_id",
@@ -91,7 +91,7 @@ def check(serialized: str, query: str, views: Collection[str]) -> frozenset[str]
         views: The names of the public views, in lower case.
 
     Returns:
-        The views that the query reads; all of them, if it shows which there are.
+        The views that the query reads; all views for a query that lists them.
 
     Raises:
         QueryRefused: It is not one SELECT, or reads anything but the views.
@@ -129,14 +129,14 @@ def _walk(statement: Tree) -> Iterator[tuple[Tree, frozenset[str]]]:
 
 
 def _below(node: Tree, names: frozenset[str]) -> Iterator[tuple[Any, frozenset[str]]]:
-    """Yield what is directly below a node, with the names that it sees."""
+    """Yield the children of a node, with the names that they see."""
     known = names
-    # A common table expression sees those before it, and not itself.
+    # A common table expression sees the previous ones, but not itself.
     for entry in (node.get("cte_map") or {}).get("map", ()):
         yield entry["value"], known
         known |= {str(entry["key"]).lower()}
     own = {str(node.get("cte_name", "")).lower()}
-    # Its first part does not see a recursive one: there the name would be that of another table.
+    # The first part of a recursive one does not see it either: there its name is that of another table.
     seeing = {"RECURSIVE_CTE_NODE": "right", "CTE_NODE": "child"}.get(str(node.get("type")))
     for key, child in node.items():
         if key != "cte_map":
@@ -144,7 +144,7 @@ def _below(node: Tree, names: frozenset[str]) -> Iterator[tuple[Any, frozenset[s
 
 
 def _check_node(node: Tree, names: frozenset[str], views: Collection[str]) -> Collection[str]:
-    """Return the views that a node reads, without those of its parts. Raises QueryRefused and QueryError."""
+    """Return the views that a node itself reads, without those of its children. Raises QueryRefused and QueryError."""
     kind, of_class = node.get("type"), node.get("class")
     if of_class is not None:
         if of_class not in _EXPRESSIONS:
@@ -167,7 +167,7 @@ def _check_table(node: Tree, names: frozenset[str], views: Collection[str]) -> C
     *schema, name = path
     if name in names and schema in ([], ["recurring"]):
         return ()
-    # DuckDB would read a file that is named like a table; no view has such a name.
+    # DuckDB treats an unknown table as the path of a file. No view has such a name.
     if tuple(schema) not in _SCHEMAS or not name.isidentifier():
         raise QueryRefused(f"no view {'.'.join(path)!r}: a query can read {_listed(views)}, and nothing else")
     if name not in views:
@@ -178,7 +178,7 @@ def _check_table(node: Tree, names: frozenset[str], views: Collection[str]) -> C
 
 
 def _path(node: Tree) -> list[str]:
-    """Return the parts of a table's name: catalogue and schema, where they are written, and the name."""
+    """Return the parts of a table's name: catalogue and schema, if given, and the name."""
     named = node.get("qualified_name") or {}
     path = named.get("path") or [node.get("catalog_name"), node.get("schema_name"), node["table_name"]]
     return [str(part).lower() for part in path if part]

@@ -1,4 +1,4 @@
-"""Batches of rows on their way into a target: gathered into larger ones, and prepared ahead."""
+"""Generators of batches of rows for a target: they join small batches, and prepare them ahead in a thread."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pyarrow as pa
 
 _T = TypeVar("_T")
 ROWS = 1 << 17
-"""The number of rows that are written at once, where there are as many."""
+"""The number of rows that are written at once, if there are enough."""
 _BYTES = 128 << 20
-"""The bytes that are gathered at most: raw values may be large."""
+"""The most bytes that are joined, because raw values may be large."""
 
 
 def gathered(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
@@ -31,7 +31,7 @@ def gathered(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[p
 
 
 def ahead(items: Iterable[_T]) -> Iterator[_T]:
-    """Yield the items, each produced in a thread while the one before it is used."""
+    """Yield the items. Each is produced in a thread while the consumer uses the previous one."""
     end = object()
     source = iter(items)
     with ThreadPoolExecutor(1) as thread:

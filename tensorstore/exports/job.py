@@ -24,9 +24,9 @@ from .target import Held, Part, Position, Replacement, Target, open_target
 logger = logging.getLogger(__name__)
 
 _TOGETHER = 1000
-"""The most parts or small tables that are written in one transaction."""
+"""The most parts, or replacements of small tables, that are written in one transaction."""
 _ATTEMPTS = 5
-"""The number of times that the files may be compacted away before they are read."""
+"""The number of attempts to read files that are compacted meanwhile."""
 
 
 _NO_ROWS = pa.table({"run": pa.array([], pa.string())})
@@ -39,11 +39,11 @@ class Export:
     rows: Mapping[str, int] = field(default_factory=dict)
     """The number of new rows of each table.
 
-    A small table is compared as a whole: the number of all its rows, or, in `run_summary`, of those of runs whose
-    steps have changed.
+    For a small table, which is replaced as a whole, it is the number of all rows, or, for `run_summary`, of the rows of
+    runs with changed steps.
     """
     damaged: Mapping[str, TensorTrialError] = field(default_factory=dict)
-    """Runs and files that could not be read, by their URL, and why. The rest was exported."""
+    """The errors of runs and files that could not be read, by URL. The rest was exported."""
     pruned: tuple[str, ...] = ()
     """The names of the runs that `prune` deleted from the target."""
     snapshots: Mapping[str, str] = field(default_factory=dict)
@@ -65,25 +65,25 @@ def export(
 
     Every table has the column `run` first, and then the columns of the view of the same name.
 
-    Exporting again adds what is new: the target keeps the last step of each table, worker and run, in the same
-    transaction as the rows. So an export that was interrupted is finished by the next, a run that is still written can
-    be exported any number of times, and compacting it in between changes nothing. If the run has gone back to a
-    checkpoint in between, the rows that no longer count are replaced.
+    Another export of the same run adds its new rows: the target stores the last step of each table, worker and run in
+    the same transaction as the rows. So the next export completes an interrupted one, a running job can be exported any
+    number of times, and compaction in between changes nothing. If the run went back to a checkpoint in between, rows
+    that no longer count are replaced.
 
     Args:
-        runs: What `open_runs` returns or accepts: a folder, a pattern, a Trial, or a list of those.
+        runs: Runs, or an argument of `open_runs`: a folder, a pattern, a Trial, or a list of these.
         target: The URL of the target, such as `duckdb:runs.duckdb`.
         tables: Some of runs, run_summary, collections, steps, tensors, scalars, reductions, findings, tensor_values
             (raw bytes). By default all but the last two.
         since: Leave out steps before this global step, or saved before this time.
         storage_options: The options of the runs' storage.
         progress: Show a progress bar on a terminal.
-        prune: Delete from the target, from all its tables, the runs that are not among `runs`. Nothing is deleted if a
-            run cannot be read, as it may be one of those.
+        prune: Delete runs that are not among `runs` from all tables of the target. Nothing is deleted if a run cannot
+            be read, because it may be one of those in the target.
         **options: The options of the target.
 
     Returns:
-        How many rows were written, what could not be read, and what was pruned.
+        The numbers of written rows, the errors of unreadable files, and the names of pruned runs.
 
     Raises:
         ExportError: The target cannot be reached or refuses the rows.
@@ -163,7 +163,7 @@ class _Job:
                     advance(sum(part.index_rows for part in together))
                 return
             except FileNotFoundError:
-                # It was compacted after it was listed: its rows are in another file now.
+                # The file was compacted after it was listed: its rows are in another file now.
                 for source in sources:
                     source.refresh()
                 held = self._target.held([source.run for source in sources])
@@ -183,7 +183,7 @@ class _Job:
         self._rows[parts[0].table] += sum(part.count for part in parts)
 
     def _held(self, sources: Sequence[Source]) -> dict[str, Held]:
-        """Return what the target holds of each run, by the run's name in the target."""
+        """Return the target's content of each run, by the run's name in the target."""
         held = self._target.held([source.run for source in sources])
         strangers = [source for source in sources if not source.is_what(held.get(source.run))]
         if strangers:
@@ -203,7 +203,7 @@ class _Job:
     def _rename(self, source: Source, known: set[tuple[str, str]]) -> None:
         """Keep the name that the run has in the target.
 
-        Its own name depends on the runs that it is opened with, and its rows must not be exported twice.
+        The run's own name depends on the other opened runs, and its rows must not be exported under two names.
         """
         for identity, name in sorted(known):
             if identity == source.identity:
@@ -212,7 +212,7 @@ class _Job:
                 return
 
     def _replace(self, table: str, sources: Sequence[Source], held: Mapping[str, Held]) -> None:
-        """Replace the rows of the runs of which a small table has others, or other ones than the target holds."""
+        """Replace the rows of a small table for each run whose rows differ from those in the target."""
         schema = REPLACED[table]
         exported = {run: each.digests.get(Position(table, ""), {}).get(-1) for run, each in held.items()}
         condition, parameters = "", dict[str, Any]()
@@ -234,10 +234,10 @@ class _Job:
             self._target.replace(table, changed[begin : begin + _TOGETHER])
 
     def _prune(self, sources: Sequence[Source]) -> tuple[str, ...]:
-        """Delete the runs that the target holds and that are not exported. Return their names."""
+        """Delete the runs of the target that this export does not have, and return their names."""
         opened = tuple(f"{run.storage.url}/" for run in self._runs.all)
         if unread := [path for path in self._runs.damaged if not path.startswith(opened)]:
-            logger.warning("nothing is pruned, as %s cannot be read, and may be a run of the target", unread[0])
+            logger.warning("nothing is pruned, because %s cannot be read and may be a run of the target", unread[0])
             return ()
         gone = sorted(self._target.names() - {(source.identity, source.run) for source in sources})
         for _, name in gone:
@@ -246,7 +246,7 @@ class _Job:
 
 
 def _together(parts: Iterable[Part]) -> Iterator[list[Part]]:
-    """Yield parts of one table that are written at once: many small ones, or a large one."""
+    """Yield lists of parts of one table that are written together: many small ones, or one large one."""
     held: list[Part] = []
     for part in parts:
         held.append(part)
@@ -262,7 +262,7 @@ def _digest(rows: pa.Table) -> str:
 
 
 def _slices(runs: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """Return where the rows of each run begin, and how many there are. They follow each other."""
+    """Return the first row and the number of rows of each run. Rows of a run are contiguous."""
     found, begin = {}, 0
     for run, group in groupby(runs):
         count = len(list(group))

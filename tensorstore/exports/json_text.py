@@ -1,4 +1,4 @@
-"""Lists and structs as JSON text, for targets that know neither."""
+"""The conversion of lists and structs to JSON text, for targets that have neither."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _NOT_FINITE = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
-"""Words of Arrow, and the JSON texts in their place, which databases cast to numbers. JSON has no such numbers."""
+"""Arrow's texts of numbers that JSON lacks, and the JSON texts in their place, which databases cast to numbers."""
 
 
 def is_nested(kind: pa.DataType) -> bool:
@@ -20,7 +20,7 @@ def as_json(column: pa.Array) -> pa.Array:
     """Return structs, or lists of texts or numbers, as JSON text; null stays null.
 
     Numbers that are not finite become the texts "NaN", "Infinity" and "-Infinity".
-    The conversion goes column by column: cell by cell would take a hundred times as long.
+    The conversion is by column. Cell by cell, it would take a hundred times as long.
     """
     if column.null_count == len(column):
         return pa.nulls(len(column), pa.string())

@@ -1,4 +1,4 @@
-"""The raw values of a run's chunks, some at a time."""
+"""The reader of raw values in a run's chunks."""
 
 from __future__ import annotations
 

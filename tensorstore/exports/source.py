@@ -1,4 +1,4 @@
-"""A run as an export reads it: its index files at this moment, grouped into parts."""
+"""The source of an export: the index files of a run at one moment, grouped into parts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .tables import GROWING, OF_INDEX, with_run
 from .target import Held, Part, Position
 
 PART_ROWS = 1_000_000
-"""Index rows that are exported together, at least, where a run has as many."""
+"""The least number of index rows in a part, except the last one."""
 
 Since = int | datetime | None
 _TIME = INDEX_SCHEMA.field("saved_at").type
@@ -55,28 +55,28 @@ class _WorkerFiles:
         )
 
     def digests(self, last_steps: Collection[int]) -> Mapping[int, str]:
-        """Return at least a digest of all steps up to each of some global steps.
+        """Return digests of all steps up to a step, at least for each of `last_steps`.
 
-        A step that was saved again, with other tensors or at another time, changes it; a compaction does not.
+        A digest changes if a step is saved again, with other tensors or at another time, but not by compaction.
         """
         if not set(last_steps) <= self._digests.keys():
             hashed, begin = hashlib.blake2b(digest_size=8), 0
             for last in sorted(last_steps):
                 end = bisect_right(self._steps, last, key=itemgetter(0))
                 hashed.update("".join(map(repr, self._steps[begin:end])).encode())
-                # 60 bits: a signed integer holds it.
+                # 60 bits fit into a signed integer.
                 self._digests[last], begin = hashed.hexdigest()[:15], end
         return self._digests
 
     def superseded_rows(self, storage: Storage) -> Mapping[str, Sequence[int]]:
-        """Return the numbers of the rows that do not count, by file. Raises FileNotFoundError."""
+        """Return the numbers of superseded rows, by file. Raises FileNotFoundError."""
         if self._superseded_rows is None:
             repeated = SavedSteps().added(self._found).repeated
             self._superseded_rows = superseded_rows(storage, [file.path for file in self._found], repeated)
         return self._superseded_rows
 
     def agreed(self, exported: Mapping[int, str]) -> int:
-        """Return the last exported step before which all counts that was exported; -1 if there is none."""
+        """Return the last exported step up to which all exported rows still count; -1 if there is none."""
         last = max(exported, default=-1)
         if not self.is_whole or not exported:
             return last
@@ -99,7 +99,7 @@ class _WorkerFiles:
 
 
 class Source:
-    """One run as it was when this was made or refreshed: later steps are not part of it."""
+    """One run at the moment of the construction or of the last refresh."""
 
     def __init__(self, run: str, storage: Storage, workers: Sequence[str]) -> None:
         self.own_name = self.run = run
@@ -108,9 +108,9 @@ class Source:
         self._storage = storage
         self._workers = workers
         self._missed: set[str] = set()
-        """Chunks that were missing when they were read."""
+        """Chunks that were missing when their values were read."""
         self.damaged: dict[str, FileError] = {}
-        """By the whole path of the file."""
+        """The errors of files, by their full path."""
         self.refresh()
 
     def is_what(self, held: Held | None) -> bool:
@@ -136,7 +136,7 @@ class Source:
 
     @property
     def digest(self) -> str:
-        """A digest of all steps. A compaction does not change it."""
+        """A digest of all steps, which compaction does not change."""
         of_workers = [
             f"{worker} {files.digests([last])[last]}"
             for worker, files in sorted(self._files.items())
@@ -148,16 +148,16 @@ class Source:
         self.damaged[f"{self._storage.url}/{path}"] = error
 
     def parts(self, table: str, held: Held | None, since: Since = None) -> Iterator[Part]:
-        """Yield the parts of a table that a target lacks, worker by worker, in the order of steps.
+        """Yield the parts of a table that a target lacks, by worker, in the order of steps.
 
-        If a worker went back to a checkpoint after it was exported, its first part replaces what no longer counts.
+        If a worker went back to a checkpoint after an export, its first part replaces the rows that no longer count.
         """
         for worker, files in self._files.items():
             exported = held.digests.get(Position(table, worker), {}) if held else {}
             last, after = max(exported, default=-1), self._agreed(files, exported)
             groups = list(files.groups(after))
             if not groups and last > after:
-                groups = [[]]  # it went back, and has saved nothing since
+                groups = [[]]  # the worker went back, and has saved nothing since
             ends = [max(map(_last_step, group), default=after) for group in groups]
             digests = files.digests(ends)
             for group, end in zip(groups, ends, strict=True):
@@ -179,9 +179,9 @@ class Source:
                 last = after = end
 
     def _agreed(self, files: _WorkerFiles, exported: Mapping[int, str]) -> int:
-        """Return the last exported step before which all counts that was exported.
+        """Return the last exported step up to which all exported rows still count.
 
-        A run that has lost its last files, and has not gone back, takes nothing from the target.
+        A run that has lost its last files, and has not gone back, deletes nothing from the target.
         """
         last, agreed = max(exported, default=-1), files.agreed(exported)
         is_shorter = max(files.last_steps, default=-1) < last
@@ -227,7 +227,7 @@ class Source:
     def _index(
         self, worker: str, files: Sequence[IndexFile], span: _Span, columns: Sequence[str] = tuple(INDEX_SCHEMA.names)
     ) -> Iterator[tuple[str, pa.Table]]:
-        """Yield the rows that count of some index files, with the path of each."""
+        """Yield the rows of some index files, without superseded ones, with the path of each file."""
         superseded = self._files[worker].superseded_rows(self._storage)
         for file in files:
             steps = span.steps(file)
@@ -254,7 +254,7 @@ class Source:
         except CorruptFile as exc:
             self._set_aside(chunk, exc)
         except FileNotFoundError:
-            # Perhaps it was compacted: the index is read again, once, for the new locations of its values.
+            # The chunk may have been compacted: the index is read once more for the new locations of its values.
             if chunk not in self._missed:
                 self._missed.add(chunk)
                 raise
@@ -285,7 +285,7 @@ def _utc(moment: datetime) -> datetime:
 
 
 def _steps(worker: str, files: Sequence[IndexFile], span: _Span) -> pa.Table:
-    """Return the steps, by the summaries of the index files."""
+    """Return the steps of a worker from the summaries of its index files."""
     found = [
         (
             step.mode,
@@ -305,9 +305,9 @@ def _steps(worker: str, files: Sequence[IndexFile], span: _Span) -> pa.Table:
 
 
 def _readable(files: Sequence[IndexFile], damaged: Mapping[str, FileError]) -> _WorkerFiles:
-    """Return the files of a worker, of which some are damaged.
+    """Return the readable files of a worker up to the first one that is not readable yet.
 
-    Without those that follow one that may be readable later: an export that has moved them would pass it over.
+    Later files are left out, because the next export would then skip the unreadable one.
     """
     awaited = [flush_range_of(path) for path, error in damaged.items() if isinstance(error, StorageError)]
     for missing in filter(None, awaited):
@@ -317,7 +317,7 @@ def _readable(files: Sequence[IndexFile], damaged: Mapping[str, FileError]) -> _
 
 
 def _identity(storage: Storage) -> str:
-    """Return a digest of run.json, which is written once and has the time in microseconds."""
+    """Return the identity of a run: a digest of run.json, which is written once and has a time in microseconds."""
     return hashlib.sha256(storage.read_document(RUN_FILE)).hexdigest()[:16]
 
 

@@ -47,7 +47,7 @@ GROWING = {
     "reductions": _schema(*_KEY, pa.field("reduction", _TEXT), pa.field("value", pa.float64())),
     "tensor_values": _schema(*TENSORS_SCHEMA),
 }
-"""Tables to which a run only adds rows."""
+"""Growing tables, to which a run adds rows."""
 
 _TEXTS = pa.list_(_TEXT)
 REPLACED = {
@@ -84,10 +84,10 @@ REPLACED = {
         pa.field("steps", _NUMBER),
     ),
 }
-"""Small tables, whose rows of a run are all replaced if they have changed."""
+"""Small tables. If rows of a run have changed, all of its rows are replaced."""
 
 OF_STEPS = frozenset({"run_summary"})
-"""Small tables that change only with the steps of a run. They are not read for a run whose steps are as they were."""
+"""Small tables that change only with the steps of a run. They are not read for a run with unchanged steps."""
 
 DOCUMENTS = frozenset({"versions", "metadata", "save_config", "reduction_config"})
 """Columns of small tables whose texts are JSON."""
@@ -111,8 +111,14 @@ def with_run(run: str, rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordB
     """Yield rows of a run as batches of `schema`, whose first column is the run. Texts may be dictionaries in both."""
     of_run = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), len(rows)), [run])
     columns = zip([pa.chunked_array([of_run]), *rows.columns], schema, strict=True)
-    # A cast takes time even if it changes nothing.
+    # A cast takes time even if the types are equal.
     arrays = [column if column.type == field.type else column.cast(field.type) for column, field in columns]
     for batch in pa.Table.from_arrays(arrays, schema=schema).to_batches():
         if batch.num_rows:
             yield batch
+
+
+def columns_of(schema: pa.Schema) -> dict[str, str]:
+    """Return the types of columns in words, the same for every name of a list's items and every layout of texts."""
+    words = {field.name: str(field.type).replace("large_", "").replace("_view", "") for field in schema}
+    return {name: kind.replace("element:", "item:") for name, kind in words.items()}

@@ -1,4 +1,4 @@
-"""The interface of an export's target, and the targets by the scheme of their URLs."""
+"""The interface of targets, and the known targets by the scheme of their URLs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..errors import ConfigurationError, ExportError
 from ..format.arrow_arrays import with_decimals
 
 LEDGER = "exports"
-"""The table in which a target keeps what it holds: a row for each part, and for each small table of a run."""
+"""The table in which a target lists its content: a row for each part, and for each small table of a run."""
 
 LEDGER_SCHEMA = pa.schema(
     [
@@ -35,7 +35,7 @@ LEDGER_SCHEMA = pa.schema(
 
 
 class Position(NamedTuple):
-    """One table and one worker of a run: its rows are exported in the order of global steps."""
+    """One table and one worker of a run, whose rows are exported in the order of global steps."""
 
     table: str
     worker: str
@@ -43,14 +43,14 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True)
 class Held:
-    """The content of a target that belongs to one run."""
+    """The content of a target for one run."""
 
     identity: str
-    """The run's identity, which differs from that of another run of the same name."""
+    """The identity of the run, which tells it from another run of the same name."""
     digests: dict[Position, dict[int, str]]
-    """By table and worker: global steps at which exported parts end, with the digest of all steps up to there.
+    """The last global steps of exported parts, with the digest of all steps up to there, by table and worker.
 
-    At least the last one. A small table has its own digest at step -1, and no worker.
+    At least the last part is listed. A small table has its own digest at step -1, and no worker.
     """
 
 
@@ -58,8 +58,8 @@ class Held:
 class Part:
     """Rows of one table that are exported together.
 
-    They are those of one worker of one run, of the global steps after `after` and up to `last_step`. They replace the
-    rows after `after` that the target holds, up to the step `held`: it is later if the run has gone back.
+    The rows are of one worker of one run, with global steps above `after` and up to `last_step`. They replace the
+    target's rows above `after`, whose last step is `held`. It is above `after` if the run has gone back.
     """
 
     table: str
@@ -77,20 +77,20 @@ class Part:
     names: Callable[[], Collection[str]] = frozenset
     """Returns the names of all tensors of the run."""
     index_rows: int = 0
-    """The number of rows of the index that the part is made of."""
+    """The number of index rows in the part."""
     count: int = 0
     """The number of rows that were read."""
     failure: Exception | None = None
-    """The error of reading the rows. A library that consumes them may hide it."""
+    """The error of reading the rows, which a library that consumes them may hide."""
 
     @property
     def name(self) -> str:
-        """The same name for the same rows, so that rows written twice are recognised. It has digits and a dash only."""
+        """The name of the rows, by which rows that are written twice are recognised. It has digits and a dash only."""
         return f"{self.after + 1:012d}-{self.last_step:012d}"
 
     @property
     def goes_back(self) -> bool:
-        """True if the target holds rows that these replace."""
+        """True if the part replaces rows of the target."""
         return self.held > self.after
 
     def read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -106,19 +106,20 @@ class Part:
 
 
 def reader_of(parts: Sequence[Part], schema: pa.Schema | None = None) -> pa.RecordBatchReader:
-    """Return the rows of parts of one table as one stream. `schema` has the same columns, with other types."""
+    """Return the rows of parts of one table as one stream of `schema`: their columns, in the target's types."""
     schema = schema or parts[0].schema
     return pa.RecordBatchReader.from_batches(schema, chain.from_iterable(part.read(schema) for part in parts))
 
 
 _PARTS = 64
-"""The number of parts that a target remembers that has no table for them."""
+"""The most parts that a target without a ledger table remembers."""
 
 
 def with_part(exported: Mapping[int, str], part: Part) -> dict[int, str]:
-    """Return the ends of parts with their digests once `part` is written.
+    """Return the last steps of parts with their digests after `part` is written.
 
-    Of many earlier ones every second is forgotten: a run that goes back far is exported again from one before.
+    If there are many, every second earlier one is dropped. A run that goes back far is exported again from an earlier
+    one.
     """
     steps = sorted(step for step in exported if step <= part.after)
     if len(steps) >= _PARTS:
@@ -128,7 +129,7 @@ def with_part(exported: Mapping[int, str], part: Part) -> dict[int, str]:
 
 @dataclass(frozen=True)
 class Replacement:
-    """All rows that a small table has of a run."""
+    """All rows of a run in a small table."""
 
     run: str
     identity: str
@@ -140,14 +141,14 @@ class Target(ABC):
     """The destination of an export. Its errors are ExportError, and never show a password.
 
     The rows of a part or a replacement are written completely or not at all, even if the process is killed, and `held`
-    agrees with them.
+    always corresponds to them.
     """
 
     derives: ClassVar[frozenset[str]] = frozenset()
     """Tables that the target derives from the table `tensors`, as views."""
 
     unsigned: ClassVar[bool] = False
-    """True if the target has unsigned integers of 64 bits. If not, it gets decimals of 20 digits in their place."""
+    """True if the target has unsigned 64-bit integers. If not, it receives decimals of 20 digits instead."""
 
     def schema_of(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema of a table, in types that the target has.
@@ -173,13 +174,13 @@ class Target(ABC):
 
     @abstractmethod
     def held(self, runs: Sequence[str]) -> dict[str, Held]:
-        """Return what the target holds of some runs.
+        """Return the target's content of some runs.
 
         Args:
             runs: Names of the runs in the target.
 
         Returns:
-            By the name of each run that the target has, its identity and the exported steps.
+            The identity and the exported steps of each run in the target, by its name.
         """
 
     @abstractmethod
@@ -192,7 +193,7 @@ class Target(ABC):
 
     @abstractmethod
     def write(self, parts: Sequence[Part]) -> None:
-        """Add the rows of parts, if any, and record their last steps. What the target holds after `after` is deleted.
+        """Add the rows of parts, if any, and record their last steps. Rows of the target after `after` are deleted.
 
         Args:
             parts: Parts of one table.
@@ -209,20 +210,19 @@ class Target(ABC):
 
     @abstractmethod
     def remove(self, run: str) -> None:
-        """Delete all rows of a run, and the note of it.
+        """Delete all rows of a run and its entry in the ledger.
 
         Args:
             run: Name of the run in the target.
         """
 
-    @abstractmethod
-    def close(self) -> None:
-        """Close connections and files."""
+    def close(self) -> None:  # noqa: B027 - most targets of files have nothing open
+        """Close connections and files, if any are open."""
 
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):")
 
-# By the scheme of the URL: the module of this package, and its class.
+# The module in this package and the class of each target, by the scheme of its URL.
 _TARGETS: dict[str, tuple[str, str]] = {
     "bigquery": ("bigquery", "BigQuery"),
     "csv": ("csv_folder", "CSVFolder"),
@@ -269,7 +269,7 @@ def _check_options(scheme: str, kind: Callable[..., Target], options: Mapping[st
 
 
 def differences(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
-    """Return how the columns of a table differ from the wanted ones, a line each. Both map names to types."""
+    """Return a line for each difference between the wanted columns of a table and its own. Both map names to types."""
     lines = [f"- {name} {kind}: is missing" for name, kind in wanted.items() if name not in found]
     lines += [f"+ {name} {kind}: is not expected" for name, kind in found.items() if name not in wanted]
     return lines + [
@@ -284,12 +284,12 @@ def _or(schemes: list[str]) -> str:
 
 
 def shown(url: str) -> str:
-    """Return the URL without what may be secret."""
+    """Return the URL without its password and other secrets."""
     scheme, colon, rest = url.partition("://")
     if not colon:
         return url
     server, slash, path = rest.partition("/")
     if "@" in path or "?" in server or "#" in server:
-        # It may be a password with such a sign in it, whose end cannot be found.
+        # The end of a password that contains such a character cannot be found.
         return f"{scheme}://…"
     return f"{scheme}://{server.rpartition('@')[2]}{slash}{path.partition('?')[0]}"

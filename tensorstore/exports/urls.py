@@ -1,4 +1,4 @@
-"""URLs of databases, which may hold a password: their parts, and what messages must not show of them."""
+"""The parts and the secrets of database URLs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SECRETS = ("password", "sslpassword")
 def split(url: str, name: str) -> SplitResult:
     """Return the parts of the URL.
 
-    Raises ExportError where a password may be unencoded: its end would be taken for the name of a server, and shown.
+    Raises ExportError if a password may be unencoded: its end would be treated as the host, and shown in messages.
     """
     try:
         parts = urlsplit(url)
@@ -26,7 +26,7 @@ def split(url: str, name: str) -> SplitResult:
 
 
 def secrets(parts: SplitResult) -> list[str]:
-    """Return what messages must not show of a URL, decoded and as it was written."""
+    """Return the secrets of a URL, decoded and as they were written."""
     parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
     private = [parts.password, *(parameters.get(name) for name in _SECRETS)]
     return [text for each in private if each for text in (each, unquote(each))]

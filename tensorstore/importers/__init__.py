@@ -1,1 +1,1 @@
-"""Importers of runs that other programs wrote: one file or folder for each, with `import_run` or `import_runs`."""
+"""Importers of other programs' runs: a file or folder for each program, with `import_run` or `import_runs`."""

@@ -31,7 +31,7 @@ _STEPS = ("step", "global_step", "_step", "iteration", "iter", "epoch")
 _TIMES = ("timestamp", "_timestamp", "wall time", "wall_time", "time", "saved_at")
 
 
-def import_run(  # noqa: PLR0913 - an option for each thing that a CSV file does not say
+def import_run(  # noqa: PLR0913 - an option for each thing that a CSV file leaves open
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],
     *,

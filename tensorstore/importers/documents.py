@@ -1,4 +1,4 @@
-"""JSON and YAML of other programs, which nothing trusts."""
+"""Parsers of JSON and YAML from other programs, which may be malicious."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_BITS = 14_000  # Python writes integers of up to 4300 digits
 
 
 def json_of(text: bytes | str, path: str) -> Any:
-    """Return what a JSON text says. Raises CorruptFile, which names `path`, if it is not JSON."""
+    """Return the value of a JSON text. Raises CorruptFile, which names `path`, if it is not JSON."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as exc:
@@ -28,10 +28,10 @@ def json_of(text: bytes | str, path: str) -> Any:
 def yaml_of(text: bytes, path: str) -> dict[str, Any]:
     """Return the mapping that a YAML text holds; an empty one for an empty text.
 
-    No object is made of it: tuples become lists, and other objects of Python their names.
+    No Python object is created: tuples become lists, and other objects the names of their classes.
 
     Raises:
-        CorruptFile: It is not YAML, or not a mapping, or its references repeat it without end.
+        CorruptFile: It is not YAML, or not a mapping, or too large once its references are expanded.
         MissingExtra: PyYAML is not installed.
     """
     try:
@@ -40,14 +40,14 @@ def yaml_of(text: bytes, path: str) -> dict[str, Any]:
         raise MissingExtra("PyYAML", "yaml", f"reading {path}") from exc
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
-        """Reads plain values only."""
+        """A loader that reads plain values only."""
 
     Loader.add_multi_constructor(_PYTHON, _plain)
     try:
         found = yaml.load(text, Loader)  # a SafeLoader
         _check_size(found)
     except (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as exc:
-        # PyYAML raises what its constructors do: `!!bool x` is a KeyError.
+        # PyYAML lets errors of its constructors pass: `!!bool x` is a KeyError.
         raise CorruptFile(path, f"this is not YAML: {exc}") from exc
     if found is None:
         return {}
@@ -74,7 +74,7 @@ def _plain(loader: Any, suffix: str, node: Any) -> Any:
 
 
 def _check_size(value: Any) -> None:
-    """Raise ValueError if the value, written out with what its references repeat, is too large, or endless."""
+    """Raise ValueError if the value, with all references expanded, is too large, or contains itself."""
     sizes: dict[int, int | None] = {}
 
     def size(part: Any) -> int:
@@ -98,12 +98,12 @@ def _check_size(value: Any) -> None:
 
 
 def text_of(value: Any) -> str | None:
-    """Return a value that must be a text, with what Unicode lacks replaced; None if it is none, or empty."""
+    """Return a text with lone surrogates replaced; None for an empty one or another value."""
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) and value else None
 
 
 def clean(value: Any) -> Any:
-    """Return a value of JSON with every text as UTF-8 can hold it."""
+    """Return a JSON value with lone surrogates replaced in all texts."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, Mapping):

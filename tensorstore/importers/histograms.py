@@ -1,4 +1,4 @@
-"""Histograms that a table holds in a column of structs: those of Weights & Biases and those of Neptune."""
+"""Histograms in a table's column of structs, as Weights & Biases and Neptune export them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def holds_histograms(column: pa.ChunkedArray) -> bool:
 def drawn_of(column: pa.ChunkedArray, names: Sequence[str], step: Integers, saved_at: Integers) -> Iterator[Drawn]:
     """Yield the histogram of each row of a column, with its name from `names`.
 
-    Rows without a histogram, with a step below 0 (no step), or with values that are not counts are left out.
+    Rows without a histogram, without a step (below 0), or with values that are not counts are left out.
     """
     for row, (value, name) in enumerate(zip(column.to_pylist(), names, strict=True)):
         if value is None or step[row] < 0:
@@ -32,7 +32,7 @@ def drawn_of(column: pa.ChunkedArray, names: Sequence[str], step: Integers, save
 
 
 def edges_and_counts(value: Mapping[str, Any]) -> tuple[list[float], list[int]] | None:
-    """Return the edges and the counts of a histogram; None if it is none."""
+    """Return the edges and the counts of a histogram; None for an invalid one."""
     counts = value.get("values") or []
     try:
         edges = _edges(value, len(counts))
@@ -50,7 +50,7 @@ def _edges(value: Mapping[str, Any], length: int) -> list[float]:
     packed = value.get("packedBins")
     if not packed or packed["count"] != length:
         return []
-    # Bins of equal width, by the first edge, the width and the number of bins.
+    # Bins of equal width are packed as the first edge, the width and the number of bins.
     return [float(edge) for edge in packed["min"] + packed["size"] * np.arange(length + 1)]
 
 

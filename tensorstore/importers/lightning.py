@@ -1,4 +1,4 @@
-"""The import of what Lightning's CSVLogger writes. Lightning need not be installed.
+"""The import of the files of Lightning's CSVLogger. Lightning need not be installed.
 
 from tensortrial.importers.lightning import import_runs
 
@@ -38,8 +38,8 @@ def import_runs(
 ) -> list[str]:
     """Import the runs that Lightning's CSVLogger wrote to `source`.
 
-    The columns of `metrics.csv` become scalars at its steps, and `hparams.yaml` becomes metadata; no object in it is
-    made. The folder of one run, such as `lightning_logs/version_0`, is imported to `target`, and a folder of such
+    The columns of `metrics.csv` become scalars at its steps, and `hparams.yaml` becomes metadata. Objects in it are not
+    created. The folder of one run, such as `lightning_logs/version_0`, is imported to `target`, and a folder of such
     folders to folders of `target` with the same names. CSVLogger keeps no times. Calling it again continues an
     interrupted import, or adds what is new.
 
@@ -68,7 +68,7 @@ def import_runs(
 
 
 def _folders(storage: Storage, folder: str, depth: int) -> Iterator[str]:
-    """Yield the folders with a metrics.csv. What is below one belongs to its run."""
+    """Yield the folders with a metrics.csv. Folders below such a folder belong to its run."""
     names = storage.list(folder)
     if _METRICS in names:
         yield folder
@@ -90,7 +90,7 @@ def _read(storage: Storage, folder: str, url: str, report: Report) -> Points:
 def _table(data: bytes, path: str, report: Report) -> pa.Table:
     whole, newline, rest = data.rpartition(b"\n")
     if not newline:
-        raise CorruptFile(path, "it is empty, as before the first metric" if not data else "it has no row")
+        raise CorruptFile(path, "it is empty: no metric was logged" if not data else "it has no row")
     if rest.strip():
         report(f"{path}: its last line, which is not written to its end")
     return csv_of(whole + newline, path)

@@ -1,4 +1,4 @@
-"""Metrics, numbers with names and steps, on their way into a run.
+"""The import of metrics: numbers with names and steps.
 
 Every source of metrics, such as a CSV file or an export of W&B or Neptune, is read into `Points`; `import_points` makes
 a run of them.
@@ -45,11 +45,11 @@ _NOTHING = np.empty(0, np.uint8)
 
 Integers = npt.NDArray[np.int64]
 Report = Callable[[str], object]
-"""Receives a sentence about what could not be imported."""
+"""Receives a sentence about each thing that could not be imported."""
 
 
 class Drawn(NamedTuple):
-    """A histogram of a name at a step."""
+    """A histogram with its name and step."""
 
     name: str
     step: int
@@ -63,15 +63,15 @@ class Drawn(NamedTuple):
 
 @dataclass(frozen=True)
 class Points:
-    """Numbers, each with a name and a step: columns of equal length, in any order."""
+    """Numbers with their names and steps, as columns of equal length, in any order."""
 
     names: Sequence[str]
     name: Integers
-    """Index into `names`, shape (n,)."""
+    """Indices into `names`, shape (n,)."""
     step: Integers
-    """The global step, shape (n,), none below 0."""
+    """Global steps, shape (n,), none below 0."""
     value: npt.NDArray[np.float64]
-    """Shape (n,)."""
+    """The numbers, shape (n,)."""
     saved_at: Integers
     """Nanoseconds since 1970, UTC, shape (n,); 0 if unknown."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -91,12 +91,12 @@ class Points:
         return self._rows(order[last])
 
     def from_step(self, step: int) -> Points:
-        """Return the points of a global step and of later ones."""
+        """Return the points from a global step on."""
         later = [drawn for drawn in self.histograms if drawn.step >= step]
         return replace(self._rows(np.flatnonzero(self.step >= step)), histograms=later)
 
     def found(self) -> Found:
-        """Return all values as columns to compare with a run. A number supersedes a histogram of its name and step."""
+        """Return all values as columns to compare with a run. A number replaces a histogram of its name and step."""
         number = {name: index for index, name in enumerate(dict.fromkeys([*self.names, *self._drawn_names()]))}
         drawn = [(number[each.name], each.step, each.saved_at) for each in self.histograms]
         name, step, saved_at = np.array(drawn, np.int64).reshape(-1, 3).T
@@ -145,10 +145,10 @@ def log(sentence: str) -> None:
 def import_points(
     points: Points, source: str, framework: str, target: Storage, progress: bool = True, report: Report = log
 ) -> str:
-    """Make a run of `points` at `target`, and return its URL.
+    """Write `points` into a run at `target`, and return its URL.
 
-    A run of the same `source` is continued: from the first step at which the source has something new, its steps are
-    written, again if the run has them.
+    A run of the same `source` is continued: all steps are written from the first one at which the source has something
+    new. They replace those that the run has.
 
     Raises:
         ConfigurationError: The earlier import counted the steps of other modes.
@@ -170,7 +170,7 @@ def import_points(
 
 
 def _modes(points: Points, earlier: RunInfo | None, target: Storage) -> dict[str, list[str]]:
-    """Return the metadata that names the modes of a run; none if there is only GLOBAL."""
+    """Return the metadata that names the modes of a run; empty if GLOBAL is the only one."""
     names = [mode.name for mode in points.modes]
     if names == [ModeKeys.GLOBAL.name]:
         return {}
@@ -202,7 +202,7 @@ def _write(points: Points, plans: Sequence[Plan], writer: Writer, progress: bool
 
 
 def _steps(points: Points, plans: Sequence[Plan], now: int) -> Iterator[tuple[int, list[Record | ScalarBatch]]]:
-    """Yield each step with its records. The points are in the order of steps."""
+    """Yield each step with its records. `points` must be in the order of steps."""
     bounds = np.flatnonzero(np.diff(points.step, prepend=-1, append=-1)).tolist()
     numbers = {int(points.step[begin]): (begin, end) for begin, end in pairwise(bounds)}
     histograms: dict[int, list[Drawn]] = {}
@@ -213,7 +213,7 @@ def _steps(points: Points, plans: Sequence[Plan], now: int) -> Iterator[tuple[in
         if step in numbers:
             begin, end = numbers[step]
             of = [plans[name] for name in points.name[begin:end].tolist()]
-            # A number without a time was saved with the others of its step.
+            # A number without a time gets the time of the others of its step.
             times = points.saved_at[begin:end]
             saved_at = np.where(times > 0, times, times.max() if times.max() > 0 else now)
             records.append(ScalarBatch(of, points.value[begin:end].tolist(), saved_at.tolist()))

@@ -1,11 +1,11 @@
-"""The modes of steps, as other programs name them."""
+"""The words by which other programs name the modes of steps."""
 
 from __future__ import annotations
 
 from ..mode import ModeKeys
 
 MODES = "modes"
-"""The key of a run's metadata with the names of the modes that its global steps count through."""
+"""The key of a run's metadata that lists its modes in the order in which its global steps count them."""
 
 MODE_OF_WORD = {
     **dict.fromkeys(("train", "training"), ModeKeys.TRAIN),
@@ -14,4 +14,4 @@ MODE_OF_WORD = {
     "global": ModeKeys.GLOBAL,
 }
 PREFERENCE = list(MODE_OF_WORD)
-"""The words by priority: tensors of the first word of a mode keep their names, those of others get a prefix."""
+"""The words in order of preference: of several words for one mode, only the first gives its tensors no prefix."""

@@ -1,6 +1,6 @@
-"""The import of what Neptune exports.
+"""The import of Neptune's exports.
 
-That is the Parquet files of neptune-exporter, and the CSV of series or of a table of metrics.
+They are the Parquet files of neptune-exporter, or CSV files of series or of a table of metrics.
 
 from tensortrial.importers.neptune import import_runs
 
@@ -35,7 +35,7 @@ from .tracked_runs import ImportOptions, import_exported
 
 _EXPORTED = {"run_id", "attribute_path", "attribute_type", "step", "timestamp", "float_value"}
 _SERIES, _HISTOGRAMS = "float_series", "histogram_series"
-# Where the exporter keeps a parameter of each type.
+# The exporter's column for parameters of each type.
 _PARAMETERS = {
     "float": "float_value",
     "int": "int_value",
@@ -65,7 +65,7 @@ def import_runs(
     - A CSV with the columns `step` and `value`, as `fetch_values()` of a series returns it: a run at `target`, in
       which the series has the file's name; all such files of a folder are series of one run.
 
-    Neptune's steps may have a fraction: `step_multiplier`, such as 1000, makes whole numbers of them. Texts and files
+    Neptune's steps may be fractions: `step_multiplier`, such as 1000, turns them into whole numbers. Texts and files
     are left out and passed to `report`. Calling it again continues an interrupted import, or adds what is new.
 
     Args:

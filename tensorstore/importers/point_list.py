@@ -1,4 +1,4 @@
-"""A list of the points of one run, which is filled by one value at a time and leaves out what a run cannot hold."""
+"""A list of the points of one run. It is filled one value at a time, and leaves out values that a run cannot hold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .documents import clean
 from .histograms import edges_and_counts
 from .metrics import Drawn, Points, Report
 
-# A run numbers its folders with twelve digits.
+# Steps have twelve digits in the names of a run's files.
 _STEPS_END = 10**12
 _HISTOGRAMS = {"histogram", "trackio.histogram"}
 
@@ -24,7 +24,7 @@ class PointList:
     """Collects the points of one run in the order in which they were logged.
 
     Args:
-        path: Where they come from, for messages.
+        path: The path of their source, for messages.
         report: Receives a sentence about each kind of thing that is left out.
         modes: The modes of its steps.
     """
@@ -47,7 +47,7 @@ class PointList:
             step: Its step, which must be a whole number from 0 to 1e12.
             value: A number. Anything else is left out and reported.
             saved_at: Nanoseconds since 1970, UTC; 0 if unknown.
-            mode: The mode of the step. By default it is the first.
+            mode: The mode of the step. Default: the first of `modes`.
         """
         number = _number(value)
         if number is None:
@@ -67,7 +67,7 @@ class PointList:
     def add_nested(
         self, values: Mapping[str, Any], step: Any, saved_at: int = 0, ignored: frozenset[str] = frozenset()
     ) -> None:
-        """Add the values of a step. A value may be a histogram or a mapping: `{"a": {"b": 1}}` is `a.b`."""
+        """Add the values of a step: numbers, histograms or mappings. `{"a": {"b": 1}}` adds the number `a.b`."""
         for name, value in _flat(values):
             if name in ignored:
                 continue
@@ -79,7 +79,7 @@ class PointList:
     def add_histogram(
         self, name: str, step: Any, value: Mapping[str, Any], saved_at: int = 0, mode: ModeKeys | None = None
     ) -> None:
-        """Add a histogram, as a mapping with its type, edges and counts. Anything else is left out and reported."""
+        """Add a histogram from a mapping with its type, edges and counts. Anything else is left out and reported."""
         counted = edges_and_counts(value) if value.get("_type") in _HISTOGRAMS else None
         if counted is None or not name or clean(name) != name:
             self._others[name] += 1
@@ -89,7 +89,7 @@ class PointList:
             self._drawn.append(Drawn(name, self._global_step(step, mode), saved_at, *counted))
 
     def discard_after(self, step: int) -> int:
-        """Remove the values after a global step. Return how many they were."""
+        """Remove the values after a global step, and return their number."""
         before = len(self._step) + len(self._drawn)
         keep = np.flatnonzero(np.array(self._step, np.int64) <= step)
         for column in (self._name, self._step, self._value, self._saved_at):
@@ -98,7 +98,7 @@ class PointList:
         return before - len(self._step) - len(self._drawn)
 
     def points(self, metadata: Mapping[str, Any]) -> Points:
-        """Return the points with the metadata of their run, and report what was left out."""
+        """Return the points with the metadata of their run, and report everything that was left out."""
         self._report_left_out()
         names = [clean(name) for name, index in self._names.items() if index is not None]
         points = Points(
@@ -162,7 +162,7 @@ def _number(value: Any) -> float | None:
 
 
 def _superseded(points: Points) -> int:
-    """Return how many numbers differ from a later one of the same name and step."""
+    """Return the number of values that a later, different one of the same name and step replaces."""
     order = np.lexsort((points.name, points.step))
     step, name, value = points.step[order], points.name[order], points.value[order]
     same = (step[1:] == step[:-1]) & (name[1:] == name[:-1])

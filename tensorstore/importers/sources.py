@@ -1,4 +1,4 @@
-"""The files that another program has laid out in folders."""
+"""The files and folders of other programs' sources."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..errors import RunNotFound
 from ..storage.base import join
 from ..storage.open import Storage, open_storage
 
-_LONGEST = 200  # bytes of a folder's name, of the 255 that file systems allow
+_LONGEST = 200  # the most bytes of a folder's name; file systems allow 255
 
 IsWanted = Callable[[str], bool]
 """Returns whether a file of this name is wanted."""
@@ -21,7 +21,7 @@ IsWanted = Callable[[str], bool]
 def open_source(
     source: str | os.PathLike[str], storage_options: Mapping[str, Any] | None, is_wanted: IsWanted
 ) -> tuple[Storage, str]:
-    """Return a folder, and the name of the file in it if `source` is the path of a wanted file, else an empty text."""
+    """Return `source` as a folder and '', or, if it is the path of a wanted file, its folder and its name."""
     text = os.fspath(source).rstrip("/")
     folder, _, name = text.rpartition("/")
     if not is_wanted(name):
@@ -32,7 +32,7 @@ def open_source(
 def find_files(
     source: str | os.PathLike[str], storage_options: Mapping[str, Any] | None, is_wanted: IsWanted, depth: int
 ) -> tuple[Storage, list[str]]:
-    """Return the folder that is `source`, or holds it, and the wanted files, sorted.
+    """Return the folder, which is `source` or contains it, and the wanted files, sorted.
 
     Raises:
         RunNotFound: The source is a wanted file that is missing.
@@ -46,7 +46,7 @@ def find_files(
 
 
 def files_below(storage: Storage, is_wanted: IsWanted, depth: int, folder: str = "") -> Iterator[str]:
-    """Yield the paths of the wanted files in a folder and in the folders below it, so many levels deep."""
+    """Yield the paths of the wanted files in a folder and in the folders below it, at most `depth` levels deep."""
     for name in storage.list(folder):
         path = join(folder, name)
         if is_wanted(name):
@@ -56,17 +56,17 @@ def files_below(storage: Storage, is_wanted: IsWanted, depth: int, folder: str =
 
 
 def url_of(storage: Storage, path: str) -> str:
-    """Return the URL of a file or folder of a source; that of the source itself for an empty path."""
+    """Return the URL of a file or folder of a source. An empty path is the source itself."""
     return f"{storage.url}/{path}" if path else storage.url
 
 
 def url_below(target: str | os.PathLike[str], names: Iterable[str]) -> str:
-    """Return the folder below a target that has these names, from the outermost."""
+    """Return the path of nested folders below a target, whose names are given from the outermost."""
     return "/".join([os.fspath(target).rstrip("/"), *map(_folder_name, names)])
 
 
 def _folder_name(name: str) -> str:
-    """Return a name as that of one folder: nothing in it leads elsewhere, and no two names have one folder."""
+    """Return a folder name for any text: a single path component, and a different one for each text."""
     quoted = quote(name.encode("utf-8", "surrogateescape"), safe=" =,+@~()") or "%"
     if quoted.startswith("."):
         quoted = "%2E" + quoted[1:]
@@ -77,5 +77,5 @@ def _folder_name(name: str) -> str:
 
 
 def names_in(path: str) -> list[str]:
-    """Return the names of folders in a path, none for an empty one."""
+    """Return the names of the folders in a path; () for an empty one."""
     return path.split("/") if path else []

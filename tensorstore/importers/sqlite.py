@@ -1,4 +1,4 @@
-"""SQLite files of other programs, which may be damaged or hostile, or be written to at this moment."""
+"""A reader of other programs' SQLite files, which may be damaged, malicious or still written to."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def local_file(source: str | os.PathLike[str]) -> Path:
 
 
 def is_sqlite(source: str | os.PathLike[str]) -> bool:
-    """Return whether a path names an SQLite file, by its ending or by the first bytes of the file."""
+    """Return whether a path is an SQLite file, by its suffix or by the first bytes of the file."""
     text = os.fspath(source)
     if text.lower().endswith(ENDINGS):
         return True
@@ -44,11 +44,11 @@ def is_sqlite(source: str | os.PathLike[str]) -> bool:
 
 
 class Database:
-    """An SQLite file, opened to read.
+    """An SQLite file that is opened read-only.
 
     Args:
         path: The file.
-        kind: What it should be, for messages.
+        kind: The kind of file that it should be, for messages.
         tables: The columns that are needed, by table.
 
     Raises:
@@ -89,7 +89,7 @@ class Database:
             self._copy.cleanup()
 
     def _open(self, path: Path) -> None:
-        # Read-only. A writer in between does not disturb: each statement reads one state.
+        # Read-only. Another program may write meanwhile: each statement reads one state.
         self._connection = sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=ro", uri=True, timeout=10)
         self._connection.text_factory = lambda data: data.decode("utf-8", "replace")
         self._connection.execute("PRAGMA trusted_schema = OFF")
@@ -97,9 +97,9 @@ class Database:
         self.columns = self._columns()
 
     def _lacks_shared_memory(self, path: Path) -> bool:
-        """Return whether a file with a write-ahead log lacks the file next to it that SQLite makes to read the log.
+        """Return whether SQLite's shared-memory file, which it needs to read a write-ahead log, is missing.
 
-        In a folder that cannot be written to, it cannot be made.
+        SQLite cannot create it in a read-only folder.
         """
         with path.open("rb") as file:
             versions = file.read(_VERSIONS.stop)[_VERSIONS]
@@ -115,7 +115,7 @@ class Database:
         return Path(self._copy.name, path.name)
 
     def _columns(self) -> dict[str, list[str]]:
-        # Real tables only: a view would run whatever the file says.
+        # Real tables only: a view would run SQL of the file.
         tables = self._connection.execute(
             "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
         ).fetchall()

@@ -31,7 +31,7 @@ _STEPS_END = 10**12
 def find_tables(
     source: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
 ) -> tuple[Storage, list[str]]:
-    """Return the folder that is `source`, or holds it, and its tables, by name. Raises RunNotFound if it has none."""
+    """Return the folder that is or contains `source`, and its tables by name. Raises RunNotFound if it has none."""
     storage, found = find_files(source, storage_options, is_table, depth=4)
     if not found:
         text = os.fspath(source).rstrip("/")
@@ -56,7 +56,7 @@ def read_table(storage: Storage, path: str) -> pa.Table:
 
 
 def csv_of(data: bytes, url: str) -> pa.Table:
-    """Return the table in the text of a CSV file. Raises CorruptFile, which names `url`, if it is none."""
+    """Return the table in a CSV file. Raises CorruptFile, which names `url`, if it is not a table of metrics."""
     try:
         return _checked(_read_csv(data, url), url)
     except (pa.ArrowException, OSError) as exc:
@@ -68,7 +68,7 @@ def _checked(table: pa.Table, url: str) -> pa.Table:
     twice = [name for name, count in Counter(table.column_names).items() if count > 1]
     if twice:
         raise CorruptFile(url, f"it has several columns of the name {twice[0]!r}")
-    # The unnamed first column that pandas writes has the numbers of the rows.
+    # The unnamed first column that pandas writes is its index.
     return table.drop_columns([name for name in ("", "Unnamed: 0", "__index_level_0__") if name in table.column_names])
 
 
@@ -80,15 +80,15 @@ def _read_csv(data: bytes, url: str) -> pa.Table:
     if "\0" in head:
         raise CorruptFile(url, "this is not text in UTF-8: save it as CSV in UTF-8")
     delimiter = next((sign for sign in ",;\t" if sign in head), ",")
-    # An empty cell says that there was no number; `nan` is one.
-    # Where commas are free, they may stand in numbers.
+    # An empty cell is not a number, and `nan` is one. If another character separates the cells, numbers may have
+    # decimal commas.
     row = data.partition(b"\n")[2].partition(b"\n")[0]
     point = "," if delimiter == ";" and b"," in row and b"." not in row else "."
     convert = pyarrow.csv.ConvertOptions(null_values=[""], strings_can_be_null=True, decimal_point=point)
     parse = pyarrow.csv.ParseOptions(delimiter=delimiter)
     table = pyarrow.csv.read_csv(pa.BufferReader(data), parse_options=parse, convert_options=convert)
     names = table.column_names
-    # pandas numbers columns that have no names.
+    # pandas names unnamed columns by their numbers.
     if all(map(_is_number, names)) and names != [str(number) for number in range(len(names))]:
         raise CorruptFile(url, f"its first line must name the columns, and holds the numbers {', '.join(names[:3])}")
     return table
@@ -103,7 +103,7 @@ def _is_number(text: str) -> bool:
 
 
 def column_like(table: pa.Table, names: Sequence[str]) -> str | None:
-    """Return the first column that has one of the names, in any case of letters."""
+    """Return the first column that has one of the names, ignoring case."""
     known = {column.lower(): column for column in reversed(table.column_names)}
     return next((known[name] for name in names if name in known), None)
 
@@ -118,7 +118,7 @@ def points_of_columns(
     Args:
         table: The table.
         names: The names in the run, by column.
-        step: The step of each row; below 0 where it has none. Such rows are reported.
+        step: The step of each row; below 0 for a row without a step, which is reported.
         saved_at: The time of each row, in nanoseconds since 1970; 0 if unknown.
         path: The table's URL, for messages.
         report: Receives what is left out.
@@ -155,7 +155,7 @@ def points_of_columns(
 def points_of_rows(
     names: pa.ChunkedArray, values: pa.ChunkedArray, step: Integers, saved_at: Integers, path: str, report: Report
 ) -> Points:
-    """Return the points of a table with a row for each: `names` has their names, `values` the numbers."""
+    """Return the points of a table with one point in each row: `names` has their names, `values` their numbers."""
     numbers = _reported_numbers(values, "values", path, report)
     if numbers is None:
         raise CorruptFile(path, f"its column of values holds {values.type} instead of numbers")
@@ -175,7 +175,7 @@ def points_of_rows(
 
 
 def _reported_numbers(column: pa.ChunkedArray, name: str, path: str, report: Report) -> pa.Array | None:
-    """Return the column as float64, or None if it holds no numbers. Other cells between numeric texts are reported."""
+    """Return the column as float64, or None if it holds no numbers. Cells that are not numeric are reported."""
     if not pa.types.is_string(column.type):
         return _numbers(column)
     texts = pc.utf8_trim_whitespace(column.combine_chunks())
@@ -241,7 +241,7 @@ def times_of(column: pa.ChunkedArray | None, length: int) -> Integers:
     else:
         seconds = np.nan_to_num(pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False), posinf=0, neginf=0)
         for _ in range(3):
-            # Nothing was trained in the year 5000: such a number counts in a smaller unit.
+            # A time in the year 5000 must be a number in a smaller unit.
             seconds = np.where(seconds > 1e11, seconds / 1000, seconds)
         microseconds = np.asarray(np.where(seconds < LATEST, seconds, 0).clip(0) * 1e6, np.int64)
     is_known = (microseconds > 0) & (microseconds < LATEST * 1e6)

@@ -1,4 +1,4 @@
-"""The run that an import writes, new or begun by an earlier import."""
+"""The run that an import writes: a new one, or one that an earlier import began."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ SOURCE = "imported_from"
 WORKER = "worker_0"
 """The worker of a run whose source knows none."""
 FLUSH_SECONDS = 10.0
-"""The most work that is lost when an import is killed."""
+"""The seconds between flushes: a killed import loses at most this much work."""
 
 _Integers = npt.NDArray[np.int64]
 _READ = pa.schema([INDEX_SCHEMA.field(name) for name in ("name", "global_step", "saved_at", "scalar")])
-_ATTEMPTS = 5  # how many times files may be compacted between listing and reading
+_ATTEMPTS = 5  # the number of attempts to list and read files that are compacted meanwhile
 
 
 class Found(NamedTuple):
-    """The values of a source, or of a run: columns of equal length. Of one name and step the last row counts."""
+    """The values of a source or of a run, as columns of equal length. The last row of a name and step counts."""
 
     names: Sequence[str]
     name: _Integers
@@ -84,7 +84,8 @@ def run_info(
     Args:
         source: The identity of the source.
         framework: The program that wrote the source.
-        times: When values were saved, in nanoseconds since 1970, UTC; 0 if unknown. The run began at the first one.
+        times: The times of values, in nanoseconds since 1970, UTC; 0 if unknown. The earliest one is the start of the
+            run.
         metadata: The metadata of the source.
         num_workers: The number of workers.
     """
@@ -101,7 +102,7 @@ def run_info(
 
 
 def collection_of(name: str) -> str:
-    """Return the collection of a number with this name."""
+    """Return the collection that a number with this name belongs to."""
     return CollectionKeys.LOSSES if is_loss(name) else CollectionKeys.METRICS
 
 
@@ -114,12 +115,12 @@ def claim_target(
     is_complete: bool,
     report: Callable[[str], object],
 ) -> FirstFlush | None:
-    """Claim a run as its only worker. Return the first flush; None if the run has ended and has all of the source.
+    """Claim a run as its only worker. Return the number of the first flush; None if the run has ended and is complete.
 
     Args:
         target: The run.
-        run: Its description by this import.
-        earlier: Its description by the import that began it; None if this one does.
+        run: The description that this import made.
+        earlier: The description in the run; None for a new run.
         begin: Where the import begins to write.
         plans: The plans of its tensors.
         is_complete: True if the source has nothing that the run lacks.
@@ -146,7 +147,7 @@ def claim_target(
 
 
 def end_marks(target: Storage) -> set[str]:
-    """Return the paths of the marks by which workers of a run have ended."""
+    """Return the paths of the end files of a run's workers."""
     return {f"{END}/{name}" for name in target.list(END)}
 
 
@@ -157,20 +158,20 @@ def begin_of(
     can_keep: Callable[[int], bool] = lambda row: True,
     withdrawn: Found | None = None,
 ) -> Begin:
-    """Return the first step at which the source has a value that the run lacks, or that it changed or withdrew.
+    """Return the first step from which the import must write: there the source added, changed or withdrew a value.
 
-    What the run has from there on is written again; values that the source no longer has are counted in a report.
+    All values from there on are written again; the number of values that the source no longer has is reported.
 
     Args:
         target: The run.
-        source: What the source has.
-        report: Receives a sentence about what the source no longer has.
-        can_keep: Returns whether a row of the source that the run lacks is one that a run can hold.
-        withdrawn: Values that the source says do not count any more.
+        source: The values of the source.
+        report: Receives a sentence about values that the source no longer has.
+        can_keep: Returns whether a run can hold a row of the source.
+        withdrawn: Values that no longer count, because their job went back.
 
     Raises:
         CorruptFile: An index file of the run is damaged.
-        StorageError: The run is compacted again and again.
+        StorageError: The run was compacted in each of several attempts.
     """
     run = _published(target, WORKER)
     key_had, key_now, key_withdrawn = _keys(run, source, withdrawn or _rows(source, np.empty(0, np.int64)))
@@ -194,7 +195,7 @@ def begin_of(
 
 
 def _report_changed_metadata(earlier: RunInfo, run: RunInfo, target: Storage, report: Callable[[str], object]) -> None:
-    """Report which metadata has changed since the import began: that of a run is written once."""
+    """Report the metadata that has changed since the first import, because a run's metadata is written once."""
     before, now = ({key: json.dumps(each) for key, each in of.metadata.items()} for of in (earlier, run))
     if changed := [key for key in {**before, **now} if before.get(key) != now.get(key)]:
         some = ", ".join(map(repr, changed[:3])) + (", …" if len(changed) > 3 else "")
@@ -225,7 +226,7 @@ def _published(target: Storage, worker: str) -> Found:
 
 
 def _keys(*parts: Found) -> list[_Integers]:
-    """Return a number for each row of each part, which is equal for rows of the same name and step."""
+    """Return a key for each row of each part; rows of the same name and step have equal keys."""
     names = {name: number for number, name in enumerate(dict.fromkeys(name for part in parts for name in part.names))}
     _, rank = np.unique(np.concatenate([part.step for part in parts]), return_inverse=True)
     of_names = [np.array([names[name] for name in part.names], np.int64)[part.name] for part in parts]
@@ -234,7 +235,7 @@ def _keys(*parts: Found) -> list[_Integers]:
 
 
 def _last_of_each(key: _Integers) -> _Integers:
-    """Return the last row of each key, by key."""
+    """Return the index of the last row of each key, ordered by key."""
     order: _Integers = np.argsort(key, kind="stable")
     is_last = np.append(np.diff(key[order]) != 0, True)[: len(order)]
     last: _Integers = order[is_last]
@@ -253,9 +254,9 @@ def _rows(found: Found, rows: _Integers) -> Found:
 
 
 def _same(before: Found, now: Found) -> npt.NDArray[np.bool_]:
-    """Return row by row whether a value of a run equals the value that the source has now."""
+    """Return a mask of the rows whose value in the run equals that of the source."""
     are_equal = (before.number == now.number) | (np.isnan(before.number) & np.isnan(now.number))
-    # A run keeps microseconds.
+    # A run keeps times in microseconds.
     are_as_old = (now.saved_at == 0) | (before.saved_at // 1000 == now.saved_at // 1000)
     # A run keeps a larger value of one element as a number.
     is_same = np.where(now.is_number, are_equal & before.is_number, are_as_old)
@@ -264,7 +265,7 @@ def _same(before: Found, now: Found) -> npt.NDArray[np.bool_]:
 
 @contextmanager
 def writing(target: Storage, worker: str, writer: Writer) -> Iterator[None]:
-    """Close the writer after an error or an interruption, but not the run: the next import continues it."""
+    """Close the writer after an error or an interruption, and leave the run open for the next import."""
     try:
         yield
     except BaseException:

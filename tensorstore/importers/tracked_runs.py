@@ -1,4 +1,4 @@
-"""The runs that an experiment tracker kept, each on its way into a run of its own."""
+"""The import of the runs of an experiment tracker, each into a run of its own."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class TrackedRun:
     """A run in the store of a tracker."""
 
     folders: Sequence[str]
-    """The names of the run from the outermost, such as project and run, which name its folders below the target.
+    """The nested folders of the run below the target, from the outermost, such as project and run.
 
-    None if it goes to the target itself.
+    Empty if the run is imported to the target itself.
     """
     source: str
     """The identity of the run, for messages and for a later import of the same run."""
     read: Callable[[], Points]
-    """Reads it. Raises CorruptFile."""
+    """Reads the run. Raises CorruptFile."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class ImportOptions:
 def import_tracked(runs: Iterable[TrackedRun], tool: str, options: ImportOptions) -> list[str]:
     """Import runs one after another, and return their paths.
 
-    A run that cannot be read, or has no number, is reported, and does not keep others from being imported.
+    A run that cannot be read, or has no number, is reported, and the others are imported.
 
     Raises:
-        CorruptFile: There is no number in any of them.
+        CorruptFile: No run has a number.
         RunExists: A target holds another run.
     """
     extra = checked_metadata(options.metadata)
@@ -73,7 +73,7 @@ def import_tracked(runs: Iterable[TrackedRun], tool: str, options: ImportOptions
 
 
 def run_of_folder(storage: Storage, folder: str, read: Callable[[str], Points]) -> TrackedRun:
-    """Return the run in a folder of a source. It goes to the same folder of the target. `read` gets its URL."""
+    """Return the run in a folder of a source. Its target has the same path, and `read` receives the folder's URL."""
     url = url_of(storage, folder)
     return TrackedRun(names_in(folder), url, partial(read, url))
 
@@ -81,10 +81,10 @@ def run_of_folder(storage: Storage, folder: str, read: Callable[[str], Points]) 
 def import_exported(
     runs: Mapping[str, Sequence[Points]], storage: Storage, tool: str, name: str, options: ImportOptions
 ) -> list[str]:
-    """Import the runs of an export, each from several files, and return their paths.
+    """Import the runs of an export, in which a run may have several files, and return their paths.
 
     Raises:
-        CorruptFile: There is no number, and no metadata, in any of them.
+        CorruptFile: No run has a number or metadata.
         RunExists: A target holds another run.
     """
     if not any(len(points) or points.metadata for parts in runs.values() for points in parts):

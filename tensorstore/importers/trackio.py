@@ -23,7 +23,7 @@ from .times import nanoseconds
 from .tracked_runs import ImportOptions, TrackedRun, import_tracked
 
 _TABLES = {"metrics": ("id", "timestamp", "run_name", "step", "metrics")}
-# Trackio writes numbers that JSON lacks as texts.
+# Trackio writes NaN and infinities as texts.
 _NOT_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": -float("inf")}
 
 
@@ -39,9 +39,9 @@ def import_runs(
     """Import the runs that Trackio keeps at `source`.
 
     A run goes to the folder PROJECT/RUN of `target`. Numbers become scalars, with nested names such as `val.acc`, and
-    histograms stay histograms. The configuration becomes metadata, and what Trackio keeps about the run is in the
-    metadata under `trackio`. Media and the machine's load are left out. Calling it again continues an interrupted
-    import, or adds new runs and what is new in others.
+    histograms stay histograms. The configuration becomes metadata, and Trackio's own attributes of the run are in the
+    metadata under `trackio`. Media and system metrics are left out. Calling it again continues an interrupted import,
+    or adds new runs and what is new in others.
 
     Args:
         source: The SQLite file of a project, or the folder of all, such as ~/.cache/huggingface/trackio.
@@ -97,7 +97,7 @@ def _runs(files: list[Path], report: Report) -> Iterator[TrackedRun]:
 
 
 def _runs_of(database: Database, project: str, report: Report) -> Iterator[TrackedRun]:
-    # Files of Trackio before its version 0.16 know runs by their names only.
+    # Before version 0.16, Trackio identified runs by their names.
     key = "run_id" if "run_id" in database.columns["metrics"] else "run_name"
     names = set[str]()
     runs = list(database.rows(f"SELECT {key}, min(run_name) FROM metrics GROUP BY {key} ORDER BY min(id)"))
@@ -129,7 +129,7 @@ def _read(database: Database, key: str, run_id: Any, about: Mapping[str, Any], s
     if key in database.columns.get("system_metrics", ()):
         ((count,),) = database.rows(f"SELECT count(*) FROM system_metrics WHERE {key} = ?", run_id)
         if count:
-            report(f"{source}: {count} rows of the machine's load, which have no steps")
+            report(f"{source}: {count} rows of system metrics, which have no steps")
     known = {name: value for name, value in config.items() if not name.startswith("_")}
     own = {name.lstrip("_").lower(): value for name, value in config.items() if name.startswith("_") and value}
     return found.points({**known, "trackio": {**about, **own}})
@@ -152,7 +152,7 @@ def _number(value: Any) -> Any:
 
 def _nanoseconds(time: Any) -> int:
     try:
-        # Without a zone it is the time of the machine.
+        # A time without a zone is local time.
         return nanoseconds(datetime.fromisoformat(time).timestamp())
     except (TypeError, ValueError, OverflowError, OSError):
         return 0

@@ -1,4 +1,4 @@
-"""The import of what the Trainer of Hugging Face transformers logged. The library need not be installed.
+"""The import of logs of the Hugging Face Trainer. The library transformers need not be installed.
 
 from tensortrial.importers.transformers import import_runs
 
@@ -34,9 +34,9 @@ def import_runs(
     progress: bool = True,
     report: Report = log,
 ) -> list[str]:
-    """Import what the Trainer logged, from the `trainer_state.json` that it writes next to a checkpoint.
+    """Import the Trainer's logs from the `trainer_state.json` that it writes next to a checkpoint.
 
-    What was logged becomes scalars with the names in the file, such as `loss` and `eval_loss`, at the steps of the
+    Logged numbers become scalars with the names in the file, such as `loss` and `eval_loss`, at the steps of the
     optimizer; the rest of the state becomes metadata. Of the checkpoints of one training the newest has the whole
     history, and is imported. A file, a checkpoint or the Trainer's `output_dir` is imported to `target`, and a folder
     of several to folders of `target` with the same names. The Trainer keeps no times. Calling it again continues an
@@ -74,7 +74,8 @@ def import_runs(
 
 
 def _read(storage: Storage, paths: list[str], url: str, report: Report) -> Points:
-    # The steps in names of checkpoints are enough to know the newest; the state of the whole training has no number.
+    # The newest checkpoint has the largest step in its name. The state of the finished training has no step in its
+    # path.
     newest = sorted(paths, key=_number)[-1:]
     candidates = [_state(storage, path) for path in {*newest, *(path for path in paths if _number(path) < 0)}]
     state = max(candidates, key=lambda state: len(state["log_history"]))

@@ -1,1 +1,1 @@
-"""Maintenance of existing runs: compaction."""
+"""Maintenance of existing runs: compaction, repair, verification, notes, moving and deleting."""

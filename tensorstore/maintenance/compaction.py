@@ -1,4 +1,4 @@
-"""Compaction: merges the many small files of a run into few, while the run is written and read."""
+"""Compaction, which merges the many small files of a run into few, while the run is written and read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from ..errors import (
     AlreadyPublished,
-    ConfigurationError,
     CorruptFile,
     FileError,
     MissingChunk,
@@ -35,16 +34,14 @@ from ..snapshot.closed_run import write_manifest
 from ..snapshot.index_files import IndexFile, WorkerIndex, read_index, read_summaries
 from ..snapshot.workers import read_workers
 from ..storage.open import ByteRange, Storage, open_storage
-
-DELETE_OLDER_THAN_SECONDS = 3600.0
-"""Seconds for which superseded files stay: readers have so long to end what they began before the compaction."""
+from .deletion_age import DELETE_OLDER_THAN_SECONDS, check_deletion_age
 
 _BLOCK = 64
 """While the job runs, this many flushes become one file, and this many of those the next."""
 _SHARE = 8
-"""The number of parts into which a range that is too large is divided, repeatedly."""
+"""The number of parts into which a range is divided, repeatedly, while it is too large."""
 _ROWS = 1 << 20
-"""Most rows of a file: they are sorted in memory."""
+"""The most rows of a file, because rows are sorted in memory."""
 
 
 @dataclass(frozen=True)
@@ -89,19 +86,18 @@ def compact(
 
     Opening and querying the run, and reading a tensor at many steps, becomes faster. Compaction is safe while the run
     is written and read, and may be interrupted: a file is deleted only once another file with all of its content is
-    `delete_older_than` seconds old. The next compaction deletes what is younger now, and finishes what was interrupted.
-    While the job runs, flushes are merged by 64, and by thousands of steps once those are over; when it has ended, all
-    are. Raw values in files of 64 MB and more stay where they are.
+    `delete_older_than` seconds old. The next compaction deletes younger files, and completes an interrupted one. While
+    the job runs, flushes are merged by 64, and by thousands of steps once those are over. After its end, all flushes
+    are merged. Raw values in files of 64 MB and more are not merged.
 
     Args:
         path: Folder or URL of the run.
-        delete_older_than: Seconds for which superseded files stay, so that readers can go on with them; 0
-            for a run that nobody reads.
+        delete_older_than: Seconds for which superseded files are kept for readers; 0 for a run that nobody reads.
         storage_options: Options of fsspec for a URL.
         progress: Whether to show a progress bar, if tqdm is installed.
 
     Returns:
-        Numbers and sizes of the files before and after, and of superseded files that stay, and the damaged files.
+        Numbers and sizes of the files before and after, and of superseded files that are kept, and the damaged files.
 
     Raises:
         RunNotFound: Nothing is at `path`.
@@ -111,9 +107,7 @@ def compact(
         StorageError: The file system or the object store refused an operation.
         ConfigurationError: `delete_older_than` is negative.
     """
-    if delete_older_than < 0:
-        reason = f"delete_older_than must be a number of seconds, at least 0, got {delete_older_than!r}"
-        raise ConfigurationError(reason)
+    check_deletion_age(delete_older_than)
     storage = open_storage(path, storage_options)
     codec = run_info(storage).codec
     if codec not in CODECS:
@@ -176,7 +170,7 @@ class _Compactor:
         return found
 
     def _read(self, worker: str) -> tuple[WorkerIndex, list[IndexFile]]:
-        """Return the index of a worker, and the files that count: none that is known to be damaged."""
+        """Return the index of a worker, and its current files without damaged ones."""
         folder = f"{index_folder(worker)}/"
         known = {path: error for path, error in self._damaged.items() if path.startswith(folder)}
         last = self._workers.last_index_file(worker)
@@ -191,11 +185,11 @@ class _Compactor:
     # Files of many flushes.
 
     def _compact_worker(self, worker: str, files: Sequence[IndexFile]) -> bool:
-        """Compact the files of a worker. Return False if one turned out to be damaged: the rest needs another plan."""
+        """Compact the files of a worker. Return False if one was found damaged: the others need another plan."""
         folders = _by_folder(files)
         newest = max((file.flushes.last for inside in folders.values() for file in inside), default=-1)
         for folder, inside in folders.items():
-            # Once a worker writes to a later folder it writes no more to this one.
+            # A worker does not write to a folder after it has begun a later one.
             complete = self._workers.job_ended or folder != max(folders)
             for piece in _without_damaged(inside, [path for path in self._damaged if folder_of(path) == folder]):
                 groups = _fitting(piece, _SHARE**20) if complete else _finished(piece, newest)
@@ -230,13 +224,13 @@ class _Compactor:
 
     def _publish(self, target: str, group: Sequence[IndexFile], chunks: MergedChunks) -> None:
         summary = replace(joined([file.summary for file in group]), chunks=chunks.chunks())
-        # Nobody who opens the run later may begin with files that are superseded now.
+        # The manifest is updated, so that later readers do not begin with superseded files.
         self._storage.remove(MANIFEST)
         publish_compacted(self._storage, target, chunks.rows, summary)
         self._storage.sync(target)
 
     def _merge_chunks(self, worker: str, group: Sequence[IndexFile], rows: pa.Table) -> MergedChunks | None:
-        """Merge the values of the group, except damaged chunks. Return None if another process has done it."""
+        """Merge the values of the group, except damaged chunks. Return None if another process has done so."""
         damaged_chunks: dict[str, FileError] = {}
         flushes = FlushRange(group[0].flushes.first, group[-1].flushes.last)
         while True:
@@ -245,8 +239,8 @@ class _Compactor:
             except (CorruptFile, MissingChunk) as exc:
                 if exc.path in damaged_chunks:
                     raise
-                # Another process may have merged them meanwhile and deleted the old chunks. A file whose rows name
-                # those must never supersede its file.
+                # Another process may have merged the chunks meanwhile and deleted the old ones. A file with rows that
+                # refer to deleted chunks must not supersede that process's file.
                 index, _ = self._read(worker)
                 if not all(index.holds(file.path) for file in group):
                     return None
@@ -255,28 +249,28 @@ class _Compactor:
     def _contents(self, group: Sequence[IndexFile]) -> list[bytes | bytearray]:
         return self._storage.read_ranges([ByteRange(file.path, 0, file.size) for file in group])
 
-    # Files that are not needed any more.
+    # Deletion of superseded files.
 
     def _delete_superseded(self) -> _Superseded:
-        """Delete what was superseded long enough ago, and return the rest."""
+        """Delete files that were superseded long enough ago, and return the others."""
         old, young, now = dict[str, _Superseded](), _Superseded(), time.time()
         for worker in self._names:
             old[worker] = []
             for wide, paths in _superseded(*self._read(worker)):
-                # A clock that was set back makes no file younger than 0 seconds.
+                # After a clock was set back, a file's age is treated as 0 seconds.
                 is_old = max(0.0, now - _compacted_at(wide)) >= self._delete_older_than
                 (old[worker] if is_old else young).append((wide, paths))
         if any(old.values()):
-            self._storage.remove(MANIFEST)  # another compaction may have written one that names these files
+            self._storage.remove(MANIFEST)  # another compaction may have written a manifest that names these files
         with progress_bar(_count(old), self._progress, "delete", "file") as advance:
             for worker, pairs in old.items():
                 merged, num_damaged = self._merged_chunks(worker), len(self._damaged)
                 named = {chunk for file in self._read(worker)[1] for chunk in file.summary.chunks}
-                # In the order of their flushes: as long as a reader finds the last file that it knows, no later one
-                # that it does not know is gone.
+                # Files are deleted in the order of their flushes, so that a reader that finds its last known file
+                # misses no later one.
                 for wide, paths in pairs:
                     self._storage.sync(wide.path)
-                    if len(self._damaged) == num_damaged:  # otherwise `named` may lack some
+                    if len(self._damaged) == num_damaged:  # otherwise `named` may be incomplete
                         self._delete(worker, wide, paths, named)
                     advance(len(paths))
                 if merged:
@@ -284,7 +278,7 @@ class _Compactor:
         return young
 
     def _kept(self, young: _Superseded) -> tuple[int, int, float | None]:
-        """Return the number of the files that stay, their size in bytes, and when all of them can be deleted."""
+        """Return the number of kept files, their size in bytes, and the time when all of them can be deleted."""
         if not young:
             return 0, 0, None
         index = {path for _, paths in young for path in paths}
@@ -301,7 +295,8 @@ class _Compactor:
         for path, size, summary in read_summaries(self._storage, paths):
             self._sizes[path] = size
             if isinstance(summary, IndexSummary) and summary.tensors() <= held:
-                # The chunks first: if this is interrupted, the next compaction finds the file that names them.
+                # Chunks are deleted before the file that names them, so that the next compaction can complete an
+                # interrupted one.
                 for chunk in summary.chunks:
                     if chunk not in named and is_chunk_of(chunk, worker):
                         self._storage.remove(chunk)
@@ -323,10 +318,10 @@ class _Compactor:
         ]
 
     def _delete_unnamed(self, worker: str, merged: Sequence[str]) -> None:
-        """Delete the merged chunks of compactions that died before they published rows that name them.
+        """Delete the merged chunks of compactions that were killed before they published rows that name the chunks.
 
-        `merged` is listed before the rows are read. Once one file holds all the flushes of a chunk, no rows that name
-        the chunk will be published, or none that are read.
+        `merged` must be listed before the rows are read. After one file has all flushes of a chunk, rows that name the
+        chunk are no longer published, or superseded.
         """
         index, files = self._read(worker)
         named = {chunk for file in files for chunk in file.summary.chunks}
@@ -369,13 +364,13 @@ def _superseded(index: WorkerIndex, files: Sequence[IndexFile]) -> Iterator[tupl
 
 
 def _by_folder(files: Iterable[IndexFile]) -> dict[str, list[IndexFile]]:
-    """Return the files of each folder by their flushes, in the order of folders, which is that of steps."""
+    """Return the files of each folder by their flushes. Folders are in the order of steps."""
     numbered = sorted((folder_of(file.path), *file.flushes, file) for file in files if flush_range_of(file.path))
     return {folder: [file for *_, file in inside] for folder, inside in groupby(numbered, itemgetter(0))}
 
 
 def _without_damaged(files: Sequence[IndexFile], damaged: Sequence[str]) -> Iterator[list[IndexFile]]:
-    """Yield sequences of files with no damaged one between them, which a merged file would seem to hold."""
+    """Yield sequences of files without a damaged one in between, whose flushes a merged file would seem to have."""
     holes = sorted(flushes for path in damaged if (flushes := flush_range_of(path)))
     piece: list[IndexFile] = []
     for file in files:
@@ -388,12 +383,12 @@ def _without_damaged(files: Sequence[IndexFile], damaged: Sequence[str]) -> Iter
     yield piece
 
 
-# Two that compact the same files at the same time, or one after the other, must never make two files that share only
-# some flushes. So what is not a whole folder is a block that begins at a multiple of its size.
+# Two compactions of the same files, concurrent or successive, must never create two files that share only some flushes.
+# So a range that is not a whole folder is a block that begins at a multiple of its size.
 
 
 def _finished(files: Sequence[IndexFile], newest: int) -> Iterator[list[IndexFile]]:
-    """Yield the largest blocks of flushes to which no flush will be added; `newest` is the last flush."""
+    """Yield the largest complete blocks of flushes; `newest` is the last flush."""
     size = _BLOCK
     while size * _BLOCK <= newest + 1:
         size *= _BLOCK
@@ -409,7 +404,7 @@ def _finished_blocks(files: Sequence[IndexFile], newest: int, size: int) -> Iter
 
 
 def _fitting(files: Sequence[IndexFile], size: int) -> Iterator[list[IndexFile]]:
-    """Yield the files in parts that are not too large; `size` is that of their block."""
+    """Yield the files in parts of limited rows; `size` is the size of their block in flushes."""
     if sum(file.summary.rows for file in files) <= _ROWS:
         yield list(files)
     elif size > _SHARE:
@@ -418,7 +413,7 @@ def _fitting(files: Sequence[IndexFile], size: int) -> Iterator[list[IndexFile]]
 
 
 def _blocks(files: Sequence[IndexFile], size: int) -> Iterator[tuple[int, list[IndexFile]]]:
-    """Yield the files in each block of flushes, without those that extend over its end."""
+    """Yield the files in each block of flushes, without those that extend beyond its end."""
     whole = [file for file in files if file.flushes.first // size == file.flushes.last // size]
     for block, inside in groupby(whole, lambda file: file.flushes.first // size):
         yield block, list(inside)

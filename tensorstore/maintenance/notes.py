@@ -1,4 +1,4 @@
-"""Notes and tags that people give a run. They are in a file of their own, and no file that the job wrote changes."""
+"""Notes and tags of people about a run, in a separate file, so that the job's files are not changed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Notes:
 
     Attributes:
         note: A text; "" for none.
-        tags: Short texts by which runs are found, each once.
+        tags: Short texts by which runs are found, without duplicates.
         archived: Whether the lists of the page leave the run out.
     """
 
@@ -34,7 +34,7 @@ class Notes:
 
 
 def read_notes(storage: Storage) -> Notes:
-    """Return the notes of a run, empty ones if nobody has written any.
+    """Return the notes of a run, which are empty if nobody has written any.
 
     Raises:
         CorruptFile: The file of the notes is damaged.
@@ -48,7 +48,7 @@ def read_notes(storage: Storage) -> Notes:
 
 
 def notes_of(storage: Storage) -> dict[str, Any]:
-    """Return the notes of a run by their names. Damaged ones do not hide the run: its note says what is wrong."""
+    """Return the notes of a run by their names. If they are damaged, the note is the error."""
     try:
         return asdict(read_notes(storage))
     except TensorTrialError as exc:
@@ -58,9 +58,9 @@ def notes_of(storage: Storage) -> dict[str, Any]:
 def change_notes(
     storage: Storage, changes: Mapping[str, Any], added: Iterable[str] = (), removed: Iterable[str] = ()
 ) -> Notes:
-    """Change some of the notes of a run, and return all of them, with its tags sorted and each once.
+    """Change some notes of a run, and return all of them, with sorted tags without duplicates.
 
-    Where the storage has locks, no change that is made at the same time is lost.
+    If the storage has locks, no concurrent change is lost.
 
     Args:
         storage: The run.
@@ -78,7 +78,7 @@ def change_notes(
         given = asdict(from_object(changes, Notes))
     except ValueError as exc:
         raise ConfigurationError(str(exc)) from exc
-    # The storage locks out other processes, by a file that is never replaced.
+    # The lock is on a separate file, which is never replaced.
     with _changing, storage.locked(RUN_FILE, _LOCK_SECONDS):
         before = Notes() if changes.keys() >= given.keys() else read_notes(storage)
         now = replace(before, **{key: value for key, value in given.items() if key in changes})
@@ -98,22 +98,22 @@ def annotate(
     archived: bool | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Notes:
-    """Keep notes about a run, also while it is written: in the file `notes.json` in its folder.
+    """Write notes about a run into the file `notes.json` in its folder, also while the run is written.
 
-    What is None stays as it is, so without arguments this returns what was noted. On a file system, no change is lost
-    that another process makes at the same time.
+    Arguments that are None change nothing, so without arguments this returns the notes. On a file system, no concurrent
+    change is lost.
 
     Args:
         path: Folder or URL of the run.
-        note: A text, which replaces the one before; "" removes it.
-        tags: Short texts, which replace those before.
-        add_tags: Tags to add to those before.
+        note: A text, which replaces the previous one; "" removes it.
+        tags: Short texts, which replace the previous ones.
+        add_tags: Tags to add to the previous ones.
         remove_tags: Tags to remove.
         archived: Whether the lists of the page leave it out.
         storage_options: Options of fsspec for a URL.
 
     Returns:
-        All that is noted about the run now.
+        All notes of the run.
 
     Raises:
         NotARun: No run is at `path`.

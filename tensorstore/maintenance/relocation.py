@@ -1,4 +1,4 @@
-"""Deleting and moving a run, but never one that a process writes to."""
+"""Deleting and moving of runs, except those that a process writes to."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _PIECE = 16 << 20
 
 
 def remove(path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> list[str]:
-    """Delete a run. Files of other kinds in its folder stay.
+    """Delete a run. Other files in its folder are kept.
 
     Args:
         path: Folder or URL of the run.
         storage_options: Options of fsspec for a URL.
 
     Returns:
-        Paths of the files that stay, relative to the run.
+        Paths of the kept files, relative to the run.
 
     Raises:
         RunNotFound: Nothing is at `path`.
@@ -47,14 +47,14 @@ def move(
     *,
     storage_options: Mapping[str, Any] | None = None,
 ) -> str:
-    """Move a run with all files in its folder. A reader finds it at the one place or at the other, whole.
+    """Move a run with all files in its folder. A reader finds the complete run at the old or the new place.
 
-    A folder on the same file system is renamed. Otherwise all files are copied, `run.json` last, so that nobody takes
-    half a run for one, and then those that were copied are deleted. If it fails before, the copies are deleted.
+    A folder on the same file system is renamed. Otherwise all files are copied, `run.json` last, so that readers never
+    see half a run, and then the originals are deleted. If copying fails, the copies are deleted.
 
     Args:
         path: Folder or URL of the run.
-        to: Folder or URL to move it to. If this is a folder already, the run moves into it.
+        to: Folder or URL to move it to. If this is an existing folder, the run moves into it.
         storage_options: Options of fsspec for URLs.
 
     Returns:
@@ -79,7 +79,7 @@ def move(
             _check_unused(open_storage(f"{source.url}/{folder}", storage_options))
     if not _renamed(source, target):
         copied = _copy(source, target)
-        # Files that came or changed since stay. Without run.json, nobody takes the rest for a run.
+        # Files that were added or changed since are kept. Without run.json, they are not a run.
         for file in sorted(copied.intersection(source.walk()), key=lambda file: file.path != RUN_FILE):
             source.remove(file.path)
         _remove_empty_folders(source)
@@ -104,7 +104,7 @@ def _check_unused(storage: Storage) -> None:
 
 
 def _renamed(source: Storage, target: Storage) -> bool:
-    """Rename a folder. Return False if one of the two is no folder of this machine, or on another file system."""
+    """Rename a folder. Return False unless both are folders of this machine on one file system."""
     if not (source.is_local and target.is_local):
         return False
     try:
@@ -118,7 +118,7 @@ def _renamed(source: Storage, target: Storage) -> bool:
 
 
 def _copy(source: Storage, target: Storage) -> set[StoredFile]:
-    """Copy all files of a folder, and return them. Delete the copies if that fails, or the run is written meanwhile."""
+    """Copy all files of a folder, and return them. If that fails, or the run is written meanwhile, delete them."""
     copied: list[StoredFile] = []
     try:
         for file in sorted(source.walk(), key=lambda file: file.path == RUN_FILE):
@@ -148,5 +148,5 @@ def _copy_file(source: Storage, target: Storage, file: StoredFile) -> None:
 
 def _remove_empty_folders(storage: Storage) -> None:
     for folder, _, _ in os.walk(storage.url, topdown=False) if storage.is_local else ():
-        with suppress(OSError):  # files of other kinds are in it
+        with suppress(OSError):  # it contains other files
             Path(folder).rmdir()

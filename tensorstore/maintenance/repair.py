@@ -1,4 +1,4 @@
-"""Repair: removes what belongs to no step of a run, and marks what is lost."""
+"""Repair, which removes files that belong to no step of a run, and marks lost ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
-from ..errors import AlreadyPublished, ConfigurationError, RunInUse
+from ..errors import AlreadyPublished, RunInUse
 from ..format.index_types import IndexSummary
 from ..format.schema import COLLECTIONS, END, INDEX, MANIFEST, TENSORS, LostInfo, lost_path
 from ..read.run_file import run_info
@@ -20,9 +20,7 @@ from ..snapshot.index_files import read_index, read_summaries
 from ..snapshot.workers import read_workers
 from ..storage.open import Storage, open_storage
 from ..write.lease import Observer, read_leases
-
-DELETE_OLDER_THAN_SECONDS = 3600.0
-"""Seconds for which a file stays that no index file names: a writer or a compaction may be about to name it."""
+from .deletion_age import DELETE_OLDER_THAN_SECONDS, check_deletion_age
 
 
 @dataclass(frozen=True)
@@ -30,13 +28,13 @@ class Repair:
     """The result of `repair`.
 
     Attributes:
-        removed: The files that were removed: raw values that no index file names, temporary files, and a
-            manifest that is damaged or names damaged files. It is written again if the run is whole without it.
-        kept: Such files that stay: they are too young, or values whose index file is lost.
+        removed: The removed files: raw values that no index file names, temporary files, and a manifest that is damaged
+            or names damaged files. A manifest is written again if the run is otherwise whole.
+        kept: Such files that were kept: young ones, and values whose index file is lost.
         marked: The files that were marked as lost.
-        damaged: Damaged or missing files that cannot be marked: `run.json`, claims, end marks, findings, and those that
-            the file system refused to read, which may pass.
-        is_dry_run: Whether nothing was changed, and all this is only what would be done.
+        damaged: Damaged or missing files that cannot be marked: `run.json`, claims, end marks, findings, and files with
+            errors of the file system, which may be temporary.
+        is_dry_run: Whether nothing was changed, and this is only the plan.
     """
 
     removed: tuple[str, ...]
@@ -55,23 +53,23 @@ def repair(
     storage_options: Mapping[str, Any] | None = None,
     progress: bool = False,
 ) -> Repair:
-    """Remove what belongs to no step of a run, and mark what is lost.
+    """Remove files that belong to no step of a run, and mark lost ones.
 
     The run is verified first. Raw values that no index file names, and temporary files, are removed once they are older
-    than `delete_older_than`. Index files and raw values that are damaged or missing are marked as lost: they stay as
-    they are, and `verify` lists them as lost from then on. A manifest that is damaged, or names such files, is removed.
-    What is whole is never touched. A repair may be interrupted and repeated.
+    than `delete_older_than`. Damaged or missing index files and raw values are marked as lost: they are not changed,
+    and `verify` lists them as lost afterwards. A manifest that is damaged, or names such files, is removed. Undamaged
+    files are never changed. A repair may be interrupted and repeated.
 
     Args:
         path: Folder or URL of the run.
-        dry_run: Change nothing, and return what would be done.
+        dry_run: Change nothing, and return the plan.
         force: Repair the run although a process writes to it.
-        delete_older_than: Seconds for which a file stays that no index file names.
+        delete_older_than: Seconds for which a file is kept that no index file names.
         storage_options: Options of fsspec for a URL.
         progress: Whether to show a progress bar, if tqdm is installed.
 
     Returns:
-        What was done.
+        The removed, kept, marked and damaged files.
 
     Raises:
         RunInUse: A living process writes to the run, and `force` is not set.
@@ -82,9 +80,7 @@ def repair(
         StorageError: The file system or the object store refused an operation.
         ConfigurationError: `delete_older_than` is negative.
     """
-    if delete_older_than < 0:
-        reason = f"delete_older_than must be a number of seconds, at least 0, got {delete_older_than!r}"
-        raise ConfigurationError(reason)
+    check_deletion_age(delete_older_than)
     storage = open_storage(path, storage_options)
     run_info(storage)
     if not force:
@@ -107,7 +103,7 @@ class _Repairer:
         self._claimed = {info.worker for info in read_workers(storage).infos}
 
     def run(self) -> Repair:
-        # The marks first: they change nothing that could be needed.
+        # The marks are written first, because they change no file that could be needed.
         marked = [damage for damage in self._report.damaged if _may_be_marked(damage)]
         for damage in marked:
             self._mark(damage)
@@ -124,7 +120,7 @@ class _Repairer:
             repaired.append(MANIFEST)
             if not self._dry_run:
                 self._storage.remove(MANIFEST)
-                write_manifest(self._storage)  # if nothing but the manifest was damaged
+                write_manifest(self._storage)  # if only the manifest was damaged
         rest = tuple(damage for damage in self._report.damaged if damage.path not in repaired)
         paths = tuple(damage.path for damage in marked)
         return Repair(tuple(sorted(removed)), tuple(sorted(kept)), paths, rest, self._dry_run)
@@ -152,8 +148,8 @@ class _Repairer:
                 self._storage.create(lost_path(damage.path), info.to_bytes())
 
     def _of_worker(self, worker: str | None, files: list[Unnamed], kept: list[str]) -> list[Unnamed]:
-        """Return which files of a worker are removed, and add the others to `kept`."""
-        # Read again: since the run was verified, a compaction may have named them.
+        """Return the files of a worker to remove, and add the others to `kept`."""
+        # The index is read again, because a compaction may have named the files since the verification.
         named = self._named(worker)
         found = []
         for file in files:
@@ -165,11 +161,11 @@ class _Repairer:
         return found
 
     def _named(self, worker: str | None) -> set[str] | None:
-        """Return the chunks that the worker's index files name, None if they cannot be known."""
+        """Return the chunks that the worker's index files name; None if an index file is lost."""
         if worker not in self._claimed or worker is None:
             return None
         if any(each.worker == worker and each.path.startswith(f"{INDEX}/") for each in self._all_damage()):
-            # A lost index file may have named any of them. Its values are all that is left of its steps.
+            # A lost index file may have named any chunk, and the values are all that is left of its steps.
             return None
         index, files = read_index(self._storage, worker)
         if index.damaged:

@@ -1,4 +1,4 @@
-"""Verification of a run by its path, which also works where the run cannot be opened."""
+"""Verification of a run by its path, which also works if the run cannot be opened."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def verify(
     storage_options: Mapping[str, Any] | None = None,
     progress: bool = False,
 ) -> Verification:
-    """Read every byte of a run, and return what is damaged, unfinished or not needed.
+    """Read every byte of a run, and return its damaged, unfinished and unneeded parts.
 
     `Trial.verify` does the same. This also works for a run whose `run.json` is damaged, so that it cannot be opened.
 
@@ -42,7 +42,7 @@ def verify(
     try:
         run_info(storage)
     except NotARun as exc:
-        # A damaged run.json is reported; without one, or with a folder of its name, there is nothing to verify.
+        # A damaged run.json is reported. Without the file there is nothing to verify.
         if RUN_FILE not in storage.list("") or isinstance(exc.__cause__, CorruptFile):
             raise
     return verify_run(storage, progress)

@@ -25,7 +25,7 @@ _PARAMETER = re.compile(
 )
 
 
-# Stands in the SQL for a statistic that was saved or follows from others.
+# The placeholder in the SQL for a statistic that was saved or can be derived.
 _STATISTIC = re.compile(r"\{(\w+)\}")
 
 
@@ -37,7 +37,7 @@ class Parameter:
         name: The name of the parameter.
         type: text, integer, number or boolean; or run or scalar: the name of an existing one.
         default: The default; None if the parameter is required.
-        meaning: What it is for, in words.
+        meaning: The purpose of the parameter.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Parameter:
     meaning: str
 
     def value(self, query: str, value: Any) -> Value:
-        """Return a value as this parameter takes it. Raises InvalidQueryParameter."""
+        """Return a value in the type of this parameter. Raises InvalidQueryParameter."""
         try:
             return _VALUES[self.type](value)
         except (KeyError, TypeError, ValueError, OverflowError):
@@ -84,7 +84,7 @@ class NamedQuery:
             passed: Values of some parameters, by name.
 
         Returns:
-            Those, and the defaults of the other parameters.
+            These values, and the defaults of the other parameters.
 
         Raises:
             InvalidQueryParameter: A name is unknown, a value has a wrong type, or a parameter without a default is
@@ -141,7 +141,7 @@ def query(
     """Run a named query over runs. docs/queries.md lists the queries and their parameters.
 
     Args:
-        runs: Open runs, or what `open_runs` takes: a path, a pattern, a Trial, a list of those.
+        runs: Open runs, or an argument of `open_runs`: a path, a pattern, a Trial, a list of these.
         name: The name of the query.
         from_raw: Compute statistics that were not saved from raw values, which takes longer.
         timeout: Seconds that the engine may run each time rows are fetched; None for no limit.
@@ -182,7 +182,7 @@ def _check_name(runs: Runs, named: NamedQuery, parameter: Parameter, value: str)
 
 
 def query_text(name: str, dialect: str = "duckdb", /, **parameters: Any) -> str:
-    """Return the SQL of a named query for another engine, over tables as `export` makes them.
+    """Return the SQL of a named query for another engine, over the tables of `export`.
 
     It needs the extra `warehouse`.
 
@@ -232,7 +232,7 @@ def _need(text: str) -> Need:
 
 
 def _unfolded(lines: list[str]) -> list[str]:
-    """Join lines that are indented further to the line that they continue."""
+    """Join further indented lines to the line that they continue."""
     whole: list[str] = []
     for line in lines:
         if line.startswith("  $"):
@@ -281,7 +281,7 @@ _VALUES: dict[str, Callable[[Any], Value]] = {
     "run": _text,
     "scalar": _text,
 }
-# The view and the column in which such names are.
+# The view and the column with existing names.
 _NAMES = {"run": ("runs", "run"), "scalar": ("scalars", "name")}
 _TAKES = {
     "text": "text",

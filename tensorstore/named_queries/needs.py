@@ -1,4 +1,4 @@
-"""The statistics that a named query needs: checks that runs have them, or computes them from raw values."""
+"""The statistics that a named query needs: a check that runs have them, and their computation from raw values."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ..statistics.derived import expression
 from ..statistics.single import statistics
 
 _ROWS = 64
-"""Raw values that are read at once."""
+"""The number of raw values that are read at once."""
 _KEY = ("run", "name", "worker", "global_step")
 
 
 @dataclass(frozen=True)
 class Need:
-    """A statistic of the tensors of collections, or of those with names like a pattern."""
+    """A statistic of the tensors in some collections, or with names like a pattern."""
 
     statistic: str
     of_names: bool
@@ -45,7 +45,7 @@ class Need:
 
 
 def check(runs: Runs, query: str, needs: Sequence[Need], values: Mapping[str, Any]) -> None:
-    """Raise StatisticsNotSaved where no row has what is needed, so that a result without rows would mean nothing."""
+    """Raise StatisticsNotSaved if no row has a needed statistic, because an empty result would be meaningless."""
     for need in needs:
         condition, parameters = need.selection(values)
         ((rows, met, raw),) = runs.sql(
@@ -95,7 +95,7 @@ def _spliced(sql: str, names: Sequence[str]) -> str:
 
 
 def _lacking(runs: Runs, need: Need, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    """Return the key of each row that has a raw value and not the statistic, run by run."""
+    """Return the keys of rows with a raw value but without the statistic, by run."""
     condition, parameters = need.selection(values)
     return runs.sql(
         f"select run, name, worker, global_step from tensors where {condition} "

@@ -21,18 +21,18 @@ from .routes import Answers
 from .served_runs import ServedRuns
 
 STATIC = Path(__file__).resolve().parent / "static"
-# Between two looks at runs that are being written, and how many of these times between those at runs that have ended.
+# The seconds between two polls of running jobs, and the number of these polls between two of ended runs.
 _TICK_SECONDS = 0.5
 _TICKS_ENDED = 10
 _COMMENT_SECONDS = 15.0
 
 
 def make_app(answers: Answers, is_ending: Callable[[], bool]) -> Starlette:
-    """Return the application, which only `security.Guard` may stand in front of.
+    """Return the application, which must be wrapped by `security.Guard`.
 
     Args:
-        answers: What it answers.
-        is_ending: Returns whether the server ends, which waits for its answers.
+        answers: The answers to requests.
+        is_ending: Returns whether the server is shutting down, for which open requests must end.
     """
 
     def answer(request: Request) -> Response:
@@ -74,7 +74,7 @@ def _respond(work: Any) -> Response:
 
 
 async def _events(request: Request, runs: ServedRuns, is_ending: Callable[[], bool]) -> AsyncIterator[str]:
-    """Yield an event whenever a run has grown, ended, begun or gone, and now and then a comment: it finds lost tabs."""
+    """Yield an event when a run has grown, ended, begun or was deleted, and comments to detect closed tabs."""
     known, all_ended = await run_in_threadpool(runs.state)
     yield "retry: 2000\n\n"
     quiet = 0.0

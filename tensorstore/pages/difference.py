@@ -44,7 +44,7 @@ def difference(a: OpenRun, b: OpenRun, rtol: float | None = None, atol: float | 
 
 
 def _about(a: OpenRun, b: OpenRun) -> list[list[str]]:
-    """Return what else differs: metadata, commit, command, packages, hyperparameters, as name, of a, of b."""
+    """Return differences of metadata, commit, command, packages and hyperparameters: name, value of a, value of b."""
     of_a, of_b = (_facts(run) for run in (a, b))
     names = dict.fromkeys([*of_a, *of_b])
     return [[name, of_a.get(name, ""), of_b.get(name, "")] for name in names if of_a.get(name) != of_b.get(name)]
@@ -75,7 +75,7 @@ def _row(found: Difference, is_first: bool) -> dict[str, Any]:
 
 
 def _lines(found: Comparison, a: str, b: str) -> list[str]:
-    """Return what only one of the runs has, what could not be compared, and what the comparison could not see."""
+    """Return sentences about tensors of only one run, tensors that could not be compared, and other limits."""
     only = [line.replace("only a", f"only {a}", 1) for line in found.only_a.lines("a")]
     only += [line.replace("only b", f"only {b}", 1) for line in found.only_b.lines("b")]
     return [*only, *(f"not compared: {path}: {why}" for path, why in found.damaged.items()), *found.notes]

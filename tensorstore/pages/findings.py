@@ -1,4 +1,4 @@
-"""The answers about rules: which there are, what they found in a run, and its diagnosis."""
+"""The answers about rules: their list, their findings in a run, and its diagnosis."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _FIRSTS = f"""
 
 
 def findings(run: OpenRun) -> list[dict[str, Any]]:
-    """Return the first finding of each rule in each tensor and mode, in the order of steps, and how often it was found.
+    """Return the first finding of each rule in each tensor and mode, by step, with the number of findings.
 
-    Most rules repeat at every step what they found at the first one.
+    Most rules repeat their finding at every later step.
     """
     rows = run.trial.sql(_FIRSTS)
     recorded = [dict(zip(rows.columns, row, strict=True)) for row in rows.fetchall()]
@@ -39,7 +39,7 @@ def findings(run: OpenRun) -> list[dict[str, Any]]:
 
 
 def diagnosis(run: OpenRun) -> dict[str, Any]:
-    """Return what `tensortrial diagnose` says of a run, with the place of each problem."""
+    """Return the diagnosis of a run, as of `tensortrial diagnose`, with the location of each problem."""
     from ..diagnosis import diagnose
 
     found = diagnose(run.trial)
@@ -62,7 +62,7 @@ def _step_of_mode(
 ) -> tuple[int | None, str | None]:
     if step is not None and (info := run_reader_of(run.trial).states.info(step, ModeKeys.GLOBAL, worker)) is not None:
         return info.mode_step, info.mode.name
-    return step, mode  # of a step that is lost
+    return step, mode  # the finding is of a lost step
 
 
 def _finding(run: OpenRun, found: Mapping[str, Any]) -> dict[str, Any]:

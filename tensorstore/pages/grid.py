@@ -1,4 +1,4 @@
-"""Arrays of tensors x columns of steps, which can be joined, cut and made coarser."""
+"""Arrays of tensors x columns of steps, with operations that join, cut and coarsen them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Grid:
     total: _Array
     """The sum of the finite values, float64."""
     finite: _Array
-    """The number of values that were finite, int64."""
+    """The number of finite values, int64."""
     nonfinite: _Array
 
     @property
@@ -48,7 +48,7 @@ class Grid:
     def mean(self) -> _Array:
         with np.errstate(invalid="ignore", divide="ignore"):
             mean = np.where(self.finite > 0, self.total / self.finite, np.nan)
-        # The sum of large values may be infinite.
+        # The sum of large values may overflow.
         return np.minimum(np.maximum(mean, self.least), self.most)
 
     @property
@@ -98,18 +98,18 @@ class Grid:
         arrays = []
         for each, (fold, none) in zip(self.arrays, folds, strict=True):
             padded = np.pad(each, ((0, 0), (before, after)), constant_values=none)
-            # Of few long strides, in a fifth of the time of a reduction over short rows.
+            # A few operations on long strides take a fifth of the time of a reduction over short rows.
             arrays.append(reduce(fold, (padded[:, i::factor] for i in range(factor))))
         return Grid(self.names, width, self.start // factor, *arrays)
 
     def cut(self, first: int, end: int) -> Grid:
-        """Return the columns that hold steps first <= step < end."""
+        """Return the columns that contain steps first <= step < end."""
         begin = max(first // self.width - self.start, 0)
         stop = max(-(-end // self.width) - self.start, begin)
         return Grid(self.names, self.width, self.start + begin, *(each[:, begin:stop] for each in self.arrays))
 
     def joined(self, other: Grid) -> Grid:
-        """Return the grid of the values of both, which have the same width."""
+        """Return the grid of the values of both grids, which must have the same width."""
         if not other.names:
             return self
         if not self.names:
@@ -130,13 +130,13 @@ class Grid:
         return whole
 
     def renamed(self, names: Mapping[str, str]) -> Grid:
-        """Return the rows that have a new name, under it."""
+        """Return the rows that have a new name in `names`, with that name."""
         rows = [row for row, name in enumerate(self.names) if name in names]
         kept = [names[self.names[row]] for row in rows]
         return Grid(kept, self.width, self.start, *(each[rows] for each in self.arrays))
 
     def ordered(self, names: list[str]) -> Grid:
-        """Return the grid with its rows in the order of these names; those that it lacks are left out."""
+        """Return the grid with its rows in the order of `names`, without unknown ones."""
         rows = {name: row for row, name in enumerate(self.names)}
         kept = [name for name in names if name in rows]
         at = [rows[name] for name in kept]

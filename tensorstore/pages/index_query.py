@@ -1,4 +1,4 @@
-"""SQL over some index files of a run, in a database of its own, which nothing else waits for."""
+"""SQL over some index files of a run, in a separate database, so that other queries need not wait."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def query_files(
     values: Mapping[str, Any],
     left_out: Mapping[str, Sequence[int]],
 ) -> pa.Table:
-    """Return the rows of one SELECT on the view `tensors`, which has the rows of some index files.
+    """Return the rows of one SELECT on the view `tensors` over some index files.
 
     Args:
         storage: The run.
-        paths: The files, which were found readable.
+        paths: The files, which must be readable.
         query: The SELECT.
         values: The values of `$name` in it.
-        left_out: The rows that do not count, by file.
+        left_out: The superseded rows, by file.
 
     Returns:
         The rows.

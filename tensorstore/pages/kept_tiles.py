@@ -1,7 +1,7 @@
-"""Tiles of closed files in a folder of the user, so that a large run is not read each time that it is opened.
+"""A cache of tiles in the user's folder, so that a large run is not read each time that it is opened.
 
-A file of an index never changes, and has a checksum that no other one has. What is kept names the files that it was
-made of by path and checksum, so it is right or of no use, never stale. Nothing is written into a run.
+An index file never changes, and has a unique checksum. Cached tiles name their files by path and checksum, so they are
+valid or ignored, but never stale. Nothing is written into a run.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from .grid import Grid
 logger = logging.getLogger(__name__)
 
 FOLDER_VARIABLE = "TENSORTRIAL_CACHE"
-"""A folder; "off" for none."""
+"""The variable with the folder; "off" for none."""
 SIZE_VARIABLE = "TENSORTRIAL_CACHE_MB"
-"""The most that all files together may take, in megabytes of 10**6 bytes."""
+"""The variable with the limit of all files together, in megabytes of 10**6 bytes."""
 _MOST_MEGABYTES = 1000
 _VERSION = 1
 _MAGIC = b"tensortrial tiles 1\n"
@@ -38,25 +38,25 @@ Files = Mapping[str, int]
 
 
 class KeptTiles:
-    """A folder of tiles. Several processes may use one at a time; a file is published whole, and the last one counts.
+    """A folder of tiles. Several processes may use it at a time: a file is published whole, and the last one counts.
 
-    Every failure to read or write it is a reason to compute the tiles, and no error.
+    After a failure to read or write it, the tiles are computed, without an error.
 
     Args:
         folder: The folder, which is made at the first write.
-        most_bytes: What its files may take together: the ones that were not used for the longest time are removed.
-        run: What the run is known by: its id, and where it is.
+        most_bytes: The limit of its files' size. The least recently used files are removed.
+        run: The identity of the run: its id and its location.
     """
 
     def __init__(self, folder: Path, most_bytes: int, run: str) -> None:
         self._folder, self._most_bytes, self._run = folder, most_bytes, run
 
     def load(self, key: str, files: Files) -> tuple[frozenset[str], Grid] | None:
-        """Return tiles, and the paths of the index files that they are of; None if there are none of use.
+        """Return tiles and the paths of their index files; None if there are no valid ones.
 
         Args:
-            key: What the tiles are of.
-            files: The files of the run now. Tiles of others, or of other contents, are of no use.
+            key: The choice and the width of the tiles.
+            files: The current files of the run. Tiles of other files or contents are invalid.
         """
         path = self._path(key)
         try:
@@ -68,15 +68,15 @@ class KeptTiles:
             logger.info("the kept tiles in %s are not used, and are made again: %s", path, exc)
             return None
         with suppress(OSError):
-            os.utime(path)  # used last
+            os.utime(path)  # it is now the most recently used one
         return found
 
     def save(self, key: str, files: Files, grid: Grid) -> None:
-        """Keep tiles.
+        """Write tiles into the cache.
 
         Args:
-            key: What they are of.
-            files: The files that they are of.
+            key: The choice and the width of the tiles.
+            files: The files of the tiles.
             grid: The tiles.
         """
         try:
@@ -97,7 +97,7 @@ class KeptTiles:
         return self._folder / f"{xxh3_128_hexdigest(json.dumps([_VERSION, self._run, key]).encode())}.tiles"
 
     def _forget(self) -> None:
-        """Remove what was not used for the longest time, and what a killed process left."""
+        """Remove the least recently used files, and those that a killed process left."""
         found = []
         for entry in os.scandir(self._folder):
             if entry.name.endswith(".tiles") or entry.name.startswith(".new-"):
@@ -114,7 +114,7 @@ class KeptTiles:
 
 
 def kept_tiles(run: str) -> KeptTiles | None:
-    """Return the folder that the environment chooses for the tiles of a run, None if it chooses none.
+    """Return the cache for the tiles of a run that the environment configures; None if it is off.
 
     Raises:
         ConfigurationError: The size is not a whole number.
@@ -133,7 +133,7 @@ def kept_tiles(run: str) -> KeptTiles | None:
 
 
 def _cache_folder() -> Path:
-    """Return where the system keeps what can be made again."""
+    """Return the system's folder for caches."""
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     if sys.platform == "darwin":
@@ -143,7 +143,7 @@ def _cache_folder() -> Path:
 
 
 def _encoded(files: Files, grid: Grid) -> list[bytes]:
-    """Return a magic line, the length of the head, the head as JSON, the arrays, and a checksum of all before it."""
+    """Return a magic line, the length of the head, the head as JSON, the arrays, and a checksum of all of these."""
     head = {
         "files": dict(files),
         "names": grid.names,

@@ -20,7 +20,7 @@ _SCALARS = "select *, mode_step as step from {scalars} where list_contains($name
 
 
 def scalar_table(served: ServedRuns, runs: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the last, the least and the largest value of each scalar of runs, losses first."""
+    """Return the last, the least and the largest value of each scalar of some runs, losses first."""
     rows = _rows(
         served,
         runs,
@@ -124,7 +124,7 @@ def list_named() -> list[dict[str, Any]]:
 
 
 def run_named(served: ServedRuns, run: OpenRun, name: str, parameters: Mapping[str, str]) -> dict[str, Any]:
-    """Return the rows of a named query: over one run, or over all of them where a parameter names a run."""
+    """Return the rows of a named query over one run, or over all runs if a parameter names a run."""
     known = named_query(name).parameters
     is_over_all = any(parameter.type == "run" or parameter.name == "runs" for parameter in known)
     chosen = served.storages if is_over_all else [run_reader_of(run.trial).storage]
@@ -135,7 +135,7 @@ def run_named(served: ServedRuns, run: OpenRun, name: str, parameters: Mapping[s
 
 
 def run_sql(served: ServedRuns, runs: Sequence[str], query: str) -> dict[str, Any]:
-    """Return the rows of one SELECT on the views of a run, or of some runs if `runs` has several names."""
+    """Return the rows of one SELECT on the views of one run or of several."""
     chosen = (
         [run_reader_of(run.trial).storage for run in map(served.run, runs)] if len(runs) == 1 else served.named(runs)
     )
@@ -143,7 +143,7 @@ def run_sql(served: ServedRuns, runs: Sequence[str], query: str) -> dict[str, An
 
 
 def list_views(served: ServedRuns, run: OpenRun) -> list[dict[str, Any]]:
-    """Return the views of SQL with their columns, as a query over several runs has them."""
+    """Return the views with their columns, as in a query over several runs."""
     storage = run_reader_of(run.trial).storage
     return [
         {"name": view, "columns": served.queries.answer(Job([storage], "", f"select * from {view} limit 0"))["columns"]}

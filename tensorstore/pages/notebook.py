@@ -1,4 +1,4 @@
-"""The page inside a notebook: a frame, and inside it what is shown where the frame cannot be filled."""
+"""The page inside a notebook: a frame with a fallback for readers that cannot reach the page."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ..read.trial import Trial
 
 
 def notebook_bundle(url: str, only: Trial | None, rows: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """Return what a notebook shows of a page, by MIME type.
+    """Return the representations of a page in a notebook, by MIME type.
 
-    A browser shows what is inside an `object` if its address cannot be reached: in a notebook that was converted or is
-    read without its kernel, and where the kernel runs on another computer. So the frame needs no script, which a
-    notebook may not run.
+    A browser shows the content of an `object` element if its address cannot be reached: in a converted notebook, one
+    without its kernel, or one whose kernel runs on another computer. So the frame needs no script, which a notebook may
+    not run.
 
     Args:
         url: The address of the page.
-        only: Its run, if it has one.
+        only: The page's run, if there is only one.
         rows: The name and the state of each run.
 
     Returns:

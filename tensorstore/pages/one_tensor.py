@@ -1,4 +1,4 @@
-"""The answers about one tensor: what it is, its statistics over steps, and its histograms."""
+"""The answers about one tensor: its description, its statistics over steps, and its histograms."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .tiles import width_for
 _HISTOGRAM_BINS = 60
 _MOST_POINTS = 2_000
 _MOST_HISTOGRAMS = 200
-# Raw values above this are not read for histograms that were not saved.
+# The most bytes of raw values that are read for histograms that were not saved.
 _LARGEST_RAW = 16 << 20
 _LARGEST = 1e300
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -35,8 +35,8 @@ def _step(mode: str) -> str:
 
 
 def describe_tensor(run: OpenRun, name: str, mode: str, worker: str) -> dict[str, Any]:
-    """Return what a tensor is, and the steps of the mode at which it was saved."""
-    run.trial.tensor(name)  # raises for an unknown name
+    """Return the description of a tensor, and the steps of the mode at which it was saved."""
+    run.trial.tensor(name)  # raises an error for an unknown name
     steps = run.trial.tensor(name).steps(ModeKeys.parse(mode), show_incomplete_steps=True)
     answer: dict[str, Any] = {"dtype": "", "shape": None, "nbytes": None, "statistics": [], "steps": steps}
     if steps:
@@ -113,7 +113,7 @@ def series(
 
 
 def _columns_of(number: int) -> str:
-    """Return the SQL of a statistic: NaN where there are only values that are not finite."""
+    """Return the SQL of a statistic, which is NaN if no value is finite."""
     value = f"value{number}"
     none = f"case when count({value}) > 0 then 'nan'::double end"
     finite = f"filter (where isfinite({value}))"
@@ -126,7 +126,7 @@ def _columns_of(number: int) -> str:
 def histograms(
     run: OpenRun, name: str, mode: str, worker: str, bounds: tuple[int | None, int | None], count: int
 ) -> list[dict[str, Any]]:
-    """Return histograms of a tensor at steps that are evenly distributed, ascending; saved ones, or of raw values."""
+    """Return histograms of a tensor at evenly distributed steps, ascending: saved ones, or those of raw values."""
     first, end = run.bounded(mode, bounds)
     chosen = _evenly(_steps_of(run, name, mode, (first, end)), max(1, min(count, _MOST_HISTOGRAMS)))
     step = _step(mode)
@@ -147,7 +147,7 @@ def _steps_of(run: OpenRun, name: str, mode: str, bounds: tuple[int, int]) -> li
 
 
 def _width(steps: Sequence[int], points: int) -> int:
-    """Return how many steps a point holds: one each where there are few, however far apart they are."""
+    """Return the number of steps in a point, 1 if there are few steps, even if they are far apart."""
     return 1 if len(steps) <= points else width_for(steps[-1] - steps[0] + 1, points)
 
 
@@ -158,13 +158,13 @@ def _evenly(steps: Sequence[int], count: int) -> list[int]:
 
 
 def _compact(edges: Sequence[float], counts: Sequence[int]) -> dict[str, Any]:
-    # Of larger ones, the distance is infinite.
+    # The distance of larger edges overflows.
     kept = np.clip(np.asarray(edges, float), -_LARGEST, _LARGEST)
-    # Six digits do not tell edges apart that are near each other.
+    # Six digits do not distinguish close edges.
     near = kept[-1] - kept[0] < 1e-3 * np.abs(kept).max()
     shown = kept.tolist() if near else numbers(kept.tolist())
     below = np.concatenate([[0], np.cumsum(counts)])
-    quantiles = np.interp(np.multiply(_QUANTILES, below[-1]), below, kept)  # in a bin, values are evenly distributed
+    quantiles = np.interp(np.multiply(_QUANTILES, below[-1]), below, kept)  # even inside a bin
     return {"edges": shown, "counts": [int(each) for each in counts], "quantiles": quantiles.tolist()}
 
 
@@ -177,7 +177,7 @@ def _histogram(value: Array) -> dict[str, Any] | None:
 
 
 def raw(run: OpenRun, name: str, mode: str, worker: str, step: int, most: int | None = None) -> Array | None:
-    """Return the raw value as float64, None if there is none, or it is larger than `most` bytes."""
+    """Return the raw value as float64; None if there is none, or it is larger than `most` bytes."""
     tensor = run.trial.tensor(name)
     wanted = worker or None
     try:

@@ -1,4 +1,4 @@
-"""A run as the page reads it: its trial, its tiles, and what is kept of it until it grows."""
+"""A run that the page shows: its trial, its tiles, and results that are cached until the run grows."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ VALUE = "value"
 """The name of the statistic that is the value of a tensor of one element."""
 ZERO_FRACTION = "zero_fraction"
 DIGEST_CHANGED = "digest_changed"
-"""1 at a step whose value has other bits than at the saved step before, else 0."""
+"""1 at a step whose value differs in any bit from that at the previous saved step, else 0."""
 UPDATE_RATIO = "update_ratio"
-"""The norm of what a step changes, divided by that of the parameter, as the hook of PyTorch saves it."""
+"""The norm of a step's update, divided by that of the parameter, as the PyTorch hook saves it."""
 GRADIENT_RATIO = "gradient_ratio"
 """The norm of the gradient, divided by that of its parameter."""
-# Besides the saved statistics: what is made of one row, and the SQL for it.
+# Statistics that are computed from one row, with their SQL, in addition to the saved ones.
 _MADE = {VALUE: "scalar", ZERO_FRACTION: "zero_count / nullif(list_product(shape), 0)"}
 _UPDATE_RATIOS = "update_ratio/"
 _CHANGED = """(
@@ -58,26 +58,26 @@ _GRADIENTS = """(
 
 _RAW = "chunk is not null and l2 is null and coalesce(list_product(shape), 0) > 1"
 _MOST_READ = 256 << 20
-"""Bytes of raw values that are read for the statistics of one answer."""
+"""The most bytes of raw values that are read for the statistics of one answer."""
 
 
 @dataclass(frozen=True)
 class _Outer:
-    """The facts about all tensors that the first and one of the last steps show."""
+    """The facts about all tensors, from the first and one of the last steps."""
 
     names: list[str]
-    """In the order of execution as far as it was saved."""
+    """The names, in the order of execution if it was saved."""
     statistics: list[str]
-    """Saved, or made of saved ones."""
+    """The statistics that were saved or can be computed from saved ones."""
     lean: frozenset[str]
-    """Statistics that are saved themselves wherever they can be had."""
+    """Statistics that are saved for every tensor that has them, directly or derived."""
     raw: list[str]
-    """Names of tensors with raw values of several elements and without statistics."""
+    """The names of tensors with raw values of several elements, but without statistics."""
 
 
 @dataclass
 class _Kept:
-    """The results that were made of the run when it had a version."""
+    """The cached results of one version of the run."""
 
     version: Hashable = None
     value: Any = None
@@ -94,7 +94,7 @@ class OpenRun:
         self._kept: dict[Any, _Kept] = {}
         self._tiles: tuple[QuerySources, Tiles] | None = None
         self.new_findings: list[dict[str, Any]] = []
-        """The findings of rules that were run from the page; the run itself is not written to."""
+        """The findings of rules that were run from the page. They are not written into the run."""
 
     @property
     def name(self) -> str:
@@ -106,7 +106,7 @@ class OpenRun:
 
     @property
     def tiles(self) -> Tiles:
-        """The tiles of what is known of the run, which is read again when the run goes back or is replaced."""
+        """The tiles of the run. They are made again when the run goes back or is replaced."""
         sources = self._reader.sources
         with self._lock:
             if self._tiles is None or self._tiles[0] is not sources:
@@ -116,31 +116,31 @@ class OpenRun:
 
     @property
     def version(self) -> Hashable:
-        """Another one after each refresh that found something new, or had to read the run again."""
+        """A value that changes with each refresh that found something new, or read the run again."""
         return self._reader.sources, self._reader.version
 
     @property
     def damaged(self) -> list[str]:
-        """The files that cannot be read, and why, as sentences."""
+        """Sentences about the files that cannot be read."""
         return [f"{path}: {error}" for path, error in self._reader.damaged.items()]
 
     def refresh(self) -> Hashable:
-        """Find new data. Return the version."""
+        """Find new data, and return the version."""
         self._reader.refresh()
         return self.version
 
     def state(self) -> tuple[Hashable, bool, tuple[str, ...]]:
-        """Return what differs when there is something new to show: data, the end of the job, findings."""
+        """Return a value that changes when there is something new to show: data, the end of the job, findings."""
         ended = self.trial.loaded_all_steps
         findings = parquet_files(self._reader.storage, FINDINGS)
         return self.refresh(), ended, (*findings, str(len(self.new_findings)))
 
     def count_findings(self) -> int:
-        """Return the number of findings in the run, with those of rules that were run from the page."""
+        """Return the number of findings in the run, including those of rules that were run from the page."""
         return int(self.trial.sql("select count(*) from findings").fetchall()[0][0]) + len(self.unrecorded_findings())
 
     def unrecorded_findings(self) -> list[dict[str, Any]]:
-        """Return what rules that were run from the page found, and no rule has written into the run."""
+        """Return the findings of rules that were run from the page, without those in the run."""
         if not self.new_findings:
             return []
         recorded = set(self.trial.sql("select distinct rule, step, worker, tensor from findings").fetchall())
@@ -148,11 +148,11 @@ class OpenRun:
         return [each for each in self.new_findings if tuple(each[key] for key in keys) not in recorded]
 
     def kept(self, key: Any, make: Callable[[], _T]) -> _T:
-        """Return what `make` makes, which is kept until the run grows."""
+        """Return the result of `make`, which is cached until the run grows."""
         version = self.refresh()
         with self._lock:
             kept = self._kept.setdefault(key, _Kept())
-        with kept.lock:  # who asks meanwhile waits, and does not do it again
+        with kept.lock:  # other threads wait for the result instead of computing it too
             if kept.version != version:
                 kept.value, kept.version = make(), version
             return kept.value  # type: ignore[no-any-return]
@@ -167,17 +167,17 @@ class OpenRun:
 
     @property
     def names(self) -> list[str]:
-        """The names of all tensors, in the order of execution as far as it was saved."""
+        """The names of all tensors, in the order of execution if it was saved."""
         return self._outer.names
 
     @property
     def statistics(self) -> list[str]:
-        """The statistics that were saved, or follow from saved ones, of the first or the last steps."""
+        """The statistics that were saved, or can be derived from saved ones, at the first or last steps."""
         return self._outer.statistics
 
     @property
     def row_statistics(self) -> list[str]:
-        """The statistics that are made of one row: `expression` has the SQL for them."""
+        """The statistics that are computed from one row. `expression` returns their SQL."""
         return [each for each in self.statistics if each in STATISTICS or each in _MADE]
 
     @property
@@ -202,7 +202,7 @@ class OpenRun:
         steps = self.steps("GLOBAL")
         if not len(steps.steps):
             return _Outer(names, [], frozenset(), [])
-        # The newest step may be incomplete: a few steps before, all workers have been.
+        # The newest step may be incomplete. An earlier step has the rows of all workers.
         outer = [steps.first, int(steps.steps[-min(len(steps.steps), 8)])]
         sources = self._reader.sources
         paths = [path for step in outer for path in sources.steps.files_around(step)]
@@ -215,7 +215,7 @@ class OpenRun:
             f"{', '.join(columns)} from tensors "
             "where global_step in ($first, $last) group by name",
             {"first": outer[0], "last": outer[1]},
-            left_out={},  # a row that does not count has the statistics of the one that does
+            left_out={},  # a superseded row has the same statistics as its successor
         )
         rows = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
         places = {row[0]: row[1] for row in rows if row[1] is not None}
@@ -234,7 +234,7 @@ class OpenRun:
     def _made_of_several(
         self, names: list[str], seen: set[str], counts: Mapping[str, int], has_digests: bool, steps: int
     ) -> list[str]:
-        """Return the statistics that are made of several rows."""
+        """Return the statistics that are computed from several rows."""
         known = set(names)
         ratios = any(name.startswith(_UPDATE_RATIOS) for name in names)
         gradients = counts["l2"] and any(f"gradient/{name}" in known for name in seen)
@@ -274,7 +274,7 @@ class OpenRun:
         return grid.ordered(self.names)
 
     def computed(self, names: Sequence[str], statistics: Sequence[str]) -> Computed:
-        """Compute statistics of tensors that were saved raw: of as many bytes as an answer may wait for."""
+        """Compute statistics of tensors that were saved raw, up to _MOST_READ bytes."""
         raw = [name for name in names if name in self._outer.raw]
         if not raw:
             return NOTHING
@@ -289,12 +289,12 @@ class OpenRun:
         if statistic == GRADIENT_RATIO:
             return Choice("ratio", mode, worker, source=_GRADIENTS.format(norm=derived_expression("l2")))
         if statistic in self._outer.lean:
-            # To derive it, other columns would be read.
+            # Deriving the statistic would read other columns.
             return Choice(f'"{statistic}"', mode, worker)
         return Choice(self.expression(statistic), mode, worker)
 
     def bounded(self, mode: str, bounds: tuple[int | None, int | None]) -> tuple[int, int]:
-        """Return the first step and the step after the last one of a range, as far as the mode has steps."""
+        """Return the first step and the step after the last one of a range, limited to the steps of the mode."""
         steps = self.steps(mode)
         first = steps.first if bounds[0] is None else max(bounds[0], 0)
         end = steps.end if bounds[1] is None else min(bounds[1], steps.end)

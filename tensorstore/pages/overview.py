@@ -1,4 +1,4 @@
-"""The answers about all tensors of a run: what the run is, the heat map, the names, the availability of steps."""
+"""The answers about a whole run: its description, the heat map, the names, the availability of steps."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from .open_run import OpenRun
 from .payload import flat, is_wide, pack
 from .tiles import width_for
 
-# The cells of one answer: with two values of two bytes each, compressed, below 300 kB.
+# The most cells of one answer. With two compressed values of two bytes in each, it is below 300 kB.
 _MOST_CELLS = 120_000
 _MOST_COLUMNS = 1_000
 _FEWEST_COLUMNS = 60
 
 
 def describe_run(run: OpenRun) -> dict[str, Any]:
-    """Return what a run is."""
+    """Return the description of a run."""
     workers, steps = run.trial.workers(), run.steps("GLOBAL")
     return {
         "name": run.name,
@@ -55,7 +55,7 @@ def _about(storage: Storage, info: RunInfo) -> dict[str, Any]:
 
 
 def outline(runs: Runs) -> list[dict[str, Any]]:
-    """Return of many runs what a list of them shows."""
+    """Return the data about many runs that a list of them shows."""
     steps = _by_run(runs, "count(distinct global_step) from steps")
     saved = _by_run(runs, "epoch_ms(max(saved_at)) from steps")
     found = _by_run(runs, "count(*) from findings")
@@ -100,7 +100,7 @@ def _describe_mode(run: OpenRun, mode: str) -> dict[str, Any]:
 def tiles(
     run: OpenRun, statistic: str, mode: str, worker: str, bounds: tuple[int | None, int | None], columns: int
 ) -> dict[str, Any]:
-    """Return a statistic of all tensors, as the heat map draws it; see docs/page.md."""
+    """Return a statistic of all tensors for the heat map; see docs/page.md."""
     rows = max(len(run.names), 1)
     most = max(min(columns, _MOST_COLUMNS, _MOST_CELLS // rows), min(columns, _FEWEST_COLUMNS), 1)
     grid = run.grid(statistic, mode, worker, bounds, most)
@@ -120,7 +120,7 @@ def tiles(
 
 
 def _has_step(grid: Grid, steps: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return which columns hold one of some steps."""
+    """Return a mask of the columns that contain one of some steps."""
     columns = steps // grid.width - grid.start
     found = np.zeros(grid.columns, bool)
     found[columns[(columns >= 0) & (columns < grid.columns)]] = True
@@ -128,7 +128,7 @@ def _has_step(grid: Grid, steps: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def availability(run: OpenRun, mode: str, columns: int) -> dict[str, Any]:
-    """Return how many steps each worker saved and lacks, by column."""
+    """Return the numbers of saved and missing steps of each worker, by column."""
     steps = run.steps(mode)
     width = width_for(steps.end - steps.first, min(columns, _MOST_COLUMNS))
     start = steps.first // width

@@ -1,4 +1,4 @@
-"""JSON as the page reads it: NaN and infinities as texts, numbers no longer than a screen can show."""
+"""The page's JSON: NaN and infinities are texts, and numbers have six digits."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import numpy as np
 
 _Array = np.ndarray[Any, Any]
 
-# Beyond these, JavaScript rounds whole numbers.
+# JavaScript rounds whole numbers beyond these.
 _LARGEST_INTEGER = 2**53
 _DIGITS = 6
 _LONGEST_TEXT = 2_000
 
 
 def dump(value: Any) -> bytes:
-    """Return a value as compact JSON, which is JSON as the standard has it: without NaN."""
+    """Return a value as compact JSON, without NaN, which standard JSON lacks."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode(errors="replace")
 
 
@@ -52,7 +52,7 @@ def numbers(values: Iterable[float | None]) -> list[float | str | None]:
 
 
 def cell(value: Any) -> Any:
-    """Return a value of a query's result as JSON has it: text for what JSON lacks."""
+    """Return a value of a query's result for JSON: a text if JSON lacks its type."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -75,7 +75,7 @@ def _shortened(text: str) -> str:
 
 
 def is_wide(*floats: _Array) -> bool:
-    """Return whether there are finite numbers that float32 cannot represent to six digits: too large, or too small."""
+    """Return whether some finite numbers are too large or too small for six digits in float32."""
     sizes = np.abs(np.concatenate([each[np.isfinite(each)] for each in floats]))
     single = np.finfo(np.float32)
     return bool(np.any((sizes > single.max) | ((sizes > 0) & (sizes < single.tiny))))
@@ -86,7 +86,7 @@ def pack(floats: Sequence[_Array], counts: Sequence[_Array], wide: bool = False)
 
     Args:
         floats: The largest, the smallest and the mean values, each (rows, columns), NaN where there is none.
-        counts: Whole numbers, likewise; those above 65,535 are cut to that.
+        counts: Whole numbers, likewise. They are limited to 65,535.
         wide: Whether there are numbers that float32 lacks.
 
     Returns:
@@ -108,7 +108,7 @@ def _upper_half(values: _Array, bits: str) -> _Array:
         whole = np.ascontiguousarray(values, f"<f{size}").view(bits)
     below = 8 * size - 16
     half = np.array(1 << (below - 1), bits)
-    # The largest finite number of 16 bits is 0x7F7F, or of float64 0x7FEF: what is above it is not rounded up.
+    # The largest finite upper half is 0x7F7F, or 0x7FEF for float64. Numbers above it are not rounded up.
     largest = 0x7F7F if size == 4 else 0x7FEF
     rounded = np.where(np.isfinite(values) & ((whole >> below) & 0x7FFF < largest), whole + half, whole)
     return np.where(np.isnan(values), np.uint16(0x7FC0 if size == 4 else 0x7FF8), (rounded >> below).astype("<u2"))

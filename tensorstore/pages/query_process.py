@@ -1,6 +1,6 @@
-"""The SQL of the page, in processes of their own: one that needs too much memory or time is ended, and the page lives.
+"""Separate processes for the page's SQL. One that needs too much memory or time is killed, without harm to the page.
 
-The server and such a process talk over pipes: a pickled `Job` one way, a line of JSON the other way.
+The server and a process communicate over pipes: by a pickled `Job` in one direction, a line of JSON in the other.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from ..storage.open import Storage
 from .payload import cell, dump
 
 _TIMEOUT_SECONDS = 60.0
-# After which a process is killed that did not end its query by itself.
+# The seconds after which a process is killed that did not end its query itself.
 _LATER_SECONDS = 10.0
 _MOST_ROWS = 2_000
 _MOST_BYTES = 8 << 20
-# What a process needs besides the engine: its modules, the stacks of threads, and the values of some rows.
+# The memory of a process in addition to the engine's: its modules, the stacks of threads, and the values of some rows.
 _BASE_BYTES = 512 << 20
 _MOST_IDLE = 2
 _PROGRAM = """
@@ -58,7 +58,7 @@ class Job:
 
     runs: list[Storage]
     name: str
-    """The name of the only run, whose views lack the column `run`; "" for the views of many."""
+    """The name of a single run, whose views lack the column `run`; "" for views of several runs."""
     query: str
     """A SELECT, or the name of a named query if there are parameters."""
     parameters: Mapping[str, Any] | None = None
@@ -72,10 +72,10 @@ class QueryProcesses:
         self._idle: list[_Process] = []
 
     def answer(self, job: Job) -> dict[str, Any]:
-        """Return the rows of a query, as the page shows them.
+        """Return the rows of a query for the page.
 
         Raises:
-            QueryError: What is wrong with it, or that it needs too much memory or time.
+            QueryError: The query is wrong, or needs too much memory or time.
         """
         if any(storage.url.startswith("memory:") for storage in job.runs):
             return answer_of(job)  # only this process has these runs
@@ -129,7 +129,7 @@ class _Process:
         return found
 
     def _line(self, deadline: float) -> bytes:
-        """Return a line, without its end if the process has ended."""
+        """Return a line. It is incomplete if the process has ended."""
         assert self._process.stdout
         parts, pipe = list[bytes](), self._process.stdout.fileno()
         while not parts or not parts[-1].endswith(b"\n"):
@@ -150,22 +150,22 @@ class _Process:
 
 
 def _limit() -> int:
-    """Return how many bytes of memory a process may have."""
+    """Return the memory limit of a process in bytes."""
     found = re.fullmatch(r"\s*([\d.]+)\s*([KMGT])(I?)B\s*", default_memory_limit().upper())
     if found is None:
         return memory_of_process()
     return int(float(found[1]) * (1024 if found[3] else 1000) ** (1 + "KMGT".index(found[2]))) + _BASE_BYTES
 
 
-# In the process.
+# Functions that run in the process.
 
 
 def serve() -> None:
-    """Answer the queries that come by the standard input, until its end."""
+    """Answer the queries on standard input until its end."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what else is printed is no answer
+    os.dup2(2, 1)  # other output must not mix with answers
     with suppress(ValueError, OSError):
-        # What is counted are pages that can be written, not the address space.
+        # The limit is on writable pages, not on the address space.
         resource.setrlimit(resource.RLIMIT_DATA, (_limit(), _limit()))
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="utf-8")
@@ -184,7 +184,7 @@ def serve() -> None:
 
 
 def answer_of(job: Job) -> dict[str, Any]:
-    """Return the rows of a query, as the page shows them."""
+    """Return the rows of a query for the page."""
     if job.name:
         with Trial(job.runs[0], run_info(job.runs[0]), job.name) as trial:
             return _rows(trial.sql(job.query, timeout=_TIMEOUT_SECONDS))
@@ -195,7 +195,7 @@ def answer_of(job: Job) -> dict[str, Any]:
 
 
 def _rows(answer: Answer) -> dict[str, Any]:
-    """Return the first rows, as many as a page shows and not more than some megabytes of them."""
+    """Return the first rows, up to the page's limits of rows and bytes."""
     rows, left = list[Sequence[Any]](), _MOST_BYTES
     for row in islice(iter(answer), _MOST_ROWS + 1):
         if len(rows) == _MOST_ROWS or left <= 0:

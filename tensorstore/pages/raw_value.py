@@ -21,7 +21,7 @@ from .one_tensor import raw
 from .open_run import OpenRun
 from .payload import number, numbers
 
-# Elements of a side of a picture, of a slice, and of a mosaic.
+# The most elements of a side of a picture, of a slice, and of a mosaic.
 _LONGEST_SIDE, _MOST_ELEMENTS, _MOST_OF_MOSAIC = 1024, 20_000, 40_000
 # The colors of an image by its number of channels: gray, RGB, RGBA, as a PNG names them.
 _COLOR_TYPES = {1: 0, 3: 2, 4: 6}
@@ -29,7 +29,7 @@ _COLOR_TYPES = {1: 0, 3: 2, 4: 6}
 
 @dataclass(frozen=True)
 class _Picture:
-    """The elements that are shown, as rows and columns."""
+    """The visible elements, as rows and columns."""
 
     elements: Array
     gaps: Array
@@ -41,7 +41,7 @@ class _Picture:
 
 
 def value(run: OpenRun, name: str, mode: str, worker: str, step: int, chosen: str) -> dict[str, Any] | None:
-    """Return a raw value as a picture, None if it was not saved.
+    """Return a raw value as a picture; None if it was not saved.
 
     Args:
         run: The run.
@@ -52,7 +52,7 @@ def value(run: OpenRun, name: str, mode: str, worker: str, step: int, chosen: st
         chosen: The slice of two dimensions, as numpy writes it: "0, 3, :, :". "" for a mosaic of all slices.
 
     Returns:
-        See docs/page.md. Of each block, the element that is largest in absolute value, NaN if one is not finite.
+        See docs/page.md. A block is shown by its element of the largest magnitude, or NaN if one is not finite.
     """
     try:
         whole = raw(run, name, mode, worker, step)
@@ -107,7 +107,7 @@ def _picture(whole: Array, chosen: str) -> _Picture:
 
 
 def _index(text: str, shape: Sequence[int]) -> tuple[int | slice, ...] | None:
-    """Return the index that a text names, None if it names no slice of two dimensions of this shape."""
+    """Return the index in a text; None unless it selects a slice of two dimensions of this shape."""
     parts = [part.strip() for part in text.split(",")]
     try:
         index = [slice(None) if part == ":" else int(part) for part in parts]
@@ -118,7 +118,7 @@ def _index(text: str, shape: Sequence[int]) -> tuple[int | slice, ...] | None:
 
 
 def _mosaic(whole: Array) -> _Picture | None:
-    """Return all slices of the last two dimensions next to each other, None if not even two have room."""
+    """Return all slices of the last two dimensions next to each other; None if there is no room for two."""
     height, width = whole.shape[-2:]
     slices = whole.reshape(-1, height, width)
     shown = slices[: _MOST_OF_MOSAIC // ((height + 1) * (width + 1))]
@@ -126,7 +126,7 @@ def _mosaic(whole: Array) -> _Picture | None:
         return None
     across = max(1, min(len(shown), round(math.sqrt(1.6 * len(shown) * height / width))))
     if whole.ndim > 3 and whole.shape[-3] <= 2 * across:
-        across = whole.shape[-3] * max(1, across // whole.shape[-3])  # the channels of a filter stay in one row
+        across = whole.shape[-3] * max(1, across // whole.shape[-3])  # the channels of a filter are in one row
     down = -(-len(shown) // across)
     padding = ((0, down * across - len(shown)), (0, 1), (0, 1))
 
@@ -176,7 +176,7 @@ def _extreme(values: Array, find: Any) -> dict[str, Any]:
 
 
 def _image(whole: Array) -> str | None:
-    """Return an array of three dimensions, the last or the first of which are colors, as the address of a PNG."""
+    """Return an array of three dimensions, of which the last or the first is colors, as the data: URL of a PNG."""
     if whole.ndim != 3 or not whole.size:
         return None
     pixels = whole if whole.shape[-1] in _COLOR_TYPES else np.moveaxis(whole, 0, -1)
@@ -186,7 +186,7 @@ def _image(whole: Array) -> str | None:
     pixels = pixels[::stride, ::stride].astype(np.uint8)
     height, width, channels = pixels.shape
     header = struct.pack(">IIBBBBB", width, height, 8, _COLOR_TYPES[channels], 0, 0, 0)
-    lines = np.pad(pixels.reshape(height, -1), ((0, 0), (1, 0)))  # each begins with the number of its filter, 0: none
+    lines = np.pad(pixels.reshape(height, -1), ((0, 0), (1, 0)))  # a row begins with its filter, 0: none
     parts = ((b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes())), (b"IEND", b""))
     png = b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, data) for kind, data in parts)
     return f"data:image/png;base64,{base64.b64encode(png).decode()}"

@@ -1,4 +1,4 @@
-"""A report: the page with its answers inside, as one file that needs neither a server nor a network."""
+"""A report: the page with its answers in one file, which needs neither a server nor a network."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from .served_runs import ServedRuns
 
 STATIC = Path(__file__).resolve().parent / "static"
 _MOST_BYTES = 4_500_000
-# Runs whose tensors it holds. Each takes 0.3 s of CPU time and 6 MB of memory.
+# The most runs whose tensors are included. Each takes 0.3 s of CPU time and 6 MB of memory.
 _MOST_OPENED = 32
-# Each tensor is read by itself: fewer of a run with more than so many rows.
+# Each tensor is read separately, so fewer are included of a run with more rows than this.
 _MOST_TENSORS, _FEWEST_TENSORS, _ROWS = 48, 8, 20_000_000
-# Values, tensors x steps, of a run that is diagnosed without being asked for; also in static/diagnosis.js.
+# The most values (tensors x steps) of a run that is diagnosed by default; also in static/diagnosis.js.
 _MOST_DIAGNOSED = 400_000
-# Steps of a tensor that can be chosen.
+# The number of steps of a tensor that can be selected.
 _MOST_STEPS = 1_000
 _COLUMNS, _POINTS, _HISTOGRAMS = 200, 200, 24
-# static/api.js finds the chosen runs and scalars in these.
+# static/api.js selects the chosen runs and scalars from these answers.
 _MOST_RUNS, _MOST_PANELS = 48, 48
-# The statistics of the heat map, the most telling ones first.
+# The statistics of the heat map, the most informative ones first.
 _STATISTICS = ("l2", "abs_mean", "std", "mean", "nan_count", "zero_fraction", "max", "min", "value", "abs_max")
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsafe-inline'; img-src data: blob:; "
@@ -43,15 +43,14 @@ Addressed = tuple[str, dict[str, str]]
 
 
 def report(runs: Runs | RunLocations, path: str | Path, *, diagnose: bool | None = None) -> int:
-    """Write runs as one HTML file. It is below 5 MB: what does not fit is left out, and the page says so.
+    """Write runs as one HTML file below 5 MB. The page names the data that were left out for it.
 
-    The tensors of at most 32 runs are in it, of those with findings first. All runs are in its list.
+    The file has the tensors of at most 32 runs, preferring those with findings, and lists all runs.
 
     Args:
-        runs: Open runs, or what `open_runs` takes.
+        runs: Open runs, or an argument of `open_runs`.
         path: The file, which is replaced if it exists.
-        diagnose: Whether it begins with what `tensortrial.diagnose` says of each run; None for the runs where that
-            takes a moment.
+        diagnose: Whether it begins with the diagnosis of each run; None to diagnose small runs only.
 
     Returns:
         The number of findings of rules in all runs.
@@ -75,7 +74,7 @@ def write_report(served: ServedRuns, path: str | Path, diagnose: bool | None = N
         try:
             answer = answers.answer(request, {**given, **_resolution()})
         except TensorTrialError:
-            continue  # a damaged file, or a tensor without what is requested
+            continue  # a damaged file, or a tensor without the requested data
         if request == "tensor":
             answer = {**answer, "steps": _some(answer["steps"])}
         size += len(dump(answer))
@@ -87,7 +86,7 @@ def write_report(served: ServedRuns, path: str | Path, diagnose: bool | None = N
 
 
 def _some(steps: list[int]) -> list[int]:
-    """Return steps that are evenly distributed, the first and the last among them."""
+    """Return evenly distributed steps, including the first and the last."""
     if len(steps) <= _MOST_STEPS:
         return steps
     return [steps[i * (len(steps) - 1) // (_MOST_STEPS - 1)] for i in range(_MOST_STEPS)]
@@ -108,7 +107,7 @@ def _requests(answers: Answers, runs: list[OpenRun], diagnose: bool | None) -> I
         yield "findings", {"run": run.name}
         if diagnose or (diagnose is None and _is_small(run)):
             yield "diagnosis", {"run": run.name}
-    # One mode, one statistic: what is seen first.
+    # The first view shows one mode and one statistic.
     for rank in range(len(_STATISTICS)):
         for run in runs:
             chosen = [each for each in _STATISTICS if each in run.statistics][rank : rank + 1]
@@ -142,7 +141,7 @@ def _few(runs: list[OpenRun], answers: Answers) -> Iterator[Addressed]:
 
 
 def _tensors(answers: Answers, run: OpenRun) -> Iterator[Addressed]:
-    """Yield the requests about single tensors: that which is shown first, those of findings, then others."""
+    """Yield the requests about single tensors: the one that is shown first, those of findings, then others."""
     found = answers.findings({"run": run.name})
     steps = {(each["tensor"], each["mode"]): each["step"] for each in found[::-1] if each["tensor"] is not None}
     names = list(dict.fromkeys([*run.names[:1], *(name for name, _ in steps), *run.names]))[: _tensors_of(run)]
@@ -159,13 +158,13 @@ def _tensors(answers: Answers, run: OpenRun) -> Iterator[Addressed]:
 
 
 def _tensors_of(run: OpenRun) -> int:
-    """Return of how many tensors of a run the report holds the series."""
+    """Return the number of tensors of a run whose series the report includes."""
     rows = len(run.names) * len(run.steps(ModeKeys.GLOBAL.name).steps)
     return max(_FEWEST_TENSORS, min(_MOST_TENSORS, _MOST_TENSORS * _ROWS // max(rows, 1)))
 
 
 def _address(request: str, given: dict[str, str]) -> str:
-    """Return the address of a request as JavaScript's URLSearchParams spells it."""
+    """Return the address of a request in the spelling of JavaScript's URLSearchParams."""
     query = "&".join(f"{key}={_quoted(value)}" for key, value in given.items() if value != "")
     return f"api/{request}?{query}" if query else f"api/{request}"
 
@@ -175,7 +174,7 @@ def _quoted(text: str) -> str:
 
 
 def _json(values: list[str]) -> str:
-    """Return a list as JavaScript's JSON.stringify spells it."""
+    """Return a list in the spelling of JavaScript's JSON.stringify."""
     return json.dumps(values, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -183,7 +182,7 @@ def _json(values: list[str]) -> str:
 
 
 def _html(answers: dict[str, Any]) -> str:
-    """Return the page with its answers. No text of a run can end the element that it is in: '<' is escaped."""
+    """Return the page with its answers. '<' is escaped, so that no text of a run can end its element."""
     modules = {path.relative_to(STATIC).as_posix(): path.read_text(encoding="utf-8") for path in STATIC.rglob("*.js")}
     plain = {name: text for name, text in modules.items() if name.startswith("vendor/")}
     imports = {f"page/{name}": _data_url(_bare(name, text)) for name, text in modules.items() if name not in plain}
@@ -203,7 +202,7 @@ def _html(answers: dict[str, Any]) -> str:
 
 
 def _bare(name: str, text: str) -> str:
-    """Return a module whose imports have names instead of relative paths, which a data: URL could not resolve."""
+    """Return a module that imports by names, because a data: URL cannot resolve relative paths."""
     folder = Path(name).parent
 
     def named(found: re.Match[str]) -> str:

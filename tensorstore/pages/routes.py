@@ -1,4 +1,4 @@
-"""Requests by their path: what each of them answers, as values of JSON. docs/page.md lists them."""
+"""The answers to requests, by their path, as JSON values. docs/page.md lists them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .served_runs import ServedRuns
 
 Parameters = Mapping[str, str]
 
-# Their errors are about what somebody typed. An error of another query comes from a file that was damaged since it was
-# verified: readers that verify it again leave it out.
+# Requests with a user's query, whose errors are the user's. Errors of other queries come from files that were damaged
+# after their verification; after another verification they are left out.
 _OF_USERS = ("sql", "query")
 
-# Steps are integers of 64 bits, with room for what is computed of them.
+# Steps are 64-bit integers, with room for arithmetic.
 _LARGEST = 2**62
 
 
@@ -41,7 +41,7 @@ class Answers:
 
         Raises:
             ConfigurationError: The path or a parameter is unknown, missing or wrong.
-            TensorTrialError: What the run's own methods raise.
+            TensorTrialError: A method of the run raised an error.
         """
         if path not in _ANSWERS:
             raise ConfigurationError(f"unknown request {path!r}; the requests are: {', '.join(_ANSWERS)}")
@@ -141,7 +141,7 @@ class Answers:
         return self.runs.run(_text(given, "run"))
 
     def _names(self, given: Parameters) -> list[str]:
-        """Return the chosen runs. The names of thousands do not fit into an address, so all are chosen by none."""
+        """Return the chosen runs. No name stands for all, because thousands of names do not fit into an address."""
         return _texts(given, "runs") if "runs" in given else self.runs.names
 
     def _run_and_mode(self, given: Parameters) -> tuple[OpenRun, str]:
@@ -196,7 +196,7 @@ def _number(given: Parameters, name: str) -> float | None:
 
 
 def _bounds(given: Parameters) -> tuple[int | None, int | None]:
-    """Return the first step and the step after the last one: `to` is part of the range."""
+    """Return the first step and the step after the last one. `to` is included in the range."""
     first = _integer(given, "from") if "from" in given else None
     return first, _integer(given, "to") + 1 if "to" in given else None
 

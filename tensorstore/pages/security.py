@@ -1,4 +1,4 @@
-"""The access to the page: by those who know its address, by the name it has, from the page itself."""
+"""The access control of the page, by a token, the host's name and the origin."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ _Scope = dict[str, Any]
 
 
 class Guard:
-    """An ASGI application around another one, which refuses requests of strangers.
+    """An ASGI middleware that refuses unauthorized requests.
 
-    The path of every request begins with the token. `Host` must be a name that the server is known by: otherwise the
-    owner of a domain could point it here and read the page as his own. `Origin` must be the page's.
+    The path of every request begins with the token. `Host` must be a known name of the server: otherwise the owner of a
+    domain could point it here and read the page. `Origin` must be the page's.
 
     Args:
         app: The application.
         token: The secret in the path; "" for none.
         host: The address that the server listens on.
-        names: Further names that it is known by.
-        proxies: The names by which proxies in front of it are known. A proxy may pass the page's `Origin` on, and put
-            the server's own name into `Host`.
+        names: Further names of the server.
+        proxies: The names of proxies in front of it. A proxy may keep the browser's `Origin`, and write the server's
+            own name into `Host`.
     """
 
     def __init__(self, app: Any, token: str, host: str, names: Iterable[str] = (), proxies: Iterable[str] = ()) -> None:
@@ -59,7 +59,7 @@ class Guard:
         await self._app({**scope, "path": path, "raw_path": None}, receive, _with_headers(send))
 
     def _path(self, scope: _Scope) -> str | None:
-        """Return the path without the token, None if it lacks it."""
+        """Return the path without the token; None if the path lacks the token."""
         path: str = scope["path"]
         if not self._token:
             return path
@@ -91,7 +91,7 @@ class Guard:
         if found is None:
             return False
         name = found[1].strip("[]").lower()
-        # Who listens on all addresses is known by each of them; no domain can be made of digits.
+        # A server on all addresses accepts every IP address as its name; these cannot be domains.
         return name in self._names or (self._host in ("0.0.0.0", "::", "") and _is_address(name))
 
 

@@ -1,4 +1,4 @@
-"""The runs that a page shows: found again and again, and each opened by itself once a view needs it."""
+"""The runs of a page. The page searches for them repeatedly, and opens each one when a view needs it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .query_process import QueryProcesses
 
 _T = TypeVar("_T")
 _PARALLEL = 8
-# Between two searches for runs that have begun or were deleted.
+# The seconds between two searches for new and deleted runs.
 _SEARCH_SECONDS, _SEARCH_SHARE = 5.0, 20
 _Found = dict[str, Storage]
 
@@ -35,15 +35,15 @@ _Found = dict[str, Storage]
 class ServedRuns:
     """The runs of a page. Safe to use from several threads.
 
-    A Trial costs a database of its own. So a run has one only after a view has shown it, and until then the page knows
+    A Trial has a database of its own. So a run has a Trial only after a view has shown it. Before that the page knows
     its outline, which is read for all such runs together.
 
     Args:
-        runs: Open runs, or what `open_runs` takes.
+        runs: Open runs, or an argument of `open_runs`.
         storage_options: Options for fsspec.
 
     Attributes:
-        damaged: What could not be opened, by its path, and why.
+        damaged: The errors of runs that could not be opened, by path.
         queries: The processes that run users' SQL.
 
     Raises:
@@ -86,7 +86,7 @@ class ServedRuns:
         return sorted((run for url, run in list(self._opened.items()) if url in known), key=lambda run: run.name)
 
     def run(self, name: str) -> OpenRun:
-        """Return one of the runs, opened.
+        """Return one of the runs, and open it if necessary.
 
         Raises:
             ConfigurationError: No run has this name.
@@ -103,14 +103,14 @@ class ServedRuns:
             self.search()
             if name in self._storages:
                 raise
-        return self.run(name)  # which says that it was deleted
+        return self.run(name)  # the error says that the run was deleted
 
     def _unknown(self, name: str) -> ConfigurationError:
         why = "was deleted" if name in self._deleted.values() else "is unknown"
         return ConfigurationError(f"the run {name!r} {why}; the runs are: {', '.join(self.names[:20])}")
 
     def of_each(self, names: Sequence[str], work: Callable[[OpenRun], _T]) -> list[_T]:
-        """Return what `work` returns of some of the runs; those that were deleted are left out."""
+        """Return the results of `work` for some of the runs, without deleted ones."""
         found = []
         for name in names:
             try:
@@ -135,11 +135,11 @@ class ServedRuns:
     def rows_of(self, names: Sequence[str], query: str, values: Mapping[str, Any]) -> Rows:
         """Return the rows of a SELECT on the views of several runs, whose first column is the run.
 
-        They are read together, by one database: to open each by itself takes 30 times as long.
+        One database reads all of them, because opening each run takes 30 times as long.
         """
         storages = self.named(names)
         if any(not found for found, _ in in_threads(self._find, storages, _PARALLEL)):
-            self.search()  # one was deleted
+            self.search()  # one of them was deleted
             storages = self.named(names)
         with self._together_lock:
             locations = [storage.url for storage in storages]
@@ -155,8 +155,8 @@ class ServedRuns:
             runs = self._together[2]
             try:
                 rows = runs.sql(query, dict(values)).fetchall()
-            except CorruptFile:  # raised once: from now on the file is marked as damaged, and left out
-                self._opened.clear()  # the views of one run read it again
+            except CorruptFile:  # raised once, because from now on the file is marked as damaged and left out
+                self._opened.clear()  # the views of one run read the file again
                 rows = runs.sql(query, dict(values)).fetchall()
             urls = {run.name: run.storage.url for run in runs.all}
         called = {storage.url: name for name, storage in self._storages.items()}
@@ -168,7 +168,7 @@ class ServedRuns:
         self._together = None
 
     def search(self) -> None:
-        """Find runs that have begun, and those that were deleted."""
+        """Find new runs and deleted ones."""
         with self._searching:
             begun = time.monotonic()
             damaged, found = dict[str, TensorTrialError](), _Found()
@@ -177,14 +177,14 @@ class ServedRuns:
                 found.update(part)
                 damaged.update(problems)
             if any(not isinstance(error, RunNotFound) for error in damaged.values()):
-                found = {**known, **found}  # a folder that cannot be listed now
+                found = {**known, **found}  # the folder cannot be listed now
             for url in [url for url in found if url not in known]:
                 try:
                     run_info(found[url])
                 except TensorTrialError as exc:
                     damaged[url] = exc
                     del found[url]
-            # A name stays what it is when another run begins whose folder is called alike.
+            # A name stays the same when another run with an equal folder name begins.
             names = short_names(list(found)) | {s.url: name for name, s in self._storages.items() if s.url in found}
             self._deleted |= {storage.url: name for name, storage in self._storages.items() if storage.url not in found}
             self._deleted = {url: name for url, name in self._deleted.items() if url not in found}
@@ -192,7 +192,7 @@ class ServedRuns:
             self._storages = {names[url]: known.get(url, storage) for url, storage in found.items()}
             self.damaged = damaged
             self._listings = {storage.url: _listing(storage) for storage in self._unopened()}
-            # A search for very many runs, or for runs far away, takes long: at most a twentieth of all time.
+            # A search for very many or remote runs is slow, so searches take at most a twentieth of all time.
             now = time.monotonic()
             self._search_at = now + max(_SEARCH_SECONDS, _SEARCH_SHARE * (now - begun))
 
@@ -223,7 +223,7 @@ class ServedRuns:
         return RunNotFound(", ".join(map(_spelled, self._locations)), f"no run can be opened: {reasons}")
 
     def state(self) -> tuple[list[object], bool]:
-        """Return what differs when there is something new to show, and whether all opened runs have ended."""
+        """Return a value that changes when there is something new to show, and whether all opened runs have ended."""
         self._search_if_due()
         found: list[object] = list(self.names)
         all_ended = True
@@ -241,10 +241,10 @@ class ServedRuns:
         return [storage for storage in self.storages if storage.url not in self._opened]
 
     def describe(self, chosen: str = "") -> list[dict[str, Any]]:
-        """Return what the runs are: all of the chosen one and of those that were opened, the outline of the others.
+        """Return the descriptions of the chosen run and of opened ones, and the outlines of the others.
 
         Args:
-            chosen: The name of the run that is opened; if there is no such run, the only one.
+            chosen: The name of the run to open. If it is unknown and there is only one run, that one is opened.
 
         Raises:
             RunNotFound: There is no run any more.
@@ -274,7 +274,7 @@ class ServedRuns:
         return asdict(written)
 
     def reopen(self) -> None:
-        """Open all runs again, and verify their files again, of which one was damaged since."""
+        """Open all runs again, and verify their files again, after one was found damaged."""
         with self._searching:
             self._storages = {name: copy(storage) for name, storage in self._storages.items()}
         with self._opening:
@@ -295,7 +295,7 @@ class ServedRuns:
             return None
 
     def _outline(self) -> list[dict[str, Any]]:
-        """Return the outlines of the runs that no view has shown; those that have grown are read again."""
+        """Return the outlines of the runs that no view has shown. Outlines of growing runs are read again."""
         with self._outlining:
             listed, now = {storage.url: storage for storage in self._unopened()}, self._listings
             grown = [each for url, each in listed.items() if self._outlines.get(url, (None,))[0] != now.get(url)]
@@ -327,7 +327,7 @@ def _locations(runs: Runs | RunLocations) -> list[str | Storage]:
 
 
 def _outlines(storages: Sequence[Storage]) -> list[dict[str, Any]]:
-    """Return the outlines of runs, of all together unless one cannot be read."""
+    """Return the outlines of runs, by one query unless a run cannot be read."""
     if not storages:
         return []
     try:
@@ -345,7 +345,7 @@ def _spelled(location: str | Storage) -> str:
 
 
 def _listing(storage: Storage) -> object:
-    """Return what differs when a run has grown or ended, or was replaced by one whose files have the same names."""
+    """Return a value that changes when a run has grown, ended, or was replaced by one with equal file names."""
     try:
         grown = [storage.list_after(f"{INDEX}/{worker}", "") for worker in storage.list(INDEX)]
         return storage.read_document(RUN_FILE), notes_of(storage), grown, [*map(storage.list, (END, FINDINGS))]

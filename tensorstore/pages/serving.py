@@ -1,4 +1,4 @@
-"""Serve the page: in the foreground for the command line, in a thread for a notebook."""
+"""The server of the page, in the foreground for the command line, in a thread for a notebook."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Page:
     """A page of runs. `page` makes one and serves it in a thread. Use it as a context manager, or call `close`.
 
     Args:
-        runs: Open runs, or what `open_runs` takes.
+        runs: Open runs, or an argument of `open_runs`.
         host: The address to listen on.
         port: The port; 0 for a free one.
         token: The secret in the address; a random one if None, "" for none.
-        allowed_hosts: Further names of the server: those by which a proxy in front of it is known.
+        allowed_hosts: Further names of the server, such as those of a proxy in front of it.
         storage_options: Options for fsspec.
 
     Attributes:
@@ -90,7 +90,7 @@ class Page:
         return self
 
     def _prepare(self) -> None:
-        """Find out what the runs are while the browser loads the page. The answer is kept, and its errors are not."""
+        """Describe the runs while the browser loads the page. The answer is cached, but not an error."""
 
         def find_out() -> None:
             with suppress(Exception):
@@ -133,11 +133,12 @@ def page(
     """Serve runs as a page in the browser, in a thread of this process. It needs the extra `page`.
 
     Args:
-        runs: Open runs, or what `open_runs` takes: a path, a pattern, a Trial, a list of those.
+        runs: Open runs, or an argument of `open_runs`: a path, a pattern, a Trial, a list of these.
         host: The address to listen on. Only this computer can reach the default.
         port: The port; 0 for a free one.
-        token: The secret in the address; a random one if None. "" lets everybody read who reaches the address.
-        allowed_hosts: Further names of the server: those by which a proxy in front of it is known.
+        token: The secret in the address; a random one if None. With "" everybody who reaches the address can read the
+            page.
+        allowed_hosts: Further names of the server, such as those of a proxy in front of it.
 
     Returns:
         The page, whose address is `url`. A notebook shows it in a frame, or as a picture where it cannot be reached.

@@ -1,4 +1,4 @@
-"""The steps of a run as arrays: which worker saved which step of a mode, and which steps are missing."""
+"""The steps of a run as arrays: the saved steps of each worker in a mode, and the missing ones."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True)
 class ModeSteps:
-    """The saved steps of one mode; the arrays have one element a step and worker."""
+    """The saved steps of one mode. The arrays have one element for each step and worker."""
 
     steps: Integers
-    """Counted in the mode."""
+    """The steps, counted in the mode."""
     worker_of: Integers
     """The position of the worker in `workers`."""
     saved_at_ms: Integers
@@ -35,9 +35,9 @@ class ModeSteps:
         return int(self.steps.max()) + 1 if len(self.steps) else 0
 
     def missing(self, is_live: bool) -> Integers:
-        """Return the steps that lack a worker, and those inside gaps between the saved ones.
+        """Return the steps that lack a worker, and those inside gaps between saved steps.
 
-        The newest steps of a run that is still written are not missing but awaited.
+        The newest steps of a running job are not missing, but pending.
         """
         steps, counts = np.unique(self.steps, return_counts=True)
         if not len(steps):
@@ -50,14 +50,14 @@ class ModeSteps:
 
 
 def _inside_gaps(steps: Integers) -> Integers:
-    """Return the steps that are missing between saved ones, where steps were saved at one regular distance."""
+    """Return the missing steps between saved ones, if steps were saved at a regular interval."""
     distances = np.diff(steps)
     if len(distances) < 3:
         return steps[:0]
     usual = int(np.median(distances))
     wide = np.flatnonzero(distances > 1.5 * usual)
     if len(wide) * 10 > len(distances):
-        return steps[:0]  # there is no regular distance
+        return steps[:0]  # there is no regular interval
     return np.concatenate([np.arange(steps[i] + usual, steps[i + 1], usual) for i in wide] or [steps[:0]])
 
 

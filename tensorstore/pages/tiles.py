@@ -1,8 +1,8 @@
-"""A statistic of all tensors at the resolution of a screen: least, largest and mean value of each tensor and column.
+"""Tiles: a statistic of all tensors at screen resolution, as least, largest and mean value of each tensor and column.
 
 A column is a range of steps whose width is a power of two. The tiles of a whole mode are computed once for each index
-file: when a run grows, only new files are read, and a coarser zoom level is made of a finer one. No step is left out,
-so a single outlier is in the largest or the least value of its column at every zoom level.
+file: when a run grows, only new files are read, and coarser zoom levels are computed from finer ones. No step is left
+out, so a single outlier is the largest or the least value of its column at every zoom level.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from .grid import Grid
 from .index_query import query_files
 from .kept_tiles import KeptTiles
 
-# A mode has at most this many columns at its finest kept zoom level; a step each, where there are fewer.
+# The most columns of a mode at its finest cached zoom level. If there are fewer steps, each has a column.
 _MOST_COLUMNS, _FEWEST_COLUMNS = 2048, 256
-# The cells of one statistic in memory, of 40 bytes each, unless there are very many tensors.
+# The most cells of a statistic in memory, of 40 bytes each, unless there are very many tensors.
 _MOST_CELLS = 1 << 20
-# Bytes of tiles in memory.
+# The most bytes of tiles in memory.
 _KEPT_BYTES = 512 << 20
-# What took longer is kept on disk.
+# Tiles that took longer are cached on disk.
 _KEPT_SECONDS = 0.25
 _ATTEMPTS = 3
 
@@ -45,9 +45,9 @@ class Choice:
     """SQL over the rows of `source`."""
     mode: str
     worker: str = ""
-    """All workers if empty."""
+    """The worker; "" for all."""
     changes: bool = False
-    """True if the value is 1 where a digest differs from the one before of the same tensor and worker, else 0."""
+    """True if the value is 1 where a digest differs from the previous one of the same tensor and worker, else 0."""
     source: str = "tensors"
     """The view `tensors`, or a subquery over it with the same columns and more."""
 
@@ -70,19 +70,19 @@ class _Whole:
     grid: Grid
     files: frozenset[str] = frozenset()
     last: dict[tuple[str, str], int] = field(default_factory=dict)
-    """The newest digest of each tensor and worker, where changes are counted."""
+    """The newest digest of each tensor and worker, if changes are counted."""
     left_out: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    """The rows of the files that do not count, by file."""
+    """The superseded rows, by file."""
 
 
 class Tiles:
-    """The tiles of one run. Safe to use from several threads, one at a time of which reads files.
+    """The tiles of one run. Safe to use from several threads, of which one at a time reads files.
 
     Args:
         storage: The run.
         index: Its index files.
         names: Returns the names of its tensors.
-        kept: Tiles of earlier processes, where there are any.
+        kept: The cache of tiles on disk, if there is one.
     """
 
     def __init__(
@@ -97,11 +97,11 @@ class Tiles:
         """Return the tiles of the steps first <= step < end.
 
         Args:
-            choice: What they are of.
+            choice: The choice of rows.
             first: The first step.
             end: The step after the last one.
             columns: The most columns.
-            last: The last step of the mode, which decides how fine the kept tiles are.
+            last: The last step of the mode, which determines the resolution of cached tiles.
 
         Returns:
             The tiles; their first column may begin before `first`.
@@ -115,14 +115,14 @@ class Tiles:
             return self._of_steps(choice, width, first - first % width, end)
 
     def _of_mode(self, choice: Choice, width: int) -> Grid:
-        """Return the tiles of a whole mode, of which only new files are read."""
+        """Return the tiles of a whole mode. Only new files are read."""
         for attempt in range(_ATTEMPTS):
             paths = self._index.steps.files()
             try:
                 left_out = self._index.rows_left_out()
                 whole = self._whole.get(choice) or self._from_disk(choice, width, paths)
                 were_left_out = {path: rows for path, rows in left_out.items() if path in whole.files}
-                if not whole.files <= set(paths) or were_left_out != whole.left_out:  # compacted, or saved again
+                if not whole.files <= set(paths) or were_left_out != whole.left_out:  # compacted or superseded
                     whole = _Whole(Grid.empty(width))
                 new = self._index.readable_index([path for path in paths if path not in whole.files])
                 if new:
@@ -143,7 +143,7 @@ class Tiles:
     def _grown(
         self, whole: _Whole, choice: Choice, width: int, new: Sequence[str], left_out: Mapping[str, Sequence[int]]
     ) -> _Whole:
-        """Return tiles with the rows of new files that count."""
+        """Return tiles with the rows of new files, except superseded ones."""
         found, last = self._queried(choice, width, new, (0, 2**62), left_out), whole.last
         if choice.changes:
             values = {"mode": choice.mode, "worker": choice.worker, "width": width}
@@ -157,7 +157,7 @@ class Tiles:
     def _of_steps(self, choice: Choice, width: int, start: int, end: int) -> Grid:
         """Return the tiles of some steps, finer than those of the whole mode."""
         for attempt in range(_ATTEMPTS):
-            # A change is one against the step before, which is found among as many steps again.
+            # A change is relative to the previous step, which is searched for in as many earlier steps.
             since = max(0, 2 * start - end) if choice.changes else start
             paths = self._index.steps.files_between(ModeKeys[choice.mode], (since, end))
             key = (choice, start, end, width, frozenset(paths))
@@ -189,7 +189,7 @@ class Tiles:
             self._kept.save(repr(choice), files, whole.grid)
 
     def _checksums(self, paths: Sequence[str]) -> dict[str, int]:
-        """Return the checksums of those files that can be read."""
+        """Return the checksums of the readable files."""
         verified, found = verified_files(self._storage), dict[str, int]()
         for path in paths:
             try:
@@ -221,13 +221,13 @@ class Tiles:
 
 
 def width_for(steps: int, columns: int) -> int:
-    """Return the least power of two that divides a number of steps into at most so many columns."""
+    """Return the least power of two that divides `steps` steps into at most `columns` columns."""
     return 1 << max(0, -(-max(steps, 1) // max(columns, 1)) - 1).bit_length()
 
 
 def _query(choice: Choice) -> str:
     step = "global_step" if choice.mode == "GLOBAL" else "mode_step"
-    # A shift and one column of finite values take two thirds of the time of a division and filters of aggregates.
+    # A shift and one column of finite values take two thirds of the time of a division and of filtered aggregates.
     return f"""
         select
             name, bin, min(finite_value) as least, max(finite_value) as most, sum(finite_value) as total,

@@ -1,4 +1,4 @@
-"""Steps as columns: where one begins and ends, and where steps are missing between them."""
+"""Steps as columns of a plot: their ends, and the gaps between them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def column_ends(starts: Floats) -> Floats:
-    """Return where each column ends: at the next one, or before it where steps are missing.
+    """Return the end of each column: the next column, or a point before it if steps are missing.
 
-    Steps are missing where the distance of two columns is more than 1.5 times the median distance, unless that is so
-    for more than a tenth of them: then there is no regular distance.
+    Steps are missing between two columns whose distance is more than 1.5 times the median. If more than a tenth of the
+    distances are, there is no regular distance, and no gap.
 
     Args:
         starts: The first steps of the columns, ascending.
@@ -31,7 +31,7 @@ def column_ends(starts: Floats) -> Floats:
 
 
 def with_gaps(starts: Floats) -> tuple[Floats, Bools]:
-    """Return the edges of adjacent columns, and which of the columns are saved, not a gap."""
+    """Return the edges of adjacent columns, and a mask of the columns that are not gaps."""
     ends = column_ends(starts)
     edges, saved = [starts[0]], list[bool]()
     for start, end in zip(starts, ends, strict=True):
@@ -48,7 +48,7 @@ def gaps(starts: Floats, others: Floats) -> list[tuple[float, float]]:
 
     Args:
         starts: The saved steps, ascending.
-        others: Steps of other modes, ascending: where one of them is, nothing is missing.
+        others: Steps of other modes, ascending. A range with one of them is not missing.
     """
     ends = column_ends(starts)[:-1]
     between = np.searchsorted(others, starts[1:]) > np.searchsorted(others, starts[:-1], side="right")

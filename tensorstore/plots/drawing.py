@@ -1,4 +1,4 @@
-"""The parts that all plots share: matplotlib, axes, colours for colour-blind people too, marks and legends."""
+"""The parts that all plots share: matplotlib, axes, colours for colour-blind people, marks, legends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from ..errors import MissingExtra
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
-# Okabe and Ito, "Color Universal Design" (2008), without yellow, which white paper hides, and purple, near the mark.
+# Okabe and Ito, "Color Universal Design" (2008), without yellow, which is invisible on white, and purple, close to
+# NOT_FINITE.
 LINES = ("#0072B2", "#E69F00", "#009E73", "#56B4E9", "#D55E00", "#000000")
 NOT_FINITE = "#E6007E"
 """The colour of NaN and of infinities, as on the page."""
@@ -22,13 +23,14 @@ NOT_FINITE_LABEL = "NaN or infinite"
 NOT_SAVED_LABEL = "not saved"
 _LONGEST_NAME = 48
 _MOST_ENTRIES = 20
+_LABEL_SIZE = 7.0
 
 
 _LARGEST = 1e300
 
 
 def drawable(values: Any) -> Floats:
-    """Return finite values no larger than 1e300: matplotlib computes differences, which would be infinite."""
+    """Return values limited to a magnitude of 1e300, because matplotlib computes differences, which could overflow."""
     clipped: Floats = np.where(np.isfinite(values), np.clip(values, -_LARGEST, _LARGEST), values)
     return clipped
 
@@ -54,12 +56,12 @@ def new_axes(ax: Any, width: float, height: float) -> Any:
 
 
 def pixels(ax: Any) -> tuple[int, int]:
-    """Return how many pixels wide and high the Axes are, at least 50."""
+    """Return the width and the height of the Axes in pixels, at least 50."""
     return max(50, int(ax.bbox.width)), max(50, int(ax.bbox.height))
 
 
 def shown(name: str) -> str:
-    """Return a name on one line, without its middle if it is long. Names come from a run, which may be a stranger's."""
+    """Return a name on one line, without its middle if it is long. Names may come from an untrusted run."""
     text = "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in name)
     if len(text) <= _LONGEST_NAME:
         return text
@@ -68,7 +70,7 @@ def shown(name: str) -> str:
 
 
 def set_title(ax: Any, title: str) -> None:
-    """Set the title, in which `$` is a dollar."""
+    """Set the title, in which `$` is literal."""
     ax.set_title(title, loc="left", fontsize="medium", parse_math=False)
 
 
@@ -87,16 +89,16 @@ def add_legend(ax: Any, handles: Sequence[Any], labels: Sequence[str], **options
         entry.set_text(text)
 
 
-def label_rows(ax: Any, names: Sequence[str], height_inches: float, size: float = 7.0) -> None:
-    """Label rows 0, 1, … at their centres; where the height is too small for all of them, some."""
-    most = max(2, int(height_inches * 72 / (size * 1.25)))
+def label_rows(ax: Any, names: Sequence[str], height_inches: float) -> None:
+    """Label rows 0, 1, … at their centres. If the height is too small, only some are labelled."""
+    most = max(2, int(height_inches * 72 / (_LABEL_SIZE * 1.25)))
     stride = -(-len(names) // most)
     at = range(0, len(names), stride)
-    ax.set_yticks([row + 0.5 for row in at], [shown(names[row]) for row in at], fontsize=size, parse_math=False)
+    ax.set_yticks([row + 0.5 for row in at], [shown(names[row]) for row in at], fontsize=_LABEL_SIZE, parse_math=False)
 
 
 def mark_steps(ax: Any, steps: Sequence[float] | Floats) -> Any:
-    """Mark steps with NaN or infinities above the plot. Return the marks, None if there are none."""
+    """Mark steps with NaN or infinities above the plot. Return the marks; None if there are none."""
     if not len(steps):
         return None
     return ax.plot(

@@ -1,4 +1,4 @@
-"""`trial.plot` and `runs.plot`: what can be drawn of one run and of several."""
+"""`trial.plot` and `runs.plot`: the plots of one run and of several."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ GLOBAL = ModeKeys.GLOBAL
 
 
 class TrialPlots(plots.TrialPlots):
-    """Plots of one run. Made by `Trial.plot`.
+    """The plots of one run. `Trial.plot` creates it.
 
     Each method draws into `ax`, or into a new figure, and returns the Axes, so that everything can be changed
-    afterwards. Steps between saved ones at which nothing was saved are grey; NaN and infinities are marked.
+    afterwards. Gaps between saved steps are grey; NaN and infinities are marked.
 
     Args:
         trial: The run.
@@ -94,7 +94,7 @@ class TrialPlots(plots.TrialPlots):
 
 
 class RunsPlots(plots.RunsPlots):
-    """Plots of several runs. Made by `Runs.plot`.
+    """The plots of several runs. `Runs.plot` creates it.
 
     Args:
         runs: The runs.

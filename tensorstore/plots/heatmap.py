@@ -33,7 +33,7 @@ from .selection import Selection, nothing_saved
 
 _WIDTH, _LEAST_HEIGHT, _MOST_HEIGHT, _ROW = 10.0, 2.6, 20.0, 0.17
 _SCALE_WIDTH = 0.16
-# The smallest and the largest of this many percent do not stretch the scale.
+# The percentage of smallest and of largest values that do not extend the scale.
 _ROBUST = 2.0
 _LOG_FROM = 30.0
 _FEWEST = 5
@@ -53,7 +53,7 @@ _EXTENT = "select min(step), max(step) from ({rows}) where value is not null"
 
 @dataclass(frozen=True)
 class _Cells:
-    """A row is a tensor, a column a step or several."""
+    """The cells: a row is a tensor, a column one or several steps."""
 
     names: list[str]
     starts: Floats
@@ -61,12 +61,12 @@ class _Cells:
     """The most steps that a column may hold."""
     is_binned: bool
     values: Floats
-    """NaN where there is no finite value."""
+    """The values; NaN if there is no finite one."""
     wrong: np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def figure_height(rows: int) -> float:
-    """Return the height of a figure of so many rows, in inches."""
+    """Return the height of a figure with some rows, in inches."""
     return min(_MOST_HEIGHT, max(_LEAST_HEIGHT, 1.4 + _ROW * rows))
 
 
@@ -115,7 +115,7 @@ def draw_heatmap(trial: Trial, chosen: Selection, ax: Any, own_past: bool = True
         loc="lower right",
         bbox_to_anchor=(1, 1.0),
         ncols=3,
-        borderaxespad=0.7,  # in units of the font: above the marks of steps
+        borderaxespad=0.7,  # in font sizes, above the marks of steps
         borderpad=0.1,
     )
     _add_scale(ax, image, cells.values, label)
@@ -128,14 +128,14 @@ def _read(trial: Trial, chosen: Selection, most: int) -> _Cells:
         raise nothing_saved(chosen)
     width = max(1, -(-(last - first + 1) // most))
     if width > 1:
-        # Steps may be far apart: what counts is how many there are.
+        # Steps may be far apart, so they are counted.
         counted = f"select count(distinct step) from ({chosen.rows}) where value is not null"
         width = 1 if trial.sql(counted, chosen.parameters).fetchall()[0][0] <= most else width
     found = trial.sql(_CELLS.format(rows=chosen.rows), {**chosen.parameters, "width": width}).to_arrow_table()
     names = found["name"].combine_chunks().dictionary_encode()
     row_of, known = names.indices.to_numpy(zero_copy_only=False), names.dictionary.to_pylist()
     steps = found["start"].to_numpy()
-    # The tensors of a column begin at different steps of it.
+    # Tensors may begin at different steps of a column.
     bins, column_of = np.unique(steps // width, return_inverse=True)
     starts = np.full(len(bins), np.iinfo(np.int64).max)
     np.minimum.at(starts, column_of, steps)
@@ -194,9 +194,9 @@ def _add_scale(ax: Any, image: Any, values: Floats, label: str) -> None:
     below = bool((shown_values < image.norm.vmin).any())
     above = bool((shown_values > image.norm.vmax).any())
     extend = {(True, True): "both", (True, False): "min", (False, True): "max"}.get((below, above), "neither")
-    # Of the same width for many rows as for few.
+    # The width is the same for few and for many rows.
     aspect = max(20.0, ax.bbox.height / ax.figure.dpi / _SCALE_WIDTH)
-    with np.errstate(over="ignore"):  # the ends of a scale over hundreds of decades
+    with np.errstate(over="ignore"):  # a scale over hundreds of decades may overflow at its ends
         ax.figure.colorbar(image, ax=ax, label=label, extend=extend, pad=0.01, aspect=aspect)
 
 

@@ -29,7 +29,7 @@ _MOST = 32
 _BINS = 60
 _OVERLAP = 1.8
 _WIDTH, _LEAST_HEIGHT, _ROW = 8.0, 2.4, 0.2
-# The axis shows so much of each histogram, in percent from either side, but for bins that are empty there.
+# The percentage at each end of a histogram that the axis may leave out.
 _TAIL = 0.1
 _SYMLOG_FROM = 30.0
 _STEPS = "select distinct step from ({rows}) where histogram is not null or (chunk is not null and $raw) order by 1"
@@ -73,7 +73,7 @@ def draw_histograms(trial: Trial, chosen: Selection, name: str, ax: Any) -> Any:
 
 
 def _read(trial: Trial, chosen: Selection, name: str) -> tuple[list[_Ridge], int]:
-    """Return the ridges, and how many steps there are to choose them from."""
+    """Return the ridges, and the number of steps that they are chosen from."""
     for raw in (False, True):
         query = _STEPS.format(rows=chosen.rows)
         steps = [step for (step,) in trial.sql(query, {**chosen.parameters, "raw": raw}).fetchall()]
@@ -117,20 +117,20 @@ def _ridge(step: int, edges: Floats, counts: Floats, wrong: int) -> _Ridge:
     edges = drawable(edges)
     widths = np.diff(edges)
     with np.errstate(divide="ignore", invalid="ignore"):
-        # By the share of the widest bin: the width itself may be too small to divide by.
+        # Relative to the widest bin, because the width itself may be too small to divide by.
         density = np.where(widths > 0, counts / (widths / widths.max(initial=0.0)), 0.0)
-    # A constant has bins without width; all its elements are in them.
+    # A constant tensor has bins of width 0, which have all its elements.
     return _Ridge(step, edges, np.nan_to_num(density) if density.any() or not counts.any() else counts, wrong)
 
 
 def _draw(ax: Any, ridge: _Ridge, row: int, color: Any) -> list[Any]:
-    """Draw a ridge that stands on its row. Return its mark, if it has elements that are not finite."""
+    """Draw a ridge on its row. Return its mark if it has elements that are not finite."""
     highest = float(ridge.density.max(initial=0.0))
-    # By the root: one bin often has most elements, and what is around it matters, too.
+    # The height is the square root, because one bin often has most elements, and the others matter, too.
     heights = np.sqrt(ridge.density / highest) * _OVERLAP if highest > 0 else ridge.density
     x, y = np.repeat(ridge.edges, 2), np.concatenate([[0.0], np.repeat(heights, 2), [0.0]])
     if highest > 0:
-        # Later ridges stand in front of earlier ones.
+        # Later ridges are in front of earlier ones.
         ax.fill_between(x, row, row - y, facecolor=color, edgecolor="white", linewidth=0.3, zorder=2 + row, alpha=0.9)
     ax.axhline(row, color="#BBBBBB", linewidth=0.5, zorder=1)
     if not ridge.wrong:
@@ -162,7 +162,7 @@ def _scale(ax: Any, ridges: list[_Ridge]) -> None:
 
 
 def _extent(ridge: _Ridge) -> tuple[float, float]:
-    """Return where all but the tails of a ridge are."""
+    """Return the ends of a ridge without its tails."""
     counts = ridge.density * np.maximum(np.diff(ridge.edges), np.finfo(float).tiny)
     share = np.cumsum(counts) / counts.sum() * 100
     first = int(np.searchsorted(share, _TAIL))

@@ -1,4 +1,4 @@
-"""A static picture of a run, for where nothing interactive can be shown."""
+"""A static picture of a run, for documents without interaction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .scalars import draw_scalars
 from .selection import Selection, select
 
 _WIDTH, _DPI = 10.0, 80
-# A picture is drawn without being requested, so that of a long run is left out.
+# A picture is drawn without a request, so it is left out for a long run.
 _MOST_CELLS = 2_000_000
 
 
@@ -37,14 +37,14 @@ def picture_of(trial: Trial) -> bytes | None:
         try:
             return _drawn(trial, select([trial], names, statistic, "GLOBAL", None, None))
         except ConfigurationError:
-            continue  # there is none of these
+            continue  # the run has none of these
     return None
 
 
 def _drawn(trial: Trial, chosen: Selection) -> bytes:
     is_scalars = chosen.statistic == "value"
     height = 4.0 if is_scalars else figure_height(len(chosen.names))
-    # Not by pyplot: a notebook would show the figure, too.
+    # Without pyplot, because a notebook would then show the figure, too.
     figure: Any = matplotlib("figure").Figure(figsize=(_WIDTH, height), dpi=_DPI, layout="constrained")
     if is_scalars:
         draw_scalars(trial, chosen, 0.0, figure.subplots())
@@ -52,6 +52,6 @@ def _drawn(trial: Trial, chosen: Selection) -> bytes:
         draw_heatmap(trial, chosen, figure.subplots())
     made = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of signs that the font lacks
+        warnings.simplefilter("ignore")  # warnings of characters that the font lacks
         figure.savefig(made, format="png")
     return made.getvalue()

@@ -105,7 +105,7 @@ def _draw_image(ax: Any, value: Array) -> None:
 
 
 def _colours(values: Floats) -> dict[str, Any]:
-    """Return colours on both sides of zero, if there are values on both."""
+    """Return colours that diverge at zero, if there are values on both sides."""
     finite = values[np.isfinite(values)]
     if len(finite) and finite.min() < 0 < finite.max():
         most = float(np.abs(finite).max())
@@ -114,7 +114,7 @@ def _colours(values: Floats) -> dict[str, Any]:
 
 
 def _pooled(value: Array, rows: int, columns: int) -> tuple[Floats, Floats, np.ndarray[Any, np.dtype[np.bool_]]]:
-    """Return the smallest and the largest finite element of each block, NaN without one, and which have others."""
+    """Return the least and the largest finite element of each block, or NaN, and a mask of blocks with others."""
     padding = [(0, -value.shape[0] % rows), (0, -value.shape[1] % columns)]
     shape = -(-value.shape[0] // rows), rows, -(-value.shape[1] // columns), columns
     finite = np.isfinite(value)

@@ -36,11 +36,11 @@ _WIDTH, _HEIGHT = 9.0, 4.0
 _STYLES = ("-", "--", ":", "-.")
 _LOG_FROM = 100.0
 _FEW = 50
-"""So many points of a line are drawn as points, too."""
+"""The most points of a line that also has markers."""
 _MANY = 12
-"""More runs, or more tensors of one, than this have colours by the order of their last values."""
+"""More runs than this, or more tensors of one, are coloured by the order of their last values."""
 _AT_THE_ENDS = 5
-"""So many of the highest and of the lowest of them are in the legend."""
+"""The number of highest and of lowest lines in the legend."""
 _MOST_GAPS = 200
 _LINES = """
     select
@@ -88,7 +88,7 @@ def draw_scalars(source: Trial | Runs, chosen: Selection, smoothing: float, ax: 
         if is_many:
             color = matplotlib("").colormaps["viridis"](number / (len(keys) - 1))
         else:
-            # More lines than colours: the style tells them apart.
+            # If there are more lines than colours, their styles differ.
             color, style = LINES[number % len(LINES)], style + number // len(LINES)
         handles.append(_draw(ax, line, color, _STYLES[style % len(_STYLES)], smoothing))
         labels.append(_label(line, lines))
@@ -159,7 +159,7 @@ def _draw(ax: Any, line: _Line, color: str, style: str, smoothing: float) -> Any
     if (most > least).any():
         ax.fill_between(steps, least, most, color=color, alpha=0.2, linewidth=0)
     options: dict[str, Any] = {"color": color, "linestyle": style, "linewidth": 1.4}
-    # A value between two missing ones has no line to be on.
+    # A value between two missing ones is not on a line.
     known = np.isfinite(mean)
     alone = known & ~np.append(False, known[:-1]) & ~np.append(known[1:], False)
     dots = known if np.count_nonzero(known) <= _FEW else alone
@@ -172,7 +172,7 @@ def _draw(ax: Any, line: _Line, color: str, style: str, smoothing: float) -> Any
 
 
 def _broken(line: _Line) -> tuple[Floats, tuple[Floats, Floats, Floats]]:
-    """Return steps and values with NaN where steps are missing, so that no line is drawn over them."""
+    """Return steps and values with NaN in gaps, so that no line is drawn across them."""
     begins = [begin for begin, _ in line.gaps]
     at = np.searchsorted(line.steps, begins)
     mean, least, most = (np.insert(each, at, np.nan) for each in (line.mean, line.least, line.most))

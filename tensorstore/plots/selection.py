@@ -24,7 +24,7 @@ _LAST = 2**62
 
 @dataclass(frozen=True)
 class Selection:
-    """The part of a run, or of several, that a plot shows."""
+    """The part of one or several runs that a plot shows."""
 
     what: str
     """The description of the names, for a title: a collection or patterns."""
@@ -60,7 +60,7 @@ class Selection:
         return f"select *, {self.step_column} as step, {value} as value from {self.computed.source} where {self.where}"
 
     def with_raw(self, trial: Trial) -> Selection:
-        """Return the selection of one run with the statistic also of tensors that were saved as raw values only."""
+        """Return the selection of one run, with the statistic computed for tensors with only raw values."""
         if self.statistic in (VALUE, ZERO_FRACTION):
             return self
         return replace(self, computed=from_raw(run_reader_of(trial), [self.statistic], self.where, self.parameters))
@@ -146,7 +146,7 @@ def _patterns(names: str | Iterable[str]) -> list[str]:
 def _matching(trial: Trial, patterns: Sequence[str] | None) -> list[str]:
     if patterns is None:
         return trial.tensor_names()
-    # By an object: a name would be warned of that is no collection, and a pattern need not be one.
+    # An object is passed, because an unknown name of a collection is logged, and a pattern need not be one.
     members = {each for pattern in patterns for each in trial.tensor_names(collection=Collection(pattern))}
     return [
         name

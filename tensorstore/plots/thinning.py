@@ -1,16 +1,16 @@
-"""SQL that thins curves: a point is a range of steps, of a width that follows from the steps of its own curve."""
+"""SQL that thins curves: a point is a range of steps, whose width depends on the steps of its curve."""
 
 from __future__ import annotations
 
-# A sum of finite values may be infinite; scaled by this power of two, which changes no digit, it is not.
+# Values are scaled by this power of two, which changes no digit, so that their sum does not overflow.
 _SCALE = 2.0**-40
 
 
 def thinned(rows: str, key: str) -> str:
     """Return SQL for rows with the columns `bucket`, at most about `$points` in each curve, and `last_step`.
 
-    A curve of few steps has each of them as a point, however far apart they are. Others have ranges of steps whose
-    width is a power of two, so that the points of a curve that grows stay where they are.
+    A curve with few steps has a point for each, even if they are far apart. Other curves have ranges of steps whose
+    width is a power of two, so that the points of a growing curve do not move.
 
     Args:
         rows: A SELECT with the columns `step`, `worker`, and those of `key`. It is run twice.

@@ -132,13 +132,12 @@ class RunQueries:
                 locks.enter_context(lock)
             yield
 
-    def _recover(self) -> bool:
+    def _recover(self) -> None:
         """Find the files that replaced others; if there are none, let all that a query reads be verified again."""
         if not any([reader.recover() for reader in self._readers.values()]):  # noqa: C419 - each one
             for reader in self._readers.values():
                 reader.sources.forget_verified()
             self._sources.clear()
-        return True
 
     def _damaged(self) -> set[FileError]:
         return {error for reader in self._readers.values() for error in reader.snapshot.damaged.values()}

@@ -1,4 +1,4 @@
-"""Rules that watch a run: 33 built-in ones, and those that you write.
+"""Rules that watch a run: 33 built-in ones, and your own.
 
     from tensortrial.rules import VanishingGradient, invoke_rule
     findings = invoke_rule(VanishingGradient(trial, threshold=1e-6))
@@ -38,44 +38,10 @@ if TYPE_CHECKING:
     from .rule import Rule
     from .running import invoke_rule, watch
 
-_HOMES = {
-    "ActivationOutliers": "builtin.health",
-    "AllZero": "builtin.tensors",
-    "AttentionLogitGrowth": "builtin.health",
-    "CheckInputImages": "builtin.inputs",
-    "ClassImbalance": "builtin.classification",
-    "Confusion": "builtin.classification",
-    "DeadFeatures": "builtin.activations",
-    "DeadRelu": "builtin.activations",
-    "ExplodingTensor": "builtin.tensors",
-    "FeatureImportanceOverweight": "builtin.trees",
+_MODULE_OF = {
     "Finding": "finding",
-    "GradientNormSpike": "builtin.gradients",
-    "LossNotDecreasing": "builtin.losses",
-    "LossSpike": "builtin.losses",
-    "LowPrecisionSaturation": "builtin.tensors",
-    "NLPSequenceRatio": "builtin.inputs",
-    "Overfit": "builtin.losses",
-    "Overtraining": "builtin.losses",
-    "PoorWeightInitialization": "builtin.weights",
-    "PrecisionUnderflow": "builtin.health",
-    "RankDivergence": "builtin.runs",
-    "ReplicaDivergence": "builtin.replicas",
     "RequiredTensors": "req_tensors",
-    "RouterCollapse": "builtin.health",
     "Rule": "rule",
-    "SaturatedActivation": "builtin.activations",
-    "SilentCorruption": "builtin.replicas",
-    "SimilarAcrossRuns": "builtin.runs",
-    "StalledTraining": "builtin.stalled",
-    "StalledTrainingRule": "builtin.stalled",
-    "StatisticAnomaly": "builtin.past",
-    "TensorVariance": "builtin.tensors",
-    "TreeDepth": "builtin.trees",
-    "UnchangedTensor": "builtin.tensors",
-    "UpdateRatioOutOfRange": "builtin.health",
-    "VanishingGradient": "builtin.gradients",
-    "WeightUpdateRatio": "builtin.weights",
     "invoke_rule": "running",
     "make_rule": "registry",
     "watch": "running",
@@ -126,10 +92,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{home}", __name__), name)
+    if name in _MODULE_OF:
+        return getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
+    return import_module(".registry", __name__).rule_class(name)
 
 
 def __dir__() -> list[str]:

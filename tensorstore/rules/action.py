@@ -1,6 +1,6 @@
 """Actions that run when a rule fires: stop the training, post to a URL, run a command.
 
-An action never delays the rule: what may take time runs in a separate thread.
+An action never delays the rule: slow actions run in a separate thread.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Firing:
     findings: list[Finding]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the event as JSON can hold it, for a webhook or a command."""
+        """Return the event as JSON values, for a webhook or a command."""
         findings = [finding.to_json() for finding in self.findings]
         return {"run": self.trial.path, "rule": self.rule, "step": self.step, "findings": findings}
 
@@ -59,14 +59,14 @@ class Action(ABC):
     def act(self, firing: Firing) -> None:
         """Run the action. It must return at once, and must not raise when something outside this process fails."""
 
-    def close(self, timeout: float) -> None:  # noqa: B027  # most have nothing to wait for
-        """Wait up to `timeout` seconds for deliveries under way."""
+    def close(self, timeout: float) -> None:  # noqa: B027  # most actions have nothing to wait for
+        """Wait up to `timeout` seconds for unfinished deliveries."""
 
 
 class StopTraining(Action):
     """An action that stops training: it writes `stop.json` into the run, and each hook stops at its next step.
 
-    The arguments are accepted because SageMaker's configurations have them, and ignored: the run identifies the job.
+    The arguments, which SageMaker's configurations have, are ignored: the run identifies the job.
     """
 
     def __init__(self, training_job_prefix: str = "", use_default_training_job_prefix: bool | str = True) -> None:
@@ -93,7 +93,7 @@ class StopTraining(Action):
 
 
 class _Background(Action):
-    """An action that may take long, and runs in a thread, one firing after the other."""
+    """A slow action, which runs in a thread, one firing after another."""
 
     def __init__(self) -> None:
         self._queue: queue.Queue[Firing] = queue.Queue()
@@ -130,11 +130,11 @@ class _Background(Action):
 
     @abstractmethod
     def deliver(self, firing: Firing) -> None:
-        """Deliver a firing, however long it takes. An exception is logged."""
+        """Deliver a firing. It may take any time, and an exception is logged."""
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Takes a redirect for the answer."""
+    """A handler that treats a redirect as the final answer."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -143,14 +143,14 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 class Webhook(_Background):
     """An action that posts each firing to a URL as JSON: `{"run", "rule", "step", "findings": […]}`.
 
-    A redirect is not followed, because the headers may hold a password that is for this server only, and not tried
-    again: the firing is not delivered, which is logged.
+    A redirect is neither followed, because the headers may hold a password for this server only, nor tried again. The
+    firing is then not delivered, which is logged.
 
     Args:
         url: The URL, http or https.
         headers: Further HTTP headers.
         timeout: Seconds for each attempt.
-        attempts: How often to try in all, if the request fails or the status is not 2xx.
+        attempts: The number of attempts, if the request fails or the status is not 2xx.
         pause: Seconds between the first two attempts. Each further pause is twice as long.
 
     Raises:
@@ -203,7 +203,7 @@ class Webhook(_Background):
         return f"webhook {parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
-# No message shows a URL or a header: each may be a password.
+# No message shows a URL or a header, because either may contain a password.
 def _check_url(url: Any) -> None:
     expected = "url of a webhook must be one of an HTTP server, such as https://host/path"
     if not isinstance(url, str) or not url.isprintable() or " " in url:

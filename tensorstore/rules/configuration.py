@@ -18,7 +18,7 @@ from .rule import Rule
 
 _LISTS = ("DebugRuleConfigurations", "rules")
 _KEYS = ("RuleConfigurationName", "RuleParameters", "rule", "name", "parameters", "actions")
-# The keys for the machine on which SageMaker runs a rule, and for its folders.
+# SageMaker's keys for the machine of a rule, and for its folders, which are ignored.
 _IGNORED = ("RuleEvaluatorImage", "InstanceType", "VolumeSizeInGB", "LocalPath", "S3OutputPath")
 _NOT_PARAMETERS = ("base_trial", "rule_to_invoke", "action_json")
 _NOT_HERE = ("source_s3_uri", "source")
@@ -32,7 +32,7 @@ class RuleConfiguration:
         rule: Name of a built-in rule.
         parameters: Its parameters.
         actions: Actions to execute when it fires, in any form that `action_str` of a rule accepts.
-        name: Name under which its findings are saved; that of the rule if None.
+        name: Name of its findings; None for the name of the rule.
     """
 
     rule: str
@@ -60,7 +60,7 @@ class RuleConfiguration:
 def parse_rule(text: str) -> RuleConfiguration:
     """Parse `Name` or `Name:parameter=value,parameter=value`.
 
-    A part without `=` belongs to the value before it, so that lists are written as
+    A part without `=` belongs to the previous value, so that lists are written as
     `Name:collection_names=weights,biases`.
     """
     name, _, rest = text.partition(":")

@@ -1,4 +1,4 @@
-"""Findings of rules, which are kept in the run, one small file a flush."""
+"""Findings of rules, which are stored in the run, in a small file for each flush."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 from ..errors import FileError
 from ..format.schema import FINDINGS, FINDINGS_SCHEMA
 from ..format.sealed_parquet import sealed_parquet
+from ..html_table import html_table
 from ..storage.open import Storage
 
 logger = logging.getLogger("tensortrial.rules")
@@ -21,7 +22,7 @@ logger = logging.getLogger("tensortrial.rules")
 
 @dataclass(frozen=True)
 class Finding:
-    """The condition of a rule was met, or the rule could not run.
+    """A finding: the condition of a rule was met, or the rule could not run.
 
     Attributes:
         rule: Name of the rule, or the name in its configuration.
@@ -60,8 +61,22 @@ class Finding:
         return {**asdict(self), "found_at": self.found_at.isoformat()}
 
 
+class Findings(list[Finding]):
+    """A list of findings, which a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        rows = ((_where(finding), finding.sentence) for finding in self)
+        title = f"{len(self):,} findings" if len(self) != 1 else "1 finding"
+        return html_table(title, rows)
+
+
+def _where(finding: Finding) -> str:
+    step = "" if finding.step is None else f"step {finding.step}, "
+    return f"{step}{finding.rule}" + (" could not run" if finding.failed else "")
+
+
 class FindingLog:
-    """Writes findings into a run, at most every `flush_seconds`, and at `close`.
+    """A writer of findings into a run. It publishes at most every `flush_seconds`, and at `close`.
 
     If the run cannot be written to, that is logged once.
     """
@@ -74,12 +89,12 @@ class FindingLog:
         self._refused = False
 
     def add(self, findings: list[Finding]) -> None:
-        """Add findings, and publish what has waited long enough."""
+        """Add findings, and publish if the last flush was `flush_seconds` ago."""
         self._waiting += findings
         self.tick()
 
     def tick(self) -> None:
-        """Publish what has waited long enough."""
+        """Publish if the last flush was `flush_seconds` ago."""
         if self._waiting and time.monotonic() - self._flushed_at >= self._flush_seconds:
             self.flush()
 

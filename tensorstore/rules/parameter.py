@@ -1,4 +1,4 @@
-"""The parameters of a rule: typed, with a default and a line of documentation. They may come as strings."""
+"""The typed parameters of a rule, with defaults and documentation. Values may be strings."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Parameter:
     text: str
     """One line of documentation."""
     parse: Callable[[Any], Any]
-    """Returns the value for what a user passes, or raises ValueError."""
+    """Returns the parsed value of an argument, or raises ValueError."""
     accepted: str
-    """The description of what is accepted, for the error message."""
+    """The description of accepted values, for the error message."""
 
     def value(self, rule: str, name: str, value: Any) -> Any:
-        """Return the value for what a user passes. Raises InvalidRuleParameter."""
+        """Return the parsed value of an argument. Raises InvalidRuleParameter."""
         # An empty string means None, but only for parameters whose default is None.
         is_empty = isinstance(value, str) and value.strip().lower() in _NOT_SET
         if value is None or (is_empty and self.default is None):
@@ -48,7 +48,7 @@ class Parameter:
         return None if self.default is None else self.parse(self.default)
 
 
-# Each of these declares a parameter. They return Any so that a rule can annotate what its instances hold.
+# Functions that declare a parameter. They return Any, so that a rule can annotate the type of the value.
 
 
 def number(default: float | None, text: str, least: float = -math.inf, most: float = math.inf) -> Any:
@@ -186,7 +186,7 @@ def _mode(value: Any) -> ModeKeys:
 
 
 def _within(value: float, least: float, most: float) -> float:
-    if not least <= value <= most:  # so also for NaN
+    if not least <= value <= most:  # also true for NaN
         raise ValueError
     return value
 

@@ -1,4 +1,4 @@
-"""Each step's rows, statistics and raw values, read once for all rules of a trial."""
+"""The rows, statistics and raw values of steps, which are read once for all rules of a trial."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Rows: TypeAlias = Positions
 
 
 class NotSaved(Exception):
-    """Neither the statistics nor the raw value of a row were saved."""
+    """An error: neither the statistics nor the raw value of a row were saved."""
 
     def __init__(self, row: SavedTensor, names: Sequence[str]) -> None:
         super().__init__(row.name)
@@ -75,9 +75,9 @@ class Selector:
 
 
 class Tensors:
-    """The tensors of a step, one a worker: by name, and by worker in natural order. Most steps of a run share them.
+    """The tensors of a step, by name and by worker in natural order. Most steps of a run share one object.
 
-    Rows of a step are numbered in this order. Shapes are as they were saved; a forged file may say anything.
+    Rows of a step are numbered in this order. Shapes are not checked: a forged file may say anything.
     """
 
     def __init__(self, columns: Sequence[list[Any]]) -> None:
@@ -96,7 +96,7 @@ class Tensors:
             self.rows_of[name].append(row)
         self.selected: dict[Selector, Rows] = {}
         self.holding: dict[int, Array] = {}
-        """A number of each row that is the same for names in the same sets, by the number of sets of the run."""
+        """An id of each row, equal for names in the same sets, by the number of sets of the run."""
 
     @lazy
     def keys(self) -> list[tuple[str, str]]:
@@ -109,14 +109,14 @@ class Tensors:
         return {key: row for row, key in enumerate(self.keys)}
 
     def rows_in(self, other: Tensors, rows: Rows) -> Rows:
-        """Return the rows of the same names and workers in another step; -1 where it has none."""
+        """Return the rows of the same names and workers in another step; -1 if there is none."""
         if other is self:
             return rows
         return np.array([other.row_of.get(self.keys[row], -1) for row in rows.tolist()], np.intp)
 
 
 class StepView:
-    """One step of a run, over the workers to which it is the same step of the same mode.
+    """One step of a run, for the workers that count it as the same step of the same mode.
 
     Its rows are columns. A row becomes an object only when it is requested.
     """
@@ -153,7 +153,7 @@ class StepView:
         return self.rows(self.find(selector))
 
     def column(self, name: str, rows: Rows) -> tuple[Array, Array]:
-        """Return a statistic of rows as it was saved, else NaN, as float64, and where it was."""
+        """Return a saved statistic of rows as float64, NaN where it is missing, and a mask of the saved ones."""
         if name not in self._numbers:
             values, is_saved = self._columns.numbers(name)
             self._numbers[name] = np.where(is_saved, values, np.nan)[self._order], is_saved[self._order]
@@ -201,7 +201,7 @@ class StepView:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """Statistics of some rows of a step: each a column, or those of one row after another."""
+    """Statistics of some rows of a step, which can be read by column or by row."""
 
     view: StepView
     rows: Rows
@@ -220,7 +220,7 @@ class Measured:
         return [self.view.tensors.keys[row] for row in self.rows.tolist()]
 
     def where(self, chosen: Array | list[int]) -> Measured:
-        """Return the chosen rows: where an array of bool is true, or by their positions."""
+        """Return the chosen rows, by a mask or by positions."""
         return Measured(self.view, self.rows[chosen], {name: each[chosen] for name, each in self.columns.items()})
 
     def shares(self) -> Measured:
@@ -230,13 +230,13 @@ class Measured:
 
 
 class Reader:
-    """The steps and rows of one trial, as of its last refresh. Keeps the last few steps and values.
+    """The steps and rows of one trial at its last refresh. The last few steps and values are cached.
 
-    Steps, names and modes are those of the trial itself; only what rules compute is kept here.
+    Steps, names and modes are those of the trial; only data that rules compute are stored here.
     """
 
     def __init__(self, trial: Trial) -> None:
-        # Not the trial itself: readers are kept for as long as their trial lives.
+        # The reader does not refer to the trial, because it lives as long as the trial does.
         self._trial_ref = ref(trial)
         self._begin()
         forking.register(self)
@@ -248,12 +248,12 @@ class Reader:
     def _begin(self) -> None:
         self._selected: dict[tuple[Selector, int], list[str]] = {}
         self._name_sets: NameSets | None = None
-        """The names that `_selected` refers to."""
+        """The name sets that `_selected` was computed for."""
         self._views: OrderedDict[int, list[StepView]] = OrderedDict()
         self._tensors: OrderedDict[tuple[tuple[int, ...], int], Tensors] = OrderedDict()
-        """By their sets of names, and their number."""
+        """Tensors by their sets of names and their number."""
         self._before: tuple[object, dict[tuple[str, int, tuple[int, ...]], _Remembered]] = (None, {})
-        """The saved steps, and of them those before one, by mode, step and sets of names: most tensors share them."""
+        """The saved steps, and the steps before a step, by mode, step and sets of names, which most tensors share."""
         self._values: OrderedDict[Key, Array] = OrderedDict()
         self._bytes = 0
         self._computed: OrderedDict[Key, dict[str, float]] = OrderedDict()
@@ -268,16 +268,16 @@ class Reader:
     def saved(self) -> SavedSteps:
         """The saved steps."""
         saved = self._run.snapshot.steps
-        if saved.name_sets is not self._name_sets:  # the run was read again, and may be another one
+        if saved.name_sets is not self._name_sets:  # the run was read again, and may have been replaced
             self._begin()
             self._name_sets = saved.name_sets
         return saved
 
     def views(self, global_step: int) -> list[StepView]:
-        """Return the rows of a step: several views where workers are not in step. Raises StepUnavailable."""
+        """Return the rows of a step: several views if workers count it differently. Raises StepUnavailable."""
         saved = self.saved
         views, revision = self._views.get(global_step), saved.revision(global_step)
-        if views is None or views[0].revision != revision:  # another worker's rows have come since
+        if views is None or views[0].revision != revision:  # rows of another worker were added since
             infos = saved.infos(global_step)
             if not infos:
                 raise StepUnavailable(global_step)
@@ -301,11 +301,11 @@ class Reader:
         return known
 
     def modes(self) -> set[ModeKeys]:
-        """Return the modes of which a step was saved."""
+        """Return the modes with a saved step."""
         return self.saved.modes()
 
     def mode(self, global_step: int, worker: str | None) -> ModeKeys | None:
-        """Return the mode of a saved step for a worker, or else for the first that has it; None for any other step."""
+        """Return the mode of a saved step for a worker, or for the first worker that has it; None for another step."""
         info = self._run.states.info(global_step, ModeKeys.GLOBAL, worker)
         return None if info is None else info.mode
 
@@ -319,7 +319,7 @@ class Reader:
     def earlier(self, row: SavedTensor, last_mode_step: int | None = None) -> Iterator[SavedTensor]:
         """Yield the rows of the same tensor, worker and mode before `row`, newest first, up to a step of the mode.
 
-        Each is read when the iterator reaches it.
+        A row is read when the iterator reaches it.
         """
         for info in self._steps_before(row.name, row.mode, row.global_step):
             is_wanted = last_mode_step is None or info.mode_step <= last_mode_step
@@ -329,7 +329,7 @@ class Reader:
     def since(self, row: SavedTensor, first_mode_step: int) -> SavedTensor | None:
         """Return the earliest row of the same tensor, worker and mode between a mode step and `row`.
 
-        Its mode step is at least `first_mode_step`, and before that of `row`.
+        Its mode step is at least `first_mode_step` and less than that of `row`.
         """
         for info in reversed(list(self._steps_before(row.name, row.mode, row.global_step))):
             if info.mode_step >= first_mode_step and (found := self._row(row, info)) is not None:
@@ -393,7 +393,7 @@ class Reader:
         return names
 
     def _row(self, row: SavedTensor, info: StepInfo) -> SavedTensor | None:
-        """Return the row of the same tensor and worker at a step; None if to the worker it is another step."""
+        """Return the row of the same tensor and worker at a step; None if the worker counts that step differently."""
         if info.global_step in self._views:
             view = self._view(info)
             at = view.tensors.row_of.get((row.name, row.worker))
@@ -407,7 +407,7 @@ class Reader:
         return next(view for view in views if (view.mode, view.mode_step) == (info.mode, info.mode_step))
 
     def views_before(self, view: StepView, rows: Rows) -> Iterator[tuple[Rows, Iterator[StepView]]]:
-        """Yield groups of rows, each with the steps of the mode that its tensors were saved at before, newest first."""
+        """Yield groups of rows, each with its tensors' earlier steps in the mode, newest first."""
         saved, tensors = self.saved, view.tensors
         if saved.num_sets not in tensors.holding:
             found: defaultdict[tuple[int, ...], int] = defaultdict(lambda: len(found))
@@ -430,7 +430,7 @@ class Reader:
 
 
 class _Remembered:
-    """Steps from an iterator, for several readers. It is advanced as far as one of them has read."""
+    """A cache of an iterator's steps for several readers, which advances it as far as one of them reads."""
 
     def __init__(self, source: Iterator[StepInfo]) -> None:
         self._source, self._known = source, list[StepInfo]()
@@ -459,7 +459,7 @@ def _steps_of_mode_before(
         yield from (info for info in saved.infos(newest) if info.mode is wanted)
 
 
-# By what each trial reads through, because trials of the same path are equal.
+# The keys are the trials' inner readers, because trials of the same path are equal.
 _readers: WeakKeyDictionary[RunReader, Reader] = WeakKeyDictionary()
 _lock = threading.Lock()
 

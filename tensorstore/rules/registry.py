@@ -74,7 +74,7 @@ def rule_class(name: str) -> type[BuiltinRule]:
     """Return the built-in rule of a name.
 
     Raises:
-        UnknownRule: There is none; the message has similar names.
+        UnknownRule: There is no such rule; the message has similar names.
     """
     found = RULES.get(ALIASES.get(name, name))
     if found is None:
@@ -92,7 +92,7 @@ def make_rule(name: str, trial: Trial, /, *, rule_name: str | None = None, **par
     Args:
         name: Name of the rule, such as "VanishingGradient".
         trial: Trial of the run to check.
-        rule_name: Name under which its findings are saved; that of the rule if None.
+        rule_name: Name of its findings; None for the name of the rule.
         parameters: Parameters of the rule.
 
     Returns:

@@ -23,7 +23,7 @@ class RequiredTensors:
     Each trial has its own requirements.
 
     Args:
-        base_trial: Trial that is meant where none is passed.
+        base_trial: Default trial of the methods.
         other_trials: Further trials.
     """
 
@@ -34,7 +34,7 @@ class RequiredTensors:
     def add(
         self, name: str, steps: Iterable[int], should_match_regex: bool = False, trial: Trial | None = None
     ) -> None:
-        """Require a tensor, or all whose names match a regular expression.
+        """Require a tensor, or all tensors whose names match a regular expression.
 
         Args:
             name: Name of the tensor, or a regular expression.
@@ -142,6 +142,6 @@ def _check(trial: Trial, name: str, steps: Iterable[int]) -> None:
     tensor = trial.tensor(name)
     reader = reader_of(trial)
     for step in steps:
-        # The rows of the step are read anyway; only for a missing tensor a query of its own says why.
+        # The rows of the step are read anyway. Only a missing tensor needs a query, for the reason.
         if not reader.saved.infos(step) or not any(name in view.tensors.rows_of for view in reader.views(step)):
             tensor.workers(step)

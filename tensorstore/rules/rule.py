@@ -46,7 +46,7 @@ class Rule(ABC):
 
     # A rule of your own implements these.
 
-    def set_required_tensors(self, step: int) -> None:  # noqa: B027  # a rule need not say it
+    def set_required_tensors(self, step: int) -> None:  # noqa: B027  # a rule need not have it
         """Add the tensors that are needed at a step: `self.req_tensors.add(name, steps=[step])`.
 
         A step that lacks one of them is skipped.
@@ -57,7 +57,7 @@ class Rule(ABC):
 
     @abstractmethod
     def invoke_at_step(self, step: int) -> bool:
-        """Return whether the condition is met at a step. Call `report` to describe what was found.
+        """Return whether the condition is met at a step. Call `report` to describe the finding.
 
         Args:
             step: Global step.
@@ -75,7 +75,7 @@ class Rule(ABC):
         return False
 
     def reason_to_stop_waiting(self) -> str | None:
-        """Return why no more steps are worth waiting for. It is called after `invoke_between_steps`.
+        """Return a reason to stop waiting for steps, if any. It is called after `invoke_between_steps`.
 
         Returns:
             The reason, which ends the evaluation of all rules, or None.
@@ -91,13 +91,13 @@ class Rule(ABC):
         return False
 
     def missing(self, skipped: Exception) -> str | None:
-        """Return what the run lacks, after the rule could be evaluated at no step.
+        """Return a sentence about missing data, after the rule could not be evaluated at any step.
 
         Args:
             skipped: Error of the last step that was skipped.
 
         Returns:
-            A sentence if that is an error, or None.
+            The sentence; None if this is not an error.
         """
         return None
 
@@ -114,12 +114,12 @@ class Rule(ABC):
         """Add a finding. It counts if the invocation that reports it returns True.
 
         Args:
-            sentence: Description of what was found.
+            sentence: Description of the finding.
             tensor: Name of the tensor.
             worker: Name of the worker.
             observed: Number that crossed the threshold.
             threshold: The threshold.
-            step: Global step; that of the invocation if None.
+            step: Global step; None for that of the invocation.
         """
         step = self._step if step is None else step
         self._reports.append(
@@ -228,6 +228,6 @@ def _trials(value: Trial | Iterable[Trial] | None) -> list[Trial]:
 
 
 def _wait(trial: Trial, step: int) -> None:
-    """Wait until another run has the step or will never have it, which reading it reports."""
+    """Wait until another run has the step or can no longer get it; reading it then raises the error."""
     with suppress(UnavailableError):
         trial.wait_for_steps([step])

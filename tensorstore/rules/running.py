@@ -1,4 +1,4 @@
-"""The evaluation of rules over the steps of a run: of one by `invoke_rule`, of many in one pass by `watch`."""
+"""The evaluation of rules over the steps of a run: one rule by `invoke_rule`, several in one pass by `watch`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from ..progress import progress_bar
 from ..read.refreshing import no_refresh
 from ..read.trial import Trial, run_reader_of
 from ..read.waiting import Waiting
-from .finding import Finding, FindingLog
-from .findings import Findings
+from .finding import Finding, FindingLog, Findings
 from .rule import Rule
 
 logger = logging.getLogger("tensortrial.rules")
@@ -45,9 +44,9 @@ def invoke_rule(
 ) -> list[Finding]:
     """Evaluate a rule at each saved step of a range.
 
-    A step that lacks a required tensor is skipped. Where the condition is met, the actions are executed, the finding is
-    logged, and the evaluation goes on. In the thread that trains, which would wait for itself, it ends with the last
-    step that was saved.
+    A step that lacks a required tensor is skipped. If the condition is met, the actions are executed, the finding is
+    logged, and the evaluation continues. In the training thread, which cannot wait for its own steps, the evaluation
+    ends after the last saved step.
 
     Args:
         rule_obj: The rule.
@@ -105,11 +104,11 @@ def watch(
 ) -> Iterator[Finding]:
     """Follow a run, live or ended, and yield the findings of rules as they are made, until the job ends.
 
-    All rules go through the steps together, so that data that several of them need is read once. A rule that raises or
-    lacks what it needs yields one finding with `failed` set, and the others go on. Actions are executed.
+    All rules go through the steps together, so that data that several of them need is read once. A rule that raises an
+    error or lacks data yields one finding with `failed` set, and the others continue. Actions are executed.
 
-    The watch also ends, and logs why, when no new step has come for twice the threshold of StalledTraining, and, in the
-    thread that trains, which would wait for itself, after the last step that was saved.
+    The watch also ends, and logs why, if there is no new step for twice the threshold of StalledTraining. In the
+    training thread, which cannot wait for its own steps, it ends after the last saved step.
 
     Args:
         trial: Trial of the run to follow.
@@ -142,7 +141,7 @@ def watch(
 def evaluate_saved(
     trial: Trial, rules: Iterable[Rule], damaged: dict[str, FileError], progress: bool = False
 ) -> list[Finding]:
-    """Evaluate rules on the steps that are saved now, and wait for no others. Nothing is recorded.
+    """Evaluate rules on the steps that are saved now, without waiting for others. Nothing is recorded.
 
     Args:
         trial: Trial of the run.
@@ -151,8 +150,8 @@ def evaluate_saved(
         progress: Whether to show a progress bar, if tqdm is installed.
 
     Returns:
-        The findings. Those of rules that could be evaluated at no step have `failed` set. Steps of which a file cannot
-        be read are left out: `trial.damaged` and `damaged` name it.
+        The findings. Findings of rules that could not be evaluated at any step have `failed` set. Steps with an
+        unreadable file are left out; `trial.damaged` and `damaged` name the file.
     """
     evaluations = [_Evaluation(rule, damaged) for rule in rules]
     steps = trial.steps()
@@ -206,10 +205,10 @@ def follow(
     timeout: float | None = None,
     reason_to_stop: _Reason = lambda: None,
 ) -> Iterator[int | None]:
-    """Yield the complete global steps of a run as they come, and None each time that there is no new one.
+    """Yield the complete global steps of a run as they are saved, and None at each poll without a new one.
 
-    The iterator ends with the job, when a step at or after `end_step` is complete, when `reason_to_stop` returns a
-    reason, and in the thread that writes the run when no step is left to wait for.
+    The iterator ends with the job, when a step at or after `end_step` is complete, or when `reason_to_stop` returns a
+    reason. In the thread that writes the run, it ends after the last saved step.
 
     Raises:
         RunStalled: No new step came for `timeout` seconds.
@@ -258,7 +257,7 @@ def _why_no_step_comes(trial: Trial, last: int) -> str | None:
 def _seen(trial: Trial) -> tuple[list[int], bool]:
     trial.refresh()
     with no_refresh(trial):
-        # Fetched first: the steps that exist when the job has ended are all that will ever exist.
+        # The state of the job is read before the steps, so that no step is missed if the job has ended.
         ended = trial.loaded_all_steps
         return trial.steps(), ended
 
@@ -268,7 +267,7 @@ class _Evaluation:
 
     Args:
         rule: The rule.
-        damaged: Receives the files that cannot be read, whose steps are left out; None to raise.
+        damaged: Receives the files that cannot be read, whose steps are left out; None to raise the errors.
     """
 
     def __init__(self, rule: Rule, damaged: dict[str, FileError] | None = None) -> None:
@@ -279,7 +278,7 @@ class _Evaluation:
         self._skipped: UnavailableError | FileError | None = None
 
     def at(self, step: int | None) -> list[Finding]:
-        """Return the findings of a step, or of the time between steps; none where something is unavailable."""
+        """Return the findings of a step, or of the time between steps; [] if data are unavailable."""
         if step is None:
             return self.rule.evaluate_between_steps()
         try:
@@ -297,8 +296,8 @@ class _Evaluation:
             self._skipped = exc
             return []
         except RuleEvaluationConditionMet as exc:
-            # A rule may raise what it should return.
-            findings = [_of_exception(self.rule, step, exc)]
+            # A rule may raise RuleEvaluationConditionMet instead of returning True.
+            findings = [Finding(self.rule.rule_name, step, None, None, None, None, None, str(exc))]
             self.done = exc.end_of_rule
         self._evaluated += 1
         return findings
@@ -314,7 +313,7 @@ class _Evaluation:
 
     @property
     def why_never(self) -> str | None:
-        """Return why the rule was evaluated at no step; None if it was at any."""
+        """Return why the rule could not be evaluated at any step; None if it was evaluated."""
         return None if self._evaluated or self._skipped is None else str(self._skipped)
 
     def safely_at(self, step: int | None) -> list[Finding]:
@@ -341,10 +340,6 @@ class _Evaluation:
         self.done = True
         sentence = f"{CANNOT_RUN}{sentence}"
         return [Finding(self.rule.rule_name, step, None, None, None, None, None, sentence, failed=True)]
-
-
-def _of_exception(rule: Rule, step: int, exc: RuleEvaluationConditionMet) -> Finding:
-    return Finding(rule.rule_name, step, None, None, None, None, None, str(exc))
 
 
 def _log(trial: Trial, record: bool) -> FindingLog | None:

@@ -1,4 +1,4 @@
-"""The rows of one step as columns, from the index files that hold them."""
+"""The rows of one step as columns, from the step's index files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class StepColumns:
 
 
 def read_columns(cache: RowCache, steps: SavedSteps, global_step: int) -> tuple[StepColumns, Positions]:
-    """Return the rows of every tensor at a global step, and the positions of the rows that count.
+    """Return the rows of all tensors at a global step, and the positions of those that are not superseded.
 
     Raises:
         CorruptFile: A file cannot be read.
@@ -67,5 +67,5 @@ def _numbers(group: DecodedGroup, positions: Positions, name: str) -> tuple[Arra
     if isinstance(cells, NumberCells):
         valid = np.ones(len(positions), bool) if cells.valid is None else cells.valid[positions]
         return cells.numbers[positions].astype(np.float64, copy=False), valid
-    cell = next(iter(cells(positions[:1])), None)  # that of all rows
+    cell = next(iter(cells(positions[:1])), None)  # the type of all rows
     return np.full(len(positions), cell, np.float64), np.full(len(positions), cell is not None)

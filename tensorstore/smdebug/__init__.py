@@ -1,4 +1,4 @@
-"""smdebug's names, for scripts that were written for it.
+"""The names of smdebug, for scripts that were written for it.
 
     import tensortrial.smdebug            # from here on `import smdebug.pytorch as smd` imports this project
     python -m tensortrial.smdebug train.py      # or run a script as it is, with the processes that it starts
@@ -31,10 +31,10 @@ def install(shadow: bool = False) -> bool:
     """Make `smdebug` and its public submodules importable as aliases of this project.
 
     Args:
-        shadow: Shadow an installed smdebug. By default it is left as it is, with a warning.
+        shadow: Shadow an installed smdebug. By default it is not shadowed, and a warning is logged.
 
     Returns:
-        Whether they are aliases of this project now.
+        Whether `smdebug` is now an alias of this project.
     """
     if any(isinstance(finder, Finder) for finder in sys.meta_path):
         return True
@@ -62,7 +62,7 @@ def install_for_children() -> None:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Do what `import tensortrial.smdebug` does, also for the scripts that a notebook runs: `%load_ext`.
+    """Install the aliases, also for scripts that a notebook runs, by `%load_ext`.
 
     Args:
         shell: IPython's shell.
@@ -79,7 +79,7 @@ def modules() -> list[str]:
 def _is_installed() -> bool:
     folders = [folder for folder in sys.path if folder != _PATH]
     spec = importlib.machinery.PathFinder.find_spec("smdebug", folders)
-    if spec is not None and spec.origin is not None:  # and not just a folder of that name
+    if spec is not None and spec.origin is not None:  # and not only a folder of that name
         return True
     loaded = sys.modules.get("smdebug")
     return loaded is not None and not str(getattr(loaded, "__file__", "")).startswith(_PATH)

@@ -26,7 +26,7 @@ def get_logger(name: str = "smdebug") -> logging.Logger:
 
 
 def str2bool(value: bool | str) -> bool:
-    """Return the truth value that a command line's text stands for.
+    """Return the truth value of a command line's text.
 
     Args:
         value: y, yes, t, true, on or 1; n, no, f, false, off or 0; in any case. Or a truth value.
@@ -35,7 +35,7 @@ def str2bool(value: bool | str) -> bool:
         The truth value.
 
     Raises:
-        ValueError: The text is another one.
+        ValueError: The text is none of these.
     """
     if isinstance(value, bool):
         return value

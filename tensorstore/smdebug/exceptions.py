@@ -36,11 +36,11 @@ class SMDebugCustomerError(SMDebugRuntimeError):
 
 
 class IndexReaderException(TensorTrialError):
-    """A script catches it where it reads a run."""
+    """A script catches it when it reads a run."""
 
 
 class NoMoreProfilerData(TensorTrialError):
-    """A script catches it where it reads what SageMaker's profiler wrote."""
+    """A script catches it when it reads files of SageMaker's profiler."""
 
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The import of smdebug's names: each alias is made at its first import."""
+"""The finder of smdebug's modules, which creates each alias at its first import."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .names import FRAMEWORKS, MODULES, OPEN_PACKAGES, PARTLY_KNOWN
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Makes each alias at its first import, so that a script that only reads loads no framework."""
+    """A finder that creates each alias at its first import, so that a script that only reads loads no framework."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -47,15 +47,15 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def _names_of(alias: str) -> Mapping[str, str]:
-    """Return where the names of a module are defined."""
-    # Any other module of a framework has the framework's names, wherever smdebug defines them.
+    """Return the modules that define the names of an alias."""
+    # Any other module of a framework has all names of the framework.
     homes = dict(MODULES[alias] if alias in MODULES else FRAMEWORKS.get(alias.split(".")[1], {}))
     rest = homes.pop("*", None)
     return homes if rest is None else {**dict.fromkeys(importlib.import_module(rest).__all__, rest), **homes}
 
 
 def _missing(alias: str, name: str) -> Any:
-    # A framework's own modules keep to what they have: scripts ask with hasattr.
+    # A framework's own modules have no other names, because scripts check them by hasattr.
     if name.startswith("__") or not (_is_part(alias, PARTLY_KNOWN) or alias not in MODULES):
         raise AttributeError(f"module {alias!r} has no attribute {name!r}")
     from .missing import Missing

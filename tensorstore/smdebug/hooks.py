@@ -33,14 +33,14 @@ class StepNumber(int):
         return self.begin(step, mode)
 
     def __reduce__(self) -> tuple[type[int], tuple[int]]:
-        """Copy and pickle it as a plain number: scripts save it in checkpoints."""
+        """Copy and pickle it as a plain number, because scripts save it in checkpoints."""
         return int, (int(self),)
 
 
 class ScriptHook(BaseHook):
-    """The further methods that scripts use. It stands before this project's hook in a class's bases.
+    """The additional methods that scripts use. It precedes this project's hook in a class's bases.
 
-    Its arguments are those of the hook. A job that crashed begins its run again, unless `on_exists` says otherwise.
+    It takes the same arguments as the hook. A crashed job begins its run again, unless `on_exists` says otherwise.
     """
 
     logger = logging.getLogger("tensortrial.hooks")
@@ -48,7 +48,7 @@ class ScriptHook(BaseHook):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("on_exists", "restart_crashed")
         if len(args) <= _INCLUDE_COLLECTIONS:
-            kwargs.setdefault("include_collections", ())  # a choice: nothing but what smdebug always saves
+            kwargs.setdefault("include_collections", ())  # [] is a choice: only what smdebug always saves
         super().__init__(*args, **kwargs)
         self.recorder.called_steps.joins_first = True
 
@@ -61,12 +61,12 @@ class ScriptHook(BaseHook):
 
     @step.setter
     def step(self, step: int) -> None:
-        """Begin a new run after this step. Once there are steps, it has no effect."""
+        """Begin a new run after this step. This has no effect after the first step."""
         self._assign("step", step, lambda number: self.recorder.start_at(int(number) + 1))
 
     @property
     def last_saved_step(self) -> int | None:
-        """The newest step at which a tensor was saved; None before the first. Scripts set it, to no effect."""
+        """The newest step at which a tensor was saved; None before the first. Setting it has no effect."""
         step = self.recorder.clock.step
         if step is None or not step.records:
             step = self.recorder.clock.last_saved
@@ -87,7 +87,7 @@ class ScriptHook(BaseHook):
 
     @property
     def reduction_config(self) -> ReductionConfig:
-        """The form to save in, for collections without a ReductionConfig of their own. Scripts set it, too."""
+        """The form of saved tensors, for collections without a ReductionConfig of their own. Scripts set it, too."""
         return super().reduction_config
 
     @reduction_config.setter
@@ -178,7 +178,7 @@ class ScriptHook(BaseHook):
             self.save_tensor(tensor_name, tensor_value)
 
     def _assign(self, attribute: str, value: Any, assign: Callable[[Any], None]) -> None:
-        """Set an attribute. An assignment never ends training: a wrong one is logged."""
+        """Set an attribute. A wrong value is logged, because an assignment must not end training."""
         try:
             assign(value)
         except (TypeError, ValueError) as exc:
@@ -212,7 +212,7 @@ def getter(create: Callable[[str | None], Any], creates: bool) -> Callable[..., 
 
     Args:
         create: Makes a hook of the framework from the path of a JSON configuration.
-        creates: Whether it makes a hook by itself, if there is none.
+        creates: Whether a hook is always made if there is none.
     """
 
     def get_hook(

@@ -33,7 +33,7 @@ class ScriptNaming(VariableNaming):
 
 
 def _with_settings(optimizer: Any, found: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    """Return variables by names that begin with the optimizer's, and the settings that are variables, too."""
+    """Return variables by names with the optimizer's as a prefix, including settings that are variables."""
     config = optimizer.get_config()
     folder = config.get("name") or type(optimizer).__name__
     named = [(name if "/" in name else f"{folder}/{name}", variable) for name, variable in found]
@@ -50,7 +50,7 @@ class KerasHook(ScriptHook, NativeHook):  # type: ignore[misc]  # each has a rec
     """The newest step of mode TRAIN whose losses and metrics are saved."""
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Save the losses and metrics of the last batch of an epoch whatever the interval, as smdebug did."""
+        """Save the losses and metrics of the last batch of an epoch for any interval, as smdebug did."""
         self._save_last_logs(logs or {})
         super().on_epoch_end(epoch, logs)
 

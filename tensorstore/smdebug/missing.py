@@ -1,4 +1,4 @@
-"""Names of smdebug that this project does not have: they can be imported, and raise an error when they are used."""
+"""Names of smdebug that this project lacks. They can be imported, and raise an error when they are used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PROFILER = (
     "SageMaker's profiler is not part of tensortrial; torch.profiler, tf.profiler and py-spy profile a job, and "
     "the query step_times shows how long its steps took"
 )
-# The nearest thing here, by the beginning of a name.
+# Advice by the prefix of a name.
 _NEAREST = {
     "smdebug.profiler": _PROFILER,
     "smdebug.core.writer": "save tensors with hook.save_tensor and hook.save_scalar; tensortrial.export writes files",
@@ -26,8 +26,8 @@ _NEAREST = {
     "smdebug.core.hook": "use the hook of a framework, such as smdebug.pytorch.Hook",
     "smdebug.analysis": "no_refresh and refresh are in smdebug.analysis.utils",
 }
-_ELSEWHERE = "see docs/migrating.md for what takes its place"
-# Other uses than a call and an attribute: operators, formatting, isinstance, os.path.join, iteration, `with`, numbers.
+_ELSEWHERE = "see docs/migrating.md for its replacement"
+# Special methods of other uses: operators, formatting, isinstance, os.path.join, iteration, `with`, numbers.
 _USES = (
     *("__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__", "__rtruediv__", "__mod__"),
     *("__lt__", "__le__", "__gt__", "__ge__", "__str__", "__format__", "__fspath__", "__instancecheck__"),

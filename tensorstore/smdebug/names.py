@@ -1,4 +1,4 @@
-"""The modules of smdebug, and where each of their names is defined here."""
+"""The modules of smdebug, with the modules that define their names here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _here(module: str, *names: str) -> dict[str, str]:
 
 _REDUCTIONS = _here("constants", "ALLOWED_REDUCTIONS", "ALLOWED_NORMS")
 _LOGGER = _here("constants", "get_logger")
-# The actions of this project: SageMaker's, and those that take the place of its mail and messages.
+# The actions of this project: SageMaker's, and the replacements of its mail and messages.
 _ACTIONS = dict.fromkeys(
     ("ActionList", "Command", "Email", "SMS", "StopTraining", "Webhook"), "tensortrial.rules.action"
 )
@@ -35,7 +35,7 @@ FRAMEWORKS = {
 """The names of each framework, which is imported with its alias: a missing framework is an error there."""
 _SUBMODULES = ("collection", "hook", "singleton_utils", "utils")
 _SUBMODULES_OF_TENSORFLOW = (*_SUBMODULES, "keras", "session")
-# Documented, but what scripts use of them is not: their names raise errors when they are used.
+# Documented modules without documented use in scripts. Their names raise errors when they are used.
 _OF_CORE = ("access_layer", "config_constants", "hook", "json_config", "writer")
 
 MODULES: Mapping[str, Mapping[str, str]] = {
@@ -72,7 +72,7 @@ MODULES: Mapping[str, Mapping[str, str]] = {
 }
 """The names of each module with the modules that define them; "*" stands for the other public names of a module.
 
-They are what smdebug documents, and what scripts that were published for it use. Its source is not read for them.
+They come from smdebug's documentation and from published scripts, not from its source.
 """
 
 PARTLY_KNOWN = ("smdebug.analysis", "smdebug.core", "smdebug.profiler")

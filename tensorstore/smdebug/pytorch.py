@@ -36,8 +36,8 @@ class _Capture(Capture):
 class Hook(ScriptHook, pytorch.Hook):
     """The PyTorch hook, as scripts for smdebug use it.
 
-    A class that inherits from it may override `forward_hook`, to change what is saved of a module, or to save more. It
-    is called after each forward of each module of a registered model or loss.
+    A subclass may override `forward_hook`, to change the saved tensors of a module, or to save more. It is called after
+    each forward of each module of a registered model or loss.
     """
 
     _capture_type = _Capture
@@ -73,20 +73,20 @@ class Hook(ScriptHook, pytorch.Hook):
         self._add_forward_hooks()
 
     def forward_pre_hook(self, module: Any, inputs: Any) -> None:
-        """Do nothing: a step begins by itself.
+        """Do nothing, because steps begin by themselves.
 
         Args:
             module: The module.
-            inputs: What it is about to run on.
+            inputs: The inputs of the forward.
         """
 
     def forward_hook(self, module: Any, inputs: Any, outputs: Any) -> None:
-        """Save the inputs and outputs of a module that has run.
+        """Save the inputs and outputs of a module after its forward.
 
         Args:
             module: The module.
-            inputs: The tuple of what it ran on.
-            outputs: What it returned.
+            inputs: The tuple of its inputs.
+            outputs: Its outputs.
         """
         name = self.capture.models.names.get(module, "")
         self._write_inputs(name, inputs)
@@ -103,7 +103,7 @@ class Hook(ScriptHook, pytorch.Hook):
         """
         return partial(self._save_for_tensor, f"gradient/{tname}")
 
-    # What an overridden `forward_hook` calls. The names are smdebug's.
+    # Methods that an overridden `forward_hook` calls, with smdebug's names.
 
     @guarded
     def _write_inputs(self, name: str, inputs: Any) -> None:

@@ -1,4 +1,4 @@
-"""The names of smdebug.rules: rules with what scripts for smdebug use."""
+"""The names of smdebug.rules, for scripts for smdebug."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Rule", "invoke_rule"]
 
 
 class Report(dict[str, Any]):
-    """A dictionary for what a rule finds. Called, it reports a finding, as `tensortrial.rules.Rule.report` does."""
+    """A dictionary for findings of a rule. Called, it reports a finding, as `tensortrial.rules.Rule.report` does."""
 
     def __init__(self, report: Any) -> None:
         super().__init__(RuleTriggered=0, Violations=0, Details={}, Datapoints=0, RuleParameters="")
@@ -24,7 +24,7 @@ class Report(dict[str, Any]):
         """Add a finding.
 
         Args:
-            sentence: Description of what was found.
+            sentence: Description of the finding.
             details: Further arguments of `tensortrial.rules.Rule.report`.
         """
         self._report(sentence, **details)

@@ -1,4 +1,4 @@
-"""The names of smdebug.trials: runs that are open for reading, with what scripts for smdebug ask of them."""
+"""The names of smdebug.trials: open runs with the interface that scripts for smdebug use."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class Tensor(tensor.Tensor):
     """The framework of the run."""
 
     def value(self, step_num: int, mode: ModeKeys = GLOBAL, worker: str | None = None) -> dtypes.Array:
-        """Return what `tensortrial.read.tensor.Tensor.value` does, but for a scalar an array of shape (1,)."""
+        """Return the result of `tensortrial.read.tensor.Tensor.value`, but for a scalar an array of shape (1,)."""
         return self._shaped(super().value(step_num, mode, worker))
 
     def values(self, mode: ModeKeys = GLOBAL, worker: str | None = None) -> dict[int, dtypes.Array]:
-        """Return what `tensortrial.read.tensor.Tensor.values` does, but for a scalar arrays of shape (1,)."""
+        """Return the result of `tensortrial.read.tensor.Tensor.values`, but for a scalar arrays of shape (1,)."""
         return {step: self._shaped(value) for step, value in super().values(mode, worker).items()}
 
     def _shaped(self, value: dtypes.Array) -> dtypes.Array:
@@ -84,13 +84,13 @@ class Trial(trial.Trial):
         super().__init__(storage, wait_for_run(storage, timeout), name, range_steps)
 
     def tensor(self, tname: str) -> Tensor:
-        """Return what `tensortrial.read.trial.Trial.tensor` does, as scripts for smdebug use it."""
+        """Return the tensor of `tensortrial.read.trial.Trial.tensor`, as scripts for smdebug use it."""
         found = Tensor(super().tensor(tname).name, self._reader)
         found.framework = self.info.framework
         return found
 
     def steps(self, mode: ModeKeys = GLOBAL, show_incomplete_steps: bool = False) -> list[int]:
-        """Return the steps at which anything but scalars was saved, or all, if only scalars were.
+        """Return the steps at which other tensors than scalars were saved; all steps if only scalars were.
 
         Args:
             mode: The mode that steps are counted in; GLOBAL counts over all modes.
@@ -114,7 +114,7 @@ class Trial(trial.Trial):
         return Collections({**super().collections(), **self._own_collections()})
 
     def collection(self, coll_name: str) -> Collection:
-        """Return a collection. One that is missing is made, to match names with.
+        """Return a collection. A missing one is made, by which names can be matched.
 
         Args:
             coll_name: The name of the collection.
@@ -167,7 +167,7 @@ class Trial(trial.Trial):
         return found
 
     def _own_collections(self) -> dict[str, Collection]:
-        # Not an attribute of the constructor: a copy is made without it.
+        # Set outside of the constructor, because a copy is made without calling that.
         made: dict[str, Collection] = self.__dict__.setdefault("_made_collections", {})
         return made
 

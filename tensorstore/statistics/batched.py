@@ -22,11 +22,11 @@ from .single import CANCELLATION, LEAST_EXPONENT, SAFE_LEAST, SAFE_SQUARES, stat
 from .sums import Floats
 
 SMALL_ELEMENTS = 4096
-"""For larger arrays, numpy's calls are not what takes the time."""
+"""The most elements of an array that is joined: for larger ones, numpy's calls take little of the time."""
 FEW_ELEMENTS = 512
-"""The same for numkong's calls."""
+"""The most elements of an array that is joined if numkong is installed."""
 _TOGETHER = 16384
-"""Elements that are joined, about: they stay in the processor's cache."""
+"""The approximate number of elements that are joined, so that they fit into the processor's cache."""
 
 
 def can_join(array: Array) -> bool:
@@ -38,7 +38,7 @@ def can_join(array: Array) -> bool:
 
 
 def statistics_of_many(arrays: Sequence[Array], names: tuple[str, ...]) -> list[dict[str, float]]:
-    """Return `statistics` of each array, up to the last digit. All arrays must be joinable (`can_join`)."""
+    """Return `statistics` of each array, up to rounding of the last digit. All arrays must be joinable (`can_join`)."""
     ends = list(accumulate(array.size for array in arrays))
     found: list[dict[str, float]] = []
     while len(found) < len(arrays):
@@ -64,14 +64,14 @@ def _of_group(arrays: Sequence[Array], names: tuple[str, ...]) -> list[dict[str,
 
 
 def _joined(arrays: Sequence[Array]) -> _Joined | None:
-    """Return the arrays together; None if any holds an infinity or NaN, or a number whose square is infinite."""
+    """Return the joined arrays; None if one has an infinity or NaN, or a number whose square overflows."""
     with np.errstate(all="ignore"):
         joined = _Joined(arrays)
         return joined if np.isfinite(joined.squares.sum()) else None
 
 
 class _Joined(ArrayOperations):
-    """Arrays one after another, in float64, and the quantities of each."""
+    """Concatenated arrays in float64, and the quantities of each."""
 
     def __init__(self, arrays: Sequence[Array]) -> None:
         self._dtypes = [array.dtype for array in arrays]
@@ -83,7 +83,7 @@ class _Joined(ArrayOperations):
 
     @property
     def beyond_float64(self) -> list[int]:
-        """The arrays that have numbers whose powers leave the range of float64."""
+        """The arrays with numbers whose powers leave the range of float64."""
         low, high = SAFE_SQUARES
         numbers = np.flatnonzero((self.squares <= low) | (self.squares >= high)).tolist()
         return [number for number in numbers if self._dtypes[number].itemsize == 8 and self.magnitude[number]]
@@ -121,7 +121,7 @@ class _Joined(ArrayOperations):
     @cached_property
     def _centred(self) -> Floats:
         centred: Floats = self.values - np.repeat(self.total / self.count, self.count)
-        # Once more, for what the rounding of the mean has left.
+        # The mean is subtracted again, to correct its rounding error.
         centred -= np.repeat(self.sums(centred) / self.count, self.count)
         return centred
 
@@ -145,14 +145,14 @@ class _Joined(ArrayOperations):
     @property
     def saturated(self) -> Floats:
         highest = np.repeat([limits_of(dtype).highest for dtype in self._dtypes], self.count)
-        return self._counts(np.absolute(self.values) == highest)  # of a float, the least is minus the greatest
+        return self._counts(np.absolute(self.values) == highest)  # for floats, the least number is minus the greatest
 
     def _counts(self, chosen: npt.NDArray[np.bool_]) -> Floats:
         return self.sums(chosen.astype(np.float64))
 
     @cached_property
     def product(self) -> Floats:
-        """NaN where it takes more care than this."""
+        """The product; NaN if it needs a more careful computation."""
         # The geometric mean of |x| is at most the arithmetic one: the product of most weights is 0.
         lasts = self.count * np.log2(self.magnitude / self.count) >= LEAST_EXPONENT
         if not lasts.any():
@@ -171,6 +171,6 @@ _QUANTITIES = frozenset(
 )
 """The sums that `_Joined` has."""
 _STATISTICS = frozenset(name for name in STATISTICS if quantities_of((name,)) <= _QUANTITIES)
-"""Other statistics are computed one array at a time."""
+"""The statistics that can be computed of joined arrays."""
 _SCALED = frozenset(DEGREES)
 _PRODUCTS = frozenset(name for name in STATISTICS if "product" in DEFINITIONS[name].needs)

@@ -1,4 +1,4 @@
-"""The elements of an array in blocks that fit into the processor's cache, as they are and as floats."""
+"""The elements of an array in blocks that fit into the processor's cache, in their dtype and as floats."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def nature(dtype: np.dtype[Any]) -> str:
 
 
 def blocks(array: Array, size: int = BLOCK) -> Iterator[tuple[Array, Floats]]:
-    """Yield all elements, in memory order, as one-dimensional blocks of at most `size`: as they are, and as float64.
+    """Yield all elements, in memory order, as one-dimensional blocks of at most `size`: unchanged, and as float64.
 
     A block is valid until the next one is requested. The first of the pair is for operations that a conversion would
     slow or change; it is the float64 block itself where numpy would be slower on the dtype.
@@ -71,20 +71,20 @@ def blocks(array: Array, size: int = BLOCK) -> Iterator[tuple[Array, Floats]]:
 
 @functools.lru_cache(maxsize=256)
 def _values(dtype: np.dtype[Any]) -> Floats | None:
-    """Return what each byte means in a dtype of one byte that ml_dtypes converts slowly; None for others."""
+    """Return the value of each byte in a one-byte dtype that ml_dtypes converts slowly; None for other dtypes."""
     if dtype.itemsize != 1 or dtype.kind in "biu":
         return None
     return np.arange(256, dtype=np.uint8).view(dtype).astype(np.float64)
 
 
 def native_blocks(array: Array) -> Iterable[tuple[Array, Array]]:
-    """Yield what `blocks` yields, but float32 as it is."""
+    """Yield the blocks of `blocks`, but float32 without conversion."""
     flat = flattened(array) if array.dtype == FLOAT32 else None
     return blocks(array) if flat is None or not flat.flags.aligned else _pieces(flat, BLOCK)
 
 
 def singles(array: Array) -> Array | None:
-    """Return the elements, in one dimension, if numkong reduces them as float32; None if not."""
+    """Return the elements, in one dimension, if numkong can reduce them as float32; else None."""
     dtype = array.dtype
     if numkong() is None or not (dtype == FLOAT32 or can_convert(dtype)):
         return None
@@ -116,14 +116,13 @@ def _converted(flat: Array, size: int) -> Iterator[tuple[Array, Array]]:
             convert(package, source, block)
         else:
             np.copyto(block, source, casting="unsafe")
-        yield block[:], block  # not one and the same, as the block may be overwritten
+        yield block[:], block  # a second block, because the first one may be overwritten
 
 
 def scratch_memory(number: int) -> Floats:
     """Return one of the calling thread's three blocks of memory.
 
-    They are reused because the operating system has to find and clear the pages of fresh memory, which costs as much as
-    all the rest.
+    They are reused, because the operating system clears the pages of new memory, which takes as long as all the rest.
     """
     memory: tuple[Floats, ...] | None = getattr(_of_thread, "memory", None)
     if memory is None:
@@ -143,7 +142,7 @@ _of_thread = threading.local()
 
 
 def flattened(array: Array) -> Array | None:
-    """Return a one-dimensional view of all elements in memory order, or None where that would take a copy."""
+    """Return a one-dimensional view of all elements in memory order; None if that needs a copy."""
     flags = array.flags
     if flags.c_contiguous:
         return array.reshape(-1)

@@ -1,7 +1,7 @@
 """The statistics of a tensor for each index along one of its axes: of each channel, or of each head.
 
-For index i they are those of `array.take(i, axis)`. Short slices are reduced many at a time, as the rows of a matrix in
-float64 that stays in the processor's cache; of long ones each is reduced alone.
+The statistics for index i are those of `array.take(i, axis)`. Short slices are reduced together, as the rows of a
+float64 matrix that fits into the processor's cache. Each long one is reduced separately.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from .limits import Limits, limits_of
 from .single import LEAST_EXPONENT, SAFE_LEAST, SAFE_SQUARES, is_wide, saturated_integers, statistics
 from .sums import Floats
 
-# A block and what is computed from it stay in the first cache, and in memory that is used again. But of a transposed
-# tensor, fewer rows side by side would fetch the same memory again and again.
+# A block and its intermediate results fit into the first-level cache, in reused memory. For a transposed tensor, fewer
+# adjacent rows would fetch the same memory repeatedly.
 _BLOCK = 8192
 _SIDE_BY_SIDE = 16
 _LONG = BLOCK // _SIDE_BY_SIDE
@@ -44,7 +44,7 @@ def statistics_by_axis(array: Array, names: Iterable[str], axis: int) -> dict[st
         Arrays of shape (array.shape[axis],).
 
     Raises:
-        ConfigurationError: A name is that of no statistic.
+        ConfigurationError: A name is not one of a statistic.
     """
     array = np.asarray(array)
     wanted = tuple(dict.fromkeys(parse_statistic(name) for name in names))
@@ -81,7 +81,7 @@ class _Rows(ArrayOperations):
         np.copyto(self._values.reshape(slices.shape), slices, casting="unsafe")
 
     def correct(self, columns: Sequence[Floats], names: tuple[str, ...]) -> None:
-        """Compute the rows again that have numbers whose powers leave the range of float64."""
+        """Compute rows again whose numbers have powers outside of the range of float64."""
         squared, (low, high) = _squares(self._values), SAFE_SQUARES
         for row in np.flatnonzero(~((low < squared) & (squared < high)) & (self.magnitude > 0)).tolist():
             for column, value in zip(columns, statistics(self._slices[row], names).values(), strict=True):
@@ -124,7 +124,7 @@ class _Rows(ArrayOperations):
     @cached_property
     def _centred(self) -> Floats:
         centred: Floats = self._values - (self.total / self.count)[:, None]
-        # Once more, for what the rounding of the mean has left.
+        # The mean is subtracted again, to correct its rounding error.
         centred -= centred.mean(axis=1, keepdims=True)
         return centred
 
@@ -167,7 +167,7 @@ class _Rows(ArrayOperations):
     def saturated(self) -> Floats:
         if is_wide(self._slices.dtype):
             return _counts(saturated_integers(self._slices).reshape(self._values.shape))
-        # Infinite limits are those of a dtype that has no such number.
+        # A limit is infinite if the dtype has no such number.
         at_limit = (self._values == self._limits.lowest) | (self._values == self._limits.highest)
         return _counts(at_limit & np.isfinite(self._values))
 

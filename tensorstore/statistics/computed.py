@@ -1,4 +1,4 @@
-"""Statistics that were not saved, computed from raw values, and kept as long as their run is open."""
+"""Statistics that were not saved. They are computed from raw values, and cached as long as their run is open."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .derived import expression
 from .single import statistics as statistics_of
 
 USUAL = ("l2", "rms", "mean", "std", "min", "max", "abs_mean", "abs_max", "nan_count", "inf_count", "zero_count")
-"""The statistics that are offered of a tensor that was saved raw."""
+"""The statistics that are offered for tensors with only raw values."""
 
 _AT_ONCE = 64
-"""Raw values that are read at once."""
+"""The number of raw values that are read at once."""
 _MOST_KEPT = 500_000
 _LACKING = """
     select name, worker, global_step, mode, mode_step, nbytes, chunk, row_group, row
@@ -38,13 +38,13 @@ class Reader(Protocol):
 
     @property
     def storage(self) -> Any:
-        """The files of the run: another object once another run has replaced it."""
+        """The files of the run. If another run replaces it, this is another object."""
 
     def sql(self, query: str, parameters: dict[str, Any] | None, timeout: float | None) -> Any:
         """Return the rows of a query on the views of the run."""
 
     def saved_row(self, name: str, global_step: int, worker: str) -> Any:
-        """Return the row of a tensor; None if it was not saved there."""
+        """Return the row of a tensor; None if it was not saved at the step."""
 
     def read(self, rows: Sequence[Any]) -> list[Any]:
         """Return the raw values of rows."""
@@ -56,7 +56,7 @@ _kept: WeakKeyDictionary[Any, dict[tuple[str, _Key], float | None]] = WeakKeyDic
 
 @dataclass(frozen=True)
 class Computed:
-    """Statistics of tensors that were saved as raw values only."""
+    """Computed statistics of tensors with only raw values."""
 
     statistics: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...] = ()
@@ -105,7 +105,7 @@ def from_raw(
         most_bytes: Read no more raw values than these; None for all. What was computed before is not read again.
 
     Returns:
-        What was computed.
+        The computed statistics.
     """
     lacks = " or ".join(f"{expression(each)} is null" for each in statistics)
     if not statistics:
@@ -150,4 +150,4 @@ def _of(value: Any, statistics: Sequence[str]) -> Iterator[tuple[str, float | No
     try:
         yield from statistics_of(value, tuple(statistics)).items()
     except (TypeError, ValueError):
-        return  # texts, records
+        return  # texts and records have none

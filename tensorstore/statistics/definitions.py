@@ -1,4 +1,4 @@
-"""The definition of every statistic: one table, from which all implementations and the documentation follow.
+"""The definitions of all statistics, in one table for all implementations and the documentation.
 
 Each statistic is a formula over a few quantities, such as the sum of all elements. An implementation (`single` and
 `batched` in numpy, `tensortrial.hooks.pytorch.statistics` in torch) only measures the quantities, as attributes of an
@@ -73,7 +73,7 @@ Formula = Callable[[Any], Any]
 
 
 ROUNDING = 1e-30
-"""A spread of at most this part of sum(x^2) may be the rounding of equal numbers, whose shape means nothing."""
+"""A spread of at most this part of sum(x^2) may be a rounding error of equal numbers, which have no shape."""
 
 
 class ArrayOperations:
@@ -85,7 +85,7 @@ class ArrayOperations:
 
     @staticmethod
     def ratio(numerators: Floats, denominators: Floats, reliable: npt.NDArray[np.bool_]) -> Floats:
-        """Return the ratios, NaN where they are not reliable."""
+        """Return the ratios; NaN if they are not reliable."""
         ratios: Floats = np.where(reliable, numerators / denominators, np.nan)
         return ratios
 
@@ -104,7 +104,7 @@ class Definition:
 
     name: str
     meaning: str
-    """The formula as documentation shows it, for x flattened and n elements."""
+    """The formula in the documentation, for x flattened and n elements."""
     needs: tuple[str, ...]
     """The quantities, apart from `count`."""
     formula: Formula
@@ -167,8 +167,9 @@ DEGREES = {
     **dict.fromkeys(("variance", "abs_variance"), 2),
     **dict.fromkeys(("skewness", "kurtosis"), 0),
 }
-"""Statistics that powers of numbers may take out of the range of float64, by the power of s that they grow with if all
-elements are s times as large."""
+"""Statistics whose powers of numbers may leave the range of float64, with the power of s that they grow by if all
+elements are s times as large.
+"""
 FORMULAS: dict[str, Formula] = {definition.name: definition.formula for definition in _TABLE}
 
 _ALIASES = {"l1_norm": "l1", "l2_norm": "l2", "abs_l1_norm": "abs_l1", "abs_l2_norm": "abs_l2", "var": "variance"}
@@ -186,7 +187,7 @@ def parse_statistic(name: str) -> str:
         name: One of STATISTICS, or another spelling of it.
 
     Raises:
-        ConfigurationError: There is no such statistic; names the nearest one.
+        ConfigurationError: There is no such statistic; the message has the nearest one.
     """
     known = _ALIASES.get(name, name)
     if known in DEFINITIONS:
@@ -205,7 +206,7 @@ def parse_axis(axis: Any) -> int | None:
     """Return the number of an axis; None for no axis.
 
     Args:
-        axis: An integer, negative ones count from the last axis; or one as text, as JSON configurations have it.
+        axis: An integer, also as text, as in JSON configurations. Negative ones count from the last axis.
 
     Raises:
         ConfigurationError: It is anything else.
@@ -221,11 +222,5 @@ def parse_axis(axis: Any) -> int | None:
 
 
 def name_by_axis(tensor: str, statistic: str, axis: int) -> str:
-    """Return the name of the tensor that holds a statistic for each index along an axis, counted from the first."""
+    """Return the name of the tensor with a statistic for each index along an axis, which is counted from the first."""
     return f"{statistic}_by_{axis}/{tensor}"
-
-
-def markdown_table() -> str:
-    """Return the table of the statistics as the documentation shows it."""
-    rows = [f"| `{definition.name}` | {definition.meaning.replace('|', chr(92) + '|')} |" for definition in _TABLE]
-    return "\n".join(["| statistic | definition |", "|---|---|", *rows])

@@ -1,6 +1,6 @@
-"""Statistics that follow from other saved ones, for rules, `reduction_value` and named queries: the one table of them.
+"""The derivation of statistics from other saved ones, for rules, `reduction_value` and named queries.
 
-What is subtracted from what is nearly the same is left out: `variance` does not follow from `l2` and `mean`.
+Derivations with cancellation are left out: `variance` is not derived from `l2` and `mean`.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ DERIVATIONS = (
     ),
     Derivation("abs_prod", ("prod",), abs, 'abs("prod")'),
 )
-"""In the order in which they are tried."""
+"""Derivations, in the order in which they are tried."""
 _BY_NAME = {
     name: tuple(each for each in DERIVATIONS if each.name == name) for name in {each.name for each in DERIVATIONS}
 }
 
 
 def derive(name: str, saved: Mapping[str, float], shape: Sequence[int]) -> float | None:
-    """Return a statistic that follows from saved ones, None if it does not.
+    """Return a statistic that can be derived from saved ones; None if it cannot.
 
     Args:
         name: The statistic, as `abs_mean`.
@@ -94,13 +94,13 @@ def _derived(name: str, known: Mapping[str, float], open_names: frozenset[str]) 
 def _computed(formula: _Formula, values: Sequence[float | None]) -> float:
     try:
         return float(formula(*values))
-    except ValueError:  # the root of infinity minus infinity
+    except ValueError:  # warnings of the root of infinity minus infinity
         return math.nan
 
 
 @cache
 def expression(name: str) -> str:
-    """Return SQL over the view `tensors` for a statistic that was saved, or else follows from saved ones.
+    """Return SQL over the view `tensors` for a statistic that was saved, or can be derived from saved ones.
 
     `size` is the number of elements, null for dtypes that are not plain numbers.
     """
@@ -118,7 +118,7 @@ def _expression(name: str, open_names: frozenset[str]) -> str:
 
 
 def of_scalar(name: str) -> str:
-    """Return SQL over the view `tensors` for a statistic of a value that is saved as a scalar, which is one element."""
+    """Return SQL over the view `tensors` for a statistic of a scalar, which has one element."""
     return _OF_SCALARS.get(name, "null")
 
 
@@ -134,7 +134,7 @@ _OF_SCALARS = {
     "zero_count": "cast(scalar = 0 as double)",
 }
 _QUOTED = re.compile(r'"(\w+)"')
-# Of plain numbers; the size of other tensors is null. The table of dtypes is that of numpy.
+# The bytes of plain numbers, by numpy's dtypes. The size of other tensors is null.
 _ITEM_BYTES = {
     1: ("bool", "int8", "uint8", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
     2: ("int16", "uint16", "float16", "bfloat16"),

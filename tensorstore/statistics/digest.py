@@ -6,7 +6,7 @@ L_i is XXH3_64 of the i-th leaf of the value's bytes, as 8 bytes, little-endian.
 have less. The bytes are those that are stored: little-endian, in C order. The header is the dtype and the shape as
 UTF-8 text, such as `float32[3,4]`. Leaves are independent of each other, so that a device can hash all of them at once.
 
-XXH3 is no cryptographic function: it finds accidents, not forgeries. A random change goes unnoticed once in 2^64 times.
+XXH3 is not cryptographic: it detects accidents, not forgeries. A random change is missed once in 2^64 times.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LEAF_BYTES = 16 << 10
 LEAF_DTYPE = np.dtype("<u8")
 _PASSING_BYTES = 32 * LEAF_BYTES
 
-# Any: arrays are buffers, which the checker of Python 3.11 does not know.
+# Any, because mypy does not know in Python 3.11 that arrays are buffers.
 _hash: Callable[[Any], int] = xxhash.xxh3_64_intdigest
 
 
@@ -36,11 +36,11 @@ def digest_of(data: bytes | bytearray | memoryview | Array, header: bytes) -> in
     """Return the digest of a value.
 
     Args:
-        data: The bytes as they are stored, contiguous; an array must be of uint8, with one dimension.
+        data: The stored bytes, contiguous; an array must be of uint8, with one dimension.
         header: The value's `digest_header`.
     """
     nbytes = len(data)
-    if nbytes <= LEAF_BYTES:  # most values of a run
+    if nbytes <= LEAF_BYTES:  # as for most values of a run
         return _hash(header + _hash(data).to_bytes(8, "little")) if nbytes else _hash(header)
     return digest_of_leaves(leaves_of(data), header)
 
@@ -49,21 +49,21 @@ def leaves_of(data: bytes | bytearray | memoryview | Array) -> Array:
     """Return the hashes of the leaves of a value, or of a piece of it that begins with a leaf: an array of LEAF_DTYPE.
 
     Args:
-        data: The bytes as they are stored, contiguous; an array must be of uint8, with one dimension.
+        data: The stored bytes, contiguous; an array must be of uint8, with one dimension.
     """
-    values: Any = data  # a slice is no copy, but of bytes
-    # A loop of Python, so that the training can take Python's lock between two leaves.
+    values: Any = data  # slices of a memoryview are not copies, unlike those of bytes
+    # A Python loop, so that the training can take the GIL between two leaves.
     leaves = [_hash(values[begin : begin + LEAF_BYTES]) for begin in range(0, len(data), LEAF_BYTES)]
     return np.array(leaves, LEAF_DTYPE)
 
 
 class PassingDigest:
-    """The digest of a value that is computed while its bytes are written: so they are read from memory once.
+    """The digest of a value that is computed while its bytes are written, so that they are read from memory once.
 
     Args:
-        data: The bytes as they are stored, contiguous.
+        data: The stored bytes, contiguous.
         header: The value's `digest_header`.
-        found: Receives the digest, once the last byte has passed.
+        found: Receives the digest, after the last byte has passed.
     """
 
     def __init__(self, data: memoryview, header: bytes, found: list[int]) -> None:
@@ -71,7 +71,7 @@ class PassingDigest:
         self._leaves: list[int] = []
 
     def passing(self, begin: int, end: int) -> Iterator[memoryview]:
-        """Yield the bytes from `begin` to `end` in pieces, each once the leaves that begin in it are hashed.
+        """Yield the bytes from `begin` to `end` in pieces, each after the leaves that begin in it are hashed.
 
         The ranges of several calls must follow one another.
         """
@@ -86,7 +86,7 @@ class PassingDigest:
 
 
 def digest_of_array(array: Array) -> int:
-    """Return the digest of an array of any byte order and memory layout: that of its value as it is stored."""
+    """Return the digest of an array of any byte order and memory layout, which is that of its stored value."""
     kept = storable(array)
     return digest_of(to_bytes(kept), digest_header(dtype_name(kept.dtype), kept.shape))
 
@@ -104,13 +104,13 @@ def digests_of_rows(data: Array, header: bytes) -> list[int]:
 
 
 def digests_in_page(page: memoryview, prefix: int, values: Iterable[tuple[int, bytes]]) -> list[int]:
-    """Return the digests of values that lie one after another, each after a prefix, from their sizes and headers."""
+    """Return the digests of consecutive values, each after a prefix, from their sizes and headers."""
     found = []
     end = 0
     for size, header in values:
         begin = end + prefix
         end = begin + size
-        if 0 < size <= LEAF_BYTES:  # as `digest_of`, without a call for each
+        if 0 < size <= LEAF_BYTES:  # like `digest_of`, but without a call for each value
             found.append(_hash(header + _hash(page[begin:end]).to_bytes(8, "little")))
         else:
             found.append(digest_of(page[begin:end], header))

@@ -10,7 +10,7 @@ from ..errors import ConfigurationError
 from .blocks import Array, blocks, nature
 from .sums import Floats
 
-_BINNED = 16384  # a histogram takes several arrays of this size
+_BINNED = 16384  # a histogram uses several arrays of this size
 _HALF_RANGE = 2.0**1023 - 2.0**970  # half the greatest float64
 
 
@@ -47,13 +47,13 @@ def _finite_range(array: Array) -> tuple[float, float]:
 
 def _histogram(array: Array, low: float, high: float, bins: int) -> tuple[list[float], list[int]]:
     scale = 1.0
-    # What makes the edges differ, also of large numbers and of the smallest ones.
+    # The range that makes the edges differ, also for very large and very small numbers.
     least_half = bins * max(abs(low) * 2.0**-50, abs(high) * 2.0**-50, 2.0**-1070)
     if high - low < least_half:
         middle, half = low + (high - low) / 2, max(0.5, least_half) if low == high else least_half
         low, high = middle - half, middle + half
     if not high - low < math.inf:
-        scale = 0.5  # exact, as these are no small numbers
+        scale = 0.5  # exact, because these are not small numbers
         low, high = max(low * scale, -_HALF_RANGE), min(high * scale, _HALF_RANGE)
     edges: Floats = np.linspace(low, high, bins + 1)
     counts = np.zeros(bins, np.int64)
@@ -70,7 +70,7 @@ def _bin(block: Floats, edges: Floats) -> Array:
     if not finite.all():
         block, position = block[finite], position[finite]
     index = np.minimum(position.astype(np.intp), bins - 1)
-    # Rounding may have put a value that lies on an edge on its wrong side.
+    # Rounding may have moved a value on an edge into the wrong bin.
     index -= block < edges[index]
     index += (block >= edges[index + 1]) & (index < bins - 1)
     return np.bincount(index, minlength=bins)

@@ -1,8 +1,8 @@
-"""Sums and extremes of float32, and conversions to it, by numkong where it is installed.
+"""Sums and extremes of float32, and conversions to it, by numkong if it is installed.
 
 Its sums of float32 are in float64, and its conversions exact. Its extremes ignore NaN and are sometimes missing, so
-that they are used for finite numbers only, and numpy finds the others. Not used are its sums of narrower dtypes, which
-are in float32 and take subnormal numbers for 0.
+they are used for finite numbers only, and numpy computes the others. Its sums of narrower dtypes are not used, because
+they are in float32 and treat subnormal numbers as 0.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _NARROW = {
 }
 
 
-# Elements. Above them numpy finds extremes in half the time of numkong, and without Python's lock.
+# The most elements. Above it numpy finds extremes in half the time of numkong, and without the GIL.
 _LARGE = 16384
-_CHECKED = 10_000  # elements: several rounds of each kernel, and a rest
+_CHECKED = 10_000  # elements: several rounds of each kernel, and a remainder
 
 
 @functools.cache
 def numkong() -> ModuleType | None:
-    """Return the package; None where it is not installed or not exact here, and numpy does all."""
+    """Return the package; None if it is not installed, or not exact on this machine."""
     try:
         import numkong
     except ImportError:
         return None
-    # It has other kernels for each processor, and other releases may have other names.
+    # Its kernels differ by processor, and names may differ by release, so it is tested.
     try:
         is_exact = _is_exact(numkong)
     except (AttributeError, BufferError, TypeError, ValueError) as exc:
@@ -66,7 +66,7 @@ def _is_exact(package: ModuleType) -> bool:
 
 
 def _finds_extremes(package: ModuleType) -> bool:
-    """Return whether the extremes are right at every position of a block, whatever its rest."""
+    """Return whether the extremes are correct for every position and every remainder of a block."""
     low, high = float(np.float32(-3e38)), float(np.float32(1e-45))
     for size in (*range(2, 66), _CHECKED):
         block = np.zeros(size, np.float32)
@@ -101,13 +101,13 @@ def convert(package: ModuleType, source: npt.NDArray[Any], target: Singles) -> N
 
 
 def sums_of_float32(block: Singles) -> tuple[float, float]:
-    """Return sum(x) and sum(x^2) of a block, each NaN where an element is. numkong has to be installed."""
+    """Return sum(x) and sum(x^2) of a block; NaN if an element is. numkong must be installed."""
     found: tuple[float, float] = numkong().moments(block)  # type: ignore[union-attr]
     return found
 
 
 def extremes_of_finite(block: Singles) -> tuple[float, float] | None:
-    """Return min(x) and max(x) of a block without infinity or NaN, or None where numpy is to find them."""
+    """Return min(x) and max(x) of a block without infinity or NaN; None if numpy must find them."""
     if block.size > _LARGE:
         return None
     found = numkong().minmax(block)  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""The limits of the dtypes of numpy and ml_dtypes: from where numbers are subnormal, and where they saturate."""
+"""The limits of the dtypes of numpy and ml_dtypes, for subnormal numbers and for saturation."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 
 
 class Limits(NamedTuple):
-    """The finite numbers of a dtype, as float; the ends of integers as int, which a float cannot hold."""
+    """The limits of a dtype's finite numbers, as float; those of integers as int, for exactness."""
 
     normal: float
     """The least positive normal number; 0 for integers, which have no subnormal ones."""
     lowest: float
-    """The least finite number; -inf where it is no sign of saturation, as the 0 of unsigned integers."""
+    """The least finite number; -inf if it does not mean saturation, like the 0 of unsigned integers."""
     highest: float
     """The greatest finite number; inf for bool."""
 
@@ -38,6 +38,6 @@ def limits_of(dtype: np.dtype[Any]) -> Limits:
 
 def _of_float(known: Any) -> Limits:
     highest = float(known.max)
-    if math.isinf(highest):  # a longdouble, whose statistics are those of float64
+    if math.isinf(highest):  # a longdouble, whose statistics are computed in float64
         return limits_of(np.dtype(np.float64))
     return Limits(float(known.smallest_normal), float(known.min), highest)

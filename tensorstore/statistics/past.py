@@ -13,14 +13,14 @@ from .sums import Floats
 _IQR_TO_SIGMA = 1.349
 """The interquartile range of a normal distribution in standard deviations."""
 _LEAST_SPREAD = 0.01
-"""A series that hardly moved has no spread; this part of its size is used instead."""
+"""The least spread of a series, relative to its magnitude."""
 
 
 def past_scores(values: Floats, pasts: Sequence[list[float]], fewest: int) -> tuple[Floats, Floats]:
-    """Return how far values are above the medians of earlier ones, in units of their spread, and add them to these.
+    """Return the distances of values above the medians of earlier ones, in units of spread, and add the values.
 
     The spread is the interquartile range / 1.349, which is the standard deviation of a normal distribution. Positive
-    values are compared by their logarithm, so that halving is as far as doubling.
+    values are compared by their logarithm, so that halving is as large a change as doubling.
 
     Args:
         values: The newest value of each of n series, shape (n,).

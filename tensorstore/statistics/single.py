@@ -1,10 +1,10 @@
 """The statistics of one array: numpy and numkong, one thread, each block of memory read once.
 
 Each block of the tensor is converted to float64 in the cache, so that a float32 tensor cannot overflow, and l2 and
-variance lose nothing to rounding. `definitions` says what each statistic is. The spread is merged over the blocks by
-the pairwise update of Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
-Variances" (1979); the third and fourth moments by that of Pebay, "Formulas for Robust, One-Pass Parallel Computation of
-Covariances and Arbitrary-Order Statistical Moments", SAND2008-6212 (2008).
+variance are precise. `definitions` defines each statistic. The spread is merged over the blocks by the pairwise update
+of Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances" (1979); the
+third and fourth moments by that of Pebay, "Formulas for Robust, One-Pass Parallel Computation of Covariances and
+Arbitrary-Order Statistical Moments", SAND2008-6212 (2008).
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from .kernels import FLOAT32, extremes_of_finite, sums_of_float32
 from .limits import NO_LIMITS, Limits, limits_of
 from .sums import Floats, products, squares, total
 
-# sum(x^2) - sum(x)^2 / n keeps nine digits while it is at least this part of sum(x^2); below, the block is centred.
+# sum(x^2) - sum(x)^2 / n has nine digits if it is at least this part of sum(x^2). Otherwise the block is centred.
 CANCELLATION = 1e-5
-# Rows multiplied without regard to exponents. Data with exponents under 1022 / 16 cannot overflow or vanish in them.
+# The rows that are multiplied directly. Data with exponents under 1022 / 16 cannot overflow or vanish.
 _ROWS = 16
 _GROUP = 512  # mantissas of at least 1/2 whose product cannot vanish
-SAFE_LEAST = 2.0**-960  # a product above it has lost no digits on the way, short of numbers of the same smallness
+SAFE_LEAST = 2.0**-960  # a product above it has lost no digits, unless it has factors as small as this
 SAFE_SQUARES = 2.0**-240, 2.0**400
-"""Between these sums of squares, the fourth powers of deviations have all their digits."""
+"""The range of sums of squares in which fourth powers of deviations have all digits."""
 LEAST_EXPONENT = -1080  # a product under 2^-1080 rounds to 0, the least float64 being 2^-1074
 
 
@@ -53,7 +53,7 @@ def statistics(array: Array, names: Iterable[str]) -> dict[str, float]:
         names: Statistics, as `parse_statistic` takes them.
 
     Raises:
-        ConfigurationError: A name is that of no statistic.
+        ConfigurationError: A name is not one of a statistic.
     """
     plan = _plan(names if type(names) is tuple else tuple(names))
     array = np.asarray(array)
@@ -75,22 +75,22 @@ def statistics(array: Array, names: Iterable[str]) -> dict[str, float]:
 
 
 def statistic(array: Array, name: str) -> float | None:
-    """Return one statistic of the whole array, or None where its dtype does not define it.
+    """Return one statistic of the whole array; None if its dtype does not define it.
 
     Raises:
-        ConfigurationError: The name is that of no statistic.
+        ConfigurationError: The name is not one of a statistic.
     """
     return statistics(array, (name,)).get(parse_statistic(name))
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The needs of the wanted statistics from each block; each need implies the cheaper ones that it is made from."""
+    """The quantities of each block that statistics need, including those that a quantity is computed from."""
 
     names: tuple[str, ...]
     complex_names: tuple[str, ...]
-    native: bool  # the extremes, and no sum
-    quiet: bool  # numpy has nothing to warn of if all elements are finite
+    native: bool  # only the extremes
+    quiet: bool  # numpy cannot warn if all elements are finite
     extremes: bool
     total: bool
     magnitude: bool
@@ -144,7 +144,7 @@ def _plan(names: tuple[str, ...]) -> _Plan:
 class _Partial:
     """The quantities of a part of a tensor, from which all statistics are computed.
 
-    Those that the plan does not need stay unset.
+    Quantities that the plan does not need are unset.
     """
 
     sqrt = staticmethod(math.sqrt)
@@ -166,11 +166,11 @@ class _Partial:
     zeros: float = 0.0
     subnormals: float = 0.0
     saturated: float = 0.0
-    # These three are found from the whole tensor, after the parts have been merged.
+    # These three are computed from the whole tensor, after the parts have been merged.
     product: float = math.nan
     median: float = math.nan
     abs_median: float = math.nan
-    # The mean is the sum of these, so that the distance of two means is exact: equal elements have none.
+    # The mean is the sum of these two, so that the difference of two means is exact, and 0 for equal elements.
     mean: float = 0.0
     rest: float = 0.0
 
@@ -189,7 +189,7 @@ class _Partial:
         return numerator / denominator if reliable and denominator else math.nan
 
     def merge(self, other: _Partial, plan: _Plan) -> _Partial:
-        """Take in a disjoint part (Chan, Golub and LeVeque 1979, equation 2.1b for the spreads), and return itself."""
+        """Merge a disjoint part (Chan, Golub and LeVeque 1979, equation 2.1b for the spreads), and return itself."""
         between = (other.mean - self.mean) + (other.rest - self.rest)
         if plan.moments:
             self._merge_moments(other, between)
@@ -232,7 +232,7 @@ class _Partial:
 
 
 def _least(a: float, b: float) -> float:
-    # Python's min() ignores a NaN that is its second argument.
+    # Python's min() ignores a NaN as its second argument.
     return b if b < a or b != b else a
 
 
@@ -263,7 +263,7 @@ def _of_one(array: Array, names: tuple[str, ...]) -> dict[str, float]:
 
 
 def _slots_of_one() -> dict[str, int]:
-    """Return for each statistic which of the numbers in `_of_one` it is: what its formula makes of one number."""
+    """Return for each statistic its index in the numbers of `_of_one`, by its formula for one number."""
     one = _Partial(
         *(1, -3.0, -3.0, 3.0, -3.0, 3.0, 9.0, 1.0, 1.0, 19.0, 19.0),
         *(5.0, 7.0, 11.0, 13.0, 17.0, -3.0, -3.0, 3.0),
@@ -277,13 +277,13 @@ _LIMITED = frozenset({"subnormal_count", "saturated_count"})
 
 
 def _measure_finite(flat: Array, plan: _Plan) -> _Partial | None:
-    """Return the quantities of what numkong reduces as float32; None if an element is infinite or NaN."""
+    """Return the quantities of an array that numkong reduces as float32; None if an element is infinite or NaN."""
     partial: _Partial | None = None
     limits = limits_of(flat.dtype) if plan.subnormals or plan.saturated else NO_LIMITS
     for source, block in blocks_of_singles(flat):
         part = _Partial(block.size)
         part.total, part.squares = sums_of_float32(block)
-        if not part.squares < math.inf:  # the sum of float32 is too small to become infinite by itself
+        if not part.squares < math.inf:  # a sum of float32 cannot overflow by itself
             return None
         if plan.extremes:
             part.low, part.high = extremes_of_finite(block) or _extremes(block)
@@ -293,7 +293,7 @@ def _measure_finite(flat: Array, plan: _Plan) -> _Partial | None:
 
 
 def _measure_all(array: Array, plan: _Plan) -> _Partial:
-    """Return the quantities of at least two real numbers, whatever they are."""
+    """Return the quantities of at least two real numbers of any kind."""
     partial: _Partial | None = None
     limits = limits_of(array.dtype) if plan.subnormals or plan.saturated else NO_LIMITS
     for source, block in _blocks(array, plan):
@@ -315,7 +315,7 @@ def _blocks(array: Array, plan: _Plan) -> Iterable[tuple[Array, Array]]:
 
 
 def _finish(partial: _Partial, array: Array, plan: _Plan) -> dict[str, float]:
-    """Return the statistics, after adding product and medians, which need the whole array."""
+    """Return the statistics, including product and medians, which need the whole array."""
     if plan.product:
         partial.product = _product(partial, array)
     if plan.median:
@@ -331,12 +331,12 @@ def _finish(partial: _Partial, array: Array, plan: _Plan) -> dict[str, float]:
 
 
 def is_wide(dtype: np.dtype[Any]) -> bool:
-    """Return whether a dtype has integers that float64 cannot hold."""
+    """Return whether a dtype has integers that float64 cannot represent."""
     return dtype.kind in "iu" and dtype.itemsize == 8
 
 
 def saturated_integers(array: Array) -> Array:
-    """Return which integers are at an end of their dtype."""
+    """Return a mask of the integers at an end of their dtype's range."""
     limits = limits_of(array.dtype)
     found: Array = np.equal(array, limits.highest)
     return found | np.equal(array, limits.lowest) if array.dtype.kind == "i" else found
@@ -349,7 +349,7 @@ def _is_safe(partial: _Partial, plan: _Plan) -> bool:
 
 
 def _of_scaled(array: Array, names: tuple[str, ...]) -> dict[str, float]:
-    """Return statistics whose sums leave the range of float64, of numbers that are scaled so that none does."""
+    """Return statistics whose sums would leave the range of float64, from scaled numbers."""
     values = array.astype(np.float64)
     greatest = max(-float(values.min()), float(values.max()))
     if not names or not 0 < greatest < math.inf:
@@ -372,7 +372,7 @@ def _measure(part: _Partial, source: Array, block: Array, plan: _Plan, limits: L
         part.spread, part.rest = _centred_squares(block, part.total, part.squares)
     if plan.saturated and not limits.lowest < part.low <= part.high < limits.highest:
         part.saturated = float(np.count_nonzero(block == limits.lowest) + np.count_nonzero(block == limits.highest))
-    # Without the extremes, low is +inf and high -inf, which says nothing of the signs.
+    # Without the extremes, low is +inf and high -inf, which do not show the signs.
     if plan.zeros and not (plan.extremes and (part.low > 0 or part.high < 0)):
         part.zeros = float(np.count_nonzero(np.equal(block, 0)))
     if plan.magnitude or plan.abs_low or plan.subnormals:
@@ -382,7 +382,7 @@ def _measure(part: _Partial, source: Array, block: Array, plan: _Plan, limits: L
 def _central_moments(block: Array, rounded: float) -> tuple[float, float, float, float]:
     """Return mean - `rounded`, and the sums of (x - mean)^2, (x - mean)^3 and (x - mean)^4 of a block."""
     centred = np.subtract(block, rounded, out=scratch_memory(1)[: block.size], dtype=np.float64)
-    # Once more, for what the rounding of the mean has left.
+    # The mean is subtracted again, to correct its rounding error.
     rest = total(centred) / block.size
     np.subtract(centred, rest, out=centred)
     squared = np.square(centred, out=scratch_memory(2)[: block.size])
@@ -394,7 +394,7 @@ def _extremes(block: Array) -> tuple[float, float]:
 
 
 def _sums(block: Array, has_total: bool, has_squares: bool) -> tuple[float, float]:
-    """Return sum(x) and sum(x^2) of a block, or 0.0 for one that is not wanted."""
+    """Return sum(x) and sum(x^2) of a block, or 0.0 for an unwanted one."""
     if block.dtype == FLOAT32:
         return sums_of_float32(block)
     return total(block) if has_total else 0.0, squares(block) if has_squares else 0.0
@@ -415,7 +415,7 @@ def _measure_magnitudes(source: Array, block: Array, part: _Partial, plan: _Plan
 
 
 def _magnitudes(source: Array, block: Array) -> Array:
-    # Overwrites the block, which nobody reads any more, where it is not the tensor's own memory.
+    # The block is overwritten, because it is not read again, unless it is the tensor's own memory.
     if source is not block:
         return np.absolute(block, out=block)
     scratch = scratch_singles(1) if block.dtype == FLOAT32 else scratch_memory(1)
@@ -423,7 +423,7 @@ def _magnitudes(source: Array, block: Array) -> Array:
 
 
 def _centred_squares(block: Array, plain: float, squared: float) -> tuple[float, float]:
-    """Return sum((x - mean)^2) of a block, from the sums unless they would cancel, and the rounding of the mean."""
+    """Return sum((x - mean)^2) of a block, from the sums unless they would cancel, and the mean's rounding error."""
     mean = plain / block.size
     spread = squared - plain * mean
     if CANCELLATION * squared < spread < math.inf:
@@ -434,20 +434,20 @@ def _centred_squares(block: Array, plain: float, squared: float) -> tuple[float,
         with np.errstate(all="ignore"):
             centred = np.subtract(piece, mean, out=scratch_memory(2)[: piece.size], dtype=np.float64)
             spread, residue = spread + squares(centred), residue + total(centred)
-    # The last term takes out what the rounding of the mean has put in.
+    # The last term corrects the rounding error of the mean.
     rest = residue / block.size
     return (max(spread - residue * rest, 0.0), rest) if spread < math.inf else (spread, 0.0)
 
 
 def _product(part: _Partial, array: Array) -> float:
-    """Return the product of all elements, correctly 0 or infinite where it leaves the range of float64."""
+    """Return the product of all elements, which is 0 or infinite if it leaves the range of float64."""
     if part.low != part.low:
         return math.nan
     if part.low == -math.inf or part.high == math.inf:
         return _infinite_product(array)
     if part.low == 0 or part.high == 0:
-        return 0.0  # as of an activation, most of whose numbers are 0
-    # The geometric mean of |x| is at most the arithmetic one, so most weights are done here, without another pass.
+        return 0.0  # as in an activation, in which most numbers are 0
+    # The geometric mean of |x| is at most the arithmetic one, so most weights need no other pass.
     if part.magnitude == 0 or part.count * math.log2(part.magnitude / part.count) < LEAST_EXPONENT:
         return 0.0
     with np.errstate(all="ignore"):
@@ -486,7 +486,7 @@ def _scaled_product(block: Floats) -> tuple[float, int]:
     columns = block.size // _ROWS
     rows = block[: columns * _ROWS].reshape(_ROWS, columns)
     mantissa, exponent = _product_by_exponents(np.multiply.reduce(rows, axis=0))
-    if not 0 < abs(mantissa) < math.inf:  # a column has overflowed or vanished, or there is a zero
+    if not 0 < abs(mantissa) < math.inf:  # a column has overflowed or vanished, or has a zero
         return _product_by_exponents(block)
     factor, shift = _product_by_exponents(block[columns * _ROWS :])
     return mantissa * factor, exponent + shift
@@ -520,12 +520,12 @@ def _abs_median(part: _Partial, array: Array) -> float:
     if part.low >= 0:
         return part.median if part.median == part.median else _middle(_sortable(array))
     values = _sortable(array)
-    # The magnitude of the least integer does not fit its own dtype.
+    # The magnitude of the least integer overflows its dtype.
     return _middle(np.absolute(values if values.dtype.kind == "f" else values.astype(np.float64)))
 
 
 def _sortable(array: Array) -> Array:
-    """Return the array in a dtype that numpy is quick to partition, and that holds its values."""
+    """Return the array in a dtype that represents its values and that numpy partitions quickly."""
     if array.dtype.kind in "iu" or array.dtype in (np.float32, np.float64):
         return array
     return array.astype(np.float32 if array.dtype.itemsize <= 2 else np.float64)
@@ -540,10 +540,10 @@ def _middle(values: Array) -> float:
 
 
 def _of_complex(array: Array, names: tuple[str, ...]) -> dict[str, float]:
-    """Return statistics of complex numbers, from their magnitudes; std and variance from the distances to the mean."""
-    values = np.atleast_1d(array).astype(np.complex128)  # numpy computes numbers of arrays without axes
+    """Return statistics of complex numbers from magnitudes; std and variance from distances to the mean."""
+    values = np.atleast_1d(array).astype(np.complex128)  # numpy computes scalars from arrays without axes
     magnitudes = np.absolute(values)
-    # The magnitude of inf + nan j is infinite by the C standard; here a NaN hides behind nothing.
+    # By the C standard the magnitude of inf + nan j is infinite, but here NaN takes precedence.
     magnitudes[np.isnan(values)] = math.nan
     on_magnitudes = {name: name.removeprefix("abs_") for name in names if name not in ("std", "variance")}
     found = statistics(magnitudes, on_magnitudes.values())

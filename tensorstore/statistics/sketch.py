@@ -1,13 +1,12 @@
-"""A sketch of the distribution of a tensor, from which any quantile is read, and which merges by adding counts.
+"""The sketch of a tensor's distribution, from which any quantile can be read. Sketches are merged by adding counts.
 
-It counts the elements rounded to 7 significant binary digits, away from zero where two such numbers are equally near:
-pairs of a rounded number and how many elements round to it. So a rounded number differs from the element by at most
-1/128 of it, or 2^-1029 if the element is smaller than the least normal float64. Zeros, infinities and NaN are counted
-as they are, and a finite number stays finite. Rounding keeps the order, so a quantile of the sketch is the rounded
-quantile of the elements.
+It has pairs of a number and its count, of the elements rounded to 7 significant binary digits (ties away from zero). So
+a rounded number differs from the element by at most 1/128 of it, or 2^-1029 if the element is smaller than the least
+normal float64. Zeros, infinities and NaN are counted as they are, and a finite number stays finite. Rounding keeps the
+order, so a quantile of the sketch is the rounded quantile of the elements.
 
-The rounding is one of bits, the same for each dtype and in whatever parts a tensor is counted: sketches of parts, added
-up, are the sketch of the whole, count by count.
+The rounding works on bits, and is the same for each dtype. The sum of the sketches of parts is exactly the sketch of
+the whole.
 """
 
 from __future__ import annotations
@@ -27,25 +26,25 @@ from .sums import Floats
 
 Counts = npt.NDArray[np.int64]
 
-_KEPT_BITS = 6  # of the mantissa of a float64, next to the implied one
+_KEPT_BITS = 6  # bits of a float64's mantissa, without the implied one
 _CUT_BITS = 52 - _KEPT_BITS
 _MAGNITUDE = np.uint64((1 << 63) - 1)
 _INFINITE = 2047 << _KEPT_BITS
 _NAN = _INFINITE + 1
 _PATTERNS = 2 * (_NAN + 1)
-# Up to this number, elements are sorted instead of counted in a table of all patterns.
+# Up to this number, elements are sorted. More are counted in a table of all patterns.
 _FEW = 16384
 # The upper half of a float32 has 7 bits of the mantissa: enough to round to 6 once the elements are counted by it.
 _UPPER = 1 if sys.byteorder == "little" else 0
 _UPPER_PATTERNS = 1 << 16
-_COUNTED = 1 << 18  # elements at once, so that adding up the counts takes little of the time
+_COUNTED = 1 << 18  # elements at once, so that adding the counts takes little of the time
 _UPPER_SIGN = 1 << 15
 _UPPER_EXPONENT = np.uint16(0x7F80)
 _BIAS = (1023 - 127) << _KEPT_BITS
 
 
 class Sketch(NamedTuple):
-    """Rounded numbers, ascending and NaN last, and for each how many elements round to it."""
+    """Rounded numbers, ascending with NaN last, and their counts of elements."""
 
     values: Floats
     counts: Counts
@@ -98,7 +97,7 @@ def quantile(sketch: Sketch, q: float) -> float:
         q: From 0 to 1.
 
     Raises:
-        ConfigurationError: q is outside of that, or no number.
+        ConfigurationError: q is outside of this range, or not a number.
     """
     if not isinstance(q, Real) or not 0 <= q <= 1:
         raise ConfigurationError(f"q must be a number from 0 to 1, got {q!r:.200}")
@@ -110,12 +109,12 @@ def quantile(sketch: Sketch, q: float) -> float:
 
 
 def _patterns(block: Floats) -> Counts:
-    """Return what each number rounds to: exponent and kept mantissa as an integer, then the sign."""
+    """Return the rounded pattern of each number: exponent and upper mantissa as an integer, then the sign."""
     bits = block.view(np.uint64)
     magnitudes = bits & _MAGNITUDE
     codes = ((magnitudes + np.uint64(1 << (_CUT_BITS - 1))) >> np.uint64(_CUT_BITS)).view(np.int64)
     if codes.max(initial=0) >= _INFINITE:
-        # What is finite stays so, and an infinity is none of the numbers next to it.
+        # Finite numbers stay finite, and do not round to infinity.
         infinite = np.uint64(_INFINITE << _CUT_BITS)
         codes = np.where(magnitudes < infinite, np.minimum(codes, _INFINITE - 1), _INFINITE)
         codes[magnitudes > infinite] = _NAN
@@ -131,7 +130,7 @@ def _count(block: Floats, table: Counts) -> None:
 
 
 def _of_short(flat: Array) -> Sketch:
-    """Return the sketch of numbers of one or two bytes, which are counted as they are."""
+    """Return the sketch of numbers of one or two bytes, which are counted directly."""
     kind = f"u{flat.itemsize}"
     counts = np.zeros(1 << 8 * flat.itemsize, np.int64)
     for start in range(0, flat.size, _COUNTED):
@@ -158,7 +157,7 @@ def _count_float32(flat: Array, table: Counts) -> None:
 
 _EXPONENTS = np.arange(_UPPER_PATTERNS) & _UPPER_EXPONENT
 _SPECIAL = np.flatnonzero((_EXPONENTS == 0) | (_EXPONENTS == _UPPER_EXPONENT))
-"""The upper halves of zeros, subnormals, infinities and NaN, which do not say which of them a number is."""
+"""The upper halves of zeros, subnormals, infinities and NaN, which do not determine the number."""
 
 
 def _count_special(part: Array, uppers: Array, number: int, table: Counts) -> None:

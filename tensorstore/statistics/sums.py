@@ -1,7 +1,8 @@
 """Sums of float64 blocks by BLAS, which is twice as fast as numpy's own, in one thread.
 
-OpenBLAS spreads a dot product of more than 10000 elements over threads, and a product of a matrix and a vector of more
-than 9215, which would take cores from the training. So both get pieces, all pieces of a block in one call of numpy.
+OpenBLAS uses several threads for a dot product of more than 10000 elements, and for a product of a matrix and a vector
+of more than 9215, which would take cores from training. So it gets smaller pieces, all pieces of a block in one call of
+numpy.
 """
 
 from __future__ import annotations

@@ -15,18 +15,18 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from ..errors import CorruptFile
 from .flush_registry import flush, is_written_by
 
-# Aliases, because inside a class with a method `list` that name is the method.
+# Aliases, because inside a class with a method `list` the name means the method.
 Paths: TypeAlias = list[str]
 Blocks: TypeAlias = list[bytes | bytearray]
 Counts: TypeAlias = list[int]
-# An array of uint8, to read into. Its type does not say that os.preadv takes it as a buffer.
+# An array of uint8 to read into. It is Any, because its type lacks the buffer interface that os.preadv needs.
 Buffer: TypeAlias = Any
 Tails: TypeAlias = list[tuple[bytes, int] | Exception]
 
 
 TAKEN = "a file of this name was published before"
 DOCUMENT_BYTES = 32 << 20
-"""The most bytes of a small file of a run, so that a damaged or hostile one does not fill the memory of its readers."""
+"""The most bytes of a small file of a run, so that a damaged or malicious one cannot fill its readers' memory."""
 
 
 class ByteRange(NamedTuple):
@@ -37,7 +37,7 @@ class ByteRange(NamedTuple):
     start: int
     """The start of the range, in bytes from the file's start."""
     length: int
-    """The number of bytes. A read returns fewer where the file ends earlier."""
+    """The number of bytes. A read returns fewer if the file ends earlier."""
 
     @property
     def end(self) -> int:
@@ -46,13 +46,13 @@ class ByteRange(NamedTuple):
 
 
 class StoredFile(NamedTuple):
-    """A file of a storage, whatever it is."""
+    """A file of a storage, of any kind."""
 
     path: str
     """Relative to the run."""
     nbytes: int
     is_link: bool = False
-    """True if it is a symbolic link, which nothing in a run may be."""
+    """True if it is a symbolic link, which is not allowed in a run."""
 
 
 class FileSource(Protocol):
@@ -72,7 +72,7 @@ class FileSource(Protocol):
 
 
 class Sink(ABC):
-    """A new file that appears under its name whole, at `publish`, or not at all."""
+    """A new file that appears complete, at `publish`, or not at all."""
 
     path: str
     """The path of the file, relative to the run."""
@@ -83,8 +83,8 @@ class Sink(ABC):
         """Write pieces one after another, without copying them together.
 
         Args:
-            pieces: The pieces. Each is written soon after it was taken.
-            nbytes: The bytes of all pieces, if they are many: a disk can reserve space for them.
+            pieces: The pieces. Each is written soon after it was produced.
+            nbytes: The bytes of all pieces, if they are large, so that a disk can reserve space.
         """
         for piece in pieces:
             self.file.write(piece)
@@ -122,7 +122,7 @@ class Storage(ABC):
     is_local: bool
     """True if it is a folder of this machine's file system."""
     keeps_time: bool = False
-    """True if `written_at` is by a clock of the storage's own, which does not jump."""
+    """True if `written_at` uses a clock of the storage, which does not jump."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
@@ -131,7 +131,7 @@ class Storage(ABC):
     def exists_any(self) -> bool:
         """Return whether anything exists at the url.
 
-        An empty folder does not count, as in an object store, nor do unfinished files.
+        Empty folders, which object stores lack, and unfinished files do not count.
         """
 
     @abstractmethod
@@ -175,8 +175,8 @@ class Storage(ABC):
     def read_ranges(self, ranges: Sequence[ByteRange]) -> Blocks:
         """Return the bytes of each range, in the order of `ranges`.
 
-        Where a file ends early there are fewer bytes; the caller checks. A bytearray belongs to the caller, who may
-        keep it and write to it.
+        If a file ends early there are fewer bytes, which the caller must check. A bytearray belongs to the caller, who
+        may keep it and write to it.
         """
 
     @abstractmethod
@@ -184,11 +184,11 @@ class Storage(ABC):
         """Read each range into the buffer of the same index, which has its length.
 
         Returns:
-            How many bytes were read into each buffer: fewer than its length where the file ends early.
+            The number of bytes in each buffer: fewer than its length if the file ends early.
         """
 
     def prefetch(self, paths: Sequence[str]) -> None:
-        """Fetch in few requests the parts that a query of these files will read. Does nothing on a disk."""
+        """Fetch the parts that a query of these files will read, in few requests. Does nothing on a disk."""
         del paths
 
     def keep_end(self, path: str, data: bytes, size: int) -> None:
@@ -222,12 +222,12 @@ class Storage(ABC):
                 yield from inside or [StoredFile(path, self.size(path))]
 
     def is_written_here(self) -> bool:
-        """Return whether the calling thread writes to this run: no step comes while it waits for one."""
+        """Return whether the calling thread writes to this run, so that it cannot wait for a new step."""
         return is_written_by(self._flush_key, threading.get_ident())
 
     @abstractmethod
     def create(self, path: str, data: bytes | memoryview) -> None:
-        """Publish a new file, whole. If several processes create the same file, exactly one succeeds.
+        """Publish a new file. If several processes create the same file, exactly one succeeds.
 
         Raises:
             AlreadyPublished: The name is taken.
@@ -235,7 +235,7 @@ class Storage(ABC):
 
     @abstractmethod
     def replace(self, path: str, data: bytes | memoryview) -> None:
-        """Write the file whole, whether or not it exists. Readers see the old file or the new one, nothing between."""
+        """Write the file, whether or not it exists. Readers see the complete old file or the complete new one."""
 
     @abstractmethod
     def remove(self, path: str) -> None:
@@ -247,14 +247,14 @@ class Storage(ABC):
 
     @abstractmethod
     def written_at(self, path: str) -> tuple[float, float]:
-        """Return when the file was last written or touched, and what time it is now, in seconds since 1970.
+        """Return the time when the file was last written or touched, and the current time, in seconds since 1970.
 
-        Both are by the storage's own clock, if it has one.
+        Both are by the storage's clock, if it has one.
         """
 
     @contextmanager
     def locked(self, path: str, seconds: float) -> Iterator[None]:
-        """Exclude other processes that lock the same file; each waits `seconds` at most and then goes on.
+        """Exclude other processes that lock the same file. A process waits at most `seconds`, and then continues.
 
         Only file systems have locks. Elsewhere, and for a missing file, nothing is locked.
         """
@@ -275,7 +275,7 @@ class Storage(ABC):
 
     @abstractmethod
     def _list_after(self, folder: str, after: str) -> Paths:
-        """Return what `list_after` returns, without the flush."""
+        """Return the result of `list_after`, without the flush."""
 
 
 def too_large(path: str, most: int) -> CorruptFile:
@@ -284,7 +284,7 @@ def too_large(path: str, most: int) -> CorruptFile:
 
 
 def check_path(path: str) -> str:
-    """Return the path. Raises ValueError if it could lead out of the run, as one from a forged index might."""
+    """Return the path. Raises ValueError for one that leaves the run, as a forged index might contain."""
     if "\0" in path or not _BAD_PARTS.isdisjoint(path.split("/")):
         raise ValueError(f"not a path inside a run: {path!r}")
     return path

@@ -1,8 +1,7 @@
 """The file system through which DuckDB reads the files of runs. It reads nothing else, and writes nothing.
 
-fsspec's own files request a file's size each time that they open it, and fetch again what was fetched before: three
-requests for a file of which every byte is known. A file of a run is published whole and never changes, so its size is
-requested once, and its bytes are kept.
+fsspec's own file objects request the size each time they open a file, and fetch bytes again: three requests for a file
+that is already in memory. A file of a run never changes, so its size is requested once, and its bytes are cached.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Find = Callable[[str], tuple[ReadableRanges, str]]
 class RunFileSystem(AbstractFileSystem):  # type: ignore[misc]
     """The files that `find` knows, for `register_filesystem`.
 
-    fsspec's own methods that write raise NotImplementedError; those that write by `open` are refused here.
+    fsspec's writing methods raise NotImplementedError. Those that use `open` are refused here.
     """
 
     cachable = False
@@ -38,7 +37,7 @@ class RunFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self._find = find
 
     def glob(self, path: str, **_: Any) -> list[str]:
-        # DuckDB gets exact paths only, and a name may contain what a glob would expand.
+        # DuckDB receives exact paths only, and a name may contain characters of a glob.
         return [path]
 
     def exists(self, path: str, **_: Any) -> bool:
@@ -56,7 +55,7 @@ class RunFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return files.size(name)
 
     def modified(self, path: str) -> datetime:
-        # DuckDB compares it to find out whether its own cache of a file is valid. It always is.
+        # DuckDB compares it to check its cache of a file, which is always valid.
         del path
         return _PUBLISHED
 
@@ -70,8 +69,8 @@ class RunFileSystem(AbstractFileSystem):  # type: ignore[misc]
 class _RunFile(io.RawIOBase):
     """One file, open for reading at any position.
 
-    DuckDB reads a file in several threads through one object, each read as a `seek` and a `read`. Another thread may
-    run between the two, so every thread has its own position.
+    DuckDB reads a file in several threads through one object, by a `seek` and a `read`. Another thread may run between
+    the two, so every thread has its own position.
     """
 
     def __init__(self, files: ReadableRanges, path: str) -> None:

@@ -1,4 +1,4 @@
-"""Makes files and folders of this machine's file systems survive a loss of power."""
+"""The syncing of files and folders, so that they survive a loss of power."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from contextlib import suppress
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 """The command of macOS, whose fsync leaves data in the cache of the drive."""
 _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.EBADF, errno.ENOTSUP})
-"""The errors of the sync of a folder where the file system has none, as over SMB."""
+"""The errors of syncing a folder if the file system does not support it, such as SMB."""
 
 
 def sync_file(number: int) -> None:
     """Write a file's data to the disk, given its descriptor.
 
     Raises:
-        OSError: The disk did not take them. They must not be synced again: Linux drops the pages that it could not
-            write, and the next sync succeeds without them.
+        OSError: The data could not be written. They must not be synced again: Linux drops such pages, and the next sync
+            succeeds without them.
     """
     if _FULL_SYNC is not None:
         with suppress(OSError):  # a mounted file system may lack it
@@ -28,7 +28,7 @@ def sync_file(number: int) -> None:
 
 
 def sync_folder(folder: str) -> None:
-    """Write the names in a folder to the disk. Does nothing on a file system that cannot. Raises OSError."""
+    """Write the names in a folder to the disk. Does nothing on a file system without support. Raises OSError."""
     number = os.open(folder, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     try:
         os.fsync(number)
@@ -40,10 +40,10 @@ def sync_folder(folder: str) -> None:
 
 
 class DurableFolders:
-    """The folders whose own names are on the disk, as far as this process knows.
+    """The folders whose names are known to be on the disk.
 
-    A file is found after a loss of power only if the name of each folder above it was synced, too. Who made a folder
-    does not count: another worker may have made it, and not have synced it yet.
+    A file is found after a loss of power only if the name of each folder above it was synced, too. Existing folders are
+    synced as well, because the worker that made one may not have synced it yet.
     """
 
     def __init__(self, root: str) -> None:

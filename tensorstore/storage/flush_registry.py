@@ -1,7 +1,7 @@
 """The flushes of the runs that this process writes.
 
-A reader in the writing process must see every closed step at once, and reader and writer meet nowhere but in the
-storage. So the writer registers its flush under the run's key, and each listing of that run calls it first.
+A reader in the writing process must see every closed step immediately, but readers and writers share only the storage.
+So the writer registers its flush under the run's key, and each listing of that run calls it first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def add_flush(key: str, callback: Callable[[], None], written_by: Callable[[], i
     """Call `callback` before each listing of the run `key` in this process.
 
     Args:
-        key: The run, as its storage calls it.
+        key: The storage's key of the run.
         callback: The writer's flush.
         written_by: Returns the identifier of the thread that writes the steps.
 
@@ -44,7 +44,7 @@ def add_flush(key: str, callback: Callable[[], None], written_by: Callable[[], i
 
 
 def flush(key: str) -> None:
-    """Call the flushes of the run `key`. Not under the lock: a flush may take seconds, and may itself list the run."""
+    """Call the flushes of the run `key`, without the lock, because a flush may take seconds, and may list the run."""
     with _lock:
         callbacks = list(_flushes.get(key, {}).values())
     for callback, _ in callbacks:

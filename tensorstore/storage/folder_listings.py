@@ -1,4 +1,4 @@
-"""Listings of folders of this machine, kept until a folder changes."""
+"""A cache of folder listings, each valid until its folder changes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 import time
 
 _MAX_FOLDERS = 256
-"""The number of folders whose listings are kept."""
+"""The most folders whose listings are cached."""
 _TICK_NS = 100_000_000
 _COARSE_TICK_NS = 5_000_000_000
 
 
 class FolderListings:
-    """The files in folders, listed again only when a folder has changed.
+    """The files in folders. A folder is listed again only when it has changed.
 
     A reader of a live run rescans before each answer, and listing a thousand files takes half a millisecond.
     """
@@ -26,7 +26,7 @@ class FolderListings:
             status = os.stat(folder)
         except FileNotFoundError:
             return []
-        # What copies files may set the time of the last change, but not that of the last change of the folder's status.
+        # A program that copies files may set mtime, but not ctime.
         state = status.st_ino, status.st_mtime_ns, status.st_ctime_ns
         known = self._listed.get(folder)
         if known is not None and known[0] == state:
@@ -40,15 +40,15 @@ class FolderListings:
 
 
 def _is_listed(entry: os.DirEntry[str]) -> bool:
-    """Return whether an entry of a folder is a file, or a folder or link in place of one.
+    """Return whether an entry of a folder is a file, or a folder or link in the place of a file.
 
-    The reader of such a folder or link reports it as a damaged file.
+    The caller reports such a folder or link as a damaged file when it reads it.
     """
     return not entry.is_dir(follow_symlinks=False) or entry.name.endswith(".parquet")
 
 
 def _has_settled(changed_ns: int) -> bool:
-    """Return whether every later change will show in the folder's time.
+    """Return whether every later change will change the folder's time.
 
     Two changes within one tick of the file system's clock have the same time. The tick is 10 ms at most, unless the
     clock of this file system is coarser.

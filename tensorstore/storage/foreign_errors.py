@@ -1,4 +1,4 @@
-"""The errors of file systems, fsspec and S3 clients, raised as this project's own."""
+"""The translation of errors of file systems, fsspec and S3 clients into this project's own."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Action = Literal["read", "write", "list", "delete"]
 
 @contextmanager
 def translated(path: str, action: Action, where: str = "") -> Iterator[None]:
-    """Raise the errors of file systems, and of the libraries that reach others, as ours.
+    """Raise this project's errors for those of file systems and their libraries.
 
     Args:
         path: The file, relative to the run.
-        action: What is done to it.
-        where: Where it is, in words, such as "bucket 'b', key 'k'". Nothing else of the configuration is passed, so
-            that no credential ever gets into a message.
+        action: The operation on the file.
+        where: The location in words, such as "bucket 'b', key 'k'". No other configuration is passed, so that no
+            credential can be in a message.
 
     Raises:
         FileNotFoundError: The file to be read is missing. Its `filename` is `path`.
@@ -36,7 +36,7 @@ def translated(path: str, action: Action, where: str = "") -> Iterator[None]:
     except Exception as exc:
         if not _is_foreign(exc):
             raise
-        # A cause is shown with the error, and its text may hold a URL with a signature.
+        # Without a cause, whose text may contain a URL with a signature.
         raise _translation(exc, path, action, where) from (exc if without_credentials(str(exc)) == str(exc) else None)
 
 
@@ -57,7 +57,7 @@ def missing(path: str) -> FileNotFoundError:
 
 
 def _is_foreign(exc: Exception) -> bool:
-    # A library's own exception: fsspec reaches any server by any library, and none is imported for a local run.
+    # A library's own exception is recognised by name, because no library is imported for a local run.
     library = type(exc).__module__.partition(".")[0]
     return isinstance(exc, (OSError, EOFError)) or library not in ("builtins", "tensortrial")
 
@@ -69,7 +69,7 @@ def _translation(exc: Exception, path: str, action: Action, where: str) -> Excep
     if absent and action == "read":
         return missing(path)
     error = StorageError(path, _sentence(exc, action, where))
-    # The file's relative path stays in .path; .errno lets a caller tell a full disk from the rest.
+    # .path has the file's relative path, and .errno distinguishes a full disk from other errors.
     error.errno = getattr(exc, "errno", None)
     return error
 
@@ -92,7 +92,7 @@ def _sentence(exc: Exception, action: Action, where: str) -> str:
 
 
 def _named(exc: Exception, action: Action) -> str:
-    """Return the file that the error names; for a write its folder, because the file has a temporary name then."""
+    """Return the file that the error names; for a write its folder, because the file then has a temporary name."""
     name = getattr(exc, "filename", None)
     if not isinstance(name, str):
         return ""
@@ -100,7 +100,7 @@ def _named(exc: Exception, action: Action) -> str:
 
 
 def _reason(exc: Exception) -> str:
-    """Return the error in a few words. Its own text is used only where it cannot hold a URL with a signature."""
+    """Return the error in a few words. Its own text is used only if it cannot contain a URL with a signature."""
     if http_status(exc) is not None:
         cause: BaseException | None = exc
         while cause is not None and not hasattr(cause, "response"):

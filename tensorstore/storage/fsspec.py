@@ -1,4 +1,4 @@
-"""A run behind any fsspec filesystem, by the calls that all of them have. fsspec is imported on first use."""
+"""Storage behind any fsspec filesystem, by the calls that all of them have. fsspec is imported on first use."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from .ranges import batches, merge
 from .tail_cache import TailCache
 
 PARALLEL = 16
-"""The number of requests of one call that are under way at once."""
+"""The most concurrent requests of one call."""
 _TAIL_BYTES = 64 << 10
 _PREFETCHED = 4 << 20
-"""A query fetches the rest of a file whole up to this many bytes, and lets DuckDB read parts of a larger one."""
+"""A query fetches the whole rest of a file up to this many bytes. DuckDB reads parts of a larger one."""
 
 
 class FsspecStorage(Storage):
@@ -39,33 +39,36 @@ class FsspecStorage(Storage):
         self._connect()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The options go along, and with them the credentials that the other process needs.
+        # The options are pickled, because the other process needs their credentials.
         return type(self), (self.url, self._protocol, self._address, self._options)
 
     def _connect(self) -> None:
         self._process = os.getpid()
         kind = _filesystem_class(self._protocol)
-        # fsspec keeps one instance for equal arguments, and that is wanted: a session costs 0.1 s, and a hundred runs
-        # of one bucket share it. The listings cache is not: it would hide what other processes write.
+        # fsspec caches an instance for equal arguments: a session takes 0.1 s, and a hundred runs of one bucket share
+        # it. Its cache of listings is off, because it would hide files of other processes.
         try:
             parameters = {**kind._get_kwargs_from_urls(self._address), **self._options, "use_listings_cache": False}
             self._root = str(kind._strip_protocol(self._address)).rstrip("/")
-            with translated(self.url, "list"):  # some connect at once
+            with translated(self.url, "list"):  # some filesystems connect immediately
                 self._filesystem = kind(**parameters)
         except ValueError as exc:
-            raise ConfigurationError(f"{self.url} is no URL that its file system takes: {type(exc).__name__}") from None
+            raise ConfigurationError(
+                f"{self.url} is not a URL that its file system accepts: {type(exc).__name__}"
+            ) from None
 
     @property
     def fs(self) -> Any:
-        """The filesystem. A forked child makes its own: the parent's runs on a thread that is missing in the child."""
+        """The filesystem. A forked child makes a new one, because the parent's uses a thread that the child lacks."""
         if self._process != os.getpid():
-            # Kept alive unused: closing it would take the parent's sockets off the event queue that both share.
+            # The parent's is kept alive, because closing it would remove the parent's sockets from the shared event
+            # queue.
             _inherited.append(self._filesystem)
             self._connect()
         return self._filesystem
 
     def prefetch(self, paths: Sequence[str]) -> None:
-        # A file that cannot be fetched is left to the read of that file alone, which reports it.
+        # A file that cannot be fetched is skipped, because reading it later reports the error.
         unknown = [path for path in paths if self._cache.missing(path) is None]
         self.read_tails(unknown, _TAIL_BYTES)
         rest = {path: self._cache.missing(path) or 0 for path in paths}
@@ -171,7 +174,7 @@ class FsspecStorage(Storage):
         return [join(folder, name) for name in sorted(found)]
 
     def _entries(self, folder: str) -> dict[str, str]:
-        """Return the type of each entry of the folder by name, without the names that begin with a dot."""
+        """Return the type of each entry of the folder by name, without names that begin with a dot."""
         parent = self._full(folder) if folder else self._root
         try:
             infos = self.fs.ls(parent, detail=True)
@@ -184,7 +187,7 @@ class FsspecStorage(Storage):
 
     def create(self, path: str, data: bytes | memoryview) -> None:
         with translated(path, "write"), _creating:
-            # The lock makes threads exclude each other where fsspec itself checks first and writes after.
+            # The lock is for threads, because fsspec checks first and writes afterwards.
             if self.fs.exists(self._full(path)):
                 raise AlreadyPublished(path, TAKEN)
             try:
@@ -227,7 +230,7 @@ class _BufferSink(Sink):
 
     def __init__(self, storage: Storage, path: str) -> None:
         self._storage, self.path = storage, path
-        # It grows without copying what it has, and `getvalue` is no copy either: a chunk may have gigabytes.
+        # It grows without copying, and `getvalue` is not a copy, because a chunk may have gigabytes.
         self.file = io.BytesIO()
 
     def publish(self) -> None:

@@ -1,4 +1,4 @@
-"""Many pieces of memory, appended to a file by calls of the operating system that are neither many nor large."""
+"""Gathered writes of many pieces of memory to a file, by few system calls of limited size."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ if TYPE_CHECKING:
 _KEEP_SIZE = 1
 _RESERVED_BYTES = 1 << 20
 CALL_BYTES = 512 << 10
-"""The most that one call writes. Linux takes the memory for what a call writes in one piece, of up to 2 MB and more. On
-a virtual machine, free pieces of 2 MB may be with the host, while smaller ones were used a moment ago: there, a file
-took 12 us of the processor for each 4 kB in calls of 2 MB, and 1.1 us in calls of 512 kB."""
+"""The most bytes of one call.
+
+Linux allocates contiguous memory for a call, of 2 MB or more. On a virtual machine, free pieces of 2 MB may have to
+come from the host, while smaller ones are available: a file took 12 us of the processor for each 4 kB in calls of 2 MB,
+and 1.1 us in calls of 512 kB.
+"""
 _PIECES = 1024
-"""The least that every system takes in one call (IOV_MAX)."""
+"""The number of pieces that every system accepts in one call (IOV_MAX)."""
 
 
 class BoundedWrites(io.FileIO):
-    """A file without a buffer. Each write takes `CALL_BYTES` at most, as one of the system may take less than all."""
+    """An unbuffered file. Each write takes at most `CALL_BYTES`, and may take less, like the system call."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         return super().write(memoryview(data).cast("B")[:CALL_BYTES])
@@ -32,7 +35,7 @@ class BoundedWrites(io.FileIO):
 def append_all(number: int, pieces: Iterable[bytes | memoryview], nbytes: int) -> None:
     """Write all pieces, of `nbytes` bytes, at the position of a file descriptor, the end of its file. Raises OSError.
 
-    A piece is taken when a call is to write it, so that what computes it leaves it in the processor's cache.
+    A piece is produced just before the call that writes it, so that it is still in the processor's cache.
     """
     if nbytes >= _RESERVED_BYTES:
         _reserve(number, nbytes)
@@ -41,7 +44,7 @@ def append_all(number: int, pieces: Iterable[bytes | memoryview], nbytes: int) -
 
 
 def _calls(pieces: Iterable[bytes | memoryview]) -> Iterator[list[bytes | memoryview]]:
-    """Yield what each call writes. Pieces are cut where a call would write too much."""
+    """Yield the pieces for each call. Pieces are cut to limit the size of a call."""
     call: list[bytes | memoryview] = []
     left = CALL_BYTES
     for piece in pieces:
@@ -62,7 +65,7 @@ def _calls(pieces: Iterable[bytes | memoryview]) -> Iterator[list[bytes | memory
 def _write_all(number: int, pieces: Sequence[bytes | memoryview]) -> None:
     written = os.writev(number, pieces)
     for piece in pieces:
-        # A call may write less than all of it.
+        # A call may write only a part.
         if written < len(piece):
             rest = memoryview(piece)[written:]
             while rest:
@@ -71,9 +74,9 @@ def _write_all(number: int, pieces: Sequence[bytes | memoryview]) -> None:
 
 
 def _reserve(number: int, nbytes: int) -> None:
-    """Reserve space for what is to come: ext4 then writes it in two thirds of the time.
+    """Reserve space for the following bytes, which ext4 then writes in two thirds of the time.
 
-    A file system that cannot do it, or is full, is ignored here: the write itself fails.
+    Errors are ignored: if the file system is full, the write itself fails.
     """
     if (allocate := _fallocate()) is not None:
         allocate(number, _KEEP_SIZE, os.lseek(number, 0, os.SEEK_CUR), nbytes)
@@ -81,7 +84,7 @@ def _reserve(number: int, nbytes: int) -> None:
 
 @cache
 def _fallocate() -> Callable[[int, int, int, int], int] | None:
-    """Return Linux's call. posix_fallocate would write to every block where the file system cannot reserve."""
+    """Return Linux's fallocate. posix_fallocate writes to every block if the file system cannot reserve space."""
     library = ctypes.CDLL(None)
     found = getattr(library, "fallocate64", None) or getattr(library, "fallocate", None)
     if found is not None:

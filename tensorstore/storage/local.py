@@ -1,4 +1,4 @@
-"""A run in a folder of this machine's file system, or of one mounted on it."""
+"""Storage in a folder of this machine's file systems."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ _LOCK_POLL_SECONDS = 0.01
 
 
 class LocalStorage(Storage):
-    """Files are written under a temporary name and linked to their own, so that they appear whole and only once.
+    """A local folder. Files are written under a temporary name and then linked, so that they appear complete and once.
 
-    Unless `durable`, nothing is synced: a crash of the process loses nothing that was published, a loss of power may. A
-    file that it cut short is found by the checks on reading. With `durable`, a file is synced before it gets its name,
-    and the folders above it before the call that published it returns.
+    Unless `durable`, nothing is synced: a crash of the process loses no published file, but a loss of power may. The
+    checks on reading find truncated files. With `durable`, a file is synced before it gets its name, and the folders
+    above it before the publishing call returns.
     """
 
     is_local = True
@@ -77,8 +77,8 @@ class LocalStorage(Storage):
     def _full(self, path: str) -> str:
         """Return the file's absolute path.
 
-        Raises StorageError for one that is reached by a symbolic link, which could lead anywhere: into another run, for
-        example, whose files `compact` would delete.
+        Raises StorageError for a path through a symbolic link, which could lead into another run, whose files `compact`
+        would then delete.
         """
         check_path(path)
         if not self._follow_links:
@@ -122,7 +122,7 @@ class LocalStorage(Storage):
                     opened, file = path, self._open_files.get(path)
                 data = read_owned(file.number, start, length)
             except OSError:
-                with translated(path, "read"):  # entered on errors only: it takes as long as the read itself
+                with translated(path, "read"):  # only now: it takes as long as the read
                     raise
             for index in indices:
                 begin = ranges[index].start - start
@@ -161,8 +161,8 @@ class LocalStorage(Storage):
                 stem = f"{sub.name}/"
                 if sub.is_symlink() and not self._follow_links:
                     raise _link_error(join(folder, sub.name), sub.path)
-                # All of a folder lies before `after` unless `after` is in it. Comparing the folders' own names would
-                # be wrong: 'a-b/x' comes before 'a/x'.
+                # All files of a folder precede `after` unless `after` is in it. Comparing the folders' names would be
+                # wrong, because 'a-b/x' precedes 'a/x'.
                 if (stem > after or after.startswith(stem)) and sub.is_dir():
                     names = self._listings.files_in(sub.path)
                     seen = bisect_right(names, after[len(stem) :]) if after.startswith(stem) else 0
@@ -176,7 +176,8 @@ class LocalStorage(Storage):
     def replace(self, path: str, data: bytes | memoryview) -> None:
         with translated(path, "write"):
             file = self._full(path)
-            # In any case: after a loss of power, the new name of an empty file would be there, and the old file gone.
+            # It is always synced, because after a loss of power the new name could be that of an empty file, and the
+            # old file gone.
             synced = self._durable or os.path.lexists(file)
         temporary = self._write_temporary(path, data, synced)
         with _removed_on_error(temporary), translated(path, "write"):
@@ -196,7 +197,7 @@ class LocalStorage(Storage):
     def written_at(self, path: str) -> tuple[float, float]:
         with translated(path, "read"):
             written = os.stat(self._full(path)).st_mtime
-        # The clock of a file server may differ from this machine's: a new file shows what it says now.
+        # The clock of a file server may differ from this machine's, so a new file shows its time.
         probe = self._write_temporary(path, b"", synced=False)
         try:
             return written, os.stat(probe).st_mtime
@@ -206,7 +207,7 @@ class LocalStorage(Storage):
     @contextmanager
     def locked(self, path: str, seconds: float) -> Iterator[None]:
         with ExitStack() as stack:
-            # A lock of the process: a forked child does not inherit it, and it ends with the process.
+            # The lock belongs to the process: a forked child does not inherit it, and it ends with the process.
             with suppress(OSError):
                 number = os.open(self._full(path), os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
                 stack.callback(os.close, number)
@@ -304,7 +305,7 @@ def _files_below(folder: str, prefix: str) -> Iterator[StoredFile]:
         if entry.is_dir(follow_symlinks=False):
             yield from _files_below(entry.path, f"{path}/")
             continue
-        with suppress(FileNotFoundError):  # removed since it was listed
+        with suppress(FileNotFoundError):  # the file was removed after the listing
             yield StoredFile(path, entry.stat(follow_symlinks=False).st_size, entry.is_symlink())
 
 
@@ -342,7 +343,7 @@ def _lock(number: int, seconds: float) -> None:
 
 
 def _in_its_folder(file: str, make: Callable[[], _T]) -> _T:
-    """Return `make()`, the new file. Where its folder is missing, create it and try again."""
+    """Return `make()`, the new file. If its folder is missing, create the folder and try again."""
     try:
         return make()
     except FileNotFoundError:
@@ -370,7 +371,7 @@ def _make_lock_again() -> None:
 
 
 def _rename_exclusively(temporary: str, final: str) -> None:
-    """Rename without hard links: threads exclude each other, other processes may collide for a moment."""
+    """Rename without hard links. Threads exclude each other; processes may collide in a short moment."""
     with _renaming:
         if os.path.lexists(final):
             raise FileExistsError(errno.EEXIST, "exists", final)

@@ -1,4 +1,4 @@
-"""Open the folder of a run, on a disk, in S3, in memory, or in whatever else fsspec reaches.
+"""The opening of storages: on a disk, in S3, in memory, or on another filesystem of fsspec.
 
 The other packages import from here.
 """
@@ -44,10 +44,10 @@ def open_storage(
     Args:
         url: A path, or a URL such as s3://bucket/folder.
         storage_options: Passed to fsspec unchanged; for S3 for example endpoint_url, key and secret.
-        follow_links: Also read what is reached by symbolic links below a local folder. In a run that is refused; it is
-            for folders that another program has laid out.
-        durable: On a disk, what is published or deleted survives a loss of power once the call returns. An object store
-            promises of itself what it promises.
+        follow_links: Follow symbolic links below a local folder. They are refused in a run; this is for folders of
+            other programs.
+        durable: On a disk, published and deleted files survive a loss of power once the call returns. Object stores
+            have their own guarantees.
 
     Raises:
         ConfigurationError: The URL or the options cannot be used.
@@ -58,7 +58,7 @@ def open_storage(
     options = dict(storage_options or {})
     if protocol == "file":
         return LocalStorage(_folder(rest), follow_links, durable)
-    from .fsspec import FsspecStorage  # a local run needs neither this nor the next
+    from .fsspec import FsspecStorage  # a local run needs neither of these modules
 
     kind = FsspecStorage
     if protocol == "s3":
@@ -77,7 +77,7 @@ def open_storage(
 
 
 def canonical_url(url: str | os.PathLike[str]) -> str:
-    """Return a run's one spelling: an absolute local path, or a URL without trailing slash and credentials."""
+    """Return a run's canonical location: an absolute local path, or a URL without trailing slash and credentials."""
     protocol, rest = _parts(url)
     if protocol == "file":
         return _folder(rest)
@@ -92,8 +92,8 @@ def register_flush(
 ) -> Callable[[], None]:
     """Call `callback` before each `list_after` of this run in this process.
 
-    So a reader in the writing process sees every closed step at once. A call that is under way when the registration
-    ends still finishes, so the callback may be called once more after that.
+    So a reader in the writing process sees every closed step immediately. A running listing may call the callback once
+    more after the registration has ended.
 
     Args:
         url: The run.

@@ -1,4 +1,4 @@
-"""Files of this machine that are kept open for reading, and reads at a position of them."""
+"""Positional reads of local files, which are kept open."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from .base import Buffer
 _OPEN_FILES = 64
 """Descriptors kept open for each run: most reads of a training run go to a few recent files."""
 _TRUSTED_LENGTH = 1 << 20
-"""Memory of up to this many bytes is allocated without a check of the file's size."""
+"""The most bytes that are allocated without checking the file's size."""
 
 
 def open_to_read(file: str, flags: int = os.O_RDONLY) -> int:
-    """Open a file. A named pipe, which is no file of a run, reads as empty instead of waiting for a writer."""
+    """Open a file. A named pipe, which does not belong into a run, reads as empty instead of waiting for a writer."""
     return os.open(file, flags | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0))
 
 
 def read_at(number: int, start: int, length: int) -> bytes:
-    """Return `length` bytes from `start` on, or fewer where the file ends. One pread returns 2 GiB at most."""
+    """Return `length` bytes from `start` on, or fewer at the end of the file. One pread returns at most 2 GiB."""
     data = os.pread(number, length, start)
     if len(data) == length or not data:
         return data
@@ -38,7 +38,7 @@ def read_at(number: int, start: int, length: int) -> bytes:
 def read_owned(number: int, start: int, length: int) -> bytearray:
     """Return the same bytes as `read_at`, in memory that belongs to the caller.
 
-    An index may claim any length, so a large one is first limited to what the file holds.
+    An index may claim any length, so a large one is first limited to the file's size.
     """
     if length > _TRUSTED_LENGTH:
         length = max(0, min(length, os.fstat(number).st_size - start))
@@ -55,7 +55,7 @@ def read_owned(number: int, start: int, length: int) -> bytearray:
 
 
 def fill(number: int, start: int, buffer: Buffer) -> int:
-    """Read until the buffer is full or the file ends, and return how many bytes were read."""
+    """Read until the buffer is full or the file ends, and return the number of bytes."""
     got = 0
     while got < len(buffer) and (count := os.preadv(number, [buffer[got:]], start + got)):
         got += count
@@ -76,7 +76,7 @@ class Descriptor:
 
 
 class OpenFiles:
-    """The files last read from, kept open: opening costs more than reading a small value."""
+    """The most recently read files, which are kept open because opening takes longer than reading a small value."""
 
     def __init__(self, full_path: Callable[[str], str]) -> None:
         """Keep files open. `full_path` returns the absolute path of a file, or raises if it must not be opened."""
@@ -85,7 +85,7 @@ class OpenFiles:
         forking.register(self)
 
     def after_fork(self) -> None:
-        """Begin without files: another thread may have held the lock at the moment of the fork."""
+        """Begin without files, because another thread may have held the lock at the fork."""
         self._lock = threading.Lock()
         self._files: OrderedDict[str, Descriptor] = OrderedDict()
 
@@ -95,7 +95,7 @@ class OpenFiles:
             found = self._files.get(file)
             if found is not None:
                 self._files.move_to_end(file)
-        # A deleted file has no name left. It may have been replaced, and then the old bytes would be wrong.
+        # A file without links was deleted, and may have been replaced, so that its bytes would be wrong.
         if found is None or not os.fstat(found.number).st_nlink:
             found = self._keep(file)
         return found
@@ -108,7 +108,7 @@ class OpenFiles:
             self._files[file] = opened
             self._files.move_to_end(file)
             dropped = [self._files.popitem(last=False) for _ in range(len(self._files) - _OPEN_FILES)]
-        del dropped  # closed here, outside of the lock, unless another thread still reads
+        del dropped  # closed here, outside of the lock, unless another thread still reads it
         return opened
 
     def _opened(self, file: str) -> Descriptor:

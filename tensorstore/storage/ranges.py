@@ -1,4 +1,4 @@
-"""Byte ranges grouped into fewer reads: those in one file that are near each other are read together."""
+"""The grouping of byte ranges into fewer reads: close ranges of a file are read together."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from .base import ByteRange
 
 _NEAR = 64 << 10
-"""Ranges with no more bytes than this between them are one request: the bytes cost less than another request."""
+"""Ranges with at most this many bytes between them are one request: the bytes cost less than another one."""
 _MERGED = 16 << 20
-"""No merged request is longer, so that long reads still run in parallel."""
+"""The most bytes of a merged request, so that long reads still run in parallel."""
 _IN_FLIGHT = 128 << 20
-"""The bytes that are read from an object store at once: enough to use its network, and little next to a large value."""
+"""The bytes that are read from an object store at once: enough for its network, and little for memory."""
 _LONGEST_READ = 1 << 20
-"""Neighbours on a disk are read together up to this many bytes, which still fit the processor's cache."""
+"""Adjacent ranges on a disk are read together up to this many bytes, which fit into the processor's cache."""
 _BUFFERS = 1024
-"""The most buffers that one call of the operating system fills."""
+"""The most buffers that one system call fills."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +28,14 @@ class MergedRead:
     """The ranges, each with its index in the caller's list."""
 
     def cut(self, data: bytes | bytearray) -> Iterator[tuple[int, bytes | bytearray]]:
-        """Yield each range's index and its bytes out of `data`, the bytes of the span."""
+        """Yield each range's index and its bytes from `data`, the bytes of the span."""
         for index, wanted in self.serves:
             start = wanted.start - self.span.start
             yield index, data if wanted == self.span else data[start : start + wanted.length]
 
 
 def merge(ranges: Sequence[ByteRange], near: int = _NEAR, longest: int = _MERGED) -> list[MergedRead]:
-    """Return the reads that serve `ranges`: those near each other in one file become one. Empty ranges need no read."""
+    """Return the reads for `ranges`, with close ranges of a file merged. Empty ranges need no read."""
     merged: list[MergedRead] = []
     for index, wanted in sorted(enumerate(ranges), key=lambda each: (each[1].path, each[1].start)):
         if not wanted.length:
@@ -50,7 +50,7 @@ def merge(ranges: Sequence[ByteRange], near: int = _NEAR, longest: int = _MERGED
 
 
 def batches(ranges: Sequence[ByteRange]) -> Iterator[list[tuple[int, int, ByteRange]]]:
-    """Yield pieces of the ranges, as many as are read at once.
+    """Yield pieces of the ranges that are read at once.
 
     Yields:
         For each piece, the index of its range, its offset in that range, and the byte range of the piece.
@@ -76,7 +76,7 @@ def _joined(span: ByteRange, wanted: ByteRange, near: int, longest: int) -> Byte
 
 def successive(ranges: Sequence[ByteRange]) -> Iterator[list[int]]:
     """Yield the indices of ranges that follow each other in a file without a gap."""
-    if len(ranges) == 1:  # the case of every `value()`
+    if len(ranges) == 1:  # as for every `value()`
         yield [0]
         return
     run, path, begin, end = list[int](), "", 0, 0
@@ -93,7 +93,7 @@ def successive(ranges: Sequence[ByteRange]) -> Iterator[list[int]]:
 
 
 def neighbours(ranges: Sequence[ByteRange]) -> Iterator[tuple[ByteRange, list[int]]]:
-    """Yield the ranges by file and position, with their indices in `ranges`; those that overlap or touch are joined."""
+    """Yield the ranges by file and position, with their indices in `ranges`. Adjoining ones are joined."""
     if len(ranges) == 1:
         yield ranges[0], [0]
         return

@@ -1,12 +1,12 @@
-"""A run in a bucket of S3, or of a server that speaks its protocol.
+"""Storage in a bucket of S3, or of a server with its protocol.
 
-It sends S3's own requests through s3fs, because fsspec's interface lacks what makes a run cheap to follow: listing from
-a key on, reading the end of a file without its size, and putting a file only where none exists.
+It sends S3's own requests through s3fs, because fsspec's interface lacks what makes following a run cheap: listing from
+a key on, reading the end of a file without its size, and putting a file only if none exists.
 
 obstore has these too and is 1.2 to 4 times faster, but cannot replace s3fs here (obstore 0.12.1, on moto and on Ceph's
 gateway). Once a process has used it, a forked child hangs at its first request; Ctrl-C does not end a request that the
-server does not answer; it hides the Date of an answer, which is the storage's own clock; and it cannot copy an object
-onto itself, which renews a file in one request.
+server does not answer; it hides the Date of a response, which is the storage's clock; and it cannot copy an object onto
+itself, which renews a file in one request.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 
 _ATTEMPTS = 4
 _CONNECTIONS = 2 * PARALLEL
-"""botocore's own limit of 10 would make the calls of two threads wait for each other."""
+"""The limit of connections. With botocore's default of 10, the calls of two threads would wait for each other."""
 _MARK = "tensortrial-put"
 _STREAMED_BYTES = 8 << 20
 
@@ -50,7 +50,7 @@ class S3Storage(FsspecStorage):
         filesystem = super().fs
         if not self._connected:
             try:
-                client = filesystem.connect()  # makes the client, without a request
+                client = filesystem.connect()  # creates the client, without a request
                 client.meta.events.register("before-parameter-build.s3.PutObject", _rewind, unique_id=_MARK)
             except (AttributeError, TypeError, ValueError) as exc:
                 raise ConfigurationError(f"s3:// does not take these storage_options: {exc}") from exc
@@ -118,7 +118,7 @@ class S3Storage(FsspecStorage):
             wanted["ContinuationToken"] = page["NextContinuationToken"]
 
     def create(self, path: str, data: bytes | memoryview) -> None:
-        # A put whose answer was lost is repeated, and the repetition finds the name taken. The mark shows by whom.
+        # If the response of a put is lost, the put is repeated, and finds the name taken. The mark shows by which put.
         mark = secrets.token_hex(16)
         parameters = {"Body": _body(data), "IfNoneMatch": "*", "Metadata": {_MARK: mark}}
         with translated(path, "write", self._where(path)):
@@ -128,8 +128,8 @@ class S3Storage(FsspecStorage):
                     return
                 if status == 412:
                     raise AlreadyPublished(path, TAKEN)
-                time.sleep(0.05 * 2**attempt)  # 409: another put of the name is under way, and either may win
-            raise AlreadyPublished(path, "others publish a file of this name at the same time")
+                time.sleep(0.05 * 2**attempt)  # 409: another put of the name is running, and either may win
+            raise AlreadyPublished(path, "other processes publish a file of this name at the same time")
 
     def _put(self, path: str, parameters: Mapping[str, Any]) -> int | None:
         """Put the object. Return the HTTP status if the condition was not met, else None."""
@@ -160,7 +160,7 @@ class S3Storage(FsspecStorage):
 
     def touch(self, path: str) -> None:
         key = self._prefix + check_path(path)
-        # One request that both finds the object and writes it: a copy onto itself, which has to change something.
+        # A copy onto itself, which must change something, finds and writes the object in one request.
         renewed = {"MetadataDirective": "REPLACE", "Metadata": {_MARK: secrets.token_hex(16)}}
         with translated(path, "read", self._where(path)):
             source = {"Bucket": self._bucket, "Key": key}
@@ -197,7 +197,7 @@ class S3Storage(FsspecStorage):
             except OSError as exc:
                 if http_status(exc) != 416:
                     raise
-                return b"", 0  # the object ends before the part begins; an empty one ends before any part
+                return b"", 0  # the object ends before the part begins, as an empty one always does
 
     async def _get_whole(self, wanted: Mapping[str, str]) -> tuple[bytes, int]:
         import asyncio
@@ -205,11 +205,11 @@ class S3Storage(FsspecStorage):
         from s3fs.core import S3_RETRYABLE_ERRORS
 
         for attempt in range(_ATTEMPTS):
-            response = await self._filesystem._call_s3("get_object", **wanted)  # noqa: SLF001 - s3fs reads no range with its headers
+            response = await self._filesystem._call_s3("get_object", **wanted)  # noqa: SLF001 - s3fs cannot read a range together with the headers
             try:
                 async with response["Body"] as body:
                     data = bytes(await body.read())
-            except S3_RETRYABLE_ERRORS:  # s3fs repeats a request that fails, but not one whose answer breaks off
+            except S3_RETRYABLE_ERRORS:  # s3fs repeats a failed request, but not one with an incomplete response
                 if attempt == _ATTEMPTS - 1:
                     raise
                 await asyncio.sleep(0.1 * 2**attempt)
@@ -219,12 +219,12 @@ class S3Storage(FsspecStorage):
 
 
 def _body(data: bytes | memoryview) -> bytes | _Stream:
-    """Return what to put: a large file as a stream, which is sent piece by piece and never copied as a whole."""
+    """Return the body of a put: for a large file a stream, which is sent in pieces without a copy of the whole."""
     return bytes(data) if len(data) < _STREAMED_BYTES else _Stream(data)
 
 
 class _Stream(io.RawIOBase):
-    """Reads from memory. aiohttp would copy all of a BytesIO for its size."""
+    """A stream of memory. aiohttp would copy a whole BytesIO to find its size."""
 
     def __init__(self, data: bytes | memoryview) -> None:
         self._data, self._position = memoryview(data), 0
@@ -248,14 +248,14 @@ class _Stream(io.RawIOBase):
 
 
 def _rewind(params: Mapping[str, Any], **_: Any) -> None:
-    """Send a stream from its beginning: s3fs repeats a failed request with the same one, which is at its end."""
+    """Rewind a stream, because s3fs repeats a failed request with the same stream, which is then at its end."""
     body = params.get("Body")
     if isinstance(body, io.IOBase):
         body.seek(0)
 
 
 def s3_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the caller's options, with enough connections where the caller set no number."""
+    """Return the caller's options, with enough connections unless the caller set their number."""
     return {**options, "config_kwargs": {"max_pool_connections": _CONNECTIONS, **(options.get("config_kwargs") or {})}}
 
 
@@ -265,8 +265,8 @@ def _is_two_level(name: str) -> bool:
 
 
 async def _gather(calls: Sequence[Callable[[], Awaitable[_T]]]) -> list[_T | Exception]:
-    """Return what each call returns, or the exception that it raises, with a bounded number of calls under way."""
-    import asyncio  # takes 50 ms, which a local run need not spend
+    """Return the result or the exception of each call, with a bounded number of concurrent calls."""
+    import asyncio  # takes 50 ms, which a local run does not need
 
     slots = asyncio.Semaphore(PARALLEL)
 
@@ -274,7 +274,7 @@ async def _gather(calls: Sequence[Callable[[], Awaitable[_T]]]) -> list[_T | Exc
         async with slots:
             try:
                 return await call()
-            except Exception as exc:  # noqa: BLE001 - returned, for each call its own
+            except Exception as exc:  # noqa: BLE001 - returned, one for each call
                 return exc
 
     return [*await asyncio.gather(*map(outcome, calls))]

@@ -1,4 +1,4 @@
-"""The parts of remote files that were read: files never change, so nothing is fetched twice."""
+"""A cache of the ends of remote files. Files never change, so nothing is fetched twice."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _End:
 class TailCache:
     """The ends of files, or whole files, by path. Safe to use from several threads.
 
-    Above `max_bytes`, those unused longest are forgotten.
+    Above `max_bytes`, the least recently used ones are dropped.
     """
 
     def __init__(self, max_bytes: int = 128 << 20) -> None:
@@ -35,7 +35,7 @@ class TailCache:
         forking.register(self)
 
     def after_fork(self) -> None:
-        """Forget everything: another thread may have been in the middle of a change."""
+        """Forget everything, because another thread may have been changing the cache at the fork."""
         self._bytes = 0
         self._ends = OrderedDict()
         self._lock = threading.Lock()
@@ -43,7 +43,7 @@ class TailCache:
     def keep(self, path: str, data: bytes, size: int) -> None:
         """Keep the last bytes of a file of `size` bytes.
 
-        They replace the bytes that were kept before, unless those were more and the file had the same size.
+        They replace the cached bytes, unless those are more and the file has the same size.
         """
         with self._lock:
             known = self._ends.get(path)
@@ -57,19 +57,19 @@ class TailCache:
                 self._bytes -= len(forgotten.data)
 
     def size(self, path: str) -> int | None:
-        """Return the file's size in bytes, or None if nothing of it is kept."""
+        """Return the file's size in bytes; None if it is not cached."""
         end = self._end(path)
         return None if end is None else end.size
 
     def read(self, path: str, start: int, length: int) -> bytes | None:
-        """Return a part of the file, or None if some of it is not kept."""
+        """Return a part of the file; None if it is not completely cached."""
         end = self._end(path)
         if end is None or start < end.start:
             return None
         return end.data[start - end.start : start - end.start + length]
 
     def missing(self, path: str) -> int | None:
-        """Return how many bytes before the kept end are not kept, or None if nothing is kept."""
+        """Return the number of bytes before the cached end; None if nothing is cached."""
         end = self._end(path)
         return None if end is None else end.start
 

@@ -1,1 +1,1 @@
-"""TensorBoard's event files, read and written without TensorFlow and without the library of protobuf."""
+"""The reading and writing of TensorBoard's event files, without TensorFlow and protobuf."""

@@ -1,4 +1,4 @@
-"""A file of events that grows: on a disk by appending; in an object store, which cannot append, by replacing it."""
+"""A growing file of events. On a disk it is appended to; in an object store, which cannot append, it is replaced."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class EventFile:
     """The events of one folder, from one process.
 
     Readers read a folder's files in the order of their names, which begin with the time. So the events of a resumed run
-    follow those that it wrote before.
+    follow its earlier ones.
     """
 
     def __init__(self, storage: Storage, folder: str) -> None:

@@ -24,11 +24,11 @@ _WORKER = re.compile(r"worker_\d+(\.\d+)?")
 class EventLog:
     """The event files of one worker.
 
-    It receives the steps that a writer has published, on the writer's thread, and never raises: training and the run do
-    not depend on it. The first file that cannot be written is logged, and no more is written.
+    It receives the steps that a writer has published, on the writer's thread, and never raises, because training and
+    the run do not depend on it. After the first file that cannot be written, which is logged, it writes nothing more.
 
     The steps of a mode are in a folder of its name, and TensorBoard's step is the step in the mode. A job of several
-    workers has a folder for each worker around these.
+    workers has a folder for each worker, which contains these.
 
     Args:
         storage: The folder of all event files of the run.
@@ -36,7 +36,7 @@ class EventLog:
         num_workers: The number of workers of the job.
         back_to: If the job went back to a checkpoint, the step of each mode from which on earlier events no longer
             count.
-        has_left: Returns whether a worker of an earlier session is not in the job: what that one left is hidden, too.
+        has_left: Returns whether a worker of an earlier session is not in the job, so that its events are hidden, too.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class EventLog:
         except TensorTrialError as exc:
             self._is_off = True
             logger.error(
-                "no more is written to the event files in %s; the run itself goes on: %s", self._storage.url, exc
+                "no more is written to the event files in %s; the run itself continues: %s", self._storage.url, exc
             )
 
     def go_back(self, steps: Mapping[str, int]) -> None:
@@ -118,14 +118,14 @@ def _folder(mode: ModeKeys) -> str:
 
 
 def _events(indexed: IndexedStep, names: Container[str]) -> Iterator[bytes]:
-    """Yield the events of the rows that count."""
+    """Yield the events of rows that are not superseded."""
     scalars = {row: scalar for first, found in indexed.scalars for row, scalar in enumerate(found, first)}
     statistics: dict[int, Mapping[str, float]] = {}
     for kinds, (rows, numbers) in indexed.statistics.items():
         each = iter(numbers)
         statistics |= {row: dict(zip(kinds, each, strict=False)) for row in rows}
     for row in range(len(indexed.specs)) if indexed.last is None else indexed.last:
-        # A double has no more than the microseconds of such a time.
+        # A double represents such a time to a microsecond.
         seconds = round(indexed.saved_at_ns[row] / 1000) / 1e6
         step, name, histogram = indexed.step.mode_step, indexed.specs[row].plan.name, indexed.histograms.get(row)
         yield from events(seconds, step, name, scalars.get(row), statistics.get(row, {}), histogram, names)

@@ -1,4 +1,4 @@
-"""The messages of an event file, as they are written: an Event, and the values in its Summary.
+"""The writer of an event file's messages: an Event, and the values in its Summary.
 
 The numbers are those of TensorFlow's event.proto and summary.proto. Scalars are a `simple_value` and histograms a
 `histo`, the two forms that every reader of event files understands.
@@ -29,7 +29,7 @@ def first_event(seconds: float) -> bytes:
 
 
 def session_start(seconds: float, step: int) -> bytes:
-    """Return the event by which TensorBoard forgets what it has read of a folder from a step on."""
+    """Return the event by which TensorBoard discards a folder's values from a step on."""
     return double_field(1, seconds) + varint_field(2, step) + bytes_field(7, varint_field(1, _START))
 
 
@@ -44,8 +44,8 @@ def events(
 ) -> Iterator[bytes]:
     """Yield the events of a saved tensor at a step, each with one value; `seconds` are since 1970.
 
-    A number is one scalar. Of a larger tensor each statistic is a scalar, named after both, and its histogram is a
-    histogram. A statistic does not take the name of another tensor, one of the `names`.
+    A number is one scalar. For a larger tensor, each statistic is a scalar, named after both, and its histogram is a
+    histogram. A statistic does not get a name in `names`, which are those of tensors.
     """
     at = double_field(1, seconds) + _step(step)
     if number is not None:
@@ -58,14 +58,14 @@ def events(
         yield event(seconds, step, histogram(name, *drawn, statistics))
 
 
-@lru_cache(maxsize=65536)  # many tensors are saved at a step, and a tensor at many steps
+@lru_cache(maxsize=65536)  # cached, because many tensors are saved at a step, and a tensor at many steps
 def _step(step: int) -> bytes:
     return varint_field(2, step)
 
 
 @lru_cache(maxsize=65536)
 def _scalar(tag: str) -> bytes:
-    """Return the summary with a scalar in single precision, up to these four bytes, which end it."""
+    """Return the summary with a scalar in single precision, without the four bytes of the scalar at its end."""
     return bytes_field(5, bytes_field(1, scalar(tag, 0.0)))[:-4]
 
 
@@ -79,8 +79,8 @@ def histogram(
 ) -> bytes:
     """Return a histogram value, whose bin i lies between edges i and i + 1.
 
-    The sum and the sum of squares are those of the `statistics`, if known, else estimated from the bins' middles; no
-    page of TensorBoard shows them.
+    The sum and the sum of squares are from the `statistics`, if known, else estimated from the bins' centres.
+    TensorBoard does not show them.
     """
     middles = [left + (right - left) / 2 for left, right in itertools.pairwise(edges)]
     known = statistics or {}

@@ -15,7 +15,7 @@ from ..dtypes import Array
 from .wire import Value, fields, message, number, signed, varints
 
 _STRING = 7
-# By the numbers of TensorFlow's DataType. A quantized integer is kept as its integer.
+# The dtypes by TensorFlow's DataType. A quantized integer is kept as an integer.
 _KINDS = {
     **dict.fromkeys((6, 11), "i1"),
     **dict.fromkeys((4, 12), "u1"),
@@ -32,11 +32,11 @@ _FLOATS = {5: "<f4", 6: "<f8", 9: "<c8", 12: "<c16"}
 _INTEGERS = {7, 10, 11, 13, 16, 17}
 _STRINGS, _BYTES = 8, 18
 _MOST_FILLED = 1 << 24
-"""The most elements that a repeated last element may fill: a few forged bytes must not use all memory."""
+"""The most elements that a repeated last element may fill, so that a few forged bytes cannot use all memory."""
 
 
 def tensor(proto: memoryview) -> Array:
-    """Return the array, in memory of its own. Raises ValueError for an invalid message or an unsupported dtype."""
+    """Return a new array. Raises ValueError for an invalid message or an unsupported dtype."""
     dtype, content = 0, None
     shape: tuple[int, ...] = ()
     elements: list[tuple[int, Value]] = []
@@ -107,7 +107,7 @@ def _filled(elements: Array, shape: tuple[int, ...]) -> Array:
     if len(elements) > size or size > max(len(elements), _MOST_FILLED):
         raise ValueError(f"a tensor of shape {shape} with {len(elements)} elements")
     if len(elements) < size:
-        # TensorFlow writes zeros as no element at all.
+        # TensorFlow writes zeros without any element.
         last = elements[-1:] if len(elements) else np.zeros(1, elements.dtype)
         elements = np.concatenate([elements, np.broadcast_to(last, size - len(elements))])
     return elements.reshape(shape)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 with warnings.catch_warnings():
-    # Where it has no C extension it says so at import. It is slower there and right, and users cannot mend it.
+    # Without its C extension it warns at import. It is then slower but correct, and users cannot change it.
     warnings.filterwarnings("ignore", "As the c extension couldn't be imported", RuntimeWarning)
     from google_crc32c import value as crc32c
 
@@ -29,17 +29,17 @@ HEADER = 12
 """The size of a frame's part before the content, in bytes."""
 _FOOTER = 4
 BLOCK = 8 << 20
-"""The number of bytes that are read at once; a longer record is read by itself."""
+"""The number of bytes that are read at once. A longer record is read separately."""
 _LONGEST = 1 << 31
-"""No protobuf message is longer: a larger length is garbage, even if its checksum is right."""
+"""The most bytes of a protobuf message. A larger length is invalid, even if its checksum is correct."""
 _MASK = 0xA282EAD8
 _UNCHECKED = 0x062DC0B3
-"""smdebug writes this instead of every record's checksum."""
+"""The checksum that smdebug writes for every record."""
 _LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
 
 Read = Callable[[int, int], "bytes | bytearray"]
-"""Returns the bytes from a position on, by position and length; fewer where the file ends."""
+"""Returns the bytes at a position, by position and length; fewer at the end of the file."""
 
 
 class DamagedRecord(ValueError):
@@ -47,14 +47,14 @@ class DamagedRecord(ValueError):
 
 
 def framed(contents: Sequence[bytes]) -> bytes:
-    """Return the records with these contents, as they follow each other in a file."""
+    """Return the bytes of consecutive records with these contents."""
     parts = []
     for content in contents:
         parts += [_header(len(content)), content, _CHECKSUM.pack(masked_crc32c(content))]
     return b"".join(parts)
 
 
-@lru_cache(maxsize=1024)  # most records of a file have one of few lengths
+@lru_cache(maxsize=1024)  # cached, because most records of a file have one of few lengths
 def _header(nbytes: int) -> bytes:
     length = _LENGTH.pack(nbytes)
     return length + _CHECKSUM.pack(masked_crc32c(length))
@@ -67,7 +67,7 @@ def masked_crc32c(data: bytes) -> int:
 
 
 def records(read: Read, resume_at: Sequence[int] = ()) -> Iterator[tuple[int, memoryview | DamagedRecord]]:
-    """Yield the position of each frame of a file with its record, or with an error where the record is damaged.
+    """Yield the position of each frame of a file, with its record or, for a damaged one, an error.
 
     Args:
         read: Reads the file.
@@ -133,7 +133,7 @@ class Block:
 
     @cached_property
     def good(self) -> npt.NDArray[np.bool_]:
-        """True if each content matches its checksum. A damaged one harms no other, as its length is right."""
+        """True for each content that matches its checksum. A damaged one affects no other, as lengths are correct."""
         stored = self._stored(self.starts + self.lengths)
         matches = _masked_crc32cs(self._content, self.starts, self.lengths) == stored
         good: npt.NDArray[np.bool_] = matches | (stored == _UNCHECKED)
@@ -158,7 +158,7 @@ class Block:
         return None
 
     def _follow(self) -> tuple[Positions, list[int]]:
-        """Return where frames begin, and the lengths that they claim. Only the last may be incomplete."""
+        """Return the starts of frames, and the lengths that they claim. Only the last may be incomplete."""
         view, position, size = self.view, 0, len(self.view)
         frames, lengths = [], []
         while position + HEADER <= size:
@@ -170,14 +170,14 @@ class Block:
         return np.array(frames, np.int64), lengths
 
     def _trusted(self, frames: Positions) -> int:
-        """Return how many of the frames are complete and have lengths that match their checksums."""
+        """Return the number of frames that are complete and whose lengths match their checksums."""
         bad = np.flatnonzero(~self._matches(frames))
         if len(bad):
             return int(bad[0])
         return len(frames) - (self._followed_to > len(self.view))
 
     def _matches(self, frames: Positions) -> npt.NDArray[np.bool_]:
-        """Return whether the length in each frame matches its checksum."""
+        """Return a mask of the frames whose length matches its checksum."""
         found = _masked_crc32cs(self._content, frames, np.full(len(frames), _LENGTH.size))
         matches: npt.NDArray[np.bool_] = found == self._stored(frames + _LENGTH.size)
         return matches

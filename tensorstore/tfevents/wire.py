@@ -16,14 +16,14 @@ _SINGLE = struct.Struct("<f")
 
 
 def fields(message: memoryview) -> Iterator[tuple[int, Value]]:
-    """Yield the fields of a message in their order, as number and value: an int for a varint, else the bytes.
+    """Yield the fields of a message in order, as number and value: an int for a varint, else the bytes.
 
     Raises ValueError where the message is damaged.
     """
     position, end = 0, len(message)
     while position < end:
         key = message[position]
-        if key < 0x80:  # nearly always, and a call would take longer than the rest
+        if key < 0x80:  # the usual case, in which a call would take longer than the rest
             position += 1
         else:
             key, position = varint(message, position)

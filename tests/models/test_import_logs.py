@@ -130,7 +130,7 @@ class TestWhatCsvloggerWrote:
     @pytest.mark.parametrize(
         ("text", "sentence"),
         [
-            ("", "it is empty, as before the first metric"),
+            ("", "it is empty: no metric was logged"),
             ("epoch,step", "it has no row"),
             ("epoch,step\n", "no number that could be imported"),
             ("epoch,loss\n0,1\n", "it has no column step, which CSVLogger writes"),

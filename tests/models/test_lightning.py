@@ -517,10 +517,12 @@ def test_an_environment_variable_adds_a_callback_to_each_trainer(
     assert factory.callbacks() == []
     monkeypatch.setenv("TENSORTRIAL_LIGHTNING", "1")
     assert [type(each) for each in factory.callbacks()] == [Callback]
-    for wrong in ('{"out_dirr": "x"}', "[", '{"out_dir": '):
+    for wrong in ('{"out_dirr": "x"}', "[", '{"out_dir": ', "[]", "5", "null", '"runs/net"'):
+        caplog.clear()
         monkeypatch.setenv("TENSORTRIAL_LIGHTNING", wrong)
-        assert not factory.callbacks() or wrong == "["
-    assert "must be 1, or a JSON object" in caplog.text
+        assert factory.callbacks() == []
+        assert "nothing is saved, because of TENSORTRIAL_LIGHTNING" in caplog.text
+    assert 'must be 1, or a JSON object of arguments for a callback, got "runs/net"' in caplog.text
     arguments = {"out_dir": str(tmp_path / "run"), "include_collections": ["weights"], "save_interval": 3}
     monkeypatch.setenv("TENSORTRIAL_LIGHTNING", json.dumps(arguments))
     made_trainer(tmp_path).fit(Net(), loader(7))

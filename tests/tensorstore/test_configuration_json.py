@@ -10,7 +10,7 @@ import pytest
 from tensortrial.config.collection import Collection
 from tensortrial.config.reduction_config import ReductionConfig
 from tensortrial.config.save_config import SaveConfig, SaveConfigMode
-from tensortrial.errors import ConfigurationError
+from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
 from tensortrial.mode import modes
 
 SAVE = SaveConfig({modes.TRAIN: SaveConfigMode(3, save_steps=[7]), modes.EVAL: {"end_step": 5}})
@@ -38,6 +38,18 @@ def test_an_axis_is_read_with_a_list_of_all_kinds() -> None:
     assert ReductionConfig.from_dict({"reductions": "min,l2", "axis": "-1"}) == expected
     assert ReductionConfig.from_names(["min", "l2"], axis=-1) == expected
     assert repr(BY_AXIS) == "ReductionConfig(norms=['l2'], digest=True, axis=0, quantiles=True)"
+
+
+@pytest.mark.parametrize("argument", ["include_regex", "tensor_names"])
+@pytest.mark.parametrize(("wrong", "shown"), [(5, "5"), (["relu", 5], "5"), (True, "True"), (b"relu", "114")])
+def test_a_collection_refuses_what_is_no_text(argument: str, wrong: Any, shown: str) -> None:
+    expected = f"collection 'mine': {argument} must be one text or several, got {shown}"
+    with pytest.raises(InvalidCollectionConfiguration, match=expected):
+        Collection("mine", **{argument: wrong})
+    collection = Collection("mine")
+    with pytest.raises(InvalidCollectionConfiguration, match=expected):
+        (collection.include if argument == "include_regex" else collection.add_tensor_names)(wrong)
+    assert collection.is_empty
 
 
 @pytest.mark.parametrize("axis", ["x", 1.5, True])

@@ -27,7 +27,7 @@ from .recorder import TapeRecorder
 from .updates import TapeUpdates
 from .wrapped import wrap
 
-# Logs that are no metrics, with the names that they have in `fit`.
+# Logs that are not metrics, with their names in `fit`.
 _ARRAYS = {"labels": "labels", "predictions": "predictions", "inputs": "model_inputs"}
 
 
@@ -46,11 +46,11 @@ class TapeHook(ABC):
         self._tape_recorder = TapeRecorder(self)
         self.tape_updates = TapeUpdates(self)
         self._callbacks: dict[int, GraphCallback] = {}
-        # The optimizers whose first use is awaited, each with the name of a method and its replacement.
+        # The optimizers that were not used yet, each with the name of a method and its replacement.
         self._awaited_optimizers: list[tuple[Any, str, Any]] = []
 
     def _forget_tapes(self) -> None:
-        """Release all that belongs to a training loop, and restore its optimizers."""
+        """Release the state of a training loop, and restore its optimizers."""
         for optimizer, name, method in self._awaited_optimizers:
             _remove(optimizer, name, method)
         self._awaited_optimizers.clear()
@@ -64,7 +64,7 @@ class TapeHook(ABC):
         """Save the tensors that a `tf.GradientTape` records.
 
         These are its loss, the gradients and their variables, and the inputs and outputs of layers that are called
-        while the tape records. Each time that the tape is entered, a step begins.
+        while the tape records. Each time the tape is entered, a step begins.
 
         Args:
             tape: A `tf.GradientTape`.
@@ -83,7 +83,7 @@ class TapeHook(ABC):
 
     @unconverted
     def save_tape_logs(self, logs: Mapping[str, Any] | None = None) -> None:
-        """Save at the open step, if they are due, what Keras reports by itself in `fit`.
+        """Save the logs that `fit` would save, if they are due at the open step.
 
         Args:
             logs: Numbers by name, in the collection `losses` if the name ends with `loss`, else in `metrics`; also
@@ -101,7 +101,7 @@ class TapeHook(ABC):
                 callback.record_due(dict(self._named({name: value_of(number, value) for name, value in logs.items()})))
 
     def _named(self, logs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-        """Yield logs under the names that they have in `fit`."""
+        """Yield logs with their names in `fit`."""
         for name, value in logs.items():
             if name in _ARRAYS:
                 counter = Counter()
@@ -116,7 +116,7 @@ class TapeHook(ABC):
                     self.recorder.refuse(name, exc)
 
     def tape_callback(self) -> GraphCallback | None:
-        """Return what records the tensors of the replica that runs or is traced now; None if nothing of it is saved."""
+        """Return the callback of the replica that runs or is traced now; None if the replica is not saved."""
         if not self.recorder.active or (graph() is not None and self._cannot_call_back()):
             return None
         recorders = self._recorders_here()
@@ -128,7 +128,7 @@ class TapeHook(ABC):
         return self._callbacks[id(recorder)]
 
     def _recorders_here(self) -> list[Recorder]:
-        """Return the recorder of the replica that runs here, if it is saved; outside of replicas all recorders."""
+        """Return the recorder of the current replica if it is saved; all recorders outside of replicas."""
         self.recorder.broadcast(replicas(strategy_here()))
         here = replica_here()
         return self.recorder.all if here is None else self.recorder.all[here : here + 1]
@@ -181,7 +181,7 @@ class TapeHook(ABC):
 
     @guarded
     def _save_here(self, save: Callable[[Recorder, Any], None], value: Any) -> None:
-        """Save a value of the replica that runs here, or outside of replicas the value of each one.
+        """Save the value of the current replica, or, outside of replicas, that of each replica.
 
         Inside a `tf.function` it is saved at each execution.
         """
@@ -201,7 +201,7 @@ def _remove(optimizer: Any, name: str, method: Any) -> None:
 
 
 def _checked(value: Any) -> Any:
-    """Return a variable or a tensor as it is, and any other value as an array. Raises UnsupportedValue."""
+    """Return a variable or a tensor unchanged, and any other value as an array. Raises UnsupportedValue."""
     check_dense(value)
     return value if is_variable(value) or hasattr(value, "dtype") else user_array(value)
 

@@ -36,7 +36,7 @@ class TapeNames:
         return next((path for names in self._models if (path := names.path(layer)) is not None), None)
 
     def add_model(self, model: Any) -> None:
-        """Name the layers and variables that the model has now."""
+        """Name the current layers and variables of a model."""
         names = Names(model)
         self._models = [*(each for each in self._models if each.model is not model), names]
         for weight in names.weights:
@@ -62,7 +62,7 @@ class TapeNames:
         return self._weights[id(variable)]
 
     def forget(self) -> None:
-        """Release all models and variables. Their names are not used for others."""
+        """Release all models and variables. Their names are not used again."""
         self._models, self._weights = [], {}
 
     def _add(self, weight: Weight) -> None:

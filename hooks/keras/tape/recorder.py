@@ -25,7 +25,7 @@ from .names import TapeNames
 
 
 class TapeOwner(Protocol):
-    """The part of a hook that a TapeRecorder needs."""
+    """The part of a hook that a TapeRecorder and TapeUpdates need."""
 
     recorder: LeadingRecorder
     naming: VariableNaming
@@ -33,17 +33,21 @@ class TapeOwner(Protocol):
     tape_seen: bool
 
     def tape_callback(self) -> GraphCallback | None:
-        """Return what records the tensors of the replica that runs or is traced now; None if nothing of it is saved."""
+        """Return the callback of the replica that runs or is traced now; None if the replica is not saved."""
 
     def tape_optimizers(self) -> list[Any]:
-        """Return the optimizers whose variables are saved."""
+        """Return the optimizers whose variables and hyperparameters are saved."""
 
     def warn_once(self, sentence: str) -> None:
         """Log a warning unless the same was logged before."""
 
+    @property
+    def is_fitting(self) -> bool:
+        """True if Keras' own `fit` is under way."""
+
 
 class TapeRecorder(threading.local):
-    """Records what the tapes of one thread see between their enter and exit, and the gradients that they compute."""
+    """The recorder of one thread's tapes: layers called between enter and exit, and the gradients they compute."""
 
     def __init__(self, hook: TapeOwner) -> None:
         self._hook = hook
@@ -60,16 +64,16 @@ class TapeRecorder(threading.local):
         self._counter = Counter()
         self._calls = CallOrder()
         self._attention = AttentionCalls(self.recorder)
-        # For each loss that an optimizer scaled: the scaled loss, the loss, and the scale.
+        # The losses that optimizers scaled, each as the scaled loss, the loss and the scale.
         self._scalings: list[tuple[Any, Any, Any]] = []
 
     def forget(self) -> None:
-        """Release what the last step left, unless a tape records now."""
+        """Release the tensors of the last step, unless a tape is recording."""
         if not self._depth:
             self._reset()
             self._callback = None
 
-    # What a wrapped tape calls.
+    # Methods that a wrapped tape calls.
 
     @guarded
     def entered(self) -> None:
@@ -109,7 +113,7 @@ class TapeRecorder(threading.local):
             callback.record_due(values)
 
     def _gradients(self, sources: Any, gradients: Any) -> list[tuple[Any, Weight]]:
-        """Return the gradients of variables with the names of these, in the order of a backward pass."""
+        """Return the gradients with the names of their variables, in the order of a backward pass."""
         import tensorflow as tf
 
         pairs = zip(tf.nest.flatten(sources), tf.nest.flatten(gradients), strict=True)
@@ -139,7 +143,7 @@ class TapeRecorder(threading.local):
     def _scaled(self, scaled: Any, loss: Any, scale: Any) -> None:
         import tensorflow as tf
 
-        # If the scale is a variable, its value now: applying the gradients may change it.
+        # The scale's current value, because applying the gradients may change the variable.
         self._scalings.append((scaled, loss, tf.convert_to_tensor(scale)))
 
     def _scale_of(self, target: Any) -> Any:
@@ -162,7 +166,7 @@ class TapeRecorder(threading.local):
 
     @guarded
     def before_call(self, layer: Any, outermost: bool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """See the inputs of a layer."""
+        """Record the inputs of a layer."""
         if outermost and layer.built:
             self._add_model(layer)
         self._calls.add(layer)
@@ -174,7 +178,7 @@ class TapeRecorder(threading.local):
 
     @guarded
     def after_call(self, layer: Any, outermost: bool, output: Any) -> None:
-        """See the outputs of a layer."""
+        """Record the outputs of a layer."""
         if outermost:
             self._add_model(layer)
         path = self._names.path(layer)
@@ -219,7 +223,7 @@ def _without(scale: Any, tensor: Any) -> Any:
 
 
 def _is_dense(tensor: Any) -> bool:
-    """Return whether this is a tensor of numbers, neither sparse nor ragged nor text."""
+    """Return whether a value is a dense tensor of numbers: not sparse, ragged or text."""
     if not IS_TENSORFLOW:
         return True
     import tensorflow as tf

@@ -1,45 +1,27 @@
-"""The hyperparameters of a wrapped optimizer and what it changes, in a training loop with a GradientTape.
+"""The hyperparameters and updates of wrapped optimizers in a training loop with a GradientTape.
 
-It runs eagerly or inside a `tf.function`.
+The loop runs eagerly or inside a `tf.function`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
 
 from ...core.recorder import Recorder, guarded
-from ...core.replicas import LeadingRecorder
 from ..backend import graph, unconverted
 from ..graph_callback import GraphCallback
 from ..hyperparameters import settings_of
 from ..updates import DUE_WITH, record_update
-from .names import TapeNames
+from .recorder import TapeOwner
 
 _GRADIENTS = ("grads", "grads_and_vars")
 
 
-class TapeOwner(Protocol):
-    """The part of a hook that TapeUpdates needs."""
-
-    recorder: LeadingRecorder
-    tape_names: TapeNames
-
-    def tape_callback(self) -> GraphCallback | None:
-        """Return what records the tensors of the replica that runs or is traced now; None if nothing of it is saved."""
-
-    def tape_optimizers(self) -> list[Any]:
-        """Return the optimizers whose hyperparameters are saved."""
-
-    @property
-    def is_fitting(self) -> bool:
-        """True if Keras' own `fit` is under way."""
-
-
 class TapeUpdates:
-    """The updates of variables by wrapped optimizers, at steps at which they are due. Only then they are copied.
+    """The updates of variables by wrapped optimizers. Variables are copied only at steps at which updates are due.
 
     Args:
         hook: The hook.
@@ -51,7 +33,7 @@ class TapeUpdates:
         self._replaced: list[tuple[Any, str, Any]] = []
 
     def follow(self, optimizer: Any) -> None:
-        """Record the hyperparameters of each use of an optimizer and what it changes, until `forget` is called."""
+        """Record the hyperparameters and updates of each use of an optimizer, until `forget` is called."""
         name = "apply" if hasattr(optimizer, "apply") else "apply_gradients"
         apply = getattr(optimizer, name)
 
@@ -70,7 +52,7 @@ class TapeUpdates:
         self._replaced.append((optimizer, name, applied))
 
     def forget(self) -> None:
-        """Give the optimizers their own methods back."""
+        """Restore the optimizers' own methods."""
         for optimizer, name, applied in self._replaced:
             if vars(optimizer).get(name) is applied:
                 object.__delattr__(optimizer, name)
@@ -78,7 +60,7 @@ class TapeUpdates:
 
     @guarded
     def _record_hyperparameters(self, optimizer: Any) -> None:
-        """Record them as the update uses them: a function that is traced now keeps those that are no variables."""
+        """Record the hyperparameters of an update. A function that is traced now keeps those that are not variables."""
         if self._hook.is_fitting or CollectionKeys.HYPERPARAMETERS not in self.recorder.collections.saved_names:
             return
         callback = self._hook.tape_callback()
@@ -97,7 +79,7 @@ class TapeUpdates:
 
     @guarded
     def _begin(self, variables: Iterable[Any], records: list[Callable[[], None]]) -> None:
-        """Copy the variables whose update may be due, and append what records their updates."""
+        """Copy the variables whose update may be due, and append functions that record the updates."""
         if self._hook.is_fitting or not DUE_WITH.intersection(self.recorder.collections.saved_names):
             return
         callback = self._hook.tape_callback()
@@ -128,7 +110,7 @@ class TapeUpdates:
 
 
 def _readable_again(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments with the gradients in a list: a zip can be read only once."""
+    """Return the arguments with the gradients as a list, because a zip can be read only once."""
     if args:
         return (list(args[0]), *args[1:]), kwargs
     return args, {key: list(value) if key in _GRADIENTS else value for key, value in kwargs.items()}

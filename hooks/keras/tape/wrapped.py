@@ -45,7 +45,7 @@ class _Wrapped:
 
     @contextmanager
     def _quietly(self) -> Iterator[None]:
-        """Record no gradients inside the block: a Jacobian computes one for each of its rows, and none is of a loss."""
+        """Record no gradients inside the block: a Jacobian computes one for each row, and none is that of a loss."""
         self._quiet = True
         try:
             yield
@@ -57,7 +57,7 @@ _classes: dict[type, type] = {}
 
 
 def wrap(tape: Any, recorder: TapeRecorder) -> None:
-    """Make a GradientTape notify the recorder, instead of any other that it notified before."""
+    """Make a GradientTape notify this recorder, and no other one."""
     if not isinstance(tape, _Wrapped):
         tape.__class__ = _wrapped_class(type(tape))
     tape.tensortrial_recorder = recorder

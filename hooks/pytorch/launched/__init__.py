@@ -1,4 +1,4 @@
-"""The hook of a script that knows nothing of hooks: `python -m tensortrial run train.py`."""
+"""The hook of an unmodified script: `python -m tensortrial run train.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loss of a training loop that computes it by a function: what `backward` is called on."""
+"""The loss of a training loop that computes it by a function: the tensor whose `backward` is called."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .steps import LaunchedSteps
 
 
 class LaunchedLoss:
-    """Saves what `backward` is called on as `loss`, unless a loss module or a model's own loss is saved.
+    """The capture of the tensor whose `backward` is called, as `loss`, unless another loss is saved.
 
     Args:
         hook: The hook.
@@ -27,7 +27,7 @@ class LaunchedLoss:
         self._hook, self._steps = hook, steps
         self._is_decided = self._is_wanted = False
         self._scaled: tuple[torch.Tensor, torch.Tensor] | None = None
-        """The newest result of a scaler, with what it scaled."""
+        """The newest result of a scaler, with its argument."""
         self._restore: list[Callable[[], None]] = []
 
     @property
@@ -36,12 +36,12 @@ class LaunchedLoss:
         return self._hook.recorder
 
     def install(self) -> None:
-        """Replace `Tensor.backward` and `GradScaler.scale` by functions that call them."""
+        """Wrap `Tensor.backward` and `GradScaler.scale`."""
         self._replace(torch.Tensor, "backward", self._before_backward)
         self._replace(torch.amp.GradScaler, "scale", None, self._after_scale)
 
     def release(self) -> None:
-        """Put the methods back."""
+        """Restore the original methods."""
         for restore in self._restore:
             restore()
         self._restore.clear()

@@ -1,7 +1,7 @@
 """The search for the trained models of an unmodified script: those whose parameters an optimizer holds.
 
-`torch.nn.Module.__call__` is replaced until the first update is over, but not inside a call of it: only a call that no
-other module makes is noticed, and the modules inside a model that torch.compile compiles are called as ever.
+`torch.nn.Module.__call__` is replaced until the first update is over, but not during a call of it. So only outermost
+calls are noticed, and modules inside a compiled model are called as usual.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from .steps import LaunchedSteps, close_for_own_hook
 
 logger = logging.getLogger("tensortrial.hooks")
 
-# An optimizer of a single tensor belongs to no model. So the search ends after this number of forwards.
+# The search ends after this number of forwards, because an optimizer of a single tensor belongs to no model.
 _MOST_FORWARDS = 200
 
 
 class LaunchedModels:
-    """Finds the models that train, and hooks them.
+    """A finder of the models that train, which registers them with a hook.
 
     These are the models whose parameters are those of an optimizer that was made before the first update. In a script
-    that makes no optimizer of torch they are the models, in training mode, whose parameters get gradients: from their
+    without an optimizer of torch, they are the models in training mode whose parameters get gradients, from their
     second forward on. A model that begins to train later is not saved.
 
     Args:
@@ -60,7 +60,7 @@ class LaunchedModels:
         self._warned = False
 
     def install(self) -> None:
-        """Notice the optimizers that are made, and the modules that run."""
+        """Begin to notice new optimizers and running modules."""
         finder, construct, original = self, self._construct, self._call
 
         @functools.wraps(construct)
@@ -91,14 +91,14 @@ class LaunchedModels:
         _set(torch.optim.Optimizer, "__init__", note)
         _set(torch.nn.Module, "__call__", call)
 
-    # The script must not fail for what is done here.
+    # An error here must not end the script.
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
         try:
             yield
         except Exception:
-            logger.exception("models that begin to train are not found any more")
+            logger.exception("models that begin to train from now on are not found")
             self._retire()
 
     def _note_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
@@ -110,7 +110,7 @@ class LaunchedModels:
     # Finding.
 
     def _before(self, module: torch.nn.Module) -> None:
-        """Hook a module that is about to run, if it trains, or is a loss."""
+        """Hook a module that is about to run, if it trains or is a loss."""
         if self._is_retired():
             self._retire()
             return
@@ -127,7 +127,7 @@ class LaunchedModels:
             self._watch(module)
 
     def _watch(self, module: torch.nn.Module) -> None:
-        """Hook a model whose parameters have got gradients, or notice when they get some."""
+        """Hook a model whose parameters have gradients, or else watch its parameters."""
         found = self._candidates.get(module)
         if found is None:
             self._candidates[module] = _AfterGradient(module)
@@ -149,7 +149,7 @@ class LaunchedModels:
                     callback(module, args, result)
 
     def _is_found(self) -> bool:
-        """Return whether nothing is left to find: each optimizer is that of a hooked model, and has made an update."""
+        """Return whether the search is complete: each optimizer belongs to a hooked model, and has made an update."""
         steps = self._steps
         if steps is None or not steps.has_updates:
             return False
@@ -189,7 +189,7 @@ class LaunchedModels:
         self._loss.install()
 
     def _adopt_late(self, optimizer: torch.optim.Optimizer) -> None:
-        """Use a new optimizer of a hooked model, and log one of another model."""
+        """Use a late optimizer of a hooked model. Log a warning for one of another model."""
         known = {id(each) for model in self._models for each in model.parameters()}
         if (
             self._hook is not None
@@ -214,7 +214,7 @@ class LaunchedModels:
         return has_own_hook(self._hook) or (self._hook is not None and self._hook.recorder.closed)
 
     def _retire(self) -> None:
-        """Do nothing any more."""
+        """Stop searching and capturing."""
         self._searches = False
         for candidate in self._candidates.values():
             candidate.remove()
@@ -231,14 +231,14 @@ class LaunchedModels:
 
 
 class _AfterGradient(UncopiedCallback):
-    """The callback of the parameters of a model: when one has got a gradient, the model trains."""
+    """The callback on the parameters of a model: the model trains once one of them has a gradient."""
 
     __slots__ = ("_handles", "has_gradients", "steps")
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.has_gradients = False
         self.steps: LaunchedSteps | None = None
-        """The steps that are over with a gradient; None if an optimizer ends them."""
+        """The steps that end with a gradient; None if an optimizer ends them."""
         wanted = [each for each in model.parameters() if each.requires_grad and each.is_leaf]
         self._handles = [each.register_post_accumulate_grad_hook(self) for each in wanted]  # type: ignore[no-untyped-call]
 

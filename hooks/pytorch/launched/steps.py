@@ -1,7 +1,7 @@
-"""The steps of a training loop that says nothing of them.
+"""The steps of an unmodified training loop.
 
-A step of the training is over once each optimizer has made an update: what is accumulated for an update is one step,
-and so are the updates of two adversaries. Each other forward is a step in mode EVAL.
+A step of the training ends once each optimizer has made an update. So batches that accumulate for an update are one
+step, and so are the updates of two adversaries. Each other forward is a step in mode EVAL.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from ..optimizers import silence
 
 logger = logging.getLogger("tensortrial.hooks")
 
-# An optimizer that has made no update while another one made this number of them is not waited for.
+# An optimizer without an update is not waited for after another one has made this number of updates.
 _MOST_UPDATES = 20
-# Without any update in this number of forwards of a model, each forward is a step: a compiled step shows no update.
+# After this number of a model's forwards without an update, each forward is a step: a compiled update is invisible.
 _MOST_FORWARDS = 200
 
 
 class LaunchedSteps:
-    """Begins and ends the steps of a hook.
+    """The steps of a hook in a launched script.
 
     Args:
         hook: The hook.
@@ -49,7 +49,7 @@ class LaunchedSteps:
         self._updates: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = weakref.WeakKeyDictionary()
         """The updates of each optimizer in the open step."""
         self._is_updated = False
-        """True if an optimizer has made an update in the open step, which may be gone by now."""
+        """True if an optimizer, which may have been freed since, has made an update in the open step."""
         self._was_complete = False
         """True if the open step was complete before another optimizer was made."""
         self._forwards: dict[int, int] = {}
@@ -79,7 +79,7 @@ class LaunchedSteps:
 
     def add_model(self, model: torch.nn.Module) -> None:
         """Begin steps when a registered model runs."""
-        # Before the hook's own: the step has begun when the model does.
+        # It is called before the hook's own callbacks, so that the step has begun when they run.
         self._releases.append(model.register_forward_pre_hook(_BeforeForward(self), prepend=True).remove)
 
     def add_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
@@ -89,9 +89,9 @@ class LaunchedSteps:
             self._releases.append(partial(silence, optimizer.register_step_post_hook(_AfterUpdate(self))))
 
     def add_made_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Count the updates of an optimizer that was made just now, from the next step on if the open one is complete.
+        """Count the updates of a new optimizer, from the next step on if the open one is complete.
 
-        Optimizers that have a parameter of it are not waited for: it takes their place.
+        Optimizers that share a parameter with it are not waited for, because it replaces them.
         """
         self._was_complete = self.is_complete
         own = {id(each) for each in parameters_of(optimizer)}
@@ -104,7 +104,7 @@ class LaunchedSteps:
         return optimizer in self._optimizers
 
     def release(self) -> None:
-        """Take all callbacks off."""
+        """Remove all callbacks."""
         for release in self._releases:
             release()
         self._releases.clear()
@@ -131,7 +131,7 @@ class LaunchedSteps:
     def _mode_of(self, model: torch.nn.Module) -> ModeKeys:
         if torch.is_grad_enabled():
             return ModeKeys.TRAIN if model.training or self._trains_in_eval else ModeKeys.EVAL
-        # A part of a step, such as what a generator makes for its adversary.
+        # The forward is a part of a step, such as a generator's for its adversary.
         unfinished = self._mode is ModeKeys.TRAIN and not self.is_complete
         return ModeKeys.TRAIN if unfinished and model.training else ModeKeys.EVAL
 
@@ -150,7 +150,7 @@ class LaunchedSteps:
     def after_update(self, optimizer: torch.optim.Optimizer) -> None:
         """Count an update."""
         if self._mode is ModeKeys.EVAL and not self._trains_in_eval and not self._is_updated:
-            # A model that is trained in eval mode, as to keep the statistics of its normalization.
+            # A model may be trained in eval mode, for example to keep the statistics of its normalization.
             self._trains_in_eval = True
         self.has_updates = self._is_updated = True
         self._counts_forwards = False

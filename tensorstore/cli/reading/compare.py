@@ -27,7 +27,7 @@ _SHOWN = 20
 @click.argument("b", required=False, shell_complete=complete_run)
 @click.option("--rtol", type=float, help="Elements agree if |a-b| <= atol + rtol*|b|.")
 @click.option("--atol", type=float, help="See --rtol.")
-@click.option("--ulps", type=int, help="Floats also agree if so many steps of their dtype lie between them.")
+@click.option("--ulps", type=int, help="Floats also agree if they are at most this many representable numbers apart.")
 @click.option(
     "--map", "renamed", multiple=True, metavar="OLD=NEW", help="Replace a regular expression in the names of A."
 )
@@ -91,7 +91,7 @@ def _status(found: Comparison) -> int:
 
 
 class _Rows:
-    """The differences, as the output of a query takes them."""
+    """The differences in the form of a query's result."""
 
     def __init__(self, table: Any) -> None:
         self._table = table
@@ -115,7 +115,7 @@ def _print(found: Comparison, most: int | None) -> None:
         print_line(text)
     shown = found.differences[:most]
     if shown:
-        # The table has to fit 80 columns.
+        # The table must fit into 80 columns.
         columns = _COLUMNS if len({each.worker or each.worker_b for each in shown}) > 1 else _WITHOUT_WORKER
         print_table(console_for(), columns, [[_cells(each)[column] for column in columns] for each in shown])
     if len(found.differences) > len(shown):

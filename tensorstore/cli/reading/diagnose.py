@@ -19,7 +19,7 @@ _HEALTHY, _SICK, _ERROR = 0, 1, 2
 
 @click.command()
 @run_argument
-@click.option("--all", "whole", is_flag=True, help="Print all that was found, and what to save for other rules.")
+@click.option("--all", "whole", is_flag=True, help="Print all problems, and what to save for the other rules.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole answer as one JSON object.")
 @progress_option
 @storage_option
@@ -27,7 +27,7 @@ def diagnose(run: str, whole: bool, as_json: bool, progress: bool, storage_optio
     """Find out what went wrong, where it began, and what to try.
 
     Evaluates all rules that the saved data allows, in the order of steps and of the execution within a step, and joins
-    findings that have one cause. Prints the first cause, what to try, and at most five lines of what else was found.
+    findings that have one cause. Prints the first cause, what to try, and at most five lines about other problems.
 
     The exit status is 0 if there are no problems, 1 if there are any, and 2 if there are none but the run, or a file of
     it, cannot be read.
@@ -45,7 +45,7 @@ def diagnose(run: str, whole: bool, as_json: bool, progress: bool, storage_optio
 
 
 def _print(found: Diagnosis, text: str) -> None:
-    """Print a diagnosis, on a terminal with its first cause in bold and long lines folded at words."""
+    """Print a diagnosis. On a terminal, its first cause is bold, and long lines are folded at words."""
     console = console_for()
     for line in text.splitlines():
         indent = "  " if line.startswith("- ") else ""

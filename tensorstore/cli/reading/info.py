@@ -131,14 +131,14 @@ def _collections(trial: Trial) -> dict[str, int]:
 
 
 def _forms(trial: Trial, collection: str) -> list[str]:
-    """Return as what the tensors of a collection were saved: numbers, raw values, statistics.
+    """Return the forms in which tensors of a collection were saved: numbers, raw values, statistics.
 
-    Those of the first ones at the beginning and near the end of the run stand for all.
+    Only the first tensors at the beginning and near the end of the run are examined.
     """
     reader, steps, found = run_reader_of(trial), trial.steps(show_incomplete_steps=True), set[str]()
     for step in {*steps[:2], *steps[-8:][:1]}:
         for name in trial.tensor_names(step=step, collection=collection)[:_MOST_READ]:
-            with suppress(TensorTrialError):  # a damaged file, which is named below
+            with suppress(TensorTrialError):  # the file is damaged, and is named below
                 row = reader.row(name, step, ModeKeys.GLOBAL, None, statistics=True)
                 found |= {
                     each for each, value in zip(STATISTICS, row.statistics or (), strict=False) if value is not None

@@ -32,7 +32,7 @@ def ls(places: tuple[str, ...], as_json: bool, storage_options: tuple[str, ...])
 
     PLACE is a folder with runs below it, a run, or a quoted pattern; several are allowed, and the current folder is
     the default. The size is that of the files; --json also has `tensor_bytes`, the size of all saved tensors in memory,
-    the framework, the workers, the metadata, and what `tensortrial note` keeps.
+    the framework, the workers, the metadata, and the notes of `tensortrial note`.
 
     \b
     tensortrial ls runs
@@ -70,7 +70,7 @@ def _rows(opened: Runs) -> Iterator[dict[str, Any]]:
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
-    # A line has to fit 80 columns: the framework is in the JSON, and the time is to the minute.
+    # A line must fit into 80 columns, so the framework is in the JSON only, and times have no seconds.
     return [
         row["run"],
         row["state"],

@@ -21,7 +21,7 @@ _FOUND, _FAILED = 1, 2
     "--diagnose/--no-diagnose",
     "with_diagnosis",
     default=None,
-    help="Begin with what `tensortrial diagnose` says. [default: of runs where that takes a moment]",
+    help="Begin with the results of `tensortrial diagnose`. [default: for small runs]",
 )
 @storage_option
 def report(

@@ -44,7 +44,7 @@ def _describe(rule: type[BuiltinRule]) -> None:
     console = console_for()
     console.print(rule.__name__, style="bold")
     for paragraph in (inspect.getdoc(rule) or "").split("\n\n"):
-        # Lists keep their lines.
+        # Lists keep their line breaks.
         console.print()
         console.print(paragraph if paragraph.startswith("- ") else paragraph.replace("\n", " "))
     rows = [[name, _default(each.default), each.text] for name, each in rule.PARAMETERS.items()]

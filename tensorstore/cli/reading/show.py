@@ -15,7 +15,7 @@ from ..ranges import ranges
 from ..sparkline import sparkline
 
 _WIDTH, _FEWEST = 40, 8
-"""The most and the fewest characters of a line, which is as long as the terminal has room for."""
+"""The most and the fewest characters of a line, whose length depends on the terminal."""
 _MOST_SCALARS = 30
 _SERIES = """
     with wanted as (
@@ -98,7 +98,7 @@ def _print_worst(trial: Trial, most: int) -> None:
 def _series(
     trial: Trial, value: str, view: str, condition: str, **parameters: Any
 ) -> dict[tuple[str, str], tuple[list[float | None], float, float]]:
-    """Return the values of a line, the first and the last value of each tensor in each mode."""
+    """Return the line's values, the first and the last value of each tensor in each mode."""
     query = _SERIES.format(value=value, view=view, condition=condition)
     bins: dict[tuple[str, str], list[Sequence[Any]]] = {}
     with working(f"reading {trial.name}"):
@@ -112,7 +112,7 @@ def _line(rows: list[Sequence[Any]]) -> tuple[list[float | None], float, float]:
     values: list[float | None] = [None] * _WIDTH
     for at, highest, wrong, *_ in rows:
         values[at] = math.nan if wrong else highest
-    # A run of fewer steps than characters has no gaps between them.
+    # If a run has fewer steps than characters, gaps are left out.
     if all(row[3] <= 1 for row in rows):
         values = [value for value in values if value is not None]
     return values, rows[0][4], rows[-1][5]
@@ -121,7 +121,7 @@ def _line(rows: list[Sequence[Any]]) -> tuple[list[float | None], float, float]:
 def _print_lines(
     title: str, lines: list[list[float | None]], columns: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> None:
-    """Print a table whose third column has the lines, short ones where names are long, none where nothing is left."""
+    """Print a table whose third column has the lines. They are shorter for long names, and left out without room."""
     console = console_for()
     room = console.width - COLUMN_GAP
     width = max(room - least_width(columns, rows, fold=False), _FEWEST)
@@ -135,7 +135,7 @@ def _print_lines(
 
 
 def _shortened(values: list[float | None], most: int) -> list[float | None]:
-    """Return at most so many values, each the highest of its neighbours; NaN if one of them is not finite."""
+    """Return at most `most` values, each the maximum of several neighbours; NaN if one of them is not finite."""
     bins: list[list[float]] = [[] for _ in range(min(len(values), most))]
     for at, value in enumerate(values):
         if value is not None:

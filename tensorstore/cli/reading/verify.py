@@ -30,10 +30,10 @@ _UNNAMED = {
 @progress_option
 @storage_option
 def verify(runs: tuple[str, ...], as_json: bool, progress: bool, storage_options: tuple[str, ...]) -> None:
-    """Read every byte of runs, and say what is damaged.
+    """Read every byte of runs, and print which files are damaged.
 
-    Also says what was never finished, what is superseded and not yet deleted, and which files no step needs. A run can
-    be verified while it is written. Nothing is changed.
+    Also prints unfinished steps, superseded files that are not deleted yet, and files that no step needs. A run can be
+    verified while it is written. Nothing is changed.
 
     The exit status is 0 if every run is whole, 1 if a file is damaged or missing, and 2 if there is no run.
 
@@ -56,7 +56,7 @@ def verify(runs: tuple[str, ...], as_json: bool, progress: bool, storage_options
             click.echo(json.dumps(report.to_json()))
         else:
             for text in _lines(report):
-                print_line(visible(text, keep=""))  # the name of a file may have a line break in it
+                print_line(visible(text, keep=""))  # the name of a file may contain a line break
         if not report.is_whole:
             status = max(status, _DAMAGED)
     raise SystemExit(status)

@@ -62,8 +62,8 @@ def watch(
     Findings are printed at once. The exit status is 0 if no rule fired, 1 if one did, 2 if one could not be evaluated
     (it lacked tensors, raised, or there was no step) or no new step came for --timeout seconds, and 130 after Ctrl-C.
 
-    A killed job leaves no mark that it has ended. For such a job pass --timeout, or the rule StalledTraining, with
-    which the command ends when a stall has lasted twice the rule's threshold.
+    A killed job does not mark its end. For such a job pass --timeout, or the rule StalledTraining, which ends the
+    command after a stall of twice the rule's threshold.
 
     \b
     tensortrial watch runs/digits --rule VanishingGradient --rule LossNotDecreasing:num_steps=20
@@ -103,7 +103,7 @@ def _say_end(trial: Trial, rules: str, status: int) -> None:
 
 
 def _last_step(trial: Trial) -> str:
-    """Return which step is the last one and when it was saved, as a clause."""
+    """Return a clause with the last step and its time."""
     steps = trial.steps()
     if not steps:
         return "no step was saved yet"
@@ -114,7 +114,7 @@ def _last_step(trial: Trial) -> str:
 
 
 def _print_findings(findings: Iterable[Finding], form: str) -> int:
-    """Print findings at once, but only the first few of a rule at a step. Return the exit status."""
+    """Print findings immediately, but only the first few of a rule at a step. Return the exit status."""
     status, last, more = _NOTHING_FIRED, None, 0
     for finding in findings:
         status = max(status, _COULD_NOT_RUN if finding.failed else _FIRED)

@@ -1,1 +1,1 @@
-"""Commands that write files: into a run, a new run, or elsewhere."""
+"""Commands that write files."""

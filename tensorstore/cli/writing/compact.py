@@ -28,7 +28,7 @@ from ..options import (
     default="1h",
     show_default=True,
     metavar="DURATION",
-    help="Delete only files that were superseded longer ago, so that readers can go on with them; 0 if nobody reads. "
+    help="Delete only files that were superseded longer ago, because readers may use younger ones; 0 if nobody reads. "
     "In seconds, or with a unit: 90, 30m, 1h, 7d.",
 )
 @progress_option

@@ -17,7 +17,7 @@ from ..console import print_line
 
 _STEPS, _FAULT, _FAULT_STEPS = 300, 200, 20
 _INTERVAL = 2
-"""Tensors are saved at every step of this number."""
+"""The number of steps from one save of tensors to the next."""
 _LAYERS = (2, 32, 32, 32, 3)
 _BROKEN = 1
 """The layer whose learning rate grows from the step of the fault on."""
@@ -50,7 +50,7 @@ def demo(folder: str) -> None:
     except RunExists as exc:
         raise click.ClickException(f"{folder} holds a run already; name another folder, or delete it: rm") from exc
     if not is_saved:
-        raise click.ClickException(f"nothing was saved to {folder}: what is printed above says why")
+        raise click.ClickException(f"nothing was saved to {folder}; see the reason above")
     print_line(f"The run is in {folder}. Look at it by:")
     for command in ("diagnose", "show", "page"):
         print_line(f"  tensortrial {command} {folder}")
@@ -87,7 +87,7 @@ def _one_step(
     x: _Array,
     labels: _Array,
 ) -> None:
-    """Train for one batch, and save the values before the update, tensors at every second step."""
+    """Train for one batch, and save scalars, and at every second step tensors before their update."""
     activations = [x]
     for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
         activations.append(np.maximum(activations[-1] @ weight + bias, 0))
@@ -115,7 +115,7 @@ def _save(run: Run, name: str, value: _Array, collection: str) -> None:
 
 
 def _backward(weights: list[_Array], activations: list[_Array], gradient: _Array) -> Iterator[tuple[int, _Array]]:
-    """Yield each layer from the last with the gradient of its outputs, computed before its weight changes."""
+    """Yield each layer from the last, with the gradient of its outputs, which is computed before its weight changes."""
     for layer in reversed(range(len(weights))):
         below = gradient @ weights[layer].T
         yield layer, gradient

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 import click
 
@@ -26,7 +26,7 @@ class _Since(click.ParamType[int | datetime]):
         if not isinstance(value, str):
             return value
         try:
-            return int(value) if value.isdecimal() else _in_utc(datetime.fromisoformat(value))
+            return int(value) if value.isdecimal() else datetime.fromisoformat(value)
         except ValueError:
             self.fail(f"must be a global step or a time such as 2026-01-31T12:00, got {value!r}", param, ctx)
 
@@ -95,7 +95,3 @@ def export(
         print_line(f"pruned: {run}")
     if done.damaged:
         raise SystemExit(_INCOMPLETE)
-
-
-def _in_utc(moment: datetime) -> datetime:
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -30,7 +30,7 @@ def import_smdebug(source: str, target: str, progress: bool, storage_options: tu
     folder or URL of the new run or, for several, the folder for them. After an interruption, run the command again: it
     continues.
     """
-    # Imported here, because no other command needs what writes runs.
+    # Imported here, because no other command needs the modules that write runs.
     from ...importers.smdebug import import_runs
 
     paths = import_runs(
@@ -45,7 +45,7 @@ def import_smdebug(source: str, target: str, progress: bool, storage_options: tu
 
 
 def _add_command(name: str, text: str, options: Sequence[Callable[..., Any]] = ()) -> None:
-    """Add the command of a format of metrics, which the module of that name imports.
+    """Add the command for a format of metrics, whose importer is the module of that name.
 
     Args:
         name: The format.
@@ -67,7 +67,7 @@ def _add_command(name: str, text: str, options: Sequence[Callable[..., Any]] = (
             "storage_options": parse_options(storage_options),
             "report": lambda sentence: print_line(f"skipped: {sentence}", err=True),
         }
-        if name == "csv":  # all tables of a folder are one run
+        if name == "csv":  # all tables in a folder form one run
             paths = [importer.import_run(source, target, **others)]
         else:
             paths = importer.import_runs(source, target, **others)

@@ -17,7 +17,7 @@ def mv(run: str, target: str, storage_options: tuple[str, ...]) -> None:
     """Rename a run, or move it to another folder or URL.
 
     If TARGET is a folder, the run moves into it. A run that a living process writes to is refused, and nothing is ever
-    overwritten. A reader that opens the run meanwhile finds all of it, here or there.
+    overwritten. A reader that opens the run meanwhile finds it complete, in the old or the new place.
 
     \b
     tensortrial mv runs/digits runs/baseline

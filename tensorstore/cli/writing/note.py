@@ -24,10 +24,10 @@ def note(
     archived: bool | None,
     storage_options: tuple[str, ...],
 ) -> None:
-    """Keep a note about a run, or show what is noted.
+    """Write a note about a run, or show its notes.
 
-    TEXT replaces the note before. It is kept in a file of its own in the run's folder, notes.json; what the job wrote
-    stays as it is. The page shows the same, and `mv` and `rm` take it along.
+    TEXT replaces the previous note. Notes are in the file notes.json in the run's folder; the job's files are not
+    changed. The page shows the same notes. `mv` moves them, and `rm` deletes them.
 
     \b
     tensortrial note runs/digits "the baseline of the paper" --tag baseline

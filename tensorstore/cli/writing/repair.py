@@ -29,13 +29,13 @@ _STILL_DAMAGED = 1
 def repair(
     run: str, dry_run: bool, force: bool, delete_older_than: float, progress: bool, storage_options: tuple[str, ...]
 ) -> None:
-    """Remove what belongs to no step, and mark what is lost.
+    """Remove files that belong to no step, and mark lost ones.
 
-    Raw values that no index file names, and temporary files, are removed. Index files and raw values that are damaged
-    or missing are marked as lost: they stay as they are, and the run then counts as whole. After an interruption, run
-    the command again.
+    Raw values that no index file refers to, and temporary files, are removed. Damaged or missing index files and raw
+    values are marked as lost: they are not changed, and the run is treated as whole. After an interruption, run the
+    command again.
 
-    The exit status is 1 if something is damaged that cannot be marked, such as run.json.
+    The exit status is 1 if a damaged file cannot be marked, such as run.json.
 
     \b
     tensortrial repair runs/digits --dry-run

@@ -18,15 +18,15 @@ from ..options import count_of, parse_options, runs_argument, runs_below_hint, s
 def rm(runs: tuple[str, ...], yes: bool, storage_options: tuple[str, ...]) -> None:
     """Delete runs.
 
-    A run that a living process writes to is refused. Files of other kinds in its folder, such as checkpoints, stay. A
-    terminal asks first; elsewhere --yes is needed.
+    A run that a living process writes to is refused. Other files in its folder, such as checkpoints, are kept. On a
+    terminal the command asks first; elsewhere it needs --yes.
 
     \b
     tensortrial rm runs/failed-1 runs/failed-2
     """
     if not yes:
         if not sys.stdin.isatty():
-            raise click.UsageError("nobody can be asked here; pass --yes to delete without a question")
+            raise click.UsageError("there is no terminal to ask on; pass --yes to delete without a question")
         click.confirm(f"Delete {count_of(len(runs), 'run')}: {', '.join(runs)}?", abort=True, err=True)
     for run in runs:
         with runs_below_hint(run, storage_options):

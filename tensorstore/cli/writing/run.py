@@ -31,14 +31,14 @@ runs/<script> with a number if there is a run."""
 def run(arguments: Sequence[str]) -> int:
     """Run a script whose models are hooked when they begin to train.
 
-    Neither click nor rich is needed: they need not be installed where a model trains.
+    Neither click nor rich is imported, so that they need not be installed for training.
 
     Args:
         arguments: The arguments of the command.
 
     Returns:
-        The exit status, if the script does not end the process itself: 0, 1 for an error before the script began, 2
-        for a wrong argument.
+        The exit status, unless the script ends the process itself: 0, 1 for an error before the script began, 2 for a
+        wrong argument.
     """
     parser = _parser()
     options = parser.parse_args(arguments)

@@ -1,1 +1,1 @@
-"""The places that runs are exported to, one module each, and what several of them share."""
+"""The targets of exports, one module each, and the modules that several of them share."""

@@ -55,10 +55,9 @@ where saved.value is not null
 class BigQuery(SQLTarget):
     """A dataset of BigQuery. `scalars` and `reductions` are views in it.
 
-    A part is loaded as Parquet into a table of its own, by a load job, and moved from there, with its row in the
-    ledger, in one transaction. Such a table expires within a day if the process is killed before. Credentials are
-    Google's usual ones (`GOOGLE_APPLICATION_CREDENTIALS`, `gcloud auth`); `endpoint`, the URL of an emulator, needs
-    none.
+    A load job loads a part as Parquet into a table of its own. One transaction then moves its rows, and adds the row of
+    the ledger. If the process is killed before, the table expires within a day. Credentials are Google's usual ones
+    (`GOOGLE_APPLICATION_CREDENTIALS`, `gcloud auth`). The emulator at the URL `endpoint` needs none.
     """
 
     _views = (SCALARS, RUN_SUMMARY, _REDUCTIONS)
@@ -182,7 +181,7 @@ def _spelled_with(query: str, parameters: Mapping[str, str]) -> str:
 
 
 def _literal(text: str) -> str:
-    """Return a string of SQL. BigQuery escapes what JSON does, in the same way."""
+    """Return a text as an SQL literal. BigQuery has the escapes of JSON."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -216,7 +215,7 @@ def _columns(fields: Any) -> dict[str, str]:
 
 
 def _spelled(field: Any) -> str:
-    """Return a type in words, without whether it may be null."""
+    """Return a type in words, without its nullability."""
     name = _OLDER.get(field.field_type, field.field_type)
     if field.fields:
         name += f"<{', '.join(f'{inner.name} {_spelled(inner)}' for inner in field.fields)}>"

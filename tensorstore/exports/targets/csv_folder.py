@@ -65,7 +65,7 @@ def _written(batch: pa.RecordBatch, schema: pa.Schema, guard: bool) -> pa.Record
 
 
 def _guarded(texts: pa.Array) -> pa.Array:
-    """Return the texts, with ' before those that a spreadsheet would read as formulas."""
+    """Return the texts with ' before those that a spreadsheet would read as formulas."""
     return pc.replace_substring_regex(texts, r"\A([=+\-@\t\r])", r"'\1")
 
 
@@ -73,7 +73,7 @@ def _cells(column: pa.Array) -> pa.Array:
     if is_nested(column.type):
         return as_json(column)
     if pa.types.is_timestamp(column.type):
-        # Arrow needs a microsecond for each time in UTC, and all tensors of a step have the same one.
+        # Arrow takes a microsecond to format a time in UTC, and all tensors of a step have the same one.
         times = column.dictionary_encode()
         return times.dictionary.cast(pa.string()).take(times.indices)
     if pa.types.is_binary(column.type):

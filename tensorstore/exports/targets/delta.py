@@ -20,7 +20,7 @@ from pyarrow.parquet import FileMetaData
 from ...errors import ConfigurationError, ExportError, MissingExtra, TableMismatch
 from ...format.arrow_arrays import encoded
 from ..batches import ahead
-from ..tables import SCHEMAS
+from ..tables import SCHEMAS, columns_of
 from ..target import LEDGER, LEDGER_SCHEMA, Held, Part, Position, Replacement, Target, differences, reader_of, shown
 from .parquet_file import write_parquet
 
@@ -33,19 +33,19 @@ except ModuleNotFoundError as exc:
     raise MissingExtra("deltalake", "warehouse", "an export into Delta Lake") from exc
 
 _UNSUITED = re.compile(r"[^\x20-\x7e\xa0-\ud7ff\ue000-\U0010ffff]|[\[\]\\^|%]")
-"""Signs of a path that delta-rs takes for those of a URL, also where they are encoded."""
+"""Characters of a path that delta-rs treats as those of a URL, even if they are encoded."""
 _BOUNDED = ("run", "worker", "global_step")
-"""The columns by which the rows of a part or a run are found."""
+"""The columns by which rows of a part or a run are selected."""
 _KEY = pa.schema([LEDGER_SCHEMA.field(name) for name in ("run", "identity", "table_name", "worker")])
 
 
 class DeltaLake(Target):
     """A folder of Delta tables.
 
-    The last step that a table holds of a worker, and its digest, are versions of application transactions, which Delta
-    commits together with the rows. Delta returns such versions one at a time, by their names: so the table `exports`
-    has a row for each that may exist. A worker that went back is exported again from its first step on. The options
-    are those of delta-rs for object stores.
+    The last step of a worker in a table, and its digest, are kept as versions of application transactions, which Delta
+    commits together with the rows. Delta returns such versions one at a time, by their names, so the table `exports`
+    lists all that may exist. A worker that went back is exported again from its first step on. Options are those of
+    delta-rs for object stores.
     """
 
     def __init__(self, url: str, **storage_options: Any) -> None:
@@ -67,8 +67,8 @@ class DeltaLake(Target):
                 made = DeltaTable.create(
                     self._path(table), schema, mode="ignore", storage_options=self._options or None
                 ).to_pyarrow_dataset()
-            found = {field.name: _kind(field.type) for field in made.schema}
-            if difference := differences({field.name: _kind(field.type) for field in schema}, found):
+            found = columns_of(made.schema)
+            if difference := differences(columns_of(schema), found):
                 raise TableMismatch(self._name, table, difference)
 
     def held(self, runs: Sequence[str]) -> dict[str, Held]:
@@ -107,13 +107,13 @@ class DeltaLake(Target):
 
     def write(self, parts: Sequence[Part]) -> None:
         self._add_keys(parts, parts[0].table)
-        # A commit adds rows, or replaces what a condition is true of by other rows that it is true of.
+        # A commit adds rows, or replaces the rows that satisfy a condition by others that satisfy it.
         for together in ([part for part in parts if part.goes_back], [part for part in parts if not part.goes_back]):
             if together:
                 self._write(together)
 
     def _write(self, parts: Sequence[Part]) -> None:
-        # The table as it is now: a later commit of another export makes this one fail.
+        # The table at its current version: a later commit of another export makes this one fail.
         table = self._open(parts[0].table)
         if any(max(_exported(table, part.run, part.worker), default=-1) != part.held for part in parts):
             raise self._is_under_way()
@@ -149,7 +149,7 @@ class DeltaLake(Target):
             self._overwrite(self._open(table), rows, f"run in ({runs})", CommitProperties(app_transactions=notes))
 
     def _overwrite(self, table: DeltaTable, rows: Any, predicate: str, commit: CommitProperties) -> None:
-        """Replace the rows that a condition is true of."""
+        """Replace the rows that satisfy a condition."""
         writer = _writer(rows.schema)
         write_deltalake(
             table, rows, mode="overwrite", predicate=predicate, commit_properties=commit, writer_properties=writer
@@ -164,9 +164,6 @@ class DeltaLake(Target):
         with self._translated():
             self._open(LEDGER).delete(f"run = {_literal(run)}")
         self._keys.difference_update(keys)
-
-    def close(self) -> None:
-        """Do nothing: nothing is open."""
 
     def _path(self, table: str) -> str:
         return f"{self._folder}/{table}"
@@ -189,14 +186,14 @@ class DeltaLake(Target):
 
 
 def _writer(schema: pa.Schema) -> WriterProperties:
-    """Return how files are written: without bounds of floating-point numbers, which leave NaN out."""
+    """Return the properties of files: no bounds of floating-point columns, because bounds ignore NaN."""
     unbounded = ColumnProperties(statistics_enabled="NONE")
     columns = {field.name: unbounded for field in schema if pa.types.is_floating(field.type)}
     return WriterProperties(compression="ZSTD", compression_level=1, column_properties=columns)
 
 
 def _statistics(footer: FileMetaData) -> dict[str, Any]:
-    """Return what Delta's log says of a file: its number of rows, and the bounds by which a query leaves it out."""
+    """Return a file's statistics for Delta's log: the number of rows, and the bounds by which queries skip it."""
     least, greatest = dict[str, Any](), dict[str, Any]()
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
     for number in range(footer.num_columns if groups else 0):
@@ -207,7 +204,7 @@ def _statistics(footer: FileMetaData) -> dict[str, Any]:
 
 
 def _noted(run: str, worker: str, last_step: int, digest: str) -> list[Transaction]:
-    """Return what Delta keeps of a part, or of a small table: two numbers, each under a name."""
+    """Return the entries that Delta keeps for a part or a small table: two numbers, each under a name."""
     return [
         Transaction(_application(run, worker), last_step),
         Transaction(_application(run, worker, "digest"), int(digest, 16)),
@@ -215,7 +212,7 @@ def _noted(run: str, worker: str, last_step: int, digest: str) -> list[Transacti
 
 
 def _exported(table: DeltaTable, run: str, worker: str) -> dict[int, str]:
-    """Return the last step that a table holds of a worker, with its digest."""
+    """Return the last step of a worker in a table, with its digest."""
     version = table.transaction_version(_application(run, worker))
     digest = table.transaction_version(_application(run, worker, "digest"))
     return {} if version is None else {int(version): f"{int(digest or 0):015x}"}
@@ -237,8 +234,3 @@ def _rows_after(part: Part) -> str:
 
 def _literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-
-def _kind(kind: pa.DataType) -> str:
-    """Return a type in words, the same for every name of a list's items and every layout of texts."""
-    return str(kind).replace("large_", "").replace("element:", "item:").replace("_view", "")

@@ -19,7 +19,7 @@ from .sql_target import SQLTarget, ledger_table, numbered
 
 
 class DuckDBFile(SQLTarget):
-    """A DuckDB file. `scalars` and `reductions` are views in it; one process at a time can write to it."""
+    """A DuckDB file, in which `scalars` and `reductions` are views. Only one process at a time can write to it."""
 
     unsigned = True
     _views = tuple(f"create or replace view {view} as {load_view(view, 'main')}" for view in sorted(SQLTarget.derives))
@@ -29,7 +29,7 @@ class DuckDBFile(SQLTarget):
         if self._name in ("", "/", ":memory:"):
             raise ConfigurationError("duckdb: names no file; write duckdb:warehouse.duckdb")
         try:
-            # An absolute path: DuckDB takes the beginning of `sqlite:x` for an extension.
+            # An absolute path, because DuckDB treats the beginning of `sqlite:x` as an extension.
             self._database = duckdb.connect(os.path.abspath(os.path.expanduser(self._name)))
         except duckdb.Error as exc:
             raise ExportError(self._name, f"cannot open it as a DuckDB file for writing: {exc}") from exc
@@ -80,12 +80,12 @@ class DuckDBFile(SQLTarget):
 
     @contextmanager
     def _registered(self, rows: pa.Table | pa.RecordBatchReader) -> Iterator[str]:
-        """Make Arrow's rows a table of SQL inside the block, and yield its name."""
+        """Register Arrow rows as an SQL table inside the block, and yield its name."""
         self._database.register("new_rows", rows)
         try:
             yield "new_rows"
         except BaseException:
-            # In a transaction that has failed nothing can be removed, which would hide the reason.
+            # In a failed transaction, unregistering fails too, and would hide the reason.
             with suppress(duckdb.Error):
                 self._database.unregister("new_rows")
             raise

@@ -1,4 +1,4 @@
-"""The export into a folder of plain files, on a disk or in an object store: what all kinds of files share."""
+"""The base of exports into a folder of files, on a disk or in an object store."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ class _Note:
 
 
 class Folder(Target):
-    """A folder with one below it for each table.
+    """A folder with a subfolder for each table.
 
         tensors/RUN/WORKER/000000000000-000000000999-DIGEST.parquet    the rows of these global steps
         runs/RUN.parquet                                               a small table: replaced if it has changed
         exports/RUN.json                                               the run of this name, and its small tables
 
-    The file of a part appears whole under its name, so its existence says which steps are exported, and its digest
-    whether those still count. Names of runs and workers are percent-encoded; each file has them as columns, too. The
-    options are those that fsspec takes.
+    The file of a part appears whole under its name, so its existence shows that its steps are exported, and its digest
+    shows whether they still count. Names of runs and workers are percent-encoded; each file also has them as columns.
+    Options are those of fsspec.
     """
 
     unsigned = True
@@ -111,7 +111,7 @@ class Folder(Target):
             sink.abort()
 
     def _rewind(self, part: Part) -> None:
-        """Delete the files that a part replaces, the last one first: what is left is always exported whole."""
+        """Delete the files that a part replaces, from the last one, so that the remaining export is always complete."""
         self._check_alone(part, part.held)
         for path in reversed(self._worker_files(part)):
             if _last_step(path) > part.after:
@@ -124,7 +124,7 @@ class Folder(Target):
             with self._named():
                 note = self._note_run(each.run, each.identity)
                 self._storage.replace(f"{_folder(table, each.run)}{self.suffix}", memoryview(file.getvalue()))
-                # Last: without it, the next export writes the file again.
+                # The note is written last: without it, the next export writes the file again.
                 note = replace(note, digests={**note.digests, table: each.digest})
                 self._storage.replace(_note(each.run), json.dumps(asdict(note)).encode())
 
@@ -135,16 +135,13 @@ class Folder(Target):
                     self._storage.remove(path)
             self._storage.remove(_note(run))
 
-    def close(self) -> None:
-        """Do nothing: nothing is open."""
-
     def _parts(self, table: str, run: str) -> Iterator[tuple[Position, dict[int, str]]]:
-        """Yield the workers in a table, each with the last steps and the digests of its parts."""
+        """Yield the workers in a table, with the last steps and the digests of their parts."""
         for worker, paths in groupby(self._files(table, run), lambda path: path.split("/")[-2]):
             yield Position(table, unquote(worker)), {_last_step(path): _digest(path) for path in paths}
 
     def _files(self, table: str, run: str) -> list[str]:
-        """Return the files of a run in a table. Those of a worker follow each other, in the order of steps."""
+        """Return the files of a run in a table, by worker and step."""
         return [path for path in self._storage.list_after(_folder(table, run)) if path.endswith(self.suffix)]
 
     def _worker_files(self, part: Part) -> list[str]:
@@ -153,7 +150,7 @@ class Folder(Target):
         return [f"{folder}/{name}" for name in sorted(self._storage.list(folder)) if name.endswith(self.suffix)]
 
     def _note_run(self, run: str, identity: str) -> _Note:
-        """Return the note of a run, after it was made if there was none."""
+        """Return the note of a run. Create it if it is missing."""
         note = _Note(run, identity)
         try:
             self._storage.create(_note(run), json.dumps(asdict(note)).encode())
@@ -174,7 +171,7 @@ class Folder(Target):
     def _check_alone(self, part: Part, last_step: int) -> None:
         """Raise ExportError if another export has written rows of the same worker in the meantime.
 
-        Two exports at once would both move what is new, in files of other ranges.
+        Two concurrent exports would both write the new rows, in files of different ranges.
         """
         if max(map(_last_step, self._worker_files(part)), default=-1) != last_step:
             raise self._is_under_way(part.run)
@@ -193,7 +190,7 @@ class Folder(Target):
         return None
 
     def _stream(self, schema: pa.Schema) -> pa.Schema:
-        """Return the schema with which rows of a table come to `_write`."""
+        """Return the schema of the batches that `_write` receives for a table."""
         return schema
 
     @contextmanager
@@ -210,11 +207,11 @@ class Folder(Target):
 
     @abstractmethod
     def _columns(self, schema: pa.Schema) -> dict[str, str]:
-        """Return the columns that a file of the table has, with their types, as far as the file says them."""
+        """Return the columns of a table's file, with their types as the file stores them."""
 
     @abstractmethod
     def _read_columns(self, path: str) -> dict[str, str]:
-        """Return the columns of an existing file in the same way."""
+        """Return the columns of an existing file, in the form of `_columns`."""
 
 
 def _folder(table: str, run: str) -> str:
@@ -222,7 +219,7 @@ def _folder(table: str, run: str) -> str:
 
 
 def _component(name: str) -> str:
-    """Return a name as one component of a path. pandas, Spark and others ignore a component that begins with `_`."""
+    """Return a name as one path component that does not begin with `_`, because pandas and Spark ignore such files."""
     quoted = path_component(name)
     return f"%5F{quoted[1:]}" if quoted.startswith("_") else quoted
 

@@ -1,6 +1,6 @@
 """The export into Apache Iceberg.
 
-Its URL is `iceberg:NAME`, for a catalogue of pyiceberg's configuration, or `iceberg:sqlite:///catalogue.db`.
+Its URL is `iceberg:NAME`, for a catalogue in pyiceberg's configuration, or `iceberg:sqlite:///catalogue.db`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow as pa
 from ...errors import ExportError, MissingExtra, TableMismatch
 from ...format.arrow_arrays import encoded
 from .. import urls
-from ..tables import SCHEMAS
+from ..tables import SCHEMAS, columns_of
 from ..target import Held, Part, Position, Replacement, Target, differences, reader_of, shown, with_part
 from .iceberg_catalogue import open_catalogue, secrets
 from .parquet_file import write_parquet
@@ -35,11 +35,11 @@ except ModuleNotFoundError as exc:
     raise MissingExtra("pyiceberg", "warehouse", "an export into Iceberg") from exc
 
 _NOTE = "tensortrial."
-"""The prefix of the table property that says what the table holds of a run; the run's name follows."""
+"""The prefix of the table property with the table's content of a run. The run's name follows."""
 
-# pyiceberg repeats a commit that conflicts with another one, which may have the same rows: it must be refused.
-# Bounds of `run` are kept whole, so that the rows of one run are replaced without reading the files of others.
-# Bounds of floating-point numbers, which leave NaN out, are not kept.
+# A commit that conflicts with another one must fail, because both may have the same rows. pyiceberg would repeat it.
+# Bounds of `run` are not truncated, so that rows of one run are replaced without reading the files of others. Bounds of
+# floating-point columns are not kept, because they ignore NaN.
 _FLOATS = {field.name for schema in SCHEMAS.values() for field in schema if pa.types.is_floating(field.type)}
 _PROPERTIES = {
     "commit.retry.num-retries": "0",
@@ -51,9 +51,9 @@ _PROPERTIES = {
 class Iceberg(Target):
     """A namespace of an Iceberg catalogue.
 
-    A property of each table says what it holds of a run, and changes in the same commit as its rows. `namespace` is
-    where the tables are, `warehouse` where a new catalogue keeps its files. Other options are the catalogue's own, as
-    pyiceberg has them.
+    A property of each table records its content of a run, and changes in the same commit as the rows. `namespace` is
+    the namespace of the tables, `warehouse` the folder of a new catalogue's files. Other options are pyiceberg's for
+    the catalogue.
     """
 
     def __init__(self, url: str, *, namespace: str = "tensortrial", warehouse: str = "", **properties: Any) -> None:
@@ -68,12 +68,12 @@ class Iceberg(Target):
     def prepare(self, tables: Mapping[str, pa.Schema]) -> None:
         for table, schema in tables.items():
             with self._translated():
-                # It writes a file also if the table exists.
+                # It would write a file even if the table exists.
                 create, name = self._catalogue.create_table_if_not_exists, (self._namespace, table)
                 exists = self._catalogue.table_exists(name)
                 made = self._table(table) if exists else create(name, schema, properties=_PROPERTIES)
-            found = {field.name: _kind(field.type) for field in made.schema().as_arrow()}
-            if difference := differences({field.name: _kind(field.type) for field in schema}, found):
+            found = columns_of(made.schema().as_arrow())
+            if difference := differences(columns_of(schema), found):
                 raise TableMismatch(self._name, table, difference)
             if missing := {key: value for key, value in _PROPERTIES.items() if made.properties.get(key) != value}:
                 with self._translated(), made.transaction() as transaction:
@@ -94,7 +94,7 @@ class Iceberg(Target):
         return {(note["identity"], run) for _, notes in self._notes() for run, note in notes.items()}
 
     def _notes(self) -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
-        """Yield the tables, each with what it holds of the runs."""
+        """Yield the tables, each with its content of the runs."""
         with self._translated():
             names = [name for _, name in self._catalogue.list_tables(self._namespace)]
             for table in SCHEMAS:
@@ -161,12 +161,12 @@ class Iceberg(Target):
             raise self._is_under_way() from exc
         except self._errors as exc:
             said = str(exc.orig if isinstance(exc, sqlalchemy.exc.DBAPIError) else exc)
-            # Not `from` the error, whose text may hold a password.
+            # Without `from exc`, because the text of that error may contain a password.
             raise ExportError(self._name, urls.without(self._secrets, said)) from None
 
 
 def _takes_files(table: Table) -> bool:
-    """Return whether every file with rows of one run lies in one partition, which its statistics name."""
+    """Return whether each file with rows of only one run belongs to one partition, according to its statistics."""
     run = table.schema().find_field("run").field_id
     return all(field.source_id == run and field.transform.preserves_order for field in table.spec().fields)
 
@@ -178,10 +178,10 @@ def _change(
     replaced: Sequence[BooleanExpression],
     notes: Mapping[str, Mapping[str, Any] | None],
 ) -> None:
-    """Delete rows, add those of each reader, and change what the table notes of runs, in one commit.
+    """Delete rows, add those of each reader, and change the table's notes on runs, in one commit.
 
-    The rows of each reader become one file, which is added as it is. Where a file may lie in several partitions,
-    pyiceberg writes the rows, from memory.
+    The rows of each reader become one file, which is added to the table. If a file could belong to several partitions,
+    pyiceberg writes the rows from memory instead.
     """
     properties = {_NOTE + run: json.dumps(note) for run, note in notes.items() if note is not None}
     forgotten = [_NOTE + run for run, note in notes.items() if note is None and _NOTE + run in table.properties]
@@ -207,7 +207,7 @@ def _change(
 
 @contextmanager
 def _without_remarks() -> Iterator[None]:
-    """Leave out pyiceberg's log lines about bounds, which these files lack on purpose, and about deleting no row."""
+    """Suppress pyiceberg's log lines about missing bounds, which are intended, and about deleting no row."""
     logger = logging.getLogger("pyiceberg.io.pyarrow")
     logger.addFilter(_is_no_remark)
     try:
@@ -227,7 +227,7 @@ def _reader(rows: pa.Table, schema: pa.Schema) -> pa.RecordBatchReader:
 
 
 def _runs_in(table: Table, runs: Sequence[str]) -> list[str]:
-    """Return those of some runs of which a table has rows."""
+    """Return the runs, out of `runs`, that have rows in a table."""
     found = table.scan(_is_one_of(runs), selected_fields=("run",)).to_arrow()
     return sorted(set(found["run"].to_pylist()))
 
@@ -236,12 +236,12 @@ def _runs_in(table: Table, runs: Sequence[str]) -> list[str]:
 def _data_file(
     table: Table, rows: pa.Schema, reader: Callable[[pa.Schema], pa.RecordBatchReader]
 ) -> Iterator[tuple[str, int]]:
-    """Write a new file in the table's folder with the rows of `reader`; yield its path and the number of rows.
+    """Write the rows of `reader` into a new file in the table's folder, and yield its path and the number of rows.
 
-    The file is deleted if it has no rows, or if the table certainly does not name it.
+    The file is deleted if it has no rows, or if the table certainly does not refer to it.
     """
     path = table.location_provider().new_data_location(f"{uuid.uuid4()}.parquet")
-    schema = _with_ids(encoded(rows), table.schema().as_arrow())
+    schema = pa.schema([_with_id(field, table.schema().as_arrow().field(field.name)) for field in encoded(rows)])
     count, is_wanted = 0, False
     try:
         with table.io.new_output(path).create() as file:
@@ -255,11 +255,6 @@ def _data_file(
         if not is_wanted:
             with suppress(OSError):
                 table.io.delete(path)
-
-
-def _with_ids(schema: pa.Schema, known: pa.Schema) -> pa.Schema:
-    """Return the schema with the numbers that Iceberg's table has for the columns."""
-    return pa.schema([_with_id(field, known.field(field.name)) for field in schema])
 
 
 def _with_id(field: pa.Field, known: pa.Field) -> pa.Field:
@@ -286,8 +281,3 @@ def _rows_after(part: Part) -> BooleanExpression:
         _equals("worker", part.worker),
         GreaterThan(term=Reference("global_step"), value=literal(part.after)),
     )
-
-
-def _kind(kind: pa.DataType) -> str:
-    """Return a type in words, the same for every name of a list's items."""
-    return str(kind).replace("large_", "").replace("element:", "item:")

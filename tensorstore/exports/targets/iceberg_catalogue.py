@@ -1,4 +1,4 @@
-"""Iceberg's catalogues: in a file, in a database, or one of pyiceberg's own configuration."""
+"""Iceberg catalogues: in a file, in a database, or in pyiceberg's configuration."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ except ModuleNotFoundError as exc:
     raise MissingExtra("pyiceberg", "warehouse", "an export into Iceberg") from exc
 
 _NAME = "tensortrial"
-"""The name of a catalogue in a database, which may hold several."""
+"""The name of this project's catalogue in a database, which may hold several."""
 
-# SQLAlchemy's own choices differ from version to version; this driver is in the extra.
+# SQLAlchemy's default drivers differ by version; this one is in the extra.
 _POSTGRESQL = dict.fromkeys(("postgres", "postgresql"), "postgresql+psycopg2")
 _SQLITE = "sqlite"
 _EXAMPLE = "iceberg:sqlite:///lake/catalogue.db"
@@ -31,8 +31,8 @@ _SECRET_WORDS = ("credential", "key", "password", "secret", "token")
 def open_catalogue(address: str, warehouse: str, properties: Mapping[str, Any]) -> Catalog:
     """Open a catalogue by a URL of SQLAlchemy, or by a name in pyiceberg's configuration.
 
-    Tables that it creates are below the folder `warehouse`. Raises ExportError for an unknown name, and what pyiceberg
-    and SQLAlchemy raise.
+    New tables are in the folder `warehouse`. Raises ExportError for an unknown name. Errors of pyiceberg and SQLAlchemy
+    pass.
     """
     if "://" in address:
         return _in_database(address, warehouse, properties)
@@ -45,7 +45,7 @@ def open_catalogue(address: str, warehouse: str, properties: Mapping[str, Any]) 
 
 
 def secrets(address: str, properties: Mapping[str, Any]) -> list[str]:
-    """Return what messages must not show of the arguments of `open_catalogue`. Raises ExportError if it is unclear."""
+    """Return the secrets in the arguments of `open_catalogue`. Raises ExportError if they cannot be found."""
     has_server = "://" in address and not address.startswith(_SQLITE)
     of_url = urls.secrets(urls.split(address, f"iceberg:{shown(address)}")) if has_server else []
     return of_url + [str(value) for key, value in properties.items() if value and _is_secret(key)]
@@ -57,7 +57,7 @@ def _in_database(url: str, warehouse: str, properties: Mapping[str, Any]) -> Cat
     if scheme == _SQLITE:
         folder = _file(f"{scheme}://{rest}").parent
         folder.mkdir(parents=True, exist_ok=True)
-        # pyiceberg takes the signs of an encoded path as they are written.
+        # pyiceberg does not decode a percent-encoded path.
         warehouse = warehouse or (str(folder) if "%" in folder.as_uri() else folder.as_uri())
     elif not warehouse:
         raise ExportError(

@@ -36,14 +36,14 @@ class ParquetFolder(Folder):
         if needed > len(tail):
             tail, _ = self._storage.read_tail(path, needed)
         try:
-            # A Parquet reader reads the end of a file only, so the end will do as a file.
+            # The schema is in the footer, so only the end of the file is read.
             return self._columns(pq.read_schema(pa.BufferReader(b"PAR1" + tail[-needed:])))
         except (pa.ArrowException, OSError) as exc:
             raise ExportError(self._name, f"{path} is not a Parquet file: {exc}") from exc
 
 
 def _spelled(kind: pa.DataType) -> str:
-    """Return a type in words, without the names that files have for the items of lists."""
+    """Return a type in words, without the names of list items, which differ between files."""
     if pa.types.is_list(kind):
         return f"list<{_spelled(kind.value_type)}>"
     if pa.types.is_struct(kind):

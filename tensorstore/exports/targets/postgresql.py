@@ -44,8 +44,8 @@ where value is not null
 class PostgreSQL(SQLTarget):
     """A schema of a PostgreSQL database. `scalars` and `reductions` are views in it.
 
-    Rows are sent by a binary `COPY`; a part and its row in the ledger are one transaction. What the URL leaves out, the
-    password above all, libpq takes from `PGPASSWORD`, `~/.pgpass`, `PGSERVICE`.
+    Rows are sent by a binary `COPY`, in one transaction with their row in the ledger. libpq takes settings that the URL
+    lacks, such as the password, from `PGPASSWORD`, `~/.pgpass` and `PGSERVICE`.
     """
 
     unsigned = True
@@ -57,11 +57,11 @@ class PostgreSQL(SQLTarget):
         parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
         self._schema = schema or parameters.pop("schema", "") or "public"
         parameters.pop("schema", None)
-        # That of the texts that the driver sends; the server converts them to its own.
+        # The encoding of the texts that the driver sends. The server converts them to its own.
         parameters["client_encoding"] = "UTF8"
         self._secrets = urls.secrets(parts)
         with self._translated():
-            # Without a server two slashes remain, and libpq uses its default one.
+            # Without a host two slashes remain, and libpq uses its default host.
             self._connection = psycopg2.connect(f"postgresql://{parts.netloc}{parts.path}?{urlencode(parameters)}")
         self._encoding, self._storable = "UTF8", set[str]()
         try:
@@ -93,14 +93,14 @@ class PostgreSQL(SQLTarget):
             self._ingest(LEDGER, ledger_table(replacements, table).to_reader())
 
     def close(self) -> None:
-        # The server would unlock only once it sees that the connection is closed, perhaps after the next export began.
+        # Otherwise the server unlocks when it notices the closed connection, which may be after the next export begins.
         with suppress(psycopg2.Error):
             self._connection.rollback()
             self._fetch("select pg_advisory_unlock_all()")
         self._connection.close()
 
     def _lock(self) -> None:
-        """Lock the schema: two exports at once would both add what is new. The lock ends with the connection."""
+        """Lock the schema until the connection ends: two concurrent exports would both add the new rows."""
         with self._session():
             locked = "select pg_try_advisory_lock(hashtext('tensortrial export'), hashtext($schema))"
             if self._fetch(locked, schema=self._schema) != [(True,)]:
@@ -145,7 +145,7 @@ class PostgreSQL(SQLTarget):
             if not pa.types.is_dictionary(texts.type):
                 continue
             for code, text in enumerate(texts.dictionary.to_pylist()):
-                # A dictionary may have texts that no row has: those of rows that were left out.
+                # The dictionary may have texts of rows that were left out.
                 if (reason := self._refusal(text)) and (row := pc.index(texts.indices, code).as_py()) >= 0:
                     row = row if lists is None else pc.list_parent_indices(lists)[row].as_py()
                     place = rows.slice(row, 1).to_pydict()
@@ -154,7 +154,7 @@ class PostgreSQL(SQLTarget):
                     raise ExportError(self._name, f"run {place['run'][0]!r}{named}: {column} {text!r} {reason}")
 
     def _refusal(self, text: str) -> str:
-        """Return why the database cannot hold a text; nothing if it can."""
+        """Return the reason why the database cannot hold a text; '' if it can."""
         if "\0" in text:
             return "has a zero character, which PostgreSQL cannot store: export to another target, such as duckdb:FILE"
         if self._encoding == "UTF8" or text.isascii() or text in self._storable:
@@ -168,7 +168,7 @@ class PostgreSQL(SQLTarget):
         return ""
 
     def _fetch(self, query: str, **parameters: str) -> list[tuple[Any, ...]]:
-        if parameters:  # without any, the driver takes % as it is
+        if parameters:  # without parameters, the driver does not interpret %
             query = with_parameters(query.replace("%", "%%"), parameters, "%({})s".format)
         with self._connection.cursor() as cursor:
             cursor.execute(query, parameters or None)
@@ -192,19 +192,19 @@ class PostgreSQL(SQLTarget):
             self._refuse(str(exc))
 
     def _refuse(self, message: str) -> NoReturn:
-        # Not `from` the driver's own error, which shows what is left out here.
+        # Without `from exc`, because the driver's error shows the secrets.
         raise ExportError(self._name, urls.without(self._secrets, message)) from None
 
 
 def _encoded(rows: pa.Table) -> tuple[pa.Table, list[bytes]]:
-    """Return rows without the columns that are null in each row, and the same as a stream of COPY."""
+    """Return the columns that are not null in all rows, and their rows as a COPY stream."""
     kept = [name for name, column in zip(rows.column_names, rows.columns, strict=True) if column.null_count < len(rows)]
     rows = rows.select(kept).combine_chunks()
     return rows, encode(rows, DOCUMENTS)
 
 
 class _Pieces:
-    """A stream of COPY as a file that the driver reads. Each call returns a piece, however many bytes are requested."""
+    """A COPY stream as a file that the driver reads. Each call returns one part of any size."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = iter(pieces)

@@ -36,7 +36,7 @@ try:
 except ModuleNotFoundError as exc:
     raise MissingExtra("adbc-driver-snowflake", "snowflake", "an export into Snowflake") from exc
 
-# The options of a URL by their names for the driver. An option with a dot in its name is the driver's own.
+# The driver's names of the URL's options. An option with a dot in its name is passed on unchanged.
 _OPTIONS = {
     "host": "adbc.snowflake.sql.uri.host",
     "port": "adbc.snowflake.sql.uri.port",
@@ -60,8 +60,8 @@ _REDUCTIONS = "create or replace view {reductions} as " + " union all ".join(
 class Snowflake(SQLTarget):
     """A schema of a Snowflake database. `scalars` and `reductions` are views in it.
 
-    A part is uploaded into a temporary table, and moved from there, with its row in the ledger, in one transaction. The
-    password is in `SNOWFLAKE_PASSWORD`, or in the URL. Names are upper-case, as Snowflake reads a name without quotes.
+    A part is uploaded into a temporary table. One transaction then moves its rows, and adds the row of the ledger. The
+    password is in `SNOWFLAKE_PASSWORD` or in the URL. Names are upper-case, as Snowflake reads unquoted names.
     """
 
     _views = (SCALARS, RUN_SUMMARY, _REDUCTIONS)
@@ -73,7 +73,7 @@ class Snowflake(SQLTarget):
             self._connection = dbapi.connect(db_kwargs=settings, autocommit=True)
 
     def _settings(self, url: str, options: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
-        """Return the driver's settings, and what messages must not show of them."""
+        """Return the driver's settings, and the secrets among them."""
         server, _, rest = url.partition("://")[2].rpartition("@")[2].partition("/")
         database, _, schema = rest.partition("?")[0].strip("/").partition("/")
         if not server or not database or not schema or "/" in schema or "@" in rest:
@@ -98,7 +98,7 @@ class Snowflake(SQLTarget):
     def write(self, parts: Sequence[Part]) -> None:
         table, ledger = parts[0].table, self._table(LEDGER)
         with self._session(), self._uploaded(table, reader_of(parts)) as moved, self._transaction():
-            # The ledger first: until this transaction ends, another that writes to it waits here.
+            # The ledger is changed first, so that a concurrent export waits here until this transaction ends.
             self._fetch(f"update {ledger} set row_count = row_count where table_name = $table", table=table)
             for part in parts:
                 if self._fetch(LAST_STEP.format(ledger=ledger), **parameters_of(part)) != [(part.held,)]:
@@ -196,7 +196,7 @@ class Snowflake(SQLTarget):
 
 
 def _as_uploaded(rows: pa.Table) -> pa.Table:
-    """Return the rows with lists and histograms as JSON, and names in upper case."""
+    """Return the rows with lists and histograms as JSON, and upper-case names."""
     columns = [as_json(column.combine_chunks()) if is_nested(column.type) else column for column in rows.columns]
     return pa.table(columns, names=[name.upper() for name in rows.column_names])
 
@@ -206,7 +206,7 @@ def _columns(columns: Mapping[str, str]) -> str:
 
 
 def _lower(columns: Mapping[str, str]) -> dict[str, str]:
-    """Return the columns under their names here, with the types' names in Snowflake."""
+    """Return the columns by their lower-case names, with Snowflake's names of their types."""
     return {name.lower(): _CALLED.get(kind.upper(), kind.upper()) for name, kind in columns.items()}
 
 

@@ -1,4 +1,4 @@
-"""The base of targets that are SQL databases: the ledger as a table, and what follows from `tensors` as views."""
+"""The base of targets that are SQL databases: the ledger is a table, and tables derived from `tensors` are views."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _PARAMETER = re.compile(r"\$([a-z_][a-z_0-9]*)")
 _NAMES = "select distinct identity, run from {ledger}"
 
 _NAMED = 1000
-"""The most runs that are named in a query. For more, the rows of all runs are fetched."""
+"""The most runs that a query names. For more, it fetches the rows of all runs."""
 
 KEY = "run, name, mode, mode_step, global_step, worker"
-"""The columns that say which value a row is about."""
+"""The columns that identify a value."""
 
 SCALARS = f"""
 create or replace view {{scalars}} as
@@ -41,7 +41,7 @@ RUN_SUMMARY = f"create or replace view {{run_summary}} as\n{_SUMMARY}"
 
 
 class SQLTarget(Target):
-    """A database that is reached by SQL. Every table, also the ledger, is named by `_table`."""
+    """An SQL database. `_table` returns the name of each table, also of the ledger."""
 
     derives = frozenset({"scalars", "reductions", "run_summary"})
 
@@ -82,7 +82,7 @@ class SQLTarget(Target):
 
     def remove(self, run: str) -> None:
         with self._session():
-            # The views are not tables of the ledger. The ledger comes last: what is interrupted is removed again.
+            # Views are not in the ledger. Its rows are deleted last, so that an interrupted call can be repeated.
             tables = [table for table in SCHEMAS if table not in self.derives and self._found_columns(table)]
             self._change(
                 *(f"delete from {self._table(table)} where run = $run" for table in (*tables, LEDGER)), run=run
@@ -104,20 +104,20 @@ class SQLTarget(Target):
 
     @abstractmethod
     def _table(self, name: str) -> str:
-        """Return the name of a table or view as it is written in SQL."""
+        """Return the name of a table or view in SQL."""
 
     @abstractmethod
     def _fetch(self, query: str, **parameters: str) -> list[tuple[Any, ...]]:
         """Run a statement and return its rows. `$name` stands for a parameter."""
 
     def _rewind(self, parts: Iterable[Part]) -> None:
-        """Delete what parts replace, in the transaction that adds them."""
+        """Delete the rows that parts replace, in the transaction that adds the parts."""
         for part in parts:
             if part.goes_back:
                 self._change(*self._rewinding(part), **parameters_of(part))
 
     def _rewinding(self, part: Part) -> list[str]:
-        """Return the statements that delete what a part replaces, with the parameters of the part."""
+        """Return the statements that delete the rows that a part replaces, with their parameters."""
         names = {"table": self._table(part.table), "ledger": self._table(LEDGER)}
         return [statement.format(**names, after=part.after) for statement in _REWIND]
 
@@ -136,15 +136,15 @@ class SQLTarget(Target):
             self._fetch(statement, **{name: value for name, value in parameters.items() if name in used})
 
     def _create_schema(self) -> None:
-        """Create what holds the tables, if it is missing."""
+        """Create the schema or dataset of the tables, if it is missing."""
 
     @abstractmethod
     def _wanted_columns(self, schema: pa.Schema) -> dict[str, str]:
-        """Return the type of each column, as the database spells it."""
+        """Return the database's name of the type of each column."""
 
     @abstractmethod
     def _found_columns(self, table: str) -> dict[str, str]:
-        """Return the type of each column of a table that exists; nothing if there is no such table."""
+        """Return the type of each column of an existing table; an empty mapping if there is no such table."""
 
     @abstractmethod
     def _create_table(self, table: str, schema: pa.Schema) -> None:
@@ -167,7 +167,7 @@ def ledger_row(written: Part | Replacement, table: str) -> tuple[str, str, str, 
 
 
 def ledger_select(written: Iterable[Part | Replacement], table: str, now: str, literal: Callable[[str], str]) -> str:
-    """Return a query with the ledger's rows, where they are written as text. `now` is the time in SQL."""
+    """Return a query with the ledger's rows as literals. `now` is the SQL expression of the time."""
     found = []
     for each in written:
         run, identity, table, worker, last_step, count = ledger_row(each, table)
@@ -177,7 +177,7 @@ def ledger_select(written: Iterable[Part | Replacement], table: str, now: str, l
 
 
 def is_one_of(runs: Sequence[str]) -> str:
-    """Return the condition that a row is of one of these runs, whose names are the parameters `numbered` returns."""
+    """Return the condition that a row belongs to one of the runs, by the parameters that `numbered` returns."""
     return f"run in ({', '.join(f'${name}' for name in numbered(runs))})"
 
 
@@ -193,7 +193,7 @@ LAST_STEP = f"select coalesce(max(last_step), -1) from {{ledger}} where {IS_PART
 
 
 def parameters_of(part: Part) -> dict[str, str]:
-    """Return the parameters of IS_PART, LAST_STEP and the statements that delete what a part replaces."""
+    """Return the parameters of IS_PART, LAST_STEP and the statements that delete rows."""
     return {"run": part.run, "table": part.table, "worker": part.worker}
 
 
@@ -201,11 +201,11 @@ _REWIND = (
     "delete from {table} where run = $run and worker = $worker and global_step > {after}",
     f"delete from {{ledger}} where {IS_PART} and last_step > {{after}}",
 )
-"""The statements that delete what a part replaces."""
+"""The statements that delete the rows that a part replaces."""
 
 
 def is_under_way(part: Part) -> str:
-    """Return the reason to refuse a part that does not follow the last one in the ledger."""
+    """Return the message for a part that does not follow the last one in the ledger."""
     return f"another export of {part.run} is under way; export again once it is done"
 
 

@@ -37,10 +37,9 @@ _EVENTS = 10_000
 class TensorBoardFolder(Target):
     """A folder of event files for each mode of each run, with the content of the table `tensors`.
 
-    The files of a part are named after its steps. `exported.json` next to a run's folders says which steps are
-    exported; a file with later steps is left by an interrupted export, and is replaced by the next one. So are the
-    files of steps that no longer count, because the run went back. The options are
-    those that fsspec takes.
+    The files of a part are named after its steps. `exported.json` next to a run's folders lists the exported steps. The
+    next export replaces files with later steps, which an interrupted export left, and files of steps that no longer
+    count, because the run went back. Options are those of fsspec.
     """
 
     derives = frozenset(SCHEMAS) - {"tensors", "tensor_values"}
@@ -81,7 +80,7 @@ class TensorBoardFolder(Target):
         entries = self._storage.list(folder)
         if _LEDGER in entries:
             yield self._noted(folder).identity, "/".join(map(unquote, folder.split("/")))
-        # The folder of a run may have other runs below it.
+        # The folder of a run may contain other runs.
         for entry in entries:
             if entry not in _NO_RUNS and not _FILE.fullmatch(entry):
                 yield from self._names_in(f"{folder}/{entry}" if folder else entry)
@@ -111,11 +110,8 @@ class TensorBoardFolder(Target):
                     self._remove_files(_mode_folder(run, at.worker, mode.name), -1)
             self._storage.remove(note)
 
-    def close(self) -> None:
-        """Do nothing: nothing is open."""
-
     def _clear(self, part: Part) -> None:
-        """Remove the files of steps after a part's first: an interrupted export left them, or the run went back."""
+        """Remove files of a part's steps and later ones: an interrupted export left them, or they no longer count."""
         for mode in ModeKeys:
             self._remove_files(_mode_folder(part.run, part.worker, mode.name), part.after)
 
@@ -146,7 +142,7 @@ def _folder(run: str) -> str:
 
 
 def _mode_folder(run: str, worker: str, mode: str) -> str:
-    """Return the folder of a mode's event files. The first worker, mostly the only one, has no folder of its own."""
+    """Return the folder of a mode's event files. The first worker, often the only one, has no folder of its own."""
     own = "" if worker == _FIRST_WORKER else f"/{path_component(worker)}"
     return f"{_folder(run)}{own}/{mode.lower()}"
 

@@ -1,4 +1,4 @@
-"""The encoding of a tree of values as keys and values of RocksDB, as Aim writes it.
+"""Aim's encoding of a tree of values as keys and values of RocksDB.
 
 A key is the path of a value, whose parts each end with the byte 254. A part is text, which has no such byte in UTF-8,
 or the byte 254 and eight bytes, a number. A value begins with a byte that says its type.
@@ -19,7 +19,7 @@ Part = str | int
 
 
 class Marker:
-    """A value that is no number or text: the others of its path follow."""
+    """A mapping, a list or an object, whose parts follow as values below its path."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -38,7 +38,7 @@ def _number(part: int) -> bytes:
 
 
 def decode_path(key: bytes) -> tuple[Part, ...]:
-    """Return the path of a key. Raises ValueError if it is none."""
+    """Return the path of a key. Raises ValueError for bytes that no path encodes to."""
     parts, at = list[Part](), 0
     while at < len(key):
         if key[at : at + 1] == END:
@@ -56,8 +56,8 @@ def decode_path(key: bytes) -> tuple[Part, ...]:
 
 
 def decode_value(value: bytes) -> Any:
-    """Return a value: None, a number, a text, bytes, or a Marker. Raises ValueError if it is none."""
-    # An empty value stands for one that is kept elsewhere, as it is large.
+    """Return a value: None, a number, a text, bytes, or a Marker. Raises ValueError for an invalid encoding."""
+    # An empty value stands for a large one, which is kept elsewhere.
     if not value:
         return Marker("large")
     kind, rest = value[0], value[1:]
@@ -81,10 +81,10 @@ def decode_value(value: bytes) -> Any:
 
 
 def tree_of(rows: Iterable[tuple[tuple[Part, ...], Any]]) -> dict[Part, Any]:
-    """Return a mapping of what lies below a path. Lists are lists; of objects other than JSON's, only the type is kept.
+    """Return the values below a path as a mapping. Of objects that JSON does not know, only the type is kept.
 
     Args:
-        rows: Paths below the mapping, with their values, a parent before what it holds.
+        rows: Paths below the mapping with their values, each parent before its children.
     """
     root = dict[Part, Any]()
     lists = list[tuple[dict[Part, Any], Part]]()
@@ -103,7 +103,7 @@ def tree_of(rows: Iterable[tuple[tuple[Part, ...], Any]]) -> dict[Part, Any]:
             parent.setdefault(path[-1], {})
         else:
             parent[path[-1]] = value.kind if isinstance(value, Marker) else value
-    # Inner lists were found later than what holds them, and become lists first.
+    # Inner lists were found after the lists that contain them, and are converted first.
     for parent, part in reversed(lists):
         items = parent[part]
         if isinstance(items, dict):
@@ -112,5 +112,5 @@ def tree_of(rows: Iterable[tuple[tuple[Part, ...], Any]]) -> dict[Part, Any]:
 
 
 def _order(index: Part) -> tuple[bool, Part]:
-    # Only numbers index a list that is whole.
+    # In an undamaged list all indices are numbers.
     return isinstance(index, str), index

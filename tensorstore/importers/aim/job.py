@@ -1,4 +1,4 @@
-"""The import of Aim's repositories. Aim need not be installed; its build of RocksDB must be.
+"""The import of Aim's repositories. It needs Aim's build of RocksDB (aimrocks), but not Aim itself.
 
 from tensortrial.importers.aim import import_runs
 
@@ -28,7 +28,7 @@ _FOLDER = ".aim"
 _TABLES = {"run": ("hash", "name", "experiment_id"), "experiment": ("id", "name")}
 _ABOUT = {"name": "run_name", "is_archived": "archived", "finalized_at": "ended_at"}
 _HYPERPARAMETERS = "hparams"
-_EXPERIMENT = "default"  # Aim's own name for that of a run without one
+_EXPERIMENT = "default"  # Aim's name for the experiment of a run without one
 
 
 def import_runs(
@@ -43,11 +43,11 @@ def import_runs(
     """Import the runs of the Aim repository at `source`.
 
     A run goes to the folder EXPERIMENT/HASH of `target`. Numbers become scalars and distributions histograms. The
-    `subset` of a context is the mode of its steps: TRAIN for none, if others have one, and GLOBAL if none has. Other
-    keys of a context begin the names, such as `device=0/loss`.
-    Hyperparameters become metadata, and what Aim keeps about the run is in the metadata under `aim`. Texts, media and
-    the machine's load are left out. Nothing is written into the source. Calling it again continues an interrupted
-    import, or adds new runs and what is new in others.
+    `subset` of a context is the mode of its steps. Without one it is TRAIN if others have a subset, else GLOBAL. Other
+    keys of a context begin the names, such as `device=0/loss`. Hyperparameters become metadata, and Aim's own
+    attributes of the run are in the metadata under `aim`. Texts, media and system metrics are left out. Nothing is
+    written into the source. Calling it again continues an interrupted import, or adds new runs and what is new in
+    others.
 
     Args:
         source: The folder of the repository: `.aim`, or the folder that holds it.
@@ -135,7 +135,7 @@ def _read(folder: Path, run: str, about: Mapping[str, Any], report: Report) -> P
             for sequence in sequences:
                 sequence.add_to(found, database, run)
     if system:
-        report(f"{source}: {system} sequences of the machine's load")
+        report(f"{source}: {system} sequences of system metrics")
     return found.points(_metadata(run, attributes, about))
 
 
@@ -144,7 +144,7 @@ def _tree(database: RocksDB, run: str, name: str) -> dict[Part, Any]:
 
 
 def _metadata(run: str, attributes: Mapping[Part, Any], about: Mapping[str, Any]) -> dict[str, Any]:
-    # What Aim adds itself, such as the variables of the environment, begins with underscores.
+    # The names of Aim's own entries, such as the environment variables, begin with underscores.
     own = {str(key): value for key, value in attributes.items() if not str(key).startswith("__")}
     if isinstance(own.get(_HYPERPARAMETERS), Mapping):
         parameters = own.pop(_HYPERPARAMETERS)

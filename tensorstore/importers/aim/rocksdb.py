@@ -1,4 +1,4 @@
-"""A database of Aim, which may be damaged, or be written to at this moment."""
+"""A reader of Aim's databases, which may be damaged or still written to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LARGE = b"BLOBS\xfe"
 
 
 class RocksDB:
-    """A database of RocksDB, opened to read: nothing is written into its folder.
+    """A RocksDB database that is opened read-only: nothing is written into its folder.
 
     Args:
         path: Its folder.
@@ -41,7 +41,7 @@ class RocksDB:
             errors.NotSupported,
             errors.RocksIOError,
         )
-        # All files are opened now: a program that writes may remove them later.
+        # All files are opened now, because a program that writes may remove them later.
         options = aimrocks.Options(db_log_dir=self._logs.name, max_open_files=-1, create_if_missing=False)
         try:
             self._database: Any = aimrocks.DB(self.path, options, read_only=True)

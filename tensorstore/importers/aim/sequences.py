@@ -17,13 +17,13 @@ from .encoding import Marker, Part
 from .rocksdb import RocksDB
 
 _SUBSET = "subset"
-_SYSTEM = "__system__"  # how the names of the machine's load begin
+_SYSTEM = "__system__"  # the prefix of the names of system metrics
 _DISTRIBUTION = "aim.distribution"
 
 
 @dataclass(frozen=True)
 class Traced:
-    """A sequence: what a run tracked under one name in one context."""
+    """A sequence: the values that a run tracked under one name in one context."""
 
     context: int
     """The number by which the database knows the context."""
@@ -33,7 +33,7 @@ class Traced:
     """The name of the tensor."""
     mode: ModeKeys
     first: bool
-    """True if it is of the first layout, in which a step is a part of the path."""
+    """True for Aim's first layout, in which the step is a part of the path."""
 
     def add_to(self, found: PointList, database: RocksDB, run: str) -> None:
         """Add the values.
@@ -59,17 +59,17 @@ class Traced:
 
 
 def traced(traces: Mapping[Any, Any], contexts: Mapping[Any, Any]) -> tuple[list[Traced], int]:
-    """Return the sequences that a run's database names, and how many are of the machine's load.
+    """Return the sequences that a run's database names, and the number of those with system metrics.
 
     Args:
-        traces: What is known about each name, by context.
+        traces: The description of each name, by context.
         contexts: Each context, by its number.
     """
     keys = {key: context if isinstance(context, Mapping) else {} for key, context in contexts.items()}
     words = {key: str(context.get(_SUBSET, "")).lower() for key, context in keys.items()}
     numbers = [key for key in traces if isinstance(key, int)]
     of_modes = {key: MODE_OF_WORD[word] for key, word in words.items() if word in MODE_OF_WORD and word != "global"}
-    # Next to steps of modes, what has none is of training: readers count all modes in GLOBAL.
+    # If some sequences have a mode, those without one are of training: in GLOBAL, readers count the steps of all modes.
     other = ModeKeys.TRAIN if any(key in of_modes for key in numbers) else ModeKeys.GLOBAL
     found, taken, system = list[Traced](), set[tuple[ModeKeys, str]](), 0
     for key in sorted(numbers, key=lambda key: (_preference(words.get(key, "")), key)):
@@ -98,7 +98,7 @@ def _preference(word: str) -> int:
 
 
 def _described(context: Mapping[str, Any]) -> str:
-    """Return a context as the beginning of a name, such as `device=0/`."""
+    """Return the prefix that a context gives to names, such as `device=0/`."""
     texts = {key: each if isinstance(each, str) else json.dumps(each, default=str) for key, each in context.items()}
     return "".join(f"{key}={text}/" for key, text in texts.items())
 
@@ -127,7 +127,7 @@ def _values(database: RocksDB, path: tuple[Part, ...]) -> Iterator[tuple[Part, A
 
 
 def _distribution(database: RocksDB, path: tuple[Part, ...], about: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return the edges and counts of a histogram; only its type if it is damaged."""
+    """Return the edges and counts of a histogram; only its type if the histogram is damaged."""
     data = database.large(*path, "data")
     try:
         counts = np.frombuffer(data or b"", np.dtype(about["dtype",]), about["bin_count",])

@@ -23,12 +23,12 @@ _TABLES = {
     "params": ("run_uuid", "key", "value"),
     "tags": ("run_uuid", "key", "value"),
 }
-# SQLite has no infinity for MLflow: it stores the largest number.
+# In SQLite, MLflow stores the largest number in place of infinity.
 _INFINITY = 1.7976931348623157e308
 
 
 def runs_of_database(source: str, artifacts: bool, report: Report) -> Iterator[TrackedRun]:
-    """Yield the runs in an SQLite file. Raises RunNotFound if it has none, CorruptFile if it is not one of MLflow's."""
+    """Yield the runs in an SQLite file. Raises RunNotFound if it has none, CorruptFile if MLflow did not write it."""
     database = Database(local_file(source), "a store of MLflow", _TABLES)
     try:
         yield from _runs(database, artifacts, report)
@@ -95,7 +95,7 @@ def _infinite(value: Any) -> Any:
 
 
 def _local(uri: Any) -> str | None:
-    """Return the folder of artifacts, if it is a path or a file URI."""
+    """Return the folder of artifacts; None unless it is a path or a file URI."""
     text = str(uri or "")
     if text.startswith("file://"):
         return unquote(text.removeprefix("file://"))

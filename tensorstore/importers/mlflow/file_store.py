@@ -19,7 +19,7 @@ from .run import Logged, MLflowRun, with_artifacts
 _META = "meta.yaml"
 _PARTS = {"metrics", "params", "tags"}
 _DEPTH = 16
-_NOT_METRICS = 3  # how many damaged lines are shown
+_NOT_METRICS = 3  # the number of damaged lines in a message
 
 
 def runs_of_folder(
@@ -71,7 +71,7 @@ def _is_deleted(storage: Storage, folder: str, report: Report) -> bool:
     try:
         meta = _meta(storage, folder)
     except CorruptFile:
-        return False  # reading it says so
+        return False  # the error is reported when the run is read
     if meta.get("lifecycle_stage") == "deleted":
         report(f"{storage.url}/{folder}: this run, because it was deleted")
         return True
@@ -109,7 +109,7 @@ def _metric(storage: Storage, folder: str, name: str, report: Report) -> Iterato
     lines = data.split(b"\n")
     wrong = []
     if lines[-1]:
-        wrong.append(lines[-1])  # not written to its end
+        wrong.append(lines[-1])  # the last line is incomplete
     for line in lines[:-1]:
         fields = line.split()
         try:
@@ -128,7 +128,7 @@ def _texts(storage: Storage, folder: str) -> dict[str, str]:
 
 
 def _files(storage: Storage, folder: str, depth: int = _DEPTH) -> Iterator[str]:
-    """Yield the files below a folder, whose paths are names such as train/loss."""
+    """Yield the paths of files below a folder; such a path is a name, such as train/loss."""
     for name in storage.list(folder):
         below = list(_files(storage, f"{folder}/{name}", depth - 1)) if depth else []
         if below:

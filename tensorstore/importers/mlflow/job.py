@@ -32,16 +32,16 @@ def import_runs(
 ) -> list[str]:
     """Import the runs of the MLflow store at `source`.
 
-    Metrics become scalars, parameters become metadata, and what MLflow keeps about the run (its name, experiment,
-    status, times, tags) is in the metadata under `mlflow`. A run goes to the folder EXPERIMENT/RUN_ID of `target`. Of
+    Metrics become scalars, parameters become metadata, and MLflow's own attributes of the run (name, experiment,
+    status, times, tags) are in the metadata under `mlflow`. A run goes to the folder EXPERIMENT/RUN_ID of `target`. Of
     several numbers of one metric and step the last logged one is kept. Deleted runs are left out. Calling it again
     continues an interrupted import, or adds new runs and what is new in others.
 
     Args:
         source: The folder `mlruns`, the folder of an experiment or of a run in it, or an SQLite file. A tracking URI
             such as sqlite:///mlflow.db is also accepted. A folder may be a URL such as s3://bucket/mlruns.
-        target: The folder for the runs; for the folder of one run, where it goes.
-        artifacts: Import also the tables of numbers, in CSV or Parquet, among the artifacts of a run: each column is a
+        target: The folder for the runs; if `source` is the folder of one run, the folder of that run.
+        artifacts: Also import tables of numbers, in CSV or Parquet, from the artifacts of a run: each column becomes a
             scalar with the name FILE/COLUMN.
         metadata: Metadata of the runs, in addition to their own.
         storage_options: The options of the storage of source and target.

@@ -1,4 +1,4 @@
-"""The data that both stores of MLflow keep about a run."""
+"""A run of MLflow, as both of its stores keep it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class MLflowRun:
     experiment: str
     name: str | None = None
     status: Any = None
-    """A name, or its number."""
+    """The name of a status, or its number."""
     started_at: Any = None
     """Milliseconds since 1970, UTC."""
     ended_at: Any = None
@@ -47,7 +47,7 @@ class MLflowRun:
     def points(self, logged: Iterable[Logged], path: str, report: Report) -> Points:
         """Return the logged numbers and the metadata of the run."""
         found = PointList(path, report)
-        # Each metric has a file of its own: of two numbers of a step, the one that was logged later counts.
+        # Each metric has a file of its own, and of two numbers of a step the later one counts.
         for number in sorted(logged, key=lambda number: number.time):
             found.add(number.name, number.step, number.value, nanoseconds(number.time, _PER_SECOND))
         return found.points({**self.params, "mlflow": self._about()})
@@ -66,7 +66,7 @@ class MLflowRun:
 
 
 def with_artifacts(points: Points, storage: Storage, report: Report) -> Points:
-    """Return the points, joined with the tables in a folder of artifacts."""
+    """Return the points together with those of the tables in a folder of artifacts."""
     parts = [points]
     for path in sorted(files_below(storage, is_table, depth=8)):
         url = url_of(storage, path)

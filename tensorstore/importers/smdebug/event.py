@@ -1,4 +1,4 @@
-"""TensorFlow's Event messages with the tensors that they hold."""
+"""A parser of TensorFlow's Event messages, as smdebug saved tensors in them."""
 
 from __future__ import annotations
 

@@ -42,9 +42,9 @@ def import_run(
 ) -> str:
     """Import the run that smdebug wrote to `source` into a new run at `target`.
 
-    Everything that smdebug saved is kept: tensors, reductions as it computed them, shapes, modes, steps, workers,
-    collections, times. Calling it again continues an interrupted import, or adds later steps. What cannot be read, such
-    as the incomplete last file of a killed job, is reported, and the rest is imported.
+    Everything that smdebug saved is kept: tensors, its reductions, shapes, modes, steps, workers, collections, times.
+    Calling it again continues an interrupted import, or adds later steps. Unreadable parts, such as the incomplete last
+    file of a killed job, are reported, and the rest is imported.
 
     Args:
         source: The folder of smdebug's run, as a path or a URL.
@@ -68,7 +68,7 @@ def import_run(
         raise ConfigurationError(f"{old.url} cannot be imported into itself: choose another target")
     if not is_smdebug_run(old):
         kind = NotARun if old.exists_any() else RunNotFound
-        raise kind(old.url, "it has no collections and events, so it is not a run of smdebug")
+        raise kind(old.url, "it has no collections and no events, so it is not a run of smdebug")
     _Import(old, new, on_damage or _log).run(progress)
     return new.url
 
@@ -81,7 +81,7 @@ def import_runs(
     progress: bool = True,
     on_damage: Report | None = None,
 ) -> list[str]:
-    """Import the run that smdebug wrote to `source`, or else all such runs in the folders below it.
+    """Import the run that smdebug wrote to `source`, or, if there is none, all of its runs in the folders below.
 
     A run in `source`/job-1/debug-output goes to `target`/job-1/debug-output, and its damaged files are reported with
     this folder in their paths. See `import_run`.
@@ -112,12 +112,12 @@ def import_runs(
 
 
 def _naming(folder: str, report: Report) -> Report:
-    """Return a report of the files of one of several runs, which names them with the run's folder."""
+    """Return an `on_damage` for one of several runs, which adds the run's folder to the paths of files."""
     return lambda error: report(FileError(f"{folder}/{error.path}", str(error).removeprefix(f"{error.path}: ")))
 
 
 def _log(error: FileError) -> None:
-    logger.warning("left out of the import, the rest goes on: %s", error)
+    logger.warning("left out of the import, which continues: %s", error)
 
 
 class _Import:
@@ -153,7 +153,7 @@ class _Import:
         return len(self._old.workers) < self._old.num_workers
 
     def _left(self, worker: str, saved: Sequence[SavedStep]) -> list[StepFiles]:
-        """Return the steps that are not imported yet. They are imported in their order."""
+        """Return the steps that are not imported yet. Steps are imported in ascending order."""
         last = max((step.global_step for step in saved), default=-1)
         return [step for step in self._old.steps(worker) if step.global_step > last]
 
@@ -180,7 +180,7 @@ class _Import:
         return self._old.collections.get(worker) or WorkerCollections()
 
     def _first_times(self) -> Iterator[int]:
-        """Yield when each worker saved its first tensor, in nanoseconds since 1970; 0 if unknown."""
+        """Yield the time of each worker's first tensor, in nanoseconds since 1970; 0 if unknown."""
         for worker in self._old.workers:
             if steps := self._old.steps(worker):
                 yield OpenStep.open(self._old.storage, steps[0]).began_at()

@@ -38,13 +38,13 @@ _RUN_FILE = re.compile(
 _STEP_FILE = re.compile(r"(\d{1,18})_(.+)\.(?:json|tfevents)")
 _MOST = 1 << 63
 _MOST_WORKERS = 1 << 20  # that a run may have
-# What reading fields of a JSON document raises where it has another structure.
+# The errors of reading fields of a JSON document with an unexpected structure.
 _NOT_AS_EXPECTED = (KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 @dataclass(slots=True)
 class StepFiles:
-    """The files of one step of one worker. One is missing if the job died between them, or if it was lost."""
+    """The files of one step of one worker. One of them is None if the job died before writing it, or if it was lost."""
 
     worker: str
     global_step: int
@@ -61,7 +61,7 @@ class StepIndex:
     names: dict[int, str]
     """The name of each tensor of the event file, by the position where its record begins; ascending."""
     shapes: dict[str, tuple[int, ...]]
-    """The shapes that were saved, also of tensors whose values or reductions were."""
+    """The saved shapes, with or without values and reductions of their tensors."""
 
 
 @dataclass(slots=True)
@@ -213,6 +213,6 @@ def _reduction_config(document: Mapping[str, Any] | None) -> ReductionConfig | N
 
 
 def _save_config(document: Mapping[str, Any] | None) -> SaveConfig | None:
-    """Return the configuration. A mode that is null had smdebug's default, which is the same here."""
+    """Return the configuration. A mode that is null has the default, which is the same in smdebug and here."""
     known = {mode: config for mode, config in (document or {}).items() if config is not None}
     return SaveConfig(mode_save_configs=known) if known else None

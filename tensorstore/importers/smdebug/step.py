@@ -1,4 +1,4 @@
-"""One step of one worker, on its way from smdebug's files to the writer."""
+"""The import of one step of one worker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .run import Report, StepFiles, StepIndex, WorkerCollections, parse_index, p
 
 _BATCH_BYTES = 1 << 20
 _AHEAD = 8
-"""The number of steps that are fetched ahead from an object store, where waiting takes most of the time."""
+"""The number of steps that are fetched ahead from an object store, where most of the time is latency."""
 _NOTHING = np.empty(0, np.uint8)
 
 
@@ -51,7 +51,7 @@ class OpenStep:
         if self.files.events is None:
             return b""
         if start == 0 and length == BLOCK and self.block is not None:
-            block, self.block = self.block, None  # released: it is needed once
+            block, self.block = self.block, None  # released, because it is needed once
             return block
         return self.storage.read_ranges([ByteRange(self.files.events, start, length)])[0]
 
@@ -65,7 +65,7 @@ class OpenStep:
 
 
 def opened_steps(storage: Storage, steps: Sequence[StepFiles]) -> Iterator[OpenStep]:
-    """Yield the steps in their order, each opened. In an object store a few are opened ahead."""
+    """Open the steps, and yield them in their order. In an object store a few are opened ahead."""
     if storage.is_local:
         for files in steps:
             yield OpenStep.open(storage, files)
@@ -81,7 +81,7 @@ def opened_steps(storage: Storage, steps: Sequence[StepFiles]) -> Iterator[OpenS
 
 
 class Plans:
-    """The plan of each tensor: one object for all steps at which the same is kept of it."""
+    """The plans of tensors. Steps at which a tensor has the same parts share one plan."""
 
     def __init__(self, collections: WorkerCollections) -> None:
         self._collections = collections
@@ -109,7 +109,7 @@ class Plans:
         return self.full_name(name), statistic
 
     def full_name(self, name: str) -> str:
-        """Return the name in the collections: TensorFlow's `w:0` may be stored as `w` where it is not the value."""
+        """Return the name in the collections: the reductions of TensorFlow's `w:0` may be stored as those of `w`."""
         is_cut = not self._collections.has(name) and self._collections.has(f"{name}:0")
         return f"{name}:0" if is_cut else name
 
@@ -125,7 +125,7 @@ class _Tensor:
 
 
 class StepImport:
-    """The import of one step: each tensor goes to the writer as soon as all its parts have been read."""
+    """The import of one step. Each tensor is passed to the writer as soon as all its parts have been read."""
 
     def __init__(self, opened: OpenStep, plans: Plans, writer: Writer, report: Report) -> None:
         self._opened, self._plans, self._writer, self._report = opened, plans, writer, report
@@ -148,7 +148,7 @@ class StepImport:
             self._send(closes=True)
 
     def _parse_index(self) -> StepIndex | None:
-        """Return the index, or None if it is missing or damaged: the events name their tensors, too."""
+        """Return the index, or None if it is missing or damaged, because the events name their tensors, too."""
         path, data = self._opened.files.index, self._opened.index
         if path is None or data is None:
             return None
@@ -218,7 +218,7 @@ class StepImport:
 
     def _send(self, closes: bool) -> None:
         if self._step is None:
-            # Only shapes were saved, and the index always names their step.
+            # Only shapes were saved. The index has their step.
             return
         self._writer.put(self._step, self._ready, closes)
         self._ready, self._ready_bytes, self._is_begun = [], 0, True

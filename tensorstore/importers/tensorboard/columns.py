@@ -1,7 +1,7 @@
-"""Event files read into columns: numbers with their values, and everything larger with its location.
+"""A reader of event files into columns, which hold numbers themselves, and the locations of larger values.
 
-Steps are in no order in event files: values of an epoch are between those of batches, and the folder of each mode has
-its own steps. So all files are read once for the columns, and larger values are fetched later in the order of steps.
+Event files are not ordered by step: values of an epoch are between those of batches, and the folder of each mode has
+its own steps. So all files are read once into columns, which are sorted, and larger values are fetched later.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _DOUBLE = struct.Struct("<d")
 
 
 class RecordLocation(NamedTuple):
-    """The location of a value."""
+    """The location of a value in a run's event files."""
 
     record: ByteRange
     """The event, without its frame."""
@@ -51,7 +51,7 @@ class RecordLocation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Values in the order of modes' steps, each at its global step: arrays of equal length, shape (n,)."""
+    """Values in the order of step and mode, as arrays of equal length, shape (n,)."""
 
     mode: npt.NDArray[np.int64]
     """The mode's number."""
@@ -62,7 +62,7 @@ class Columns:
     """Nanoseconds since 1970, UTC; 0 if unknown."""
     number: npt.NDArray[np.float64]
     location: npt.NDArray[np.int64]
-    """Index into the reader's `locations`; -1 for a number."""
+    """Indices into the reader's `locations`; -1 for a number."""
 
 
 class EventReader:
@@ -75,31 +75,31 @@ class EventReader:
         self.locations: list[RecordLocation] = []
         self.hyperparameters: dict[str, Any] = {}
         self.left_out: Counter[str] = Counter()
-        """The number of values of each kind that cannot be kept, by its name in words."""
+        """The number of values that cannot be kept, by their kind in words."""
         self.damage: list[str] = []
         """A sentence for each record that could not be read."""
         self._numbers: dict[tuple[str, Kind], int] = {}
         self._taken: set[str] = set()
         self._plugins: dict[str, Plugin] = {}
         self._known = KnownScalars()
-        # The values, in columns, and in the order of files and of positions in them.
+        # The columns of values, in the order of files and of positions in them.
         self._steps, self._names, self._times, self._values = array("q"), array("q"), array("d"), array("d")
         self._located = array("q")
-        """The values that are `locations`, one for each."""
+        """The index of the value of each entry in `locations`."""
         self._modes: list[int] = []
         self._begins: list[int] = []
         """The mode and the first value of each file."""
         self._purges: list[tuple[int, int, int]] = []
-        """The values that no longer count, as their job went back: a range of them, and the step from which on."""
-        # Of the folder: its first value.
+        """Ranges of values that no longer count because their job went back, each with the first step."""
+        # State of the folder that is being read: its first value.
         self._begin = 0
-        # Of the file that is being read.
+        # State of the file that is being read.
         self._mode, self._path, self._prefix = ModeKeys.GLOBAL.value, "", ""
 
     def read(self, path: str, mode: ModeKeys, prefix: str, advance: Callable[[float], object]) -> None:
         """Read a file, whose tags get `prefix`. `advance` is called with the number of bytes read."""
         if (mode.value, prefix) != (self._mode, self._prefix):
-            # The plugin of a tag is named once in each folder.
+            # In each folder, only the first value of a tag names its plugin.
             self._plugins.clear()
             self._known.clear()
             self._begin = len(self._steps)
@@ -144,7 +144,7 @@ class EventReader:
             for field in found.keys() & _OTHER_EVENTS.keys():
                 self.left_out[_OTHER_EVENTS[field]] += 1
             if _SESSION in found and dict(fields(message(found[_SESSION]))).get(1) == _START:
-                # TensorBoard forgets what it has read of the folder from this step on.
+                # TensorBoard discards the folder's values from this step on.
                 self._purges.append((self._begin, len(self._steps), signed(number(found.get(_STEP, 0)))))
             if _SUMMARY not in found:
                 return
@@ -184,7 +184,7 @@ class EventReader:
         return None
 
     def _name(self, tag: str, kind: Kind) -> int:
-        """Return the index in `names` of the tensor with a tag's values of this kind."""
+        """Return the index in `names` of the tensor that holds a tag's values of this kind."""
         key = self._prefix + tag, kind
         found = self._numbers.get(key)
         if found is None:
@@ -201,13 +201,13 @@ class EventReader:
     def columns(self) -> Columns:
         """Return all values.
 
-        Of two values of a tensor at one step of a mode the last is kept: a job that was resumed from a checkpoint saves
-        some steps again. If it has said where it continued, later values from before that are left out.
+        Of two values of a tensor at one step of a mode the last is kept, because a job that resumes from a checkpoint
+        saves some steps again. If the job wrote where it continued, later values of its first attempt are left out.
         """
         return self._columns(self._counts())
 
     def withdrawn(self) -> Columns:
-        """Return the values that are left out because their job said that it continued at an earlier step."""
+        """Return the values that are left out because their job continued at an earlier step."""
         return self._columns(~self._counts())
 
     def _counts(self) -> npt.NDArray[np.bool_]:
@@ -223,13 +223,13 @@ class EventReader:
         locations[np.array(self._located)] = np.arange(len(self._located))
         columns = (modes, self._steps, self._names, self._times, self._values, locations)
         mode, step, name, time, number, location = (np.array(column)[chosen] for column in columns)
-        order = np.lexsort((name, mode, step))  # values of a name at a step stay in their order
+        order = np.lexsort((name, mode, step))  # a stable sort keeps the order of values of one name and step
         mode, step, name = mode[order], step[order], name[order]
         is_last = np.ones(len(order), bool)
         is_last[:-1] = (step[1:] != step[:-1]) | (mode[1:] != mode[:-1]) | (name[1:] != name[:-1])
         kept = order[is_last]
         seconds = np.where((time[kept] >= 0) & (time[kept] < LATEST), time[kept], 0.0)
-        # A double has no more than the microseconds of such a time.
+        # A double represents such a time to a microsecond.
         saved_at = np.rint(seconds * 1e6).astype(np.int64) * 1000
         return Columns(mode[is_last], step[is_last], name[is_last], saved_at, number[kept], location[kept])
 
@@ -238,6 +238,6 @@ class EventReader:
         return self._storage.read_ranges([self.locations[location].record for location in locations])
 
     def value_at(self, location: int, event: bytes | bytearray) -> dict[int, Value]:
-        """Return the value at a location, out of the event that was fetched for it. Raises ValueError."""
+        """Return the value at a location of an event that `fetch` returned. Raises ValueError for a damaged value."""
         summary = dict(fields(memoryview(event))).get(_SUMMARY, memoryview(b""))
         return list(values_of(message(summary)))[self.locations[location].number]

@@ -25,12 +25,12 @@ class EventFolder:
     prefix: str
     """The prefix of its tensors' names; empty unless several folders have the same mode."""
     files: list[str]
-    """The files in the order of their names, which is that of time."""
+    """The files, sorted by name and so by time."""
 
 
 @dataclass(slots=True)
 class EventRun:
-    """A run, and the folder that it is in, relative to the source."""
+    """A run and its folder, relative to the source."""
 
     name: str
     folders: list[EventFolder] = field(default_factory=list)
@@ -44,7 +44,7 @@ class EventRun:
 def find_runs(
     source: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
 ) -> tuple[Storage, list[EventRun]]:
-    """Return the folder that is `source`, or holds it, and its runs. Raises RunNotFound if it has none."""
+    """Return the folder that is or contains `source`, and its runs. Raises RunNotFound if it has none."""
     text = os.fspath(source).rstrip("/")
     folder, _, name = text.rpartition("/")
     if _MARK in name:
@@ -72,8 +72,8 @@ def _below(storage: Storage, folder: str, depth: int) -> Iterator[str]:
 def _runs(files: Mapping[str, list[str]]) -> list[EventRun]:
     """Return the runs of folders with event files.
 
-    A folder named after a mode belongs to the run in the folder above it, whose own files are then those of training,
-    as an estimator writes them.
+    A folder named after a mode belongs to the run in the folder above it. The files directly in the upper folder are
+    then those of training, as TensorFlow's estimators write them.
     """
     of_modes: dict[str, dict[str, str]] = {}
     for folder in files:

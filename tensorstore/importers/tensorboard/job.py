@@ -43,7 +43,7 @@ from .event_runs import EventRun, find_runs
 from .values import Kind, histogram_of, tensor_of
 
 _BATCH = 20_000
-"""The number of values that go to the writer at once."""
+"""The number of values that are passed to the writer at once."""
 _BATCH_LOCATIONS = 2_000
 _NOTHING = np.empty(0, np.uint8)
 
@@ -65,8 +65,8 @@ def import_runs(
 
     Scalars, histograms, texts and tensors of numbers are kept, with their times; hyperparameters become metadata of the
     run. TensorBoard's step is the step in the mode; the global step counts through the modes of a step, and is the same
-    if there is one mode only. What cannot be kept, such as images, audio and graphs, is counted and reported, as is
-    what cannot be read, such as the incomplete end of a killed job.
+    if there is one mode only. Images, audio, graphs and other values that cannot be kept are counted and reported, and
+    so are unreadable records, such as the incomplete end of a killed job.
 
     Calling it again continues an interrupted import, or adds what is new.
 
@@ -85,7 +85,7 @@ def import_runs(
         RunNotFound: The source is missing.
         RunExists: A target holds another run.
         CorruptFile: The source has nothing that could be imported.
-        ConfigurationError: The source has got a mode that it did not have when its import began.
+        ConfigurationError: The source has a mode that it did not have at the first import.
     """
     storage, runs = find_runs(source, storage_options)
     targets = [_target(storage, run, runs, target, storage_options) for run in runs]
@@ -145,7 +145,7 @@ def _left_out(reader: EventReader, source: str) -> Iterator[str]:
 
 
 class _Import:
-    """One run on its way to the writer."""
+    """The import of one run."""
 
     def __init__(
         self, reader: EventReader, run: EventRun, target: Storage, report: Report, earlier: RunInfo | None
@@ -176,7 +176,7 @@ class _Import:
             writer.close(self._failure())
 
     def _begin(self, columns: Columns, global_step: Any) -> Begin:
-        """Return where the source has values that the run lacks, or has withdrawn some that the run has."""
+        """Return the step from which the run and the source differ."""
 
         def can_keep(row: int) -> bool:
             location = int(columns.location[row])
@@ -251,7 +251,7 @@ class _Import:
             value = self._reader.value_at(location, event)
             if plan.raw:
                 array = tensor_of(value)
-                dtype_name(array.dtype)  # raises for a dtype that a run cannot hold
+                dtype_name(array.dtype)  # raises an error for a dtype that a run cannot hold
                 return Record(plan, array, saved_at)
             histogram = histogram_of(value)
         except (ValueError, TypeError, IndexError, UnsupportedValue) as exc:
@@ -282,12 +282,12 @@ def _modes(run: EventRun, earlier: RunInfo | None, target: Storage) -> list[Mode
 
 
 def _batches(global_step: Any, columns: Columns, begin: int) -> Iterator[tuple[int, int]]:
-    """Yield where batches of whole steps begin and end."""
+    """Yield the first and last index of each batch of whole steps."""
     if begin == len(global_step):
         return
     firsts = np.flatnonzero(np.diff(global_step, prepend=-1))
     firsts = firsts[firsts >= begin]
-    # A value that has to be fetched counts for as many as may be fetched at once.
+    # The cost of a value that must be fetched: a batch is full after _BATCH_LOCATIONS of them.
     weight = np.cumsum(np.where(columns.location >= 0, _BATCH // _BATCH_LOCATIONS, 1))
     batch = (weight[firsts] - weight[begin]) // _BATCH
     starts = firsts[np.flatnonzero(np.diff(batch, prepend=-1))].tolist()

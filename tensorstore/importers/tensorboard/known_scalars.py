@@ -1,4 +1,4 @@
-"""Scalar events that are recognised instead of parsed.
+"""A cache by which scalar events are recognised instead of parsed.
 
 An event of one scalar differs from the earlier ones of its tag only in its time, its step and the four bytes of the
 value. So the first event of a tag is parsed, and those after it are looked up by their remaining bytes. An import
@@ -17,14 +17,14 @@ _TIME_END = 9
 _SHORTEST = 12
 _TIME, _VALUE = struct.Struct("<d"), struct.Struct("<f")
 _MAX_KNOWN = 1 << 16
-"""A program that makes up new tags forever must not fill the memory."""
+"""The most entries: a program that writes ever new tags must not fill the memory."""
 
 
 class KnownScalars:
     """The scalar events seen so far, one for each tag and layout."""
 
     def __init__(self) -> None:
-        # By how many bytes follow the value, then by all bytes after the step but those of the value.
+        # The keys are the number of bytes after the value, then all bytes after the step without those of the value.
         self._names: dict[int, dict[bytes, int]] = {}
         self._count = 0
 
@@ -34,7 +34,7 @@ class KnownScalars:
         self._count = 0
 
     def add(self, name: int, event: bytes, value: float) -> None:
-        """Recognise later events like this one, if the position of its value is certain.
+        """Recognise later events like this one, unless the position of its value is ambiguous.
 
         Args:
             name: What `find` returns for such events.
@@ -52,9 +52,9 @@ class KnownScalars:
         self._count += 1
 
     def find(self, event: bytes) -> tuple[int, int, float, float] | None:
-        """Return name, step, time in seconds since 1970, and value of an event, or None if no such event is known.
+        """Return name, step, time in seconds since 1970, and value of an event; None for an unknown event.
 
-        The name is what was passed to `add`.
+        The name is the one that was passed to `add`.
         """
         if len(event) < _SHORTEST or event[0] != _TIME_KEY:
             return None

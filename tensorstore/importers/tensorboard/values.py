@@ -57,7 +57,7 @@ def tag_of(value: Mapping[int, Value]) -> str:
 
 
 def plugin_of(value: Mapping[int, Value]) -> Plugin | None:
-    """Return the plugin that a value names, if any."""
+    """Return the plugin that a value names; None if it names none."""
     if _METADATA not in value:
         return None
     metadata = dict(fields(message(value[_METADATA])))
@@ -66,7 +66,7 @@ def plugin_of(value: Mapping[int, Value]) -> Plugin | None:
 
 
 def kind_of(value: Mapping[int, Value], plugin: Plugin) -> Kind | str:
-    """Return the form in which a run keeps a value, or words for a value that is not kept."""
+    """Return the form in which a run keeps a value; for a value that is not kept, its kind in words."""
     if _SIMPLE in value:
         return Kind.NUMBER
     if _HISTOGRAM in value:
@@ -130,7 +130,7 @@ def _of_message(histogram: memoryview) -> Histogram | None:
         raise ValueError(f"a histogram with {len(limits)} limits for {len(counts)} buckets")
     if not count or not len(counts):
         return None
-    # The first bucket begins, and the last one ends, at any distance from the values: at 1e308 by TensorFlow's habit.
+    # The outer edges may be far from the values: TensorFlow writes 1e308.
     edges = np.empty(len(limits) + 1)
     edges[0], edges[1:-1], edges[-1] = low, np.minimum(np.maximum(limits[:-1], low), high), high
     statistics = {"min": low, "max": high, "sum": total, "mean": total / count, "l2": float(np.sqrt(squares))}
@@ -144,7 +144,7 @@ def _made(edges: Floats, counts: Floats, statistics: Mapping[str, float]) -> His
     if edges[0] == edges[-1]:
         return Histogram([edges[0] - 0.5, edges[0] + 0.5], [round(counts.sum())], statistics)
     if not widths.all():
-        # A bucket without width adds to the one before it, or else to the first.
+        # A bucket of width 0 is added to the previous one, or to the first.
         wide = widths > 0
         counts = np.bincount(np.maximum(np.cumsum(wide) - 1, 0), counts).astype(np.float64)
         edges = np.append(edges[:-1][wide], edges[-1])
@@ -153,7 +153,7 @@ def _made(edges: Floats, counts: Floats, statistics: Mapping[str, float]) -> His
 
 
 def hyperparameters(plugin: Plugin) -> dict[str, Any]:
-    """Return the hyperparameters of a run out of the data of the plugin `hparams`."""
+    """Return the hyperparameters of a run from the data of the plugin `hparams`."""
     start = dict(fields(memoryview(plugin.content))).get(3)
     found = {}
     for field, entry in fields(message(start)) if start is not None else ():

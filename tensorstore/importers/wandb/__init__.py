@@ -1,4 +1,4 @@
-"""The import of Weights & Biases: what it exports, and the .wandb files of its runs."""
+"""The import of Weights & Biases: its exports, and the .wandb files of its runs."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def _chart(table: pa.Table) -> dict[str, dict[str, str]]:
 
 
 def _line(table: pa.Table, columns: dict[str, str], url: str, report: Report) -> Points:
-    # A chart whose axis is not the step has a column of steps for each run.
+    # A chart whose x-axis is not the step has a column of steps for each run.
     step = next((column for column, metric in columns.items() if metric == _STEP), table.column_names[0])
     metrics = {column: metric for column, metric in columns.items() if column != step}
     return points_of_columns(table, metrics, steps_of(table[step], url), times_of(None, len(table)), url, report)

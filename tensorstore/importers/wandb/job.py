@@ -32,16 +32,16 @@ def import_runs(
     - The `.wandb` file that wandb writes in each run's folder, also with WANDB_MODE=offline: the run's whole history.
       Such a file, or the folder of a run, is imported to `target`; a folder of such folders, such as `wandb`, to the
       folders RUN_ID of `target`. The files of one run that was continued are joined. Numbers become scalars, with
-      nested names such as `val.acc`, and histograms stay histograms. The configuration becomes metadata, and what W&B
-      keeps about the run (its name, project, tags, times, exit code) is in the metadata under `wandb`.
+      nested names such as `val.acc`, and histograms stay histograms. The configuration becomes metadata, and W&B's own
+      attributes of the run (name, project, tags, times, exit code) are in the metadata under `wandb`.
     - The history of a run, with its columns `_step` and `_timestamp`: the Parquet files of its artifact `…-history`, or
       `run.history()` as CSV. The files of one folder are one run, made at `target`; those of folders below it are
       runs in folders of `target` with the same names.
     - The CSV of a chart, with a column `RUN - METRIC` for each of several runs: each becomes a run in a folder of
       `target`. Its columns with the smallest and the largest value of a point are left out.
 
-    Everything but numbers and histograms, such as media, is left out and passed to `report`. Calling it again continues
-    an interrupted import, or adds what is new.
+    Everything else, such as media, is left out and passed to `report`. Calling it again continues an interrupted
+    import, or adds what is new.
 
     Args:
         source: A file or a folder, as a path or a URL.

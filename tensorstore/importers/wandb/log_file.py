@@ -1,4 +1,4 @@
-"""The framing of .wandb files, which is that of LevelDB's logs.
+"""The framing of .wandb files, which is the log format of LevelDB.
 
 The file has blocks of 32,768 bytes, of which the first begins with 7 bytes of its own: `:W&B`, the number 0xBEE1 and a
 version, 0. A record is one or several fragments, and no fragment crosses the end of a block:
@@ -28,21 +28,21 @@ _NONE = 0  # stands for a damaged fragment
 def records(data: bytes, path: str, on_damage: Callable[[str], object]) -> Iterator[memoryview]:
     """Yield the whole records of a file, and pass a sentence about each damaged place to `on_damage`.
 
-    After damage the next block is read. A file that is written to at this moment, or whose job was killed, ends in the
-    middle of a record.
+    Reading continues at the block after the damage. The last record is incomplete in a file that is still written to,
+    or whose job was killed.
 
     Raises:
-        CorruptFile: It is not such a file, or one of another version.
+        CorruptFile: It is not a .wandb file, or has another version.
     """
     _check_header(data, path)
-    parts: list[memoryview] = []  # of a record that has begun
+    parts: list[memoryview] = []  # the fragments of an incomplete record
     for kind, fragment, position in _fragments(memoryview(data), on_damage):
         if kind == _NONE:
             parts = []
             continue
         begins, ends = kind in (_FULL, _FIRST), kind in (_FULL, _LAST)
         if begins == bool(parts):
-            on_damage(f"at byte {position} a record has no beginning, or the one before it no end")
+            on_damage(f"at byte {position} a record has no beginning, or the previous record no end")
         if begins:
             parts = [fragment]
         elif parts:
@@ -72,7 +72,7 @@ def _fragments(data: memoryview, on_damage: Callable[[str], object]) -> Iterator
         if block_end - position < _HEADER.size:
             position = block_end
             continue
-        begin, end = position + _HEADER.size, len(data) + 1  # of a header that was cut
+        begin, end = position + _HEADER.size, len(data) + 1  # beyond the file, for a truncated header
         if begin <= len(data):
             checksum, length, kind = _HEADER.unpack_from(data, position)
             end = begin + length

@@ -1,4 +1,4 @@
-"""The messages in .wandb files with the values of a run, as protocol buffers of wandb_internal.proto."""
+"""A parser of the messages in .wandb files, which are protocol buffers of wandb_internal.proto."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RUN_CONFIG, _RUN_TAG, _RUN_STARTED_AT, _RUN_BRANCH = 4, 10, 17, 23
 
 
 def history_of(body: memoryview, path: str) -> tuple[dict[str, Any], int | None]:
-    """Return the values of a history message, nested as they were logged, and its step if it has one."""
+    """Return the values of a history message, nested as they were logged, and its step; None if it has none."""
     values: dict[str, Any] = {}
     step = None
     for field, value in fields(body):
@@ -30,7 +30,7 @@ def history_of(body: memoryview, path: str) -> tuple[dict[str, Any], int | None]
 
 
 def update_config(config: dict[str, Any], body: memoryview, path: str) -> None:
-    """Apply a message that changes the configuration, or the summary."""
+    """Apply a message that updates the configuration or the summary."""
     for field, value in fields(body):
         if field in (1, 2):
             keys, found = _item(message(value), path)
@@ -59,19 +59,19 @@ def run_of(body: memoryview, path: str) -> tuple[dict[str, Any], dict[str, Any]]
 
 
 def branch_of(body: memoryview) -> tuple[str, int] | None:
-    """Return the run and the step from which a run's message says that it goes on; None if it says nothing."""
+    """Return the run and the step that a run was resumed or forked from; None if it was neither."""
     for field, value in fields(body):
         if field == _RUN_BRANCH:
             found = dict(fields(message(value)))
             step = _double(found[2]) if 2 in found else 0.0
-            # Its metric is the step; no other is known.
+            # The branch point's metric is always the step.
             if 1 in found and 0 <= step < 1e15:
                 return _text(found[1]), int(step)
     return None
 
 
 def step_metric_of(body: memoryview) -> tuple[str, str]:
-    """Return the name of a metric, or a pattern of names, and the metric that counts its steps, empty for none."""
+    """Return the name of a metric, or a pattern of names, and its step metric; '' if it has none."""
     texts = {field: _text(value) for field, value in fields(body) if field in (1, 2, 4)}
     return texts.get(1) or texts.get(2, ""), texts.get(4, "")
 

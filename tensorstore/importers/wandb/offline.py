@@ -1,4 +1,4 @@
-"""The runs in .wandb files."""
+"""The import of .wandb files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SHOWN = 3
 def find_runs(
     source: str | os.PathLike[str], storage_options: Mapping[str, Any] | None, report: Report
 ) -> list[TrackedRun]:
-    """Return the runs of a .wandb file, or of a folder of them; none for another file or folder."""
+    """Return the runs in a .wandb file, or in a folder of them; [] for another file or folder."""
     storage, found = find_files(source, storage_options, lambda name: name.lower().endswith(_ENDING), depth=3)
     runs: dict[str, list[str]] = {}
     for path in sorted(found, key=_by_time):
@@ -43,7 +43,7 @@ def find_runs(
 def _by_time(path: str) -> tuple[str, str]:
     """Return the sort key of a file: the time at which it was begun, from `run-DATE_TIME-ID`, then its path.
 
-    A folder `offline-run-DATE_TIME-ID` may be of the same run.
+    A folder `offline-run-DATE_TIME-ID` may hold a part of the same run.
     """
     begun = _BEGUN.search(path)
     return begun[1] if begun else "", path
@@ -72,7 +72,7 @@ def _read(storage: Storage, paths: Sequence[str], source: str, report: Report) -
 
 
 class _RunReader:
-    """Reads the files of one run, from the oldest."""
+    """A reader of the files of one run, from the oldest."""
 
     def __init__(self, source: str, report: Report) -> None:
         self._source, self._report = source, report
@@ -84,7 +84,7 @@ class _RunReader:
         self._stats = 0
 
     def read(self, data: bytes, url: str) -> None:
-        """Read a file. What is damaged in it is reported."""
+        """Read a file, and report damaged records."""
         damage = list[str]()
         for record in records(data, url, damage.append):
             try:
@@ -100,7 +100,7 @@ class _RunReader:
     def points(self) -> Points:
         """Return the logged values with the configuration."""
         if self._stats:
-            self._report(f"{self._source}: {self._stats} records of the machine's load")
+            self._report(f"{self._source}: {self._stats} records of system metrics")
         config = {key: value for key, value in self._config.items() if key != "_wandb"}
         if summary := {key: value for key, value in self._summary.items() if self._is_extra(key, value)}:
             self._about["summary"] = summary
@@ -108,7 +108,7 @@ class _RunReader:
         return self._points.points({**config, "wandb": about})
 
     def _is_extra(self, key: str, value: Any) -> bool:
-        """Return whether a value of the summary is one that no step has."""
+        """Return whether a value is in the summary only, and not logged at a step."""
         is_media = isinstance(value, Mapping) and "_type" in value
         return key not in self._logged and not key.startswith("_") and not is_media
 
@@ -140,7 +140,7 @@ class _RunReader:
         if run != self._about.get("run_id"):
             self._about["forked_from"] = {"run_id": run, "step": step}
         elif discarded := self._points.discard_after(step):
-            self._report(f"{url}: {discarded} earlier values after step {step}, to which the run went back here")
+            self._report(f"{url}: {discarded} earlier values after step {step}, because the run went back to this step")
 
     def _log(self, values: Mapping[str, Any], step: int | None) -> None:
         self._logged.update(values)

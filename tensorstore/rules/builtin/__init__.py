@@ -1,1 +1,1 @@
-"""The built-in rules, and what only they share."""
+"""The built-in rules, and the modules that only they share."""

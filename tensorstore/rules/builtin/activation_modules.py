@@ -1,4 +1,4 @@
-"""The activation functions among the modules of a run, by the classes that the hook of PyTorch kept."""
+"""The activation functions among a run's modules, by the classes that the PyTorch hook stored."""
 
 from __future__ import annotations
 

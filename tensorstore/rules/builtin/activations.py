@@ -26,7 +26,7 @@ class _OfRelu(BuiltinRule):
         self._selector: Selector | None = None
 
     def activations(self) -> Selector:
-        """Return the selector of the outputs: by name and, unless the user has chosen the names, by class."""
+        """Return the selector of the outputs, by name and, unless the user has chosen the names, by class."""
         if self._selector is None:
             of_modules = patterns(self.base_trial, RELU, "output") if self.is_default("tensor_regex") else ()
             self._selector = Selector(patterns=(*self.tensor_regex, *of_modules))
@@ -37,7 +37,7 @@ class DeadRelu(_OfRelu):
     """Fires if too many units of a ReLU layer are dead.
 
     A unit is dead if hardly any example of the batch activates it. Axis 0 is the batch, and each position of the other
-    axes is a unit. A module of PyTorch that is a ReLU is found by its class, too, whatever its name. Needs raw values.
+    axes is a unit. A ReLU module of PyTorch is also found by its class, under any name. Needs raw values.
     """
 
     tensor_regex: tuple[str, ...] = regexes(ACTIVATIONS_OF_RELU, "outputs of ReLU layers")
@@ -57,12 +57,11 @@ class DeadRelu(_OfRelu):
 
 
 class SaturatedActivation(BuiltinRule):
-    """Fires if too many nodes of a tanh or sigmoid layer get inputs at which the function is flat.
+    """Fires if too many nodes of a tanh or sigmoid layer have inputs where the function is flat.
 
-    The range of tanh applies to tensors with `tanh` in their name, the range of sigmoid to all others. A module of
-    PyTorch that is a tanh or a sigmoid is found by its class, too, and has the range of its class, whatever its name.
-    Axis 0 is the batch. The statistics `min` and `max` suffice while both are inside the range. Otherwise raw values
-    are needed.
+    The range of tanh applies to tensors with `tanh` in their name, the range of sigmoid to all others. A tanh or
+    sigmoid module of PyTorch is also found by its class, under any name, and has the range of its class. Axis 0 is the
+    batch. The statistics `min` and `max` suffice while both are inside the range. Otherwise raw values are needed.
     """
 
     collection_names: tuple[str, ...] | None = words(None, "collections to evaluate")
@@ -126,8 +125,8 @@ class SaturatedActivation(BuiltinRule):
 class DeadFeatures(_OfRelu):
     """Fires if a layer has too many units that no example activates in a whole window of steps.
 
-    The layer never uses this part of its capacity. Axis 0 is the batch. A module of PyTorch that is a ReLU is found by
-    its class, too, whatever its name. Needs raw values.
+    The layer never uses this part of its capacity. Axis 0 is the batch. A ReLU module of PyTorch is also found by its
+    class, under any name. Needs raw values.
     """
 
     tensor_regex: tuple[str, ...] = regexes(ACTIVATIONS_OF_RELU, "outputs of layers whose inactive units are 0 or less")
@@ -144,7 +143,7 @@ class DeadFeatures(_OfRelu):
                 continue
             key = row.name, row.worker, row.mode
             active, steps = self._active.get(key, (np.zeros(value.shape[1:], bool), 0))
-            if active.shape != value.shape[1:]:  # another size of input, so units do not correspond
+            if active.shape != value.shape[1:]:  # the size of the input differs, so units do not correspond
                 active, steps = np.zeros(value.shape[1:], bool), 0
             active, steps = active | (np.asarray(value, np.float32) > 0).any(axis=_BATCH), steps + 1
             if steps == self.window:

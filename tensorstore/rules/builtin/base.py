@@ -30,7 +30,7 @@ INPUTS_OF_RELU = r"(?i)relu\w*_input,re_?lu\w*/inputs"
 class BuiltinRule(Rule):
     """A rule whose parameters are declared as class attributes. Their values may come as strings.
 
-    A rule remembers what it needs of earlier steps. It forgets them when a step is evaluated again, or an earlier one.
+    A rule stores data of earlier steps. It is reset when the same step or an earlier one is evaluated.
     """
 
     PARAMETERS: ClassVar[dict[str, Parameter]] = {}
@@ -57,10 +57,10 @@ class BuiltinRule(Rule):
         self.check()
         self.reset()
 
-    def check(self) -> None:  # most have nothing to check
+    def check(self) -> None:  # most rules have nothing to check
         """Raise InvalidRuleParameter for parameters that contradict each other."""
 
-    def reset(self) -> None:  # most remember nothing
+    def reset(self) -> None:  # most rules store nothing
         """Forget earlier steps."""
 
     @abstractmethod
@@ -88,7 +88,7 @@ class BuiltinRule(Rule):
         return self.has_reports
 
     def missing(self, skipped: Exception) -> str | None:
-        """Return what the run lacks at all steps; None if it has what the rule needs, though at other steps."""
+        """Return a sentence about data that the run lacks at all steps; None if it has them at other steps."""
         if self._lacking is not None and self.reader.modes_of(self._lacking):
             return None
         if self._lacking is None:
@@ -106,7 +106,7 @@ class BuiltinRule(Rule):
         """Return the numbers of the selected rows of a step.
 
         Raises:
-            TensorUnavailableForStep: There are none. The message says how to save them.
+            TensorUnavailableForStep: There are no such rows. The message says how to save them.
         """
         rows = view.find(selector)
         if not len(rows):
@@ -126,7 +126,7 @@ class BuiltinRule(Rule):
     def measured(self, view: StepView, selector: Selector, *names: str) -> Measured:
         """Return some statistics of the selected rows, except rows whose dtype has none.
 
-        Raises InsufficientInformationForRuleInvocation if no row has them or a raw value.
+        Raises InsufficientInformationForRuleInvocation if no row has the statistics or a raw value.
         """
         rows = self.find(view, selector)
         found, lacking = view.measure(rows, names)
@@ -153,7 +153,7 @@ class BuiltinRule(Rule):
     def insufficient(
         self, row: SavedTensor, selector: Selector, statistics: Sequence[str]
     ) -> InsufficientInformationForRuleInvocation:
-        """Return the error for a row that lacks what the rule needs. It says how to save it."""
+        """Return the error for a row without the needed data. It says how to save them."""
         lacking = f"neither its raw value nor {', '.join(statistics)}" if statistics else "no raw value"
         collection = selector.collections[0] if selector.collections else "default"
         message = (
@@ -172,8 +172,9 @@ class BuiltinRule(Rule):
 
     def fires(self, row: SavedTensor, observed: float, threshold: float | None, sentence: str) -> None:
         """Report a row. The name of the tensor is put before the sentence."""
+        worker = f" of {row.worker}" if row.worker != "worker_0" else ""
         self.report(
-            f"{row.name}{_by(row, self.base_trial)} {sentence}",
+            f"{row.name}{worker} {sentence}",
             tensor=row.name,
             worker=row.worker,
             observed=float(observed),
@@ -182,7 +183,7 @@ class BuiltinRule(Rule):
 
 
 class SelectingRule(BuiltinRule):
-    """A rule on tensors that its user selects, else on those of `DEFAULT`."""
+    """A rule on tensors that its user selects. By default they are those of `DEFAULT`."""
 
     DEFAULT: ClassVar[Selector] = Selector()
     collection_names: tuple[str, ...] | None = words(None, "collections to evaluate")
@@ -195,7 +196,7 @@ class SelectingRule(BuiltinRule):
         return self.DEFAULT if chosen == Selector() else chosen
 
 
-def scalar_losses(view: StepView, rows: Sequence[SavedTensor]) -> list[tuple[SavedTensor, float]]:
+def scalar_losses(rows: Sequence[SavedTensor]) -> list[tuple[SavedTensor, float]]:
     """Return the rows that are scalars, with their values."""
     return [(row, row.scalar) for row in rows if row.scalar is not None]
 
@@ -205,10 +206,6 @@ def training_mode(modes: Iterable[ModeKeys]) -> ModeKeys:
     return ModeKeys.TRAIN if ModeKeys.TRAIN in modes else ModeKeys.GLOBAL
 
 
-def _by(row: SavedTensor, trial: Trial) -> str:
-    return f" of {row.worker}" if row.worker != "worker_0" else ""
-
-
 def _how_to_save(selector: Selector) -> str:
     parts = []
     if selector.collections:
@@ -216,7 +213,7 @@ def _how_to_save(selector: Selector) -> str:
     if selector.patterns:
         parts.append(f"include_regex={list(selector.patterns)!r}")
     found = f"pass {' or '.join(parts) or 'save_all=True'} to the hook"
-    # A loss is in its collection only if it is known to be one.
+    # The collection `losses` has only tensors that are known to be losses.
     known = "register the loss, or log it under such a name as 'loss' or 'train_loss'"
     return f"{found}; {known}" if CollectionKeys.LOSSES in selector.collections else found
 

@@ -69,7 +69,7 @@ class ClassImbalance(BuiltinRule):
 class Confusion(BuiltinRule):
     """Fires if the confusion matrix of a step shows that classes are confused.
 
-    That is an element below `min_diag` on the diagonal, or above `max_off_diag` off the diagonal. Each row of the
+    It fires for an element below `min_diag` on the diagonal, or above `max_off_diag` off the diagonal. Each row of the
     matrix holds the examples of one class, and is divided by its sum. Rows without examples are skipped. If the
     predictions have one axis more than the labels, their argmax is used. Needs raw values.
     """
@@ -90,7 +90,8 @@ class Confusion(BuiltinRule):
         labels = list(self.valued(view, self._selector(view, self.labels, self.labels_collection)))
         predictions = list(self.valued(view, self._selector(view, self.predictions, self.predictions_collection)))
         for (row, true), (_, predicted) in zip(labels, predictions, strict=False):
-            true_classes = _classes(true, _is_one_hot(true, predicted))
+            is_one_hot = true.ndim > 1 and true.shape == predicted.shape and true.shape[-1] > 1
+            true_classes = _classes(true, is_one_hot)
             predicted_classes = _classes(predicted, predicted.ndim > 1 and predicted.shape[-1] > 1)
             if len(true_classes) == len(predicted_classes) and len(true_classes):
                 self._judge_matrix(row, self._matrix(true_classes, predicted_classes))
@@ -123,11 +124,6 @@ class Confusion(BuiltinRule):
                 wrong = int(np.flatnonzero(of_label == most)[0])
                 sentence = f"class {label} is predicted as {wrong} in {most:.1%}, above {self.max_off_diag:.1%}"
                 self.fires(row, most, self.max_off_diag, sentence)
-
-
-def _is_one_hot(true: Array, predicted: Array) -> bool:
-    """Return whether labels are one-hot rows instead of class numbers."""
-    return true.ndim > 1 and true.shape == predicted.shape and true.shape[-1] > 1
 
 
 def _classes(value: Array, argmax: bool) -> Array:

@@ -1,4 +1,4 @@
-"""Rules on the health of a model: its updates, outliers in its activations, numbers that low precision loses."""
+"""Rules on the health of a model: its updates, outliers in its activations, and underflow in low precision."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class ActivationOutliers(BuiltinRule):
 class PrecisionUnderflow(SelectingRule):
     """Fires if too many gradients in float16 or an 8-bit float are too small for their dtype.
 
-    A subnormal number has lost digits, and what is smaller still has become 0 (P. Micikevicius et al., "Mixed Precision
+    A subnormal number has lost digits, and smaller ones have become 0 (P. Micikevicius et al., "Mixed Precision
     Training", arXiv 1710.03740, section 3.2). Evaluates the collection `gradients`, unless tensors are selected.
     Tensors of other dtypes are skipped; bfloat16 has the range of float32.
     """
@@ -122,7 +122,7 @@ def _is_narrow(dtype: str) -> bool:
 
 
 class AttentionLogitGrowth(BuiltinRule):
-    """Fires if the largest logit of an attention layer becomes so large that its softmax sees one position only.
+    """Fires if the largest logit of an attention layer is so large that its softmax selects a single position.
 
     It fires above `threshold`, beyond which M. Wortsman et al., "Small-scale proxies for large-scale Transformer
     training instabilities", arXiv 2309.14322, saw training diverge; and above `growing` (the limit of
@@ -133,7 +133,7 @@ class AttentionLogitGrowth(BuiltinRule):
     tensor_regex: tuple[str, ...] = regexes(r"^attention/.*/logit_max(_\d+)?$", "names of the largest logits of heads")
     threshold: float = number(1e4, "fires above this logit", least=0)
     growing: float = number(100.0, "fires above this logit if it has grown, too", least=0)
-    factor: float = number(10.0, "how many times that of the first steps it must be to have grown", least=1)
+    factor: float = number(10.0, "a logit has grown if it is this many times that of the first steps", least=1)
     first: int = integer(5, "saved steps that later ones are compared with", least=1)
 
     def reset(self) -> None:
@@ -183,7 +183,7 @@ class RouterCollapse(BuiltinRule):
                 self.fires(row, used, self.threshold / 100 * experts, f"uses {used:.2f} of {experts} experts, {limit}")
 
     def _selector(self, view: StepView) -> Selector:
-        """Return the loads where they are saved, so that raw outputs are read, and missed, only without them."""
+        """Return the selector of the loads if they are saved, and else that of the raw outputs."""
         loads = tuple(pattern for pattern in self.tensor_regex if _LOAD in pattern)
         return Selector(patterns=loads if loads and len(view.find(Selector(patterns=loads))) else self.tensor_regex)
 
@@ -196,7 +196,7 @@ def loads_of(logits: Array) -> Array:
 
 
 def experts_in_use(load: Array) -> float:
-    """Return exp of the entropy of the experts' loads: 1 if all tokens go to one, n if they are spread over n."""
+    """Return exp of the entropy of the experts' loads: 1 if one has all tokens, n for an even distribution over n."""
     load = np.asarray(load, np.float64)
     load = load[load > 0]
     return float(np.exp(-(load * np.log(load)).sum()))

@@ -51,7 +51,7 @@ class LossNotDecreasing(SelectingRule):
     def judge(self, view: StepView) -> None:
         if view.mode is not (self.mode or _validation_first(self.reader.modes_of(self.selector))):
             raise self.nothing(view, self.selector)
-        for row, loss in scalar_losses(view, self.rows(view, self.selector)):
+        for row, loss in scalar_losses(self.rows(view, self.selector)):
             key = row.name, row.worker
             due = view.mode_step - self._compared.get(key, -self.num_steps) >= self.num_steps
             earlier = next(self.reader.earlier(row, view.mode_step - self.num_steps), None) if due else None
@@ -82,8 +82,8 @@ class LossNotDecreasing(SelectingRule):
 class Overfit(BuiltinRule):
     """Fires if the validation loss is too far above the training loss.
 
-    That is, (validation - training) / training > `ratio_threshold` in `patience` evaluations in a row. At the end of an
-    evaluation, the rule compares the mean loss of the EVAL steps with that of the TRAIN steps since the last
+    The condition is (validation - training) / training > `ratio_threshold` in `patience` evaluations in a row. At the
+    end of an evaluation, the rule compares the mean loss of the EVAL steps with that of the TRAIN steps since the last
     evaluation.
 
     Losses that are saved at one training step as `<data>-<loss>`, such as XGBoost's `train-rmse` and
@@ -115,7 +115,7 @@ class Overfit(BuiltinRule):
             raise self.nothing(view, self.selector)
         if training:
             self._judge_evaluation(set(view.tensors.workers))
-        losses = scalar_losses(view, self.rows(view, self.selector))
+        losses = scalar_losses(self.rows(view, self.selector))
         for row, loss in self._judge_together(view, losses) if training else losses:
             self._losses[ModeKeys.TRAIN if training else ModeKeys.EVAL][row.name, row.worker].append(loss)
             if not training:
@@ -126,7 +126,7 @@ class Overfit(BuiltinRule):
         return self.has_reports
 
     def _judge_evaluation(self, workers: Collection[str] | None = None) -> None:
-        """Compare the losses of an evaluation that ended, if there was one: of all workers, or of some."""
+        """Compare the losses of an evaluation that has ended, if any, for `workers`, or for all."""
         training, validation = self._losses[ModeKeys.TRAIN], self._losses[ModeKeys.EVAL]
         for key in [key for key in validation if key in training and (workers is None or key[1] in workers)]:
             self._compare(key, statistics.fmean(training.pop(key)), statistics.fmean(validation.pop(key)))
@@ -184,7 +184,7 @@ class Overtraining(BuiltinRule):
         patience = self.patience_validation if view.mode is ModeKeys.EVAL else self.patience_train
         if view.mode is ModeKeys.PREDICT:
             raise self.nothing(view, _LOSSES)
-        for row, loss in scalar_losses(view, self.rows(view, _LOSSES)):
+        for row, loss in scalar_losses(self.rows(view, _LOSSES)):
             key = (row.name, row.worker), view.mode
             best, since = self._best.get(key, (math.inf, 0))
             best, since = (loss, 0) if loss < best - self.delta else (best, since + 1)
@@ -199,14 +199,14 @@ class Overtraining(BuiltinRule):
 class LossSpike(SelectingRule):
     """Fires if a training loss jumps far above its recent values.
 
-    That is, above mean + 6 standard deviations of the last 128 losses, the condition by which the optimizers of
-    OLMo-core skip a step (its class SkipStepOptimizer, which waits for 64 losses). With `use_mean=False`, the distance
-    from their median is measured in units of their median absolute deviation, which earlier spikes do not widen.
-    Evaluates the collection `losses`, unless tensors are selected.
+    The condition is a loss above mean + 6 standard deviations of the last 128 losses, by which OLMo-core's optimizers
+    skip a step (its class SkipStepOptimizer, which waits for 64 losses). With `use_mean=False`, the distance from their
+    median is measured in units of their median absolute deviation, which earlier spikes do not widen. Evaluates the
+    collection `losses`, unless tensors are selected.
     """
 
     DEFAULT = _LOSSES
-    window: int = integer(128, "losses that the newest is compared with", least=3)
+    window: int = integer(128, "earlier losses that the newest one is compared with", least=3)
     minimum: int = integer(20, "losses before the first comparison", least=3)
     threshold: float = number(6.0, "fires if the loss is more than this many deviations above", least=0)
     rise_percent: float = number(0.0, "the loss must also be this many % above", least=0)
@@ -218,7 +218,7 @@ class LossSpike(SelectingRule):
     def judge(self, view: StepView) -> None:
         if view.mode not in _TRAINING:
             raise self.nothing(view, self.selector)
-        for row, loss in scalar_losses(view, self.rows(view, self.selector)):
+        for row, loss in scalar_losses(self.rows(view, self.selector)):
             before = self._before[row.name, row.worker]
             if len(before) >= self.minimum:
                 self._compare(row, loss, before)

@@ -15,9 +15,9 @@ from ..reader import Selector, StepView
 from .base import SelectingRule, training_mode
 
 _FEWEST_PEERS = 3
-"""The fewest tensors whose median score is common to all, as that of a change of the learning rate is."""
+"""The fewest tensors whose median score is subtracted, as a change of the learning rate moves all scores."""
 _TIMES_COMMON = 2.0
-"""A score differs from the common one by at least this many times the common one."""
+"""A score must differ from the median score by at least this many times the median score."""
 
 
 class StatisticAnomaly(SelectingRule):

@@ -1,4 +1,4 @@
-"""Rules on results that must have the same bits: those of replicas, and of a step that was run again."""
+"""Rules on results that must be equal in every bit: those of replicas, and of repeated steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ReplicaDivergence(BuiltinRule):
     """Fires if replicas of a tensor differ in any bit.
 
     After each update all workers of data parallel training have the same weights. The digest of each worker's tensor is
-    compared with the one that most workers have. `ReductionConfig(digest=True)` suffices; where only raw values were
+    compared with the one that most workers have. `ReductionConfig(digest=True)` suffices; if only raw values were
     saved, they are read. The rule needs every worker (`include_workers="all"`), and is not for sharded parameters.
     """
 
@@ -42,7 +42,7 @@ class ReplicaDivergence(BuiltinRule):
             self._compare(of_name)
 
     def _compare(self, replicas: list[tuple[SavedTensor, int]]) -> None:
-        # Of as many on both sides, the first worker's counts.
+        # If two digests are equally frequent, that of the first worker counts.
         ((most, count),) = Counter(digest for _, digest in replicas).most_common(1)
         for row, digest in replicas:
             if digest != most:
@@ -51,11 +51,11 @@ class ReplicaDivergence(BuiltinRule):
 
 
 class SilentCorruption(BuiltinRule):
-    """Fires if a step that was run again from the same state gave other bits.
+    """Fires if a step that was repeated from the same state has different results.
 
-    A processor that works gives the same bits each time, if its kernels are deterministic. One that computes a wrong
-    number now and then does so without any error. `tensortrial.hooks.pytorch.Replay` runs steps again, and saves the
-    number of runs that differ as `replay/<name>`.
+    A correct processor computes the same bits each time, if its kernels are deterministic. A faulty one may compute
+    wrong numbers without any error. `tensortrial.hooks.pytorch.Replay` repeats steps, and saves the number of runs that
+    differ as `replay/<name>`.
     """
 
     collection_names: tuple[str, ...] = words("replays", "counts of the runs of a step that differ from the others")

@@ -11,9 +11,9 @@ _TO_SIGMA = 1.4826
 
 
 def robust_score(value: float, before: Collection[float]) -> tuple[float, float]:
-    """Return how far a value is above the median of earlier ones, in robust standard deviations, and that median.
+    """Return the distance of a value above the median of earlier ones, in robust standard deviations, and the median.
 
-    Equal earlier values have no deviation; a thousandth of their size is used instead.
+    If the earlier values are equal, a thousandth of their magnitude is the deviation.
     """
     median = statistics.median(before)
     deviation = _TO_SIGMA * statistics.median(abs(each - median) for each in before)
@@ -21,9 +21,9 @@ def robust_score(value: float, before: Collection[float]) -> tuple[float, float]
 
 
 def standard_score(value: float, before: Collection[float]) -> tuple[float, float]:
-    """Return how far a value is above the mean of earlier ones, in standard deviations, and that mean.
+    """Return the distance of a value above the mean of earlier ones, in standard deviations, and the mean.
 
-    The deviation has ddof=1. Equal earlier values have none; a thousandth of their size is used instead.
+    The deviation has ddof=1. If the earlier values are equal, it is a thousandth of their magnitude.
     """
     mean = statistics.fmean(before)
     return (value - mean) / max(statistics.stdev(before), 1e-3 * abs(mean), 1e-12), mean

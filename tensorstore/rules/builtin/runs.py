@@ -121,7 +121,7 @@ class RankDivergence(BuiltinRule):
         for at, norm in enumerate(norms):
             ratio = norm / median if median else math.inf if norm else 1.0
             limit = self.factor if is_gradient else 1 + self.tolerance_percent / 100
-            # With two workers the median is between them, so they are compared with each other.
+            # The median of two workers is between them, so two workers are compared with each other.
             if len(norms) == 2 and finite and not is_gradient:
                 ratio = norm / min(finite) if min(finite) else ratio
             if not (1 / limit <= ratio <= limit):
@@ -133,7 +133,7 @@ class RankDivergence(BuiltinRule):
 
 
 def _opened(value: Any) -> Any:
-    """Return trials, opened by their paths if a configuration names them."""
+    """Return trials. Paths, as in a configuration, are opened."""
     if isinstance(value, (str, os.PathLike)):
         return create_trial(value)
     if isinstance(value, Iterable) and not isinstance(value, Trial):
@@ -142,7 +142,7 @@ def _opened(value: Any) -> Any:
 
 
 def _distance(a: np.ndarray, b: np.ndarray) -> float:
-    """Return 0 if the values are close, else the largest difference: 1 for text, infinite with NaN."""
+    """Return 0 if the values are close, else the largest difference. It is 1 for texts, and infinite for NaN."""
     if a.dtype.kind in "SU" or b.dtype.kind in "SU":
         return 0.0 if np.array_equal(a, b) else 1.0
     dtype = np.complex128 if "c" in (a.dtype.kind, b.dtype.kind) else np.float64

@@ -36,7 +36,7 @@ class StalledTraining(BuiltinRule):
 
     def judge(self, view: StepView) -> None:
         if self._newest is not None and self._newest.global_step == view.step:
-            return  # the step of another worker
+            return  # the same step of another worker
         before = self.reader.previous_info(view.step)
         waited_live, self._has_fired = self._has_fired, False
         self._newest, self._seen_at = view.info, time.monotonic()
@@ -48,7 +48,7 @@ class StalledTraining(BuiltinRule):
             self.report(sentence, observed=seconds, threshold=self.threshold)
 
     def invoke_between_steps(self) -> bool:
-        # Measured by the clock of this machine, because that of the machine that trains may differ.
+        # The time is that of this machine's clock, because the clock of the training machine may differ.
         seconds = time.monotonic() - self._seen_at
         if self._has_fired or seconds <= self.threshold:
             return False
@@ -65,7 +65,7 @@ class StalledTraining(BuiltinRule):
         return True
 
     def reason_to_stop_waiting(self) -> str | None:
-        """Return that a stall has lasted twice the threshold, or None."""
+        """Return a sentence if a stall has lasted twice the threshold; else None."""
         seconds = time.monotonic() - self._seen_at
         if not self._has_fired or seconds <= 2 * self.threshold:
             return None

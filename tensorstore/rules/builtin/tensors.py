@@ -17,15 +17,15 @@ from ..parameter import flag, integer, number
 from ..reader import Measured, NotSaved, Rows, Selector, StepView
 from .base import SelectingRule
 
-# NaN makes each of these NaN. For float32 and narrower dtypes only an infinity makes one infinite.
+# These statistics are NaN if a value is. For float32 and narrower dtypes they are infinite only if a value is.
 _PROPAGATING = ("abs_max", "l2", "abs_mean", "l1", "rms")
-# If all values are close, so are these.
+# Statistics that are close if all values are.
 _BOUNDED = ("min", "max", "mean", "abs_mean", "abs_max")
 _STATE = Selector(("weights", "biases", "buffers"))
 _LOW_PRECISION = ("float16", "bfloat16")
 _COUNTS = ("nan_count", "inf_count")
-# A leaf has NaN where only a split has a number, and NaN is a setting of XGBoost. Both tensors that a ratio is computed
-# from are evaluated.
+# A leaf has NaN in columns of splits, and NaN is a hyperparameter of XGBoost. The tensors that a ratio is computed from
+# are evaluated themselves.
 _WITH_GAPS = Selector(("trees", "hyperparameters"), ("^update_ratio/",))
 
 
@@ -59,7 +59,7 @@ class ExplodingTensor(SelectingRule):
             self._fire(view, row, *each)
 
     def _fire(self, view: StepView, row: SavedTensor, nans: float, infinities: float) -> None:
-        """Report a row. What implies only that there are some says NaN of their number, or infinity."""
+        """Report a row. A count is NaN or infinite if the statistics show only that there are such values."""
         if nans:
             self.fires(row, nans, 0.0, "holds NaN" if math.isnan(nans) else f"holds {nans:.0f} NaN")
         elif math.isinf(infinities):
@@ -150,11 +150,11 @@ class UnchangedTensor(SelectingRule):
         return found
 
     def _differ(self, view: StepView, rows: Rows, earlier: StepView, there: Rows) -> Array:
-        """Return for each row whether saved statistics, or the shape, show that the tensor changed."""
+        """Return a mask of the rows whose saved statistics, or shape, show that the tensor changed."""
         now, before = (
             {name: of.column(name, each) for name in _BOUNDED} for of, each in ((view, rows), (earlier, there))
         )
-        # The largest difference of two close values is unknown if the statistics do not show how large these are.
+        # Without statistics of their magnitude, the tolerance of two values is unknown.
         has_size = now["abs_max"][1] | (now["min"][1] & now["max"][1])
         magnitudes = np.abs([of[name][0] for of in (before, now) for name in ("abs_max", "min", "max")])
         largest = np.fmax.reduce(np.where(np.isfinite(magnitudes), magnitudes, np.nan))
@@ -180,7 +180,7 @@ class UnchangedTensor(SelectingRule):
 class LowPrecisionSaturation(SelectingRule):
     """Fires if too many values of a 16-bit or 8-bit float tensor are at the limits of its dtype.
 
-    At the limits are values that equal its largest number or are infinite, and values that were flushed to zero.
+    Values at the limits are those that equal its largest number or are infinite, and those that were flushed to zero.
     Evaluates all tensors of such dtypes, unless some are selected. Tensors of other dtypes are skipped. For zeros the
     statistic `zero_count` suffices. For the largest number raw values are needed, unless `abs_max` shows that no value
     reaches it.

@@ -74,7 +74,7 @@ class WeightUpdateRatio(BuiltinRule):
 
 
 def as_numbers(value: Array) -> Array | None:
-    """Return a value in the precision of float64; None if it does not consist of numbers."""
+    """Return a value as float64 or complex128; None if it does not consist of numbers."""
     if value.dtype.kind in "SUO":
         return None
     return value.astype(np.complex128 if value.dtype.kind == "c" else np.float64)
@@ -89,8 +89,8 @@ class PoorWeightInitialization(BuiltinRule):
     - The central 90 % of a gradient's values are within `distribution_range`.
     - The loss has not fallen for `patience` steps.
 
-    The finding says which. Variances and losses need statistics. Percentiles need raw values or histograms. A module of
-    PyTorch that is a ReLU is found by its class, too, whatever its name.
+    The finding says which. Variances and losses need statistics. Percentiles need raw values or histograms. A ReLU
+    module of PyTorch is also found by its class, under any name.
     """
 
     activation_inputs_regex: tuple[str, ...] = regexes(INPUTS_OF_RELU, "names of inputs of activation functions")
@@ -147,7 +147,7 @@ class PoorWeightInitialization(BuiltinRule):
         return judged
 
     def _judge_losses(self, view: StepView) -> bool:
-        losses = scalar_losses(view, view.select(_LOSSES))
+        losses = scalar_losses(view.select(_LOSSES))
         for row, loss in losses:
             best, since = self._best.get(row.name, (math.inf, -1))
             best, since = (loss, 0) if loss < best else (best, since + 1)

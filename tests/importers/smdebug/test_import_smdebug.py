@@ -287,7 +287,7 @@ def test_the_command_imports_a_run(three: OldRun, new: str) -> None:
     assert tensortrial.create_trial(new).steps() == [0, 2]
     refused = run_command("import", "smdebug", new, f"{new}-2", status=None)
     assert refused.returncode == 1
-    assert refused.stderr == f"Error: {new}: it has no collections and events, so it is not a run of smdebug\n"
+    assert refused.stderr == f"Error: {new}: it has no collections and no events, so it is not a run of smdebug\n"
 
 
 def test_the_progress_bar_needs_tqdm(

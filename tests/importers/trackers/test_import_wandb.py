@@ -169,7 +169,7 @@ train(5, 6, id="fork", fork_from="back?_step=4")
             "select global_step, histogram.counts[1] from tensors where name = 'hist' order by all"
         )
         assert rows.fetchall() == [(step, 0 if step < 5 else 5) for step in range(7)]
-        assert any("earlier values after step 4, to which the run went back" in sentence for sentence in reported)
+        assert any("earlier values after step 4, because the run went back" in sentence for sentence in reported)
         assert values(fork, "loss") == {5: 2.5}
         assert metadata(fork)["wandb"]["forked_from"] == {"run_id": "back", "step": 4}
         assert "forked_from" not in metadata(back)["wandb"]

@@ -85,6 +85,11 @@ def test_sql_prints_values_as_programs_read_them(run: Path) -> None:
     assert run_command("sql", run, query, "--format", "csv").stdout == 'a,b,c,d,e,f\ntrue,"[1, 2]",nan,01,1.5,\n'
 
 
+def test_sql_prints_columns_of_equal_names_as_distinct_keys_of_json(run: Path) -> None:
+    found = json.loads(run_command("sql", run, "select 1 as a, 2 as a_1, 3 as a, 4 as a", "--format", "json").stdout)
+    assert found == {"a": 1, "a_1": 2, "a_2": 3, "a_3": 4}
+
+
 def test_sql_that_fails_over_its_rows_leaves_the_file_as_it_was(run: Path, tmp_path: Path) -> None:
     kept = tmp_path / "kept.csv"
     kept.write_text("mine")

@@ -1,4 +1,4 @@
-"""Hooks what trains in a Python process that a launched script starts. Then it is as if this package were not there."""
+"""The installation of the launch in child processes. Afterwards Python continues as without this package."""
 
 import importlib.util
 import os
@@ -9,11 +9,11 @@ _FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 try:
     from tensortrial.hooks.launch.installation import install_here
 except ImportError:
-    pass  # another Python, which does not have this project
+    pass  # a child process by another Python, which lacks this project
 else:
     install_here()
 
-# Another sitecustomize, which this one hides, takes its place.
+# Import another sitecustomize that this one hides.
 _hidden = [folder for folder in sys.path if os.path.abspath(folder) != _FOLDER]
 _spec = importlib.machinery.PathFinder.find_spec("sitecustomize", _hidden)
 if _spec is not None and _spec.loader is not None:

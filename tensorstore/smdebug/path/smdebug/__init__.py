@@ -1,4 +1,4 @@
-"""Installs tensortrial's aliases of smdebug's names in a process that finds this package on its module search path."""
+"""The installation of tensortrial's aliases in a process that finds this package on its module search path."""
 
 import importlib
 import os
@@ -14,5 +14,5 @@ except ModuleNotFoundError as exc:
 else:
     aliases.install(shadow=True)
 sys.modules.pop(__name__, None)
-# What is imported takes the place of this module.
+# The alias replaces this module.
 importlib.import_module(__name__)

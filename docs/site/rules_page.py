@@ -1,19 +1,19 @@
-"""The part of docs/rules.md that describes each built-in rule, generated from the rules themselves.
+"""The generator of the part of docs/rules.md that describes each built-in rule.
 
-python -m tensortrial.rules.documentation docs/rules.md     # rewrites that part of the page
+python docs/site/rules_page.py     # rewrites that part of the page
 """
 
 from __future__ import annotations
 
 import inspect
-import sys
 from pathlib import Path
 
-from .builtin.base import BuiltinRule
-from .parameter import Parameter
-from .registry import ALIASES, OURS, SAGEMAKER
+from tensortrial.rules.builtin.base import BuiltinRule
+from tensortrial.rules.parameter import Parameter
+from tensortrial.rules.registry import ALIASES, OURS, SAGEMAKER
 
-BEGIN = "<!-- Generated from the rules: python -m tensortrial.rules.documentation docs/rules.md -->"
+BEGIN = "<!-- Generated from the rules: python docs/site/rules_page.py -->"
+PAGE = Path(__file__).resolve().parents[1] / "rules.md"
 
 
 def page(text: str) -> str:
@@ -46,15 +46,5 @@ def _row(name: str, parameter: Parameter) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
-def main(arguments: list[str]) -> int:
-    """Rewrite the generated part of the page that `arguments` names, and return the exit status."""
-    if len(arguments) != 1:
-        print(f"usage: python -m {__spec__.name} docs/rules.md", file=sys.stderr)
-        return 2
-    path = Path(arguments[0])
-    path.write_text(page(path.read_text(encoding="utf-8")), encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
