@@ -102,7 +102,7 @@ class StepRecorder:
         self.failures = Failures(self.run.out_dir)
         self._lock = threading.RLock()
         self._threads: set[threading.Thread] = set()
-        self.clock = StepClock(self.run.progress, CheckpointSteps.of_job(self.active and not duty.rank.number))
+        self.clock = StepClock(self.run.progress, CheckpointSteps(self.active and not duty.rank.number))
         self.called_steps = CalledSteps(self.clock, self.run, self._begin_called)
         # Replicas share a process, and the first one samples it.
         seconds = parse_interval(options.system_metrics) if collections is None else None
@@ -137,7 +137,7 @@ class StepRecorder:
             if not self.counting or self.clock.continues():
                 return
             self._close_step()
-            if not self.clock.is_numbered(self.clock.mode):
+            if self.clock.mode not in self.clock.numbered:
                 self._open_step()
 
     def plan_ahead(self) -> bool:
@@ -155,7 +155,7 @@ class StepRecorder:
                 return self.saving
             self._stop_if_requested()
             self._start()
-            begins = self.active and not self.clock.is_numbered(self.clock.mode)
+            begins = self.active and self.clock.mode not in self.clock.numbered
             return begins and self._plan_for(self.clock.next(self.clock.mode))
 
     def end_step(self) -> None:
@@ -244,7 +244,7 @@ class StepRecorder:
             self._close_step()
             clock.select(mode)
         if number is not None:
-            clock.number_by_caller(mode)
+            clock.numbered.add(mode)
         if ahead is not None and clock.step is ahead and number in (None, ahead.mode_step):
             clock.continues()
             return
@@ -275,7 +275,7 @@ class StepRecorder:
             return self.clock.skip_to(mode, number)
         self._close_step()
         self._open_step(number)
-        self.clock.mark_ahead()
+        self.clock.is_ahead = not self.clock.held
         return self.clock.step
 
     def _open_step(self, number: int | None = None) -> None:
