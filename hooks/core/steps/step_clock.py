@@ -65,6 +65,7 @@ class StepClock:
         self._mode_before: ModeKeys | None = None
         self.numbered: set[ModeKeys] = set()
         """The modes in which only the caller begins steps: other numbers would come between."""
+        self._global_step: int
         self.start(progress)
         self._checkpoint = checkpoint
         if not self._global_step and (newest := checkpoint.read()):
