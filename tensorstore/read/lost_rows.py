@@ -122,7 +122,8 @@ def _of_index(path: str, error: FileError, files: Sequence[tuple[str, int, int]]
     flushes = flush_range_of(path)
     if parts[0] != INDEX or flushes is None or not parts[1].startswith("worker="):
         return None
-    others = _in_order([(of, first, last) for other, first, last in files if (of := _flushes_in(other, parts[1]))])
+    own = [file for file in files if file[0].startswith(f"{INDEX}/{parts[1]}/")]
+    others = _in_order([(of, first, last) for other, first, last in own if (of := flush_range_of(other))])
     return _Lost(
         unquote(parts[1].removeprefix("worker=")),
         error,
@@ -144,7 +145,3 @@ def _in_order(files: Sequence[tuple[FlushRange, int, int]]) -> list[tuple[FlushR
             found.append((flushes, first, last))
         reached = max(reached, last)
     return found
-
-
-def _flushes_in(path: str, folder: str) -> FlushRange | None:
-    return flush_range_of(path) if path.startswith(f"{INDEX}/{folder}/") else None

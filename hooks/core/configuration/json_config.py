@@ -162,21 +162,14 @@ def _collection(entry: Any, hook: Mapping[str, Any], path: str) -> CollectionCon
     check_collection_name(name)
     _warn_of_unknown_keys(entry, _COLLECTION, f"CollectionConfigurations ({name!r}) of {path}")
     try:
-        return _named_collection(name, _parameters(entry, "CollectionParameters", _OF_COLLECTION, path), hook)
+        own = _parameters(entry, "CollectionParameters", _OF_COLLECTION, path)
+        histogram = _flag(own, "save_histogram") if "save_histogram" in own else None
+        form = _reduction_config(own)
+        return CollectionConfiguration(name, _regexes(own, name), _save_config(hook, own), form, histogram)
     except InvalidCollectionConfiguration:
         raise
     except ConfigurationError as exc:
         raise InvalidCollectionConfiguration(name, str(exc)) from exc
-
-
-def _named_collection(name: str, own: Mapping[str, Any], hook: Mapping[str, Any]) -> CollectionConfiguration:
-    return CollectionConfiguration(
-        name,
-        _regexes(own, name),
-        _save_config(hook, own),
-        _reduction_config(own),
-        _flag(own, "save_histogram") if "save_histogram" in own else None,
-    )
 
 
 def _parameters(entry: Mapping[str, Any], key: str, known: Iterable[str], path: str) -> Mapping[str, Any]:
