@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from ..errors import CorruptFile, MissingChunk
 from ..mode import ModeKeys
 from ..storage.open import Storage
 from .arrow_arrays import column, numbers, numpy_of, texts
-from .checksum import read_seal, seal_needs
+from .checksum import read_ends, read_seal
 from .chunk_reader import ChunkFile, check_digests, read_bytes
 from .chunk_writer import ChunkWriter, ValueSpan
 from .flush_range import FlushRange, folder_of
+from .footer import footer_of, num_rows
 from .index_types import SavedTensor
 from .record import Plan, Step, TensorSpec
 from .schema import INDEX_SCHEMA, is_chunk_of
@@ -34,7 +34,6 @@ lies in so many bytes, which come with one request."""
 _BATCH_BYTES = 32 << 20
 _COMPRESSED_ROW_GROUP_BYTES = 1 << 20
 """Smaller than what a writer compresses together, since a row group holds few of the tensors of a step."""
-_TAIL_BYTES = 64 << 10
 
 _SAVED = [name for name in SavedTensor._fields if name in INDEX_SCHEMA.names]
 _LOCATION = ["chunk", "offset", "row_group", "row", "parts"]
@@ -144,25 +143,20 @@ class _Small:
 
     def by_folder(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
-        tails = self._storage.read_tails(self._chunks, _TAIL_BYTES)
-        for chunk, tail in zip(self._chunks, tails, strict=True):
-            if isinstance(tail, FileNotFoundError):
+        for chunk, end in zip(self._chunks, read_ends(self._storage, self._chunks), strict=True):
+            if isinstance(end, FileNotFoundError):
                 raise MissingChunk(chunk, "the index names this chunk, but it is missing")
-            if isinstance(tail, Exception):
-                raise tail
-            if tail[1] < _LARGE_BYTES and self._holds_nothing_else(chunk, *tail):
-                self.sizes[chunk] = tail[1]
+            if isinstance(end, Exception):
+                raise end
+            if end[1] < _LARGE_BYTES and self._holds_nothing_else(chunk, *end):
+                self.sizes[chunk] = end[1]
                 found.setdefault(folder_of(chunk), []).append(chunk)
         return found
 
-    def _holds_nothing_else(self, chunk: str, tail: bytes, size: int) -> bool:
+    def _holds_nothing_else(self, chunk: str, end: bytes, size: int) -> bool:
         try:
-            if seal_needs(tail, size) <= len(tail):
-                read_seal(chunk, tail, size)
-                file = pq.ParquetFile(pa.BufferReader(b"PAR1" + tail))
-            else:
-                file = ChunkFile(self._storage, chunk).parquet()
-            if file.metadata.num_rows == self._rows_of[chunk]:
+            read_seal(chunk, end, size)
+            if num_rows(footer_of(end)) == self._rows_of[chunk]:
                 return True
             # Values of a step that was still open when the chunk was published belong to a later flush.
             column = ChunkFile(self._storage, chunk).parquet().read(["global_step"])["global_step"]

@@ -77,24 +77,18 @@ def footer_entries(summary: IndexSummary) -> dict[bytes, bytes]:
     }
 
 
-def read_summary(path: str, tail: bytes, size: int) -> IndexSummary | int:
-    """Return the summary of an index file of `size` bytes that ends in `tail`.
-
-    Returns:
-        The summary; or, if the footer and the seal are longer than the tail, how many bytes at the end of the file are
-        needed.
+def read_summary(path: str, end: bytes, size: int) -> IndexSummary:
+    """Return the summary of an index file of `size` bytes, from its `end` with the seal and the footer.
 
     Raises:
         CorruptFile: The file is not an index file, or is damaged.
         UnknownFormat: A later release wrote the file.
     """
-    if (needed := seal_needs(tail, size)) > len(tail):
-        return needed
     # The pages are verified with the rows: a file with damaged pages still says which steps it holds.
-    read_seal(path, tail, size)
+    read_seal(path, end, size)
     try:
         # A Parquet reader reads only the end of a file for this, so the end passes as a file.
-        metadata = pq.read_metadata(pa.BufferReader(b"PAR1" + tail[-needed:]))
+        metadata = pq.read_metadata(pa.BufferReader(b"PAR1" + end[-seal_needs(end, size) :]))
         footer = metadata.metadata or {}
         number = int(footer[FOOTER_FORMAT])
     except (pa.ArrowException, OSError, KeyError, ValueError) as exc:

@@ -18,7 +18,7 @@ from ..storage.open import ByteRange, Storage
 from . import arrow_arrays
 from .checksum import check_file
 from .chunk_reader import ChunkFile
-from .footer import ColumnChunk, footer_of, read_footer, row_groups
+from .footer import ColumnChunk, footer_of, row_groups
 from .index_types import SavedTensor
 from .lazy import lazy
 from .schema import INDEX_SCHEMA, SKETCH
@@ -166,7 +166,7 @@ class _IndexFile:
         self._metadata: pq.FileMetaData = None
         self._size = storage.size(path)
         if self._size > _READ_WHOLE:
-            footer = read_footer(verified_files(storage), path, self._size)
+            footer = verified_files(storage).footer(path)
         else:
             footer = footer_of(self._data)
         self._groups = row_groups(footer)

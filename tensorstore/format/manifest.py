@@ -77,24 +77,15 @@ class Manifest:
 
     def read_document(self, path: str) -> bytes:
         """Return the bytes of a document."""
-        return self._part(path).data
+        if path not in self._parts:
+            raise missing(path)
+        return self._parts[path].data
 
-    def read_tail(self, path: str, length: int) -> tuple[bytes, int]:
-        """Return the end of a file, as far as the manifest has it, and the size of the whole file."""
-        del length
-        part = self._part(path)
-        return part.data, part.size
-
-    def read_tails(self, paths: Sequence[str], length: int) -> Tails:
-        """Return `read_tail` of each file, or the exception that it raises."""
+    def read_tails(self, paths: Sequence[str], _: int) -> Tails:
+        """Return the end of each file, as far as the manifest has it, and the size of the whole file; or the error."""
         return [
             (self._parts[path].data, self._parts[path].size) if path in self._parts else missing(path) for path in paths
         ]
-
-    def _part(self, path: str) -> Part:
-        if path not in self._parts:
-            raise missing(path)
-        return self._parts[path]
 
     def to_bytes(self) -> bytes:
         """Return the manifest as a Parquet file."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ..errors import CorruptFile
 from ..format.arrow_arrays import encoded, numpy_of
-from ..format.footer import read_footer, row_groups
+from ..format.footer import row_groups
 from ..format.index_reader import read_batches
 from ..format.schema import INDEX_SCHEMA, is_chunk_path
 from ..format.verified_files import verified_files
@@ -136,7 +136,7 @@ def starts_of_row_groups(storage: Storage, chunk: str) -> list[int]:
         FileNotFoundError: The chunk is missing.
         ValueError: It is no Parquet file.
     """
-    groups = row_groups(read_footer(verified_files(storage), chunk, storage.size(chunk)))
+    groups = row_groups(verified_files(storage).footer(chunk))
     return list(accumulate((group.rows for group in groups), initial=0))
 
 

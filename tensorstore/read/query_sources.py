@@ -12,7 +12,7 @@ import pyarrow as pa
 from ..engines.base import LEFT_OUT, UnreadableFile
 from ..errors import CorruptFile, FileError, MissingChunk, StorageError
 from ..format import arrow_arrays
-from ..format.footer import footer_of, num_rows, schema_of
+from ..format.footer import num_rows, schema_of
 from ..format.index_footer import is_index_path
 from ..format.lazy import lazy
 from ..format.schema import FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA, WorkerInfo
@@ -263,7 +263,7 @@ class ReadableFiles:
 
     def _damage(self, path: str, schema: pa.Schema, whole: bool = False) -> FileError | None:
         try:
-            footer = footer_of(self._files.read_end(path))
+            footer = self._files.footer(path)
             if _check_columns(schema_of(footer), schema):
                 self.exact.add(path)
             self.num_rows[path] = num_rows(footer)

@@ -9,14 +9,13 @@ from itertools import chain, pairwise
 from typing import NamedTuple
 
 from ..errors import FileError, MissingIndexFile, StorageError
+from ..format.checksum import read_ends
 from ..format.flush_range import FlushRange, current_files, flush_range_of, folder_of
 from ..format.index_footer import read_summary
 from ..format.index_types import IndexSummary
 from ..format.schema import end_path, index_folder
 from ..storage.base import FileSource
 
-# Enough for the footer of most flushes; a longer one costs a second read.
-_TAIL_BYTES = 64 << 10
 _SUFFIX = ".parquet"
 # How many times files may be compacted between listing and reading.
 _ATTEMPTS = 5
@@ -48,15 +47,11 @@ def read_summaries(storage: FileSource, paths: Sequence[str]) -> Iterator[tuple[
     Raises:
         UnknownFormat: A later release wrote a file.
     """
-    for path, tail in zip(paths, storage.read_tails(paths, _TAIL_BYTES), strict=True):
+    for path, end in zip(paths, read_ends(storage, paths), strict=True):
         try:
-            if isinstance(tail, Exception):
-                raise tail
-            summary = read_summary(path, *tail)
-            if isinstance(summary, int):
-                summary = read_summary(path, *storage.read_tail(path, summary))
-            assert isinstance(summary, IndexSummary)
-            yield path, tail[1], summary
+            if isinstance(end, Exception):
+                raise end
+            yield path, end[1], read_summary(path, *end)
         except (FileError, FileNotFoundError) as exc:
             yield path, 0, exc
 

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from ..errors import AlreadyPublished, FileError, RunExists, StorageError, WorkerClaimed
 from ..format.flush_range import FirstFlush, flush_range_of, folder_of
-from ..format.footer import read_footer, row_groups
+from ..format.footer import row_groups
 from ..format.schema import (
     COLLECTIONS,
     END,
@@ -305,7 +305,7 @@ def _steps_of_chunks(storage: Storage, worker: str, damaged: Mapping[str, FileEr
                 # A damaged chunk tells nothing; what reads the run names it.
                 with suppress(FileError, ValueError, LookupError, TypeError, FileNotFoundError):
                     path = f"{folder}/{name}"
-                    for group in row_groups(read_footer(verified_files(storage), path, storage.size(path))):
+                    for group in row_groups(verified_files(storage).footer(path)):
                         ends = [group.columns[column].ends(int) for column in ("mode_step", "global_step")]
                         if ends[0] and ends[1]:
                             yield SavedStep(mode.removeprefix("mode="), ends[0][1], ends[1][1])

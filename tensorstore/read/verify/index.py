@@ -8,14 +8,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import CorruptFile
-from ...format.checksum import check_file
+from ...format.checksum import check_file, read_end, read_seal
 from ...format.index_reader import read_batches
 from ...format.index_types import IndexSummary, SavedTensor
 from ...format.schema import INDEX_SCHEMA, is_chunk_path
 from ...snapshot.index_files import IndexFile
 from ...storage.open import Storage
 from .checking import Findings
-from .stream import pieces_of, seal_of
+from .stream import pieces_of
 
 _LARGE_BYTES = 64 << 20
 _COLUMNS = [name for name in SavedTensor._fields if name in INDEX_SCHEMA.names and name not in ("histogram", "sketch")]
@@ -47,7 +47,7 @@ def _check_large(storage: Storage, path: str) -> None:
     size = storage.size(path)
     if size <= _LARGE_BYTES:
         return
-    seal = seal_of(storage, path, size)
+    seal = read_seal(path, read_end(storage, path, size), size)
     for piece in pieces_of(storage, path, 0, seal.nbytes):
         if piece.error is not None:
             raise piece.error
