@@ -192,7 +192,7 @@ def has_own_hook(launched: Any = None) -> bool:
     Args:
         launched: The hook that the caller has made; None if it has made none.
     """
-    found = current_hook.get_hook()
+    found = current_hook.current()
     return found is not None and found is not launched
 
 

@@ -66,15 +66,4 @@ class EstimatorHook(SessionHook):
         return modes.PREDICT
 
 
-def get_hook(
-    hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
-) -> Any:
-    """Return the current hook, or None.
-
-    Args:
-        hook_type: Accepted because scripts for smdebug pass it, and ignored.
-        json_config_path: The JSON configuration of a hook that is created; see `create_from_json_file`.
-        create_if_not_exists: Make a hook if there is none, and a JSON configuration exists.
-    """
-    create = EstimatorHook.create_from_json_file
-    return current_hook.get_hook(hook_type, json_config_path, create_if_not_exists, create=create)
+get_hook = current_hook.getter(EstimatorHook.create_from_json_file)
