@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import CorruptFile
-from ...format.checksum import check_file, read_end, read_seal
-from ...format.index_reader import read_batches
+from ...format.checksum import read_end, read_seal
+from ...format.index_reader import read_rows
 from ...format.index_types import IndexSummary, SavedTensor
 from ...format.schema import INDEX_SCHEMA, is_chunk_path
 from ...snapshot.index_files import IndexFile
@@ -30,9 +30,7 @@ def check_index_file(storage: Storage, file: IndexFile, findings: Findings) -> p
         _check_large(storage, file.path)
         data = storage.read(file.path)
         findings.read(file.path, len(data))
-        check_file(file.path, data)
-        batches = list(read_batches(file.path, data, exact=True))
-        table = pa.concat_tables([INDEX_SCHEMA.empty_table(), *batches])
+        table = read_rows(file.path, data)
         _check_rows(file, table)
     except CorruptFile as exc:
         findings.damaged(file.path, exc, file.worker)
