@@ -20,7 +20,7 @@ from .configuration.collections import CollectionManager
 from .configuration.health import define_health
 from .configuration.options import Framework, HookOptions, check_on_exists
 from .configuration.planner import Planner
-from .failures import Failures, Refusals, strict
+from .failures import Failures, strict
 from .process.rank import Duty, Rank
 from .process.shutdown import close_at_exit, closed, ends_by_signal, watch
 from .run_writer import RunWriter
@@ -109,7 +109,6 @@ class StepRecorder:
         self._system = SystemMetrics(options, seconds if self.active else None, self._newest_step)
         self._batch_buffers = BatchBuffers()
         self._handed_over = self._waiting_bytes = 0
-        self._refusals = Refusals()
         # By mode: the steps of this session, and those at which something was due.
         self._counted: dict[str, list[int]] = {}
         self.pending_models: set[str] = set()
@@ -432,7 +431,7 @@ class StepRecorder:
 
     def refuse(self, name: str, exc: ConfigurationError) -> None:
         """Leave out one tensor that cannot be stored, and log that once. In strict mode the error is raised."""
-        self._refusals.add(exc, shown(name), "tensor %r is not saved: %s", name, exc)
+        self.failures.refuse(exc, shown(name), "tensor %r is not saved: %s", name, exc)
 
     def replace_save_config(self, config: Any) -> None:
         """Save at other steps from here on, in the collections without a SaveConfig of their own.
@@ -457,7 +456,7 @@ class StepRecorder:
 
     def refuse_call(self, method: str, exc: Exception) -> None:
         """Leave out a call with wrong arguments, and log that once. In strict mode the error is raised."""
-        self._refusals.add(exc, f"{method}: {exc}", "%s had no effect: %s", method, exc)
+        self.failures.refuse(exc, f"{method}: {exc}", "%s had no effect: %s", method, exc)
 
     @property
     def in_other_threads(self) -> bool:
