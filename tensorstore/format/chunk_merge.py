@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import CorruptFile, MissingChunk
+from ..errors import CorruptFile, FileError, MissingChunk
 from ..mode import ModeKeys
 from ..storage.open import Storage
 from .arrow_arrays import column, numbers, numpy_of, texts
@@ -80,9 +80,9 @@ def merge_chunks(
     done = MergedChunks(rows)
     if rows["chunk"].null_count == len(rows):
         return done
-    small = _Small(storage, rows, worker, damaged)
-    folders = [(folder, chunks) for folder, chunks in small.by_folder().items() if len(chunks) > 1]
-    if most_bytes is not None and sum(small.sizes[chunk] for _, chunks in folders for chunk in chunks) > most_bytes:
+    small = _small_chunks(storage, rows, worker, damaged)
+    folders = [(folder, [*sizes]) for folder, sizes in small.items() if len(sizes) > 1]
+    if most_bytes is not None and sum(sum(small[folder].values()) for folder, _ in folders) > most_bytes:
         return None
     try:
         for folder, chunks in folders:
@@ -127,46 +127,38 @@ def _moved(rows: pa.Table, mask: pa.Array, columns: Sequence[pa.Array]) -> pa.Ta
     return rows
 
 
-class _Small:
-    """The chunks that may be merged: small ones that hold only values of the rows' flushes."""
-
-    def __init__(self, storage: Storage, rows: pa.Table, worker: str, damaged: Collection[str]) -> None:
-        self._storage = storage
-        raw = rows.select(["chunk", "parts"]).filter(rows["chunk"].is_valid())
-        chunks = raw["chunk"].combine_chunks().dictionary_encode()
-        counts = np.bincount(numpy_of(chunks.indices), numpy_of(raw["parts"].combine_chunks()))
-        self._rows_of = dict(zip(chunks.dictionary.to_pylist(), counts.tolist(), strict=True))
-        self._steps = set(rows["global_step"].unique().to_pylist())
-        # A forged index might name any file.
-        self._chunks = [chunk for chunk in self._rows_of if chunk not in damaged and is_chunk_of(chunk, worker)]
-        self.sizes: dict[str, int] = {}
-
-    def by_folder(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
-        for chunk, end in zip(self._chunks, read_ends(self._storage, self._chunks), strict=True):
-            if isinstance(end, FileNotFoundError):
-                raise MissingChunk(chunk, "the index names this chunk, but it is missing")
+def _small_chunks(storage: Storage, rows: pa.Table, worker: str, damaged: Collection[str]) -> dict[str, dict[str, int]]:
+    """Return the sizes of the small chunks that hold only values of the rows' flushes, by folder and by chunk."""
+    raw = rows.select(["chunk", "parts"]).filter(rows["chunk"].is_valid())
+    named = raw["chunk"].combine_chunks().dictionary_encode()
+    counts = np.bincount(numpy_of(named.indices), numpy_of(raw["parts"].combine_chunks()))
+    rows_of = dict(zip(named.dictionary.to_pylist(), counts.tolist(), strict=True))
+    steps = set(rows["global_step"].unique().to_pylist())
+    # A forged index might name any file.
+    chunks = [chunk for chunk in rows_of if chunk not in damaged and is_chunk_of(chunk, worker)]
+    found: dict[str, dict[str, int]] = {}
+    for chunk, end in zip(chunks, read_ends(storage, chunks), strict=True):
+        try:
             if isinstance(end, Exception):
                 raise end
-            if end[1] < _LARGE_BYTES and self._holds_nothing_else(chunk, *end):
-                self.sizes[chunk] = end[1]
-                found.setdefault(folder_of(chunk), []).append(chunk)
-        return found
-
-    def _holds_nothing_else(self, chunk: str, end: bytes, size: int) -> bool:
-        try:
-            read_seal(chunk, end, size)
-            if num_rows(footer_of(end)) == self._rows_of[chunk]:
-                return True
+            if end[1] >= _LARGE_BYTES:
+                continue
+            read_seal(chunk, *end)
             # Values of a step that was still open when the chunk was published belong to a later flush.
-            column = ChunkFile(self._storage, chunk).parquet().read(["global_step"])["global_step"]
-            return set(column.unique().to_pylist()) <= self._steps
-        except CorruptFile:
+            if num_rows(footer_of(end[0])) == rows_of[chunk] or _steps_of(storage, chunk) <= steps:
+                found.setdefault(folder_of(chunk), {})[chunk] = end[1]
+        except FileError:
             raise
         except FileNotFoundError as exc:
             raise MissingChunk(chunk, "the index names this chunk, but it is missing") from exc
         except (pa.ArrowException, OSError, KeyError, ValueError) as exc:
             raise CorruptFile(chunk, f"this chunk cannot be read: {exc}") from exc
+    return found
+
+
+def _steps_of(storage: Storage, chunk: str) -> set[int]:
+    column = ChunkFile(storage, chunk).parquet().read(["global_step"])["global_step"]
+    return set(column.unique().to_pylist())
 
 
 class _Copy:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from ..errors import CorruptFile, UnknownFormat
 from ..mode import ModeKeys
 from .checksum import read_seal, seal_needs
-from .flush_range import FlushRange, flush_range_of
+from .flush_range import flush_range_of
 from .index_types import IndexedStep, IndexSummary, NamedTensor, StepSummary
 from .schema import (
     FOOTER_CHUNKS,
@@ -131,10 +131,11 @@ def _previous_path(path: str, previous: Any) -> str:
     """Return the path of the index file before `path`. Raises ValueError if it cannot be one of the same worker."""
     if previous == "":
         return ""
-    folder, flushes = path.split("/")[:2], flush_range_of(path)
-    if not is_index_path(previous) or previous.split("/")[:2] != folder or not _is_before(previous, flushes):
-        raise ValueError(f"{previous!r} cannot be the index file before this one")
-    return str(previous)
+    if is_index_path(previous) and previous.split("/")[:2] == path.split("/")[:2]:
+        before, flushes = flush_range_of(previous), flush_range_of(path)
+        if before is not None and (flushes is None or before.last < flushes.first):
+            return str(previous)
+    raise ValueError(f"{previous!r} cannot be the index file before this one")
 
 
 def is_index_path(path: object) -> bool:
@@ -143,11 +144,6 @@ def is_index_path(path: object) -> bool:
         return False
     parts = path.split("/")
     return len(parts) == 4 and parts[0] == INDEX and {"", ".", ".."}.isdisjoint(parts)
-
-
-def _is_before(path: str, flushes: FlushRange | None) -> bool:
-    before = flush_range_of(path)
-    return before is not None and (flushes is None or before.last < flushes.first)
 
 
 @lru_cache(maxsize=64)

@@ -118,13 +118,10 @@ class Manifest:
             raise CorruptFile(MANIFEST, f"it cannot be parsed: {exc}") from exc
 
 
-def read_manifest(storage: Storage, run: RunInfo) -> Manifest | None:
-    """Return the manifest of a run; None if it has none that describes it as it is now.
+def read_manifest(storage: Storage, run: RunInfo) -> Manifest | CorruptFile | None:
+    """Return the manifest of a run; None if it has none that describes it as it is now, the error of a damaged one.
 
     On a disk it is not read: to list a folder costs nothing there, and shows every change.
-
-    Raises:
-        CorruptFile: It is damaged, and the run is to be opened by listing.
     """
     if storage.is_local:
         return None
@@ -132,4 +129,6 @@ def read_manifest(storage: Storage, run: RunInfo) -> Manifest | None:
         manifest = Manifest.from_bytes(storage.read_document(MANIFEST, MOST_BYTES), storage.url)
     except FileNotFoundError:
         return None
+    except CorruptFile as exc:
+        return exc
     return manifest if manifest.run == run.id and manifest.is_current(storage) else None
