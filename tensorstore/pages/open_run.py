@@ -122,7 +122,7 @@ class OpenRun:
     @property
     def damaged(self) -> list[str]:
         """The files that cannot be read, and why, as sentences."""
-        return [f"{path}: {error}" for path, error in self._reader.damaged.items()]
+        return [f"{path}: {error}" for path, error in self._reader.snapshot.damaged.items()]
 
     def refresh(self) -> Hashable:
         """Find new data. Return the version."""

@@ -173,7 +173,8 @@ class UnsavedValues:
         rows: dict[str, set[int]] = {chunk: set() for chunk in doubtful}
         for path, of_file in zip(index_files, counts, strict=True):
             if not rows.keys().isdisjoint(of_file):
-                for at in self._locations(path, superseded.get(path, ())):
+                tables = index_rows(self._storage, path, ValueLocation._fields, superseded.get(path, ()))
+                for at in (ValueLocation(**row) for table in tables for row in table.to_pylist()):
                     if at.chunk in rows:
                         with suppress(ValueError, TypeError):  # a forged location, whose value the trial refuses
                             rows[at.chunk].update(at.rows(starts[at.chunk]))
@@ -193,8 +194,3 @@ class UnsavedValues:
                 return found
             self._parts[path] = found
         return self._parts[path]
-
-    def _locations(self, path: str, left_out: Collection[int]) -> Iterator[ValueLocation]:
-        for rows in index_rows(self._storage, path, ValueLocation._fields, left_out):
-            for row in rows.to_pylist():
-                yield ValueLocation(**row)

@@ -54,9 +54,14 @@ class LostRows:
         That is a row of the same tensor and step of a mode, of a worker that comes before the row's own. The error
         names the file.
         """
-        if self._lost:
-            for row in rows:
-                self._check(row, mode)
+        for row in rows if self._lost else ():
+            for lost in self._lost:
+                if natural(lost.worker) < natural(row.worker) and self._may_hold(lost, _step_of(row, mode), mode):
+                    raise CorruptFile(
+                        lost.error.path,
+                        f"this damaged file may hold {row.name!r} of {lost.worker} at {_named(row, mode)}; pass "
+                        f"worker={row.worker!r} to read what that worker saved ({lost.error})",
+                    ) from lost.error
 
     def check_worker(self, worker: str, row: SavedTensor, mode: ModeKeys) -> None:
         """Raise CorruptFile if a damaged file may hold the row of `worker` for the tensor and step of `row`."""
@@ -71,15 +76,6 @@ class LostRows:
     def holding(self, step: int, mode: ModeKeys) -> FileError | None:
         """Return the error of a file that may hold a step of a mode; None if none may."""
         return next((lost.error for lost in self._lost if self._may_hold(lost, step, mode)), None)
-
-    def _check(self, row: SavedTensor, mode: ModeKeys) -> None:
-        for lost in self._lost:
-            if natural(lost.worker) < natural(row.worker) and self._may_hold(lost, _step_of(row, mode), mode):
-                raise CorruptFile(
-                    lost.error.path,
-                    f"this damaged file may hold {row.name!r} of {lost.worker} at {_named(row, mode)}; pass "
-                    f"worker={row.worker!r} to read what that worker saved ({lost.error})",
-                ) from lost.error
 
     def _may_hold(self, lost: _Lost, step: int, mode: ModeKeys) -> bool:
         """Return whether a file may hold a step of a mode: at its global step, or between those of its neighbors.

@@ -249,7 +249,8 @@ class _Reading:
         if numbered:
             self._last = current_files(numbered)[-1]
         if is_full:
-            left = (path for path in listed if path not in self._damaged and not self._counts(path))
+            held = set(chain.from_iterable(self._held.values()))
+            left = (path for path in listed if path not in self._damaged and path not in held)
             self._superseded = tuple(sorted({*left} - gone))
         return gone
 
@@ -267,14 +268,11 @@ class _Reading:
         usable = (path for path in listed if path not in self._damaged or (path in self._unread and path not in tried))
         return [path for path in current_files(usable) if path not in tried and not self._holds(path)]
 
-    def _counts(self, path: str) -> bool:
-        return path in self._held.get(folder_of(path), ())
-
     def _holds(self, path: str) -> bool:
         """Return whether the rows of a file are known: it counts, or one does that supersedes it."""
-        flushes = flush_range_of(path)
-        wider = (each for each in self._held.get(folder_of(path), {}).values() if each and each.first < each.last)
-        return self._counts(path) or (flushes is not None and any(each.supersedes(flushes) for each in wider))
+        flushes, held = flush_range_of(path), self._held.get(folder_of(path), {})
+        wider = (each for each in held.values() if each and each.first < each.last)
+        return path in held or (flushes is not None and any(each.supersedes(flushes) for each in wider))
 
     def _take(self, path: str, size: int, summary: IndexSummary) -> None:
         folder = folder_of(path)
