@@ -382,7 +382,7 @@ def _own_class(kind: type[Any]) -> type[Any]:
 
 def _copy(kind: type[Any], out_dir: str, was_active: bool) -> Any:
     """Return a hook that saves nothing, and logs that when it is used, if its original saved anything."""
-    before = current_hook.get_hook()
+    before = current_hook.current()
     # The storage of the original is not opened again: the copy does not have its options.
     made = kind("copy", dry_run=True)
     current_hook.set_hook(before)

@@ -80,7 +80,7 @@ class CalledSteps:
             return self._past(mode, number)
         # Values for the very next step wait for it, also while a step runs that the framework began.
         may_open = clock.step is None or clock.is_ahead or not (clock.held or number == following)
-        if not clock.is_numbered(mode) and (may_open if mode is clock.mode else number is not None):
+        if mode not in clock.numbered and (may_open if mode is clock.mode else number is not None):
             return self._begin(mode, number)
         return self._wait(mode, number)
 

@@ -22,33 +22,26 @@ _hook: Any = None
 _abandoned: deque[Any] = deque()
 
 
-def get_hook(
-    hook_type: str | None = None,
-    json_config_path: str | None = None,
-    create_if_not_exists: bool = False,
-    *,
-    create: Callable[[str | None], Any] | None = None,
-) -> Any:
-    """Return the current hook: the one that was made last, unless `set_hook` chose another.
+def current() -> Any:
+    """Return the hook that was made last, unless `set_hook` chose another; None if there is none."""
+    return _hook
+
+
+def get_or_create(create: Callable[[str | None], Any], json_config_path: str | None, creates: bool) -> Any:
+    """Return the current hook. If it `creates` one, make it where there is none yet, or only a closed one.
+
+    A closed one is returned where its configuration allows no other run. Nothing is made where no path is passed and
+    there is no configuration.
 
     Args:
-        hook_type: Accepted because smdebug has it: each framework's module has its own `get_hook`.
-        json_config_path: The JSON configuration of a new hook.
-        create_if_not_exists: Make a hook from the JSON configuration, if there is none yet, or only a closed one. A
-            closed one is returned where its configuration allows no other run. Nothing is made where no path is passed
-            and there is no configuration.
         create: Makes a hook of the framework from the path of a JSON configuration.
-
-    Returns:
-        The hook; None if there is none.
+        json_config_path: The path; None for the configured one.
+        creates: Make a hook.
     """
-    wanted = create_if_not_exists and (_hook is None or _is_closed(_hook))
-    if wanted and create is not None and (json_config_path or has_hook_configuration()):
-        if _hook is None:
+    wanted = creates and (_hook is None or _is_closed(_hook))
+    if wanted and (json_config_path or has_hook_configuration()):
+        with contextlib.nullcontext() if _hook is None else contextlib.suppress(RunExists):
             set_hook(create(json_config_path))
-        else:
-            with contextlib.suppress(RunExists):
-                set_hook(create(json_config_path))
     return _hook
 
 
@@ -80,7 +73,7 @@ def getter(create: Callable[[str | None], Any]) -> GetHook:
         Returns:
             The hook that was made last or passed to `set_hook`; None if there is none.
         """
-        return get_hook(hook_type, json_config_path, create_if_not_exists, create=create)
+        return get_or_create(create, json_config_path, create_if_not_exists)
 
     get_framework_hook.__name__ = get_framework_hook.__qualname__ = "get_hook"
     return get_framework_hook

@@ -17,13 +17,14 @@ _MAX_REFUSALS = 1000
 
 
 class Failures:
-    """The errors inside the hook of `out_dir`, of which the first is logged, and what the hook never saved."""
+    """The errors inside the hook of `out_dir`, and the values and calls that it left out. Each is logged once."""
 
     def __init__(self, out_dir: str) -> None:
         self._out_dir = without_credentials(out_dir)
         self.first: str | None = None
         """The error that turned the hook off, in one line; None if it is on."""
         self._warned_of_loss = self._warned_of_repetition = False
+        self._refused: set[str] = set()
 
     def note(self, exc: Exception) -> None:
         """Log the first error that turns the hook off, and keep it for the run's end."""
@@ -35,6 +36,14 @@ class Failures:
                 self.first,
                 exc_info=exc,
             )
+
+    def refuse(self, exc: Exception, key: str, message: str, *arguments: object) -> None:
+        """Log once for each `key` that a value or a call was left out. In strict mode the error is raised."""
+        if strict():
+            raise exc
+        if key not in self._refused and len(self._refused) < _MAX_REFUSALS:
+            self._refused.add(key)
+            logger.error(message, *arguments)
 
     def warn_of_loss(self) -> None:
         """Log, once, that a value was saved after the hook was closed."""
@@ -70,21 +79,6 @@ class Failures:
             "the copy; if only parts of it run, put each step into `with hook.step():`",
             ", ".join(sorted(names)),
         )
-
-
-class Refusals:
-    """Values and calls that were left out, each logged once; in strict mode the error is raised."""
-
-    def __init__(self) -> None:
-        self._logged: set[str] = set()
-
-    def add(self, exc: Exception, key: str, message: str, *arguments: object) -> None:
-        """Log a message once for each `key`."""
-        if strict():
-            raise exc
-        if key not in self._logged and len(self._logged) < _MAX_REFUSALS:
-            self._logged.add(key)
-            logger.error(message, *arguments)
 
 
 def strict() -> bool:

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
-
-from tensortrial.mode import ModeKeys
+from typing import Concatenate, ParamSpec
 
 from .configuration.options import Framework, HookOptions
 from .process.rank import Rank
 from .recorder import Recorder
+
+_P = ParamSpec("_P")
+
+
+def _for_each(method: Callable[Concatenate[Recorder, _P], None]) -> Callable[Concatenate[LeadingRecorder, _P], None]:
+    """Return a method that calls another one of each replica's recorder."""
+
+    def call(self: LeadingRecorder, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
+        for recorder in self.all:
+            method(recorder, *args, **kwargs)
+
+    return call
 
 
 class LeadingRecorder(Recorder):
@@ -50,32 +60,9 @@ class LeadingRecorder(Recorder):
             self.others.append(Recorder(self.options, self._framework, own, collections=self.collections))
             self.others[-1].set_mode(self.clock.mode)
 
-    def set_mode(self, mode: ModeKeys) -> None:
-        super().set_mode(mode)
-        for each in self.others:
-            each.set_mode(mode)
-
-    def hold_step(self, number: Any = None, mode: Any = None) -> None:
-        super().hold_step(number, mode)
-        for each in self.others:
-            each.hold_step(number, mode)
-
-    def release_step(self) -> None:
-        super().release_step()
-        for each in self.others:
-            each.release_step()
-
-    def withdraw_step(self) -> None:
-        super().withdraw_step()
-        for each in self.others:
-            each.withdraw_step()
-
-    def flush(self) -> None:
-        super().flush()
-        for each in self.others:
-            each.flush()
-
-    def close(self) -> None:
-        super().close()
-        for each in self.others:
-            each.close()
+    set_mode = _for_each(Recorder.set_mode)
+    hold_step = _for_each(Recorder.hold_step)
+    release_step = _for_each(Recorder.release_step)
+    withdraw_step = _for_each(Recorder.withdraw_step)
+    flush = _for_each(Recorder.flush)
+    close = _for_each(Recorder.close)

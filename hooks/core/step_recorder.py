@@ -20,7 +20,7 @@ from .configuration.collections import CollectionManager
 from .configuration.health import define_health
 from .configuration.options import Framework, HookOptions, check_on_exists
 from .configuration.planner import Planner
-from .failures import Failures, Refusals, strict
+from .failures import Failures, strict
 from .process.rank import Duty, Rank
 from .process.shutdown import close_at_exit, closed, ends_by_signal, watch
 from .run_writer import RunWriter
@@ -102,14 +102,13 @@ class StepRecorder:
         self.failures = Failures(self.run.out_dir)
         self._lock = threading.RLock()
         self._threads: set[threading.Thread] = set()
-        self.clock = StepClock(self.run.progress, CheckpointSteps.of_job(self.active and not duty.rank.number))
+        self.clock = StepClock(self.run.progress, CheckpointSteps(self.active and not duty.rank.number))
         self.called_steps = CalledSteps(self.clock, self.run, self._begin_called)
         # Replicas share a process, and the first one samples it.
         seconds = parse_interval(options.system_metrics) if collections is None else None
         self._system = SystemMetrics(options, seconds if self.active else None, self._newest_step)
         self._batch_buffers = BatchBuffers()
         self._handed_over = self._waiting_bytes = 0
-        self._refusals = Refusals()
         # By mode: the steps of this session, and those at which something was due.
         self._counted: dict[str, list[int]] = {}
         self.pending_models: set[str] = set()
@@ -137,7 +136,7 @@ class StepRecorder:
             if not self.counting or self.clock.continues():
                 return
             self._close_step()
-            if not self.clock.is_numbered(self.clock.mode):
+            if self.clock.mode not in self.clock.numbered:
                 self._open_step()
 
     def plan_ahead(self) -> bool:
@@ -155,7 +154,7 @@ class StepRecorder:
                 return self.saving
             self._stop_if_requested()
             self._start()
-            begins = self.active and not self.clock.is_numbered(self.clock.mode)
+            begins = self.active and self.clock.mode not in self.clock.numbered
             return begins and self._plan_for(self.clock.next(self.clock.mode))
 
     def end_step(self) -> None:
@@ -244,7 +243,7 @@ class StepRecorder:
             self._close_step()
             clock.select(mode)
         if number is not None:
-            clock.number_by_caller(mode)
+            clock.numbered.add(mode)
         if ahead is not None and clock.step is ahead and number in (None, ahead.mode_step):
             clock.continues()
             return
@@ -275,7 +274,7 @@ class StepRecorder:
             return self.clock.skip_to(mode, number)
         self._close_step()
         self._open_step(number)
-        self.clock.mark_ahead()
+        self.clock.is_ahead = not self.clock.held
         return self.clock.step
 
     def _open_step(self, number: int | None = None) -> None:
@@ -432,7 +431,7 @@ class StepRecorder:
 
     def refuse(self, name: str, exc: ConfigurationError) -> None:
         """Leave out one tensor that cannot be stored, and log that once. In strict mode the error is raised."""
-        self._refusals.add(exc, shown(name), "tensor %r is not saved: %s", name, exc)
+        self.failures.refuse(exc, shown(name), "tensor %r is not saved: %s", name, exc)
 
     def replace_save_config(self, config: Any) -> None:
         """Save at other steps from here on, in the collections without a SaveConfig of their own.
@@ -457,7 +456,7 @@ class StepRecorder:
 
     def refuse_call(self, method: str, exc: Exception) -> None:
         """Leave out a call with wrong arguments, and log that once. In strict mode the error is raised."""
-        self._refusals.add(exc, f"{method}: {exc}", "%s had no effect: %s", method, exc)
+        self.failures.refuse(exc, f"{method}: {exc}", "%s had no effect: %s", method, exc)
 
     @property
     def in_other_threads(self) -> bool:

@@ -193,7 +193,7 @@ def has_own_hook(launched: Any = None) -> bool:
     Args:
         launched: The hook that the caller has made, if any.
     """
-    found = current_hook.get_hook()
+    found = current_hook.current()
     return found is not None and found is not launched
 
 

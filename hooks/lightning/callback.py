@@ -74,7 +74,7 @@ class Callback(TrainingSteps, lightning.Callback):  # type: ignore[misc]
             self._hook.register_module(pl_module)
         self._hook.save_gradients_at_updates()
         # Logs before the first batch are kept for its step.
-        self.recorder.clock.number_by_caller(ModeKeys.TRAIN)
+        self.recorder.clock.numbered.add(ModeKeys.TRAIN)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Begin a step, unless the open one accumulates."""

@@ -76,7 +76,7 @@ def get_hook(
             raise ConfigurationError(f"hook_type must be one of {', '.join(_HOOKS)}, got {hook_type!r}")
         return getattr(sys.modules[__name__], _HOOKS[name]).create_from_json_file(path)
 
-    return current_hook.get_hook(hook_type, json_config_path, create_if_not_exists, create=create)
+    return current_hook.get_or_create(create, json_config_path, create_if_not_exists)
 
 
 def __getattr__(name: str) -> Any:

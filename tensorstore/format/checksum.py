@@ -10,16 +10,18 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
 from ..errors import ConfigurationError, CorruptFile
-from ..storage.base import DOCUMENT_BYTES
+from ..storage.base import DOCUMENT_BYTES, ByteRange, FileSource, ReadableRanges
 
 BLOCK_BYTES = 64 << 10
 """The size of a block of a file, in bytes; its last block may be smaller."""
+TAIL_BYTES = 64 << 10
+"""Enough for most footers and seals, and all of a small file."""
 
 _PASSING_BYTES = 8 * BLOCK_BYTES
 _MARKER = b"SUM1"
@@ -151,6 +153,24 @@ def seal_needs(end: Bytes, size: int) -> int:
     after = int.from_bytes(end[-_AFTER_FOOTER:-4], "little") + _AFTER_FOOTER
     blocks = -(-max(0, size - after) // (BLOCK_BYTES + _SUM))
     return min(size, after + blocks * _SUM + _SUM + _END)
+
+
+def read_ends(source: FileSource, paths: Sequence[str]) -> Iterator[tuple[bytes, int] | Exception]:
+    """Yield the end of each Parquet file, with its seal and footer, and its size in bytes; or why it cannot be read."""
+    for path, end in zip(paths, source.read_tails(paths, TAIL_BYTES), strict=True):
+        if isinstance(end, Exception) or (needed := seal_needs(*end)) <= len(end[0]):
+            yield end
+        else:
+            yield from source.read_tails([path], needed)
+
+
+def read_end(files: ReadableRanges, path: str, size: int) -> bytes | bytearray:
+    """Return the end of a Parquet file of `size` bytes, with its seal and footer."""
+    length = min(size, TAIL_BYTES)
+    (end,) = files.read_ranges([ByteRange(path, size - length, length)])
+    if (needed := seal_needs(end, size)) > length:
+        (end,) = files.read_ranges([ByteRange(path, size - needed, needed)])
+    return end
 
 
 def read_seal(path: str, end: Bytes, size: int) -> Seal:

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from ..errors import CorruptFile, MissingChunk
+from ..errors import CorruptFile, FileError, MissingChunk
 from ..mode import ModeKeys
 from ..storage.open import Storage
 from .arrow_arrays import column, numbers, numpy_of, texts
-from .checksum import read_seal, seal_needs
+from .checksum import read_ends, read_seal
 from .chunk_reader import ChunkFile, check_digests, read_bytes
 from .chunk_writer import ChunkWriter, ValueSpan
 from .flush_range import FlushRange, folder_of
+from .footer import footer_of, num_rows
 from .index_types import SavedTensor
 from .record import Plan, Step, TensorSpec
 from .schema import INDEX_SCHEMA, is_chunk_of
@@ -34,7 +34,6 @@ lies in so many bytes, which come with one request."""
 _BATCH_BYTES = 32 << 20
 _COMPRESSED_ROW_GROUP_BYTES = 1 << 20
 """Smaller than what a writer compresses together, since a row group holds few of the tensors of a step."""
-_TAIL_BYTES = 64 << 10
 
 _SAVED = [name for name in SavedTensor._fields if name in INDEX_SCHEMA.names]
 _LOCATION = ["chunk", "offset", "row_group", "row", "parts"]
@@ -81,9 +80,9 @@ def merge_chunks(
     done = MergedChunks(rows)
     if rows["chunk"].null_count == len(rows):
         return done
-    small = _Small(storage, rows, worker, damaged)
-    folders = [(folder, chunks) for folder, chunks in small.by_folder().items() if len(chunks) > 1]
-    if most_bytes is not None and sum(small.sizes[chunk] for _, chunks in folders for chunk in chunks) > most_bytes:
+    small = _small_chunks(storage, rows, worker, damaged)
+    folders = [(folder, [*sizes]) for folder, sizes in small.items() if len(sizes) > 1]
+    if most_bytes is not None and sum(sum(small[folder].values()) for folder, _ in folders) > most_bytes:
         return None
     try:
         for folder, chunks in folders:
@@ -128,51 +127,38 @@ def _moved(rows: pa.Table, mask: pa.Array, columns: Sequence[pa.Array]) -> pa.Ta
     return rows
 
 
-class _Small:
-    """The chunks that may be merged: small ones that hold only values of the rows' flushes."""
-
-    def __init__(self, storage: Storage, rows: pa.Table, worker: str, damaged: Collection[str]) -> None:
-        self._storage = storage
-        raw = rows.select(["chunk", "parts"]).filter(rows["chunk"].is_valid())
-        chunks = raw["chunk"].combine_chunks().dictionary_encode()
-        counts = np.bincount(numpy_of(chunks.indices), numpy_of(raw["parts"].combine_chunks()))
-        self._rows_of = dict(zip(chunks.dictionary.to_pylist(), counts.tolist(), strict=True))
-        self._steps = set(rows["global_step"].unique().to_pylist())
-        # A forged index might name any file.
-        self._chunks = [chunk for chunk in self._rows_of if chunk not in damaged and is_chunk_of(chunk, worker)]
-        self.sizes: dict[str, int] = {}
-
-    def by_folder(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
-        tails = self._storage.read_tails(self._chunks, _TAIL_BYTES)
-        for chunk, tail in zip(self._chunks, tails, strict=True):
-            if isinstance(tail, FileNotFoundError):
-                raise MissingChunk(chunk, "the index names this chunk, but it is missing")
-            if isinstance(tail, Exception):
-                raise tail
-            if tail[1] < _LARGE_BYTES and self._holds_nothing_else(chunk, *tail):
-                self.sizes[chunk] = tail[1]
-                found.setdefault(folder_of(chunk), []).append(chunk)
-        return found
-
-    def _holds_nothing_else(self, chunk: str, tail: bytes, size: int) -> bool:
+def _small_chunks(storage: Storage, rows: pa.Table, worker: str, damaged: Collection[str]) -> dict[str, dict[str, int]]:
+    """Return the sizes of the small chunks that hold only values of the rows' flushes, by folder and by chunk."""
+    raw = rows.select(["chunk", "parts"]).filter(rows["chunk"].is_valid())
+    named = raw["chunk"].combine_chunks().dictionary_encode()
+    counts = np.bincount(numpy_of(named.indices), numpy_of(raw["parts"].combine_chunks()))
+    rows_of = dict(zip(named.dictionary.to_pylist(), counts.tolist(), strict=True))
+    steps = set(rows["global_step"].unique().to_pylist())
+    # A forged index might name any file.
+    chunks = [chunk for chunk in rows_of if chunk not in damaged and is_chunk_of(chunk, worker)]
+    found: dict[str, dict[str, int]] = {}
+    for chunk, end in zip(chunks, read_ends(storage, chunks), strict=True):
         try:
-            if seal_needs(tail, size) <= len(tail):
-                read_seal(chunk, tail, size)
-                file = pq.ParquetFile(pa.BufferReader(b"PAR1" + tail))
-            else:
-                file = ChunkFile(self._storage, chunk).parquet()
-            if file.metadata.num_rows == self._rows_of[chunk]:
-                return True
+            if isinstance(end, Exception):
+                raise end
+            if end[1] >= _LARGE_BYTES:
+                continue
+            read_seal(chunk, *end)
             # Values of a step that was still open when the chunk was published belong to a later flush.
-            column = ChunkFile(self._storage, chunk).parquet().read(["global_step"])["global_step"]
-            return set(column.unique().to_pylist()) <= self._steps
-        except CorruptFile:
+            if num_rows(footer_of(end[0])) == rows_of[chunk] or _steps_of(storage, chunk) <= steps:
+                found.setdefault(folder_of(chunk), {})[chunk] = end[1]
+        except FileError:
             raise
         except FileNotFoundError as exc:
             raise MissingChunk(chunk, "the index names this chunk, but it is missing") from exc
         except (pa.ArrowException, OSError, KeyError, ValueError) as exc:
             raise CorruptFile(chunk, f"this chunk cannot be read: {exc}") from exc
+    return found
+
+
+def _steps_of(storage: Storage, chunk: str) -> set[int]:
+    column = ChunkFile(storage, chunk).parquet().read(["global_step"])["global_step"]
+    return set(column.unique().to_pylist())
 
 
 class _Copy:

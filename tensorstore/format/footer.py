@@ -18,14 +18,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..storage.base import ByteRange, ReadableRanges
 from .thrift import LIST, read_integer, read_struct, read_value
 
 MAGIC = b"PAR1"
 _AFTER_FOOTER = 8
 """Bytes after the footer: its length, and MAGIC."""
-_TAIL_BYTES = 64 << 10
-"""Enough for most footers."""
 
 # parquet.thrift's numbers: of physical types, and of fields.
 _INT32, _INT64 = 1, 2
@@ -134,27 +131,9 @@ def footer_of(end: bytes | bytearray) -> bytes:
 
     Raises ValueError for an end that is not a Parquet file's, or that begins too late.
     """
-    length = footer_length(end)
+    if len(end) < _AFTER_FOOTER or end[-4:] != MAGIC:
+        raise ValueError("it does not end like a Parquet file")
+    length = int.from_bytes(end[-_AFTER_FOOTER:-4], "little")
     if length > len(end) - _AFTER_FOOTER:
         raise ValueError(f"its footer claims to have {length} bytes, and there are {len(end) - _AFTER_FOOTER}")
     return bytes(end[-_AFTER_FOOTER - length : -_AFTER_FOOTER])
-
-
-def footer_length(end: bytes | bytearray) -> int:
-    """Return how many bytes the footer has, which stand before the last eight.
-
-    Raises ValueError for an end that is not a Parquet file's.
-    """
-    if len(end) < _AFTER_FOOTER or end[-4:] != MAGIC:
-        raise ValueError("it does not end like a Parquet file")
-    return int.from_bytes(end[-_AFTER_FOOTER:-4], "little")
-
-
-def read_footer(files: ReadableRanges, path: str, size: int) -> bytes:
-    """Return the footer of a file of `size` bytes. Raises ValueError for a file that is not Parquet."""
-    begin = max(0, size - _TAIL_BYTES)
-    (end,) = files.read_ranges([ByteRange(path, begin, size - begin)])
-    longer = footer_length(end) + _AFTER_FOOTER
-    if len(end) < longer <= size:
-        (end,) = files.read_ranges([ByteRange(path, size - longer, longer)])
-    return footer_of(end)

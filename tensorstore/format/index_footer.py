@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from ..errors import CorruptFile, UnknownFormat
 from ..mode import ModeKeys
 from .checksum import read_seal, seal_needs
-from .flush_range import FlushRange, flush_range_of
+from .flush_range import flush_range_of
 from .index_types import IndexedStep, IndexSummary, NamedTensor, StepSummary
 from .schema import (
     FOOTER_CHUNKS,
@@ -77,24 +77,18 @@ def footer_entries(summary: IndexSummary) -> dict[bytes, bytes]:
     }
 
 
-def read_summary(path: str, tail: bytes, size: int) -> IndexSummary | int:
-    """Return the summary of an index file of `size` bytes that ends in `tail`.
-
-    Returns:
-        The summary; or, if the footer and the seal are longer than the tail, how many bytes at the end of the file are
-        needed.
+def read_summary(path: str, end: bytes, size: int) -> IndexSummary:
+    """Return the summary of an index file of `size` bytes, from its `end` with the seal and the footer.
 
     Raises:
         CorruptFile: The file is not an index file, or is damaged.
         UnknownFormat: A later release wrote the file.
     """
-    if (needed := seal_needs(tail, size)) > len(tail):
-        return needed
     # The pages are verified with the rows: a file with damaged pages still says which steps it holds.
-    read_seal(path, tail, size)
+    read_seal(path, end, size)
     try:
         # A Parquet reader reads only the end of a file for this, so the end passes as a file.
-        metadata = pq.read_metadata(pa.BufferReader(b"PAR1" + tail[-needed:]))
+        metadata = pq.read_metadata(pa.BufferReader(b"PAR1" + end[-seal_needs(end, size) :]))
         footer = metadata.metadata or {}
         number = int(footer[FOOTER_FORMAT])
     except (pa.ArrowException, OSError, KeyError, ValueError) as exc:
@@ -137,10 +131,11 @@ def _previous_path(path: str, previous: Any) -> str:
     """Return the path of the index file before `path`. Raises ValueError if it cannot be one of the same worker."""
     if previous == "":
         return ""
-    folder, flushes = path.split("/")[:2], flush_range_of(path)
-    if not is_index_path(previous) or previous.split("/")[:2] != folder or not _is_before(previous, flushes):
-        raise ValueError(f"{previous!r} cannot be the index file before this one")
-    return str(previous)
+    if is_index_path(previous) and previous.split("/")[:2] == path.split("/")[:2]:
+        before, flushes = flush_range_of(previous), flush_range_of(path)
+        if before is not None and (flushes is None or before.last < flushes.first):
+            return str(previous)
+    raise ValueError(f"{previous!r} cannot be the index file before this one")
 
 
 def is_index_path(path: object) -> bool:
@@ -149,11 +144,6 @@ def is_index_path(path: object) -> bool:
         return False
     parts = path.split("/")
     return len(parts) == 4 and parts[0] == INDEX and {"", ".", ".."}.isdisjoint(parts)
-
-
-def _is_before(path: str, flushes: FlushRange | None) -> bool:
-    before = flush_range_of(path)
-    return before is not None and (flushes is None or before.last < flushes.first)
 
 
 @lru_cache(maxsize=64)

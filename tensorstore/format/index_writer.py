@@ -13,9 +13,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..dtypes import Array
+from ..errors import AlreadyPublished
 from ..statistics.definitions import STATISTICS
 from ..storage.open import Sink, Storage, translated
 from .arrow_arrays import lists, numbers, numpy_of, spread, structs, texts
+from .chunk_merge import discard
 from .index_footer import footer_entries, summarize
 from .index_types import IndexedStep, IndexSummary
 from .parquet_writer import distinct
@@ -73,15 +75,25 @@ def write_compacted(sink: Sink, table: pa.Table, summary: IndexSummary) -> None:
     _write(sink, [table.slice(a, b - a) for a, b in pairwise(cuts)], footer, _COMPACTED_ROW_GROUP_ROWS)
 
 
-def publish_compacted(storage: Storage, path: str, rows: pa.Table, summary: IndexSummary) -> None:
-    """Publish the rows of several index files as one. Raises AlreadyPublished."""
-    sink = storage.sink(path)
+def publish_compacted(
+    storage: Storage, path: str, rows: pa.Table, summary: IndexSummary, new_chunks: Sequence[str] = ()
+) -> None:
+    """Publish the rows of several index files as one, or delete the `new_chunks` that no other file names.
+
+    Raises:
+        AlreadyPublished: Another process was quicker.
+    """
+    sink, is_written = storage.sink(path), False
     try:
         with translated(path, "write"):
             write_compacted(sink, rows, summary)
+        is_written = True
         sink.publish()
-    except BaseException:
+    except BaseException as exc:
         sink.abort()
+        # After any other error of `publish` the file may be there all the same, and name the new chunks.
+        if not is_written or isinstance(exc, AlreadyPublished):
+            discard(storage, new_chunks)
         raise
 
 

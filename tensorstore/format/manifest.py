@@ -77,24 +77,15 @@ class Manifest:
 
     def read_document(self, path: str) -> bytes:
         """Return the bytes of a document."""
-        return self._part(path).data
+        if path not in self._parts:
+            raise missing(path)
+        return self._parts[path].data
 
-    def read_tail(self, path: str, length: int) -> tuple[bytes, int]:
-        """Return the end of a file, as far as the manifest has it, and the size of the whole file."""
-        del length
-        part = self._part(path)
-        return part.data, part.size
-
-    def read_tails(self, paths: Sequence[str], length: int) -> Tails:
-        """Return `read_tail` of each file, or the exception that it raises."""
+    def read_tails(self, paths: Sequence[str], _: int) -> Tails:
+        """Return the end of each file, as far as the manifest has it, and the size of the whole file; or the error."""
         return [
             (self._parts[path].data, self._parts[path].size) if path in self._parts else missing(path) for path in paths
         ]
-
-    def _part(self, path: str) -> Part:
-        if path not in self._parts:
-            raise missing(path)
-        return self._parts[path]
 
     def to_bytes(self) -> bytes:
         """Return the manifest as a Parquet file."""
@@ -127,13 +118,10 @@ class Manifest:
             raise CorruptFile(MANIFEST, f"it cannot be parsed: {exc}") from exc
 
 
-def read_manifest(storage: Storage, run: RunInfo) -> Manifest | None:
-    """Return the manifest of a run; None if it has none that describes it as it is now.
+def read_manifest(storage: Storage, run: RunInfo) -> Manifest | CorruptFile | None:
+    """Return the manifest of a run; None if it has none that describes it as it is now, the error of a damaged one.
 
     On a disk it is not read: to list a folder costs nothing there, and shows every change.
-
-    Raises:
-        CorruptFile: It is damaged, and the run is to be opened by listing.
     """
     if storage.is_local:
         return None
@@ -141,4 +129,6 @@ def read_manifest(storage: Storage, run: RunInfo) -> Manifest | None:
         manifest = Manifest.from_bytes(storage.read_document(MANIFEST, MOST_BYTES), storage.url)
     except FileNotFoundError:
         return None
+    except CorruptFile as exc:
+        return exc
     return manifest if manifest.run == run.id and manifest.is_current(storage) else None

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from ..storage.base import Blocks, ByteRange, ReadableRanges
-from .checksum import BLOCK_BYTES, Seal, read_seal, seal_needs
+from .checksum import BLOCK_BYTES, Seal, read_end, read_seal
+from .footer import footer_of
 
-_TAIL_BYTES = 64 << 10
-"""Enough for most footers and seals, and all of a small file."""
 _BATCH_BLOCKS = 256
 
 
@@ -75,9 +74,7 @@ class VerifiedFiles:
     def read_end(self, path: str) -> bytes | bytearray:
         """Return the end of a file with its footer, after that was verified, and with it all of a small file."""
         size = self._storage.size(path)
-        end = self._end(path, size, _TAIL_BYTES)
-        if (needed := seal_needs(end, size)) > len(end):
-            end = self._end(path, size, needed)
+        end = read_end(self._storage, path, size)
         if path not in self._whole and path not in self._opened:
             seal = read_seal(path, end, size)
             self._checksums[path] = seal.checksum
@@ -87,6 +84,10 @@ class VerifiedFiles:
                 seal.check(end)
                 self._whole.add(path)
         return end
+
+    def footer(self, path: str) -> bytes:
+        """Return the footer of a file, after it was verified. Raises ValueError for a file that is not Parquet."""
+        return footer_of(self.read_end(path))
 
     def _read(self, wanted: ByteRange) -> bytes | bytearray:
         opened = self._open(wanted.path)
@@ -127,11 +128,6 @@ class VerifiedFiles:
         if path not in self._whole and path not in self._opened:
             self.read_end(path)
         return self._opened.get(path)
-
-    def _end(self, path: str, size: int, length: int) -> bytes | bytearray:
-        length = min(size, length)
-        (end,) = self._storage.read_ranges([ByteRange(path, size - length, length)])
-        return end
 
 
 # Without the storage, which could never be freed if what it is the key of held it.

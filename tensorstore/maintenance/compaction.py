@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
@@ -21,7 +22,7 @@ from ..errors import (
     StorageError,
     UnknownFormat,
 )
-from ..format.chunk_merge import MergedChunks, discard, flush_range_of_merged, merge_chunks
+from ..format.chunk_merge import MergedChunks, flush_range_of_merged, merge_chunks
 from ..format.flush_range import FlushRange, flush_range_of, folder_of, range_path
 from ..format.index_footer import joined
 from ..format.index_reader import read_rows
@@ -213,11 +214,8 @@ class _Compactor:
         chunks = self._merge_chunks(worker, group, pa.concat_tables(tables))
         if chunks is None:
             return True
-        try:
+        with suppress(AlreadyPublished):  # another process has just done the same
             self._publish(range_path(group[0].path, group[-1].path), group, chunks)
-        except AlreadyPublished:
-            discard(self._storage, chunks.new)  # another process has just done the same
-        else:
             self._chunks_merged += len(chunks.merged)
             self._chunks_made += len(chunks.new)
         return True
@@ -226,7 +224,7 @@ class _Compactor:
         summary = replace(joined([file.summary for file in group]), chunks=chunks.chunks())
         # The manifest is updated, so that later readers do not begin with superseded files.
         self._storage.remove(MANIFEST)
-        publish_compacted(self._storage, target, chunks.rows, summary)
+        publish_compacted(self._storage, target, chunks.rows, summary, chunks.new)
         self._storage.sync(target)
 
     def _merge_chunks(self, worker: str, group: Sequence[IndexFile], rows: pa.Table) -> MergedChunks | None:

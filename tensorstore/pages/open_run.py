@@ -122,7 +122,7 @@ class OpenRun:
     @property
     def damaged(self) -> list[str]:
         """Sentences about the files that cannot be read."""
-        return [f"{path}: {error}" for path, error in self._reader.damaged.items()]
+        return [f"{path}: {error}" for path, error in self._reader.snapshot.damaged.items()]
 
     def refresh(self) -> Hashable:
         """Find new data, and return the version."""

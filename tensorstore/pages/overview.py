@@ -61,7 +61,7 @@ def outline(runs: Runs) -> list[dict[str, Any]]:
     found = _by_run(runs, "count(*) from findings")
     savers = _by_run(runs, "list(distinct worker) from steps")
     return [
-        _outline(run.storage, run.info, run.damaged)
+        _outline(run.storage, run.info, run.snapshot.damaged)
         | {
             "name": run.name,
             "ended": run.snapshot.workers.job_ended,

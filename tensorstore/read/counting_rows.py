@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ..errors import CorruptFile
 from ..format.arrow_arrays import encoded, numpy_of
-from ..format.footer import read_footer, row_groups
+from ..format.footer import row_groups
 from ..format.index_reader import read_batches
 from ..format.schema import INDEX_SCHEMA, is_chunk_path
 from ..format.verified_files import verified_files
@@ -136,7 +136,7 @@ def starts_of_row_groups(storage: Storage, chunk: str) -> list[int]:
         FileNotFoundError: The chunk is missing.
         ValueError: It is no Parquet file.
     """
-    groups = row_groups(read_footer(verified_files(storage), chunk, storage.size(chunk)))
+    groups = row_groups(verified_files(storage).footer(chunk))
     return list(accumulate((group.rows for group in groups), initial=0))
 
 
@@ -173,7 +173,8 @@ class UnsavedValues:
         rows: dict[str, set[int]] = {chunk: set() for chunk in doubtful}
         for path, of_file in zip(index_files, counts, strict=True):
             if not rows.keys().isdisjoint(of_file):
-                for at in self._locations(path, superseded.get(path, ())):
+                tables = index_rows(self._storage, path, ValueLocation._fields, superseded.get(path, ()))
+                for at in (ValueLocation(**row) for table in tables for row in table.to_pylist()):
                     if at.chunk in rows:
                         with suppress(ValueError, TypeError):  # a forged location, whose value the trial refuses
                             rows[at.chunk].update(at.rows(starts[at.chunk]))
@@ -193,8 +194,3 @@ class UnsavedValues:
                 return found
             self._parts[path] = found
         return self._parts[path]
-
-    def _locations(self, path: str, left_out: Collection[int]) -> Iterator[ValueLocation]:
-        for rows in index_rows(self._storage, path, ValueLocation._fields, left_out):
-            for row in rows.to_pylist():
-                yield ValueLocation(**row)

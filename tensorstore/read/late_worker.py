@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+_SHOWN = 3
+
 
 @dataclass(frozen=True)
 class LateWorker:
@@ -39,11 +41,11 @@ class LateWorker:
         )
 
 
-def described(late: Sequence[LateWorker], url: str, shown: int = 3) -> str:
+def described(late: Sequence[LateWorker], url: str) -> str:
     """Return a sentence on the late workers of the run at `url`, and on what to do; '' if there are none."""
     if not late:
         return ""
-    more = f"; and {len(late) - shown} more workers" if len(late) > shown else ""
+    more = f"; and {len(late) - _SHOWN} more workers" if len(late) > _SHOWN else ""
     worker = late[0].worker
-    names = "; ".join(map(str, late[:shown]))
+    names = "; ".join(map(str, late[:_SHOWN]))
     return f"{names}{more}. If {worker} was killed, run `tensortrial mark-ended {url} --worker {worker}`"

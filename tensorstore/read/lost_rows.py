@@ -54,9 +54,14 @@ class LostRows:
         That is a row of the same tensor and step of a mode, of a worker that comes before the row's own. The error
         names the file.
         """
-        if self._lost:
-            for row in rows:
-                self._check(row, mode)
+        for row in rows if self._lost else ():
+            for lost in self._lost:
+                if natural(lost.worker) < natural(row.worker) and self._may_hold(lost, _step_of(row, mode), mode):
+                    raise CorruptFile(
+                        lost.error.path,
+                        f"this damaged file may hold {row.name!r} of {lost.worker} at {_named(row, mode)}; pass "
+                        f"worker={row.worker!r} to read what that worker saved ({lost.error})",
+                    ) from lost.error
 
     def check_worker(self, worker: str, row: SavedTensor, mode: ModeKeys) -> None:
         """Raise CorruptFile if a damaged file may hold the row of `worker` for the tensor and step of `row`."""
@@ -71,15 +76,6 @@ class LostRows:
     def holding(self, step: int, mode: ModeKeys) -> FileError | None:
         """Return the error of a file that may hold a step of a mode; None if none may."""
         return next((lost.error for lost in self._lost if self._may_hold(lost, step, mode)), None)
-
-    def _check(self, row: SavedTensor, mode: ModeKeys) -> None:
-        for lost in self._lost:
-            if natural(lost.worker) < natural(row.worker) and self._may_hold(lost, _step_of(row, mode), mode):
-                raise CorruptFile(
-                    lost.error.path,
-                    f"this damaged file may hold {row.name!r} of {lost.worker} at {_named(row, mode)}; pass "
-                    f"worker={row.worker!r} to read what that worker saved ({lost.error})",
-                ) from lost.error
 
     def _may_hold(self, lost: _Lost, step: int, mode: ModeKeys) -> bool:
         """Return whether a file may hold a step of a mode: at its global step, or between those of its neighbors.
@@ -122,7 +118,8 @@ def _of_index(path: str, error: FileError, files: Sequence[tuple[str, int, int]]
     flushes = flush_range_of(path)
     if parts[0] != INDEX or flushes is None or not parts[1].startswith("worker="):
         return None
-    others = _in_order([(of, first, last) for other, first, last in files if (of := _flushes_in(other, parts[1]))])
+    own = [file for file in files if file[0].startswith(f"{INDEX}/{parts[1]}/")]
+    others = _in_order([(of, first, last) for other, first, last in own if (of := flush_range_of(other))])
     return _Lost(
         unquote(parts[1].removeprefix("worker=")),
         error,
@@ -144,7 +141,3 @@ def _in_order(files: Sequence[tuple[FlushRange, int, int]]) -> list[tuple[FlushR
             found.append((flushes, first, last))
         reached = max(reached, last)
     return found
-
-
-def _flushes_in(path: str, folder: str) -> FlushRange | None:
-    return flush_range_of(path) if path.startswith(f"{INDEX}/{folder}/") else None

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from functools import lru_cache, partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from ..engines.base import LEFT_OUT, UnreadableFile
 from ..errors import CorruptFile, FileError, MissingChunk, StorageError
 from ..format import arrow_arrays
-from ..format.footer import footer_of, num_rows, schema_of
+from ..format.footer import num_rows, schema_of
 from ..format.index_footer import is_index_path
 from ..format.lazy import lazy
 from ..format.schema import FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA, WorkerInfo
 from ..format.verified_files import verified_files
 from ..snapshot.index_files import superseded_files
-from ..snapshot.saved_steps import SavedSteps, StepRange
+from ..snapshot.saved_steps import SavedSteps
 from ..snapshot.snapshot import Snapshot
 from ..storage.open import Storage
 from .counting_rows import UnsavedValues, rows_at, superseded_rows
+
+if TYPE_CHECKING:
+    from .run_reader import RunReader
 
 _TEXTS = pa.list_(pa.string())
 COLLECTIONS = pa.schema(
@@ -49,28 +51,10 @@ CheckedFiles = Sequence[tuple[str, FileError | None]]
 _MISSING = "the index names this file, and it is missing"
 
 
-class SnapshotHolder(Protocol):
-    """The holder of a snapshot, which it replaces by newer ones: the gateway to a run."""
-
-    storage: Storage
-    range_steps: StepRange | None
-    version: int
-
-    @property
-    def lock(self) -> AbstractContextManager[Any]: ...
-    @property
-    def snapshot(self) -> Snapshot: ...
-    @property
-    def sources(self) -> QuerySources: ...
-    def change(self, changed: Callable[[Snapshot], Snapshot]) -> bool: ...
-    def recover(self) -> bool: ...
-    def set_aside(self, error: FileError) -> None: ...
-
-
 class QuerySources:
     """The files and tables of one run for SQL, as of the reader's last refresh. Safe to use from several threads."""
 
-    def __init__(self, reader: SnapshotHolder) -> None:
+    def __init__(self, reader: RunReader) -> None:
         self._reader, self._storage = reader, reader.storage
 
     @lazy
@@ -279,7 +263,7 @@ class ReadableFiles:
 
     def _damage(self, path: str, schema: pa.Schema, whole: bool = False) -> FileError | None:
         try:
-            footer = footer_of(self._files.read_end(path))
+            footer = self._files.footer(path)
             if _check_columns(schema_of(footer), schema):
                 self.exact.add(path)
             self.num_rows[path] = num_rows(footer)

@@ -282,11 +282,6 @@ class RunReader:
             self.change(lambda snapshot: replace(snapshot, workers=workers))
         self.refresh(claims=True)
 
-    @property
-    def damaged(self) -> dict[str, FileError]:
-        """Files that cannot be read, and why, as of the last refresh."""
-        return dict(self.snapshot.damaged)
-
     # Names.
 
     def find_name(self, name: str) -> str:
@@ -296,16 +291,14 @@ class RunReader:
             TensorUnavailable: No tensor of this name was saved; the error names the nearest ones.
         """
         names = self.now().saved.names
-        if name in names:
-            return name
-        if (scalar := name.removeprefix(_SCALAR_PREFIX)) in names:
-            return scalar
+        for known in (name, name.removeprefix(_SCALAR_PREFIX)):
+            if known in names:
+                return known
         raise self._no_tensor(name)
 
     def has_name(self, name: str) -> bool:
         """Return whether `find_name` finds a tensor."""
-        names = self.now().saved.names
-        return name in names or name.removeprefix(_SCALAR_PREFIX) in names
+        return not self.now().saved.names.keys().isdisjoint((name, name.removeprefix(_SCALAR_PREFIX)))
 
     def tensors(self, mode: ModeKeys, step: int | None = None) -> list[tuple[str, Sequence[str]]]:
         """Return the tensors of a mode, at one step or at any, by name, each with its collections."""
@@ -332,14 +325,14 @@ class RunReader:
         last = steps[whole - 1] if (whole := sum(complete)) else -1
         return [step for step in saved if show_incomplete_steps or step <= last]
 
-    def rows_at(self, name: str, step: int, mode: ModeKeys, statistics: bool = False) -> list[SavedTensor]:
+    def rows_at(self, name: str, step: int, mode: ModeKeys) -> list[SavedTensor]:
         """Return the rows of a tensor at a step, one a worker, in natural order of the workers.
 
         Raises:
             UnavailableError: There are none.
         """
         self._refresh_if_due()
-        return self._rows_at(name, step, ModeKeys.parse(mode), statistics)
+        return self._rows_at(name, step, ModeKeys.parse(mode), statistics=False)
 
     def _rows_at(self, name: str, step: int, mode: ModeKeys, statistics: bool) -> list[SavedTensor]:
         places = self.states.global_steps(step, mode)

@@ -122,7 +122,9 @@ class Runs:
     @property
     def damaged(self) -> dict[str, TensorTrialError]:
         """The errors of runs and files that could not be opened or read, by their paths."""
-        of_runs = {f"{run.storage.url}/{path}": error for run in self.all for path, error in run.damaged.items()}
+        of_runs = {
+            f"{run.storage.url}/{path}": error for run in self.all for path, error in run.snapshot.damaged.items()
+        }
         return {**self._not_opened, **of_runs}
 
     def trial(self, name: str) -> Trial:

@@ -8,16 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import FileError, NoMoreData, StepNotYetAvailable, StepUnavailable
 from ..format.index_types import SavedTensor
 from ..format.schema import COLLECTIONS, index_folder, worker_of
 from ..mode import ModeKeys
-from ..snapshot.columns import Integers, Lookup
+from ..snapshot.columns import Lookup
 from ..snapshot.saved_steps import MODES, SavedSteps, StepInfo
 from ..snapshot.snapshot import Snapshot
 from ..snapshot.workers import natural
@@ -31,7 +30,7 @@ GLOBAL = ModeKeys.GLOBAL
 _INCOMPLETE_STEP_WINDOW = "SMDEBUG_INCOMPLETE_STEP_WAIT_WINDOW"
 _MOST_CHECKED = 200
 """The number of steps that are checked for a hint, on each side: an error must not cost a scan of a long run."""
-_NEVER = np.iinfo(np.int64).max
+_NEVER = int(np.iinfo(np.int64).max)
 
 
 class StepState(Enum):
@@ -239,17 +238,14 @@ class Session:
     """More incomplete steps than this are not waited for: the older half of them counts as complete."""
 
 
-@dataclass(frozen=True)
-class _Progress:
-    """The progress of all workers that are waited for: the steps that each of them has reached."""
+class _Reached(NamedTuple):
+    """The steps that every worker has reached which the job waits for. All are -1 if one has saved nothing yet."""
 
-    all_write: bool
-    """True if each of them has saved a step."""
-    last_step: int = _NEVER
-    last_of_mode: int = _NEVER
-    """The last step of the mode that is common to those which have saved any."""
-    last_step_of_others: int = _NEVER
-    """The last global step that is common to the others."""
+    global_step: int
+    mode_step: int
+    """The step of the mode that those have reached which saved any step of it."""
+    of_others: int
+    """The global step that the others have reached."""
 
 
 def complete_steps(saved: SavedSteps, mode: ModeKeys, session: Session) -> tuple[list[int], list[bool]]:
@@ -262,24 +258,26 @@ def complete_steps(saved: SavedSteps, mode: ModeKeys, session: Session) -> tuple
     steps = lookup.distinct
     if session.job_ended or not steps:
         return steps, [True] * len(steps)
-    progress = _progress(saved, mode, session)
+    reached = _reached(saved, mode, session)
     first = lookup.least(rows.global_step)
     before = first < session.first_step
-    complete = before | _is_reached(first, progress)
+    complete = before | (first <= reached.global_step)
     if mode is not ModeKeys.GLOBAL:
-        in_mode = (np.array(steps) <= progress.last_of_mode) & (first <= progress.last_step_of_others)
-        together = first < saved.first_uneven_step
-        complete = np.where(together, complete, before | (in_mode & progress.all_write))
-    complete |= first <= _last_given_up(np.array(saved.by_global_step.distinct), progress, session)
+        in_mode = (np.array(steps) <= reached.mode_step) & (first <= reached.of_others)
+        complete = np.where(first < saved.first_uneven_step, complete, before | in_mode)
+    begun = np.array(saved.by_global_step.distinct)
+    late = begun[(begun >= session.first_step) & (begun > reached.global_step)]
+    if len(late) > max(session.window, 1):
+        complete |= first <= late[len(late) // 2 - 1]
     # A step is complete once a later one is.
     number = len(steps) - int(complete[::-1].argmax()) if complete.any() else 0
     return steps, [True] * number + [False] * (len(steps) - number)
 
 
-def _progress(saved: SavedSteps, mode: ModeKeys, session: Session) -> _Progress:
+def _reached(saved: SavedSteps, mode: ModeKeys, session: Session) -> _Reached:
     awaited = session.num_workers - len(session.ended)
     if awaited <= 0:
-        return _Progress(True)
+        return _Reached(_NEVER, _NEVER, _NEVER)
     # A worker that has ended will not write the steps that it lacks. One that has not begun may yet go back.
     done = session.ended | session.not_begun
     writes = np.array([worker not in done for worker in saved.workers], bool)
@@ -288,25 +286,10 @@ def _progress(saved: SavedSteps, mode: ModeKeys, session: Session) -> _Progress:
     workers = Lookup(rows.worker)
     last = workers.greatest(rows.global_step)
     if len(last) < awaited:
-        return _Progress(False)
+        return _Reached(-1, -1, -1)
     of_mode = workers.greatest(np.where(rows.mode == MODES.index(mode), rows.mode_step, -1))
     furthest = np.argsort(-last, kind="stable")[:awaited]
     last, of_mode = last[furthest], of_mode[furthest]
     has_mode = of_mode >= 0
-    return _Progress(
-        True,
-        int(last.min()),
-        int(of_mode[has_mode].min(initial=_NEVER)),
-        int(last[~has_mode].min(initial=_NEVER)),
-    )
-
-
-def _is_reached(steps: Integers, progress: _Progress) -> npt.NDArray[np.bool_]:
-    """Return which global steps all workers have written or gone past."""
-    return (steps <= progress.last_step) & progress.all_write
-
-
-def _last_given_up(steps: Integers, progress: _Progress, session: Session) -> int:
-    """Return the last global step that is not waited for any longer; -1 if there is none."""
-    late = steps[(steps >= session.first_step) & ~_is_reached(steps, progress)]
-    return int(late[len(late) // 2 - 1]) if len(late) > max(session.window, 1) else -1
+    parts = last, of_mode[has_mode], last[~has_mode]
+    return _Reached(*(int(each.min(initial=_NEVER)) for each in parts))

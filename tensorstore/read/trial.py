@@ -290,7 +290,7 @@ class Trial:
     @property
     def damaged(self) -> dict[str, FileError]:
         """The files of the run that cannot be read, by their paths, and why. The rest of the run can be read."""
-        return self._reader.damaged
+        return dict(self._reader.snapshot.damaged)
 
     def verify(self, progress: bool = False) -> Verification:
         """Read every byte of the run, and return what is damaged, unfinished or not needed.

@@ -228,6 +228,6 @@ def getter(create: Callable[[str | None], Any], creates: bool) -> Callable[..., 
         Returns:
             The hook; None if there is none.
         """
-        return current_hook.get_hook(hook_type, json_config_path, create_if_not_exists, create=create)
+        return current_hook.get_or_create(create, json_config_path, create_if_not_exists)
 
     return get_hook

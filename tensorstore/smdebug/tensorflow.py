@@ -48,4 +48,4 @@ def get_hook(
             raise ConfigurationError(f"hook_type must be one of keras, {', '.join(_HOOKS)}, got {hook_type!r}")
         return _HOOKS[hook_type].create_from_json_file(path)
 
-    return current_hook.get_hook(hook_type, json_config_path, create_if_not_exists, create=create)
+    return current_hook.get_or_create(create, json_config_path, create_if_not_exists)

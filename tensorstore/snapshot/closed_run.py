@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import CorruptFile
-from ..format.checksum import seal_needs
+from ..format.checksum import read_ends, seal_needs
 from ..format.documents import Count, Number, read_document
 from ..format.flush_range import current_files
 from ..format.manifest import MOST_BYTES, Manifest, Part
@@ -17,7 +17,6 @@ from .snapshot import take
 
 MOST_FILES_AT_CLOSE = 1000
 """A job that closes does not read the ends of more index files, for which it would wait: `compact` does."""
-_TAIL_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -100,16 +99,12 @@ def _closed_workers(leases: Sequence[bytes], documents: Mapping[str, Part]) -> l
 def _ends(storage: Storage, paths: Sequence[str]) -> Iterator[tuple[str, Part]]:
     """Yield the end of each index file, with its footer and its checksums. Raises FileError, FileNotFoundError."""
     nbytes = 0
-    for path, tail in zip(paths, storage.read_tails(paths, _TAIL_BYTES), strict=True):
-        if isinstance(tail, Exception):
-            raise tail
-        data, size = tail
-        if len(data) < min(size, 12):
-            raise CorruptFile(path, "it is truncated")
+    for path, end in zip(paths, read_ends(storage, paths), strict=True):
+        if isinstance(end, Exception):
+            raise end
+        data, size = end
         needed = seal_needs(data, size)
-        if needed > len(data):
-            data, size = storage.read_tail(path, needed)
         nbytes += needed
         if nbytes > MOST_BYTES:
             raise CorruptFile(MANIFEST, "it would be too large")
-        yield path, Part(size, data[len(data) - needed :])
+        yield path, Part(size, data[-needed:])

@@ -9,14 +9,13 @@ from itertools import chain, pairwise
 from typing import NamedTuple
 
 from ..errors import FileError, MissingIndexFile, StorageError
+from ..format.checksum import read_ends
 from ..format.flush_range import FlushRange, current_files, flush_range_of, folder_of
 from ..format.index_footer import read_summary
 from ..format.index_types import IndexSummary
 from ..format.schema import end_path, index_folder
 from ..storage.base import FileSource
 
-# Enough for the footer of most flushes; a longer one costs a second read.
-_TAIL_BYTES = 64 << 10
 _SUFFIX = ".parquet"
 # How many times files may be compacted between listing and reading.
 _ATTEMPTS = 5
@@ -48,15 +47,11 @@ def read_summaries(storage: FileSource, paths: Sequence[str]) -> Iterator[tuple[
     Raises:
         UnknownFormat: A later release wrote a file.
     """
-    for path, tail in zip(paths, storage.read_tails(paths, _TAIL_BYTES), strict=True):
+    for path, end in zip(paths, read_ends(storage, paths), strict=True):
         try:
-            if isinstance(tail, Exception):
-                raise tail
-            summary = read_summary(path, *tail)
-            if isinstance(summary, int):
-                summary = read_summary(path, *storage.read_tail(path, summary))
-            assert isinstance(summary, IndexSummary)
-            yield path, tail[1], summary
+            if isinstance(end, Exception):
+                raise end
+            yield path, end[1], read_summary(path, *end)
         except (FileError, FileNotFoundError) as exc:
             yield path, 0, exc
 
@@ -254,7 +249,8 @@ class _Reading:
         if numbered:
             self._last = current_files(numbered)[-1]
         if is_full:
-            left = (path for path in listed if path not in self._damaged and not self._counts(path))
+            held = set(chain.from_iterable(self._held.values()))
+            left = (path for path in listed if path not in self._damaged and path not in held)
             self._superseded = tuple(sorted({*left} - gone))
         return gone
 
@@ -272,14 +268,11 @@ class _Reading:
         usable = (path for path in listed if path not in self._damaged or (path in self._unread and path not in tried))
         return [path for path in current_files(usable) if path not in tried and not self._holds(path)]
 
-    def _counts(self, path: str) -> bool:
-        return path in self._held.get(folder_of(path), ())
-
     def _holds(self, path: str) -> bool:
         """Return whether the rows of a file are known: it counts, or one does that supersedes it."""
-        flushes = flush_range_of(path)
-        wider = (each for each in self._held.get(folder_of(path), {}).values() if each and each.first < each.last)
-        return self._counts(path) or (flushes is not None and any(each.supersedes(flushes) for each in wider))
+        flushes, held = flush_range_of(path), self._held.get(folder_of(path), {})
+        wider = (each for each in held.values() if each and each.first < each.last)
+        return path in held or (flushes is not None and any(each.supersedes(flushes) for each in wider))
 
     def _take(self, path: str, size: int, summary: IndexSummary) -> None:
         folder = folder_of(path)

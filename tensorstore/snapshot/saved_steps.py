@@ -87,6 +87,10 @@ class Columns(NamedTuple):
         """Return some rows."""
         return Columns(*(column[rows] for column in self))
 
+    def cells(self, *names: str) -> Iterator[tuple[int, ...]]:
+        """Return for each row its cells of some columns, as Python's integers."""
+        return zip(*(getattr(self, name).tolist() for name in names), strict=True)
+
 
 _NEVER = int(np.iinfo(np.int64).max)
 _KINDS = ("i4", "i4", "i1", "i8", "i8", "i8", "i4")
@@ -219,7 +223,7 @@ class SavedSteps:
         if range_steps is not None:
             kept = [step for step in kept if is_in_range(step.global_step, range_steps)]
         if is_known:
-            known = Counter[tuple[int, int, int | None]](self._steps_in({path}))
+            known = Counter[tuple[int | None, ...]](self._steps_in({path}))
             sets = [self.name_sets.find(tensors) for tensors in summary.name_sets]
             found, kept = kept, []
             for step in found:
@@ -264,12 +268,10 @@ class SavedSteps:
                 return True
         return False
 
-    def _steps_in(self, paths: Collection[str]) -> Iterator[tuple[int, int, int]]:
+    def _steps_in(self, paths: Collection[str]) -> Iterator[tuple[int, ...]]:
         """Return the global steps of some index files, with their times and name sets."""
         files = [number for number, each in enumerate(self.paths) if each in paths]
-        rows = self.columns.of(np.isin(self.columns.file, files))
-        columns = rows.global_step, rows.saved_at, rows.name_set
-        return zip(*(column.tolist() for column in columns), strict=True)
+        return self.columns.of(np.isin(self.columns.file, files)).cells("global_step", "saved_at", "name_set")
 
     # Steps.
 
@@ -280,37 +282,37 @@ class SavedSteps:
 
     @lazy
     def _of_modes(self) -> dict[ModeKeys, tuple[npt.NDArray[np.intp], Lookup]]:
-        """The rows of each mode that was saved, and those of each of its steps among them."""
-        found = {}
-        for code in np.flatnonzero(np.bincount(self.columns.mode, minlength=len(MODES))).tolist():
-            rows = np.flatnonzero(self.columns.mode == code)
-            found[MODES[code]] = rows, Lookup(self.columns.mode_step[rows])
-        return found
+        """The rows of each mode, and those of each of its steps among them."""
+        rows = [np.flatnonzero(self.columns.mode == code) for code in range(len(MODES))]
+        return {
+            mode: (of_mode, Lookup(self.columns.mode_step[of_mode])) for mode, of_mode in zip(MODES, rows, strict=True)
+        }
 
     def rows_of(self, step: int, mode: ModeKeys) -> npt.NDArray[np.intp]:
         """Return the rows of a step of a mode; GLOBAL counts over all modes."""
         if mode is GLOBAL:
             return self.by_global_step.rows(step)
-        rows, lookup = self._of_modes.get(mode, (np.empty(0, np.intp), Lookup(np.empty(0, np.int64))))
+        rows, lookup = self._of_modes[mode]
         return rows[lookup.rows(step)]
 
     def in_mode(self, mode: ModeKeys) -> tuple[Columns, Lookup]:
         """Return the rows of a mode, of all for GLOBAL, and the lookup of its steps among them."""
         if mode is GLOBAL:
             return self.columns, self.by_global_step
-        rows, lookup = self._of_modes.get(mode, (np.empty(0, np.intp), Lookup(np.empty(0, np.int64))))
+        rows, lookup = self._of_modes[mode]
         return self.columns.of(rows), lookup
 
     def modes(self) -> set[ModeKeys]:
         """Return the modes of which a step was saved."""
-        return set(self._of_modes)
+        return {mode for mode, (rows, _) in self._of_modes.items() if len(rows)}
 
     def infos(self, step: int, mode: ModeKeys = GLOBAL, name_set: int | None = None) -> list[StepInfo]:
         """Return what workers saved as a step of a mode, ascending; with a set of tensors, those who saved that."""
         found: dict[tuple[int, int, int], int] = {}
         rows = self.columns.of(self.rows_of(step, mode))
-        columns = (rows.global_step, rows.mode, rows.mode_step, rows.saved_at, rows.name_set)
-        for place, of, number, saved_at, names in zip(*(column.tolist() for column in columns), strict=True):
+        for place, of, number, saved_at, names in rows.cells(
+            "global_step", "mode", "mode_step", "saved_at", "name_set"
+        ):
             if name_set in (None, names):
                 key = place, of, number
                 found[key] = min(saved_at, found.get(key, saved_at))
@@ -322,8 +324,7 @@ class SavedSteps:
     def places(self, step: int, mode: ModeKeys) -> dict[str, tuple[int, ModeKeys, int]]:
         """Return what a step of a mode was for each worker that saved it: global step, mode, and step of that."""
         rows = self.columns.of(self.rows_of(step, mode))
-        columns = (rows.worker, rows.global_step, rows.mode, rows.mode_step)
-        found = sorted(zip(*(column.tolist() for column in columns), strict=True))
+        found = sorted(rows.cells("worker", "global_step", "mode", "mode_step"))
         return {self.workers[worker]: (place, MODES[of], number) for worker, place, of, number in found}
 
     def revision(self, global_step: int) -> int:
@@ -332,11 +333,8 @@ class SavedSteps:
 
     def steps_of_mode(self, mode: ModeKeys) -> Sequence[int]:
         """Return the global steps of a mode, ascending."""
-        return self._global_steps_of_mode.get(mode, ())
-
-    @lazy
-    def _global_steps_of_mode(self) -> dict[ModeKeys, list[int]]:
-        return {mode: distinct(self.columns.global_step[rows]).tolist() for mode, (rows, _) in self._of_modes.items()}
+        found: list[int] = distinct(self.columns.global_step[self._of_modes[mode][0]]).tolist()
+        return found
 
     def progress(self) -> dict[str, tuple[int, int]]:
         """Return the last global step of each worker, and when it last saved a step, in microseconds since 1970."""
@@ -346,9 +344,9 @@ class SavedSteps:
 
     @lazy
     def first_uneven_step(self) -> int:
-        """The first global step that is not one step of one mode for all workers, or whose step of a mode has another.
+        """The first global step at which two workers are not in step; 2^63 - 1 if there is none.
 
-        2^63 - 1 if there is none.
+        Either it is not the same step of one mode for both, or that step of the mode has another global step for one.
         """
         if len(self.workers) < 2:
             return _NEVER
@@ -436,37 +434,25 @@ class SavedSteps:
         found: list[tuple[str, int, str]] = []
         if not self.repeats:
             return found
-        columns = self.columns
-        order = np.lexsort((columns.global_step, columns.worker))
-        worker, step, name_set = (
-            column[order].tolist() for column in (columns.worker, columns.global_step, columns.name_set)
-        )
-        for key, rows in groupby(range(len(order)), lambda row: (worker[row], step[row])):
-            sets = tuple(name_set[row] for row in rows)
-            if len(sets) > 1:
-                found += [(self.workers[key[0]], key[1], name) for name in self._in_several(sets)]
+        names_of = dict[tuple[int, ...], list[str]]()
+        rows = self.columns.of(np.lexsort((self.columns.global_step, self.columns.worker)))
+        for (worker, step), same in groupby(rows.cells("worker", "global_step", "name_set"), lambda row: row[:2]):
+            if len(sets := tuple(row[2] for row in same)) > 1:
+                if sets not in names_of:
+                    # One that the worker saved twice is among them twice.
+                    counts = Counter(name for number in sets for name in dict(self.tensors(number)))
+                    names_of[sets] = [name for name, count in counts.items() if count > 1]
+                found += [(self.workers[worker], step, name) for name in names_of[sets]]
         return found
 
     def repeated_last_in(self, paths: Collection[str]) -> list[tuple[str, int, str]]:
         """Return the repeated tensors whose last row is in one of some files."""
         last = dict.fromkeys(self.repeated, -1)
         rows = self.columns.of(np.isin(self.columns.global_step, [step for _, step, _ in last]))
-        columns = (rows.worker, rows.global_step, rows.name_set, rows.file)
-        for worker, step, name_set, file in zip(*(column.tolist() for column in columns), strict=True):
+        for worker, step, name_set, file in rows.cells("worker", "global_step", "name_set", "file"):
             keys = ((self.workers[worker], step, name) for name, _ in self.tensors(name_set))
             last |= {key: file for key in keys if key in last}
         return [key for key, file in last.items() if self.paths[file] in paths]
-
-    def _in_several(self, sets: tuple[int, ...]) -> list[str]:
-        """Return the names that several of the sets hold, or that one holds which is among them twice."""
-        if sets not in self._names_in_several:
-            counts = Counter(name for number in sets for name in {name for name, _ in self.tensors(number)})
-            self._names_in_several[sets] = [name for name, count in counts.items() if count > 1]
-        return self._names_in_several[sets]
-
-    @lazy
-    def _names_in_several(self) -> dict[tuple[int, ...], list[str]]:
-        return {}
 
     # Files. Each is named by its number and its path; a compacted one has several numbers.
 
@@ -573,13 +559,9 @@ def _without_contradicted(rows: Columns) -> Columns:
     A job went back to a checkpoint, and a damaged file kept them from being set aside. As with values, the last one
     counts.
     """
-    last = {(worker, step): at for worker, step, *at in _steps_of_workers(rows)}
-    return rows.of([last[worker, step] == at for worker, step, *at in _steps_of_workers(rows)])
-
-
-def _steps_of_workers(rows: Columns) -> Iterator[tuple[int, int, int, int]]:
-    columns = (rows.worker, rows.global_step, rows.mode, rows.mode_step)
-    return zip(*(column.tolist() for column in columns), strict=True)
+    cells = list(rows.cells("worker", "global_step", "mode", "mode_step"))
+    last = {cell[:2]: cell for cell in cells}
+    return rows.of([last[cell[:2]] == cell for cell in cells])
 
 
 def _contradicts(known: Columns, new: Columns, worker: int) -> bool:

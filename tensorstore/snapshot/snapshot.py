@@ -136,7 +136,7 @@ def take(
         UnknownFormat: A later release wrote a file.
     """
     if since is None or since.is_outdated:
-        manifest = None if source is not None else _manifest(storage, run)
+        manifest = None if source is not None else read_manifest(storage, run)
         if isinstance(manifest, Manifest):
             manifest.keep_ends(storage)
             source = manifest
@@ -148,13 +148,6 @@ def take(
     now = _next(storage, since, claims=claims)
     # A job went back to a checkpoint. What is known of the run was read in another order, and is read again.
     return take(storage, run, range_steps=since.range_steps) if now.is_outdated else now
-
-
-def _manifest(storage: Storage, run: RunInfo) -> Manifest | CorruptFile | None:
-    try:
-        return read_manifest(storage, run)
-    except CorruptFile as exc:
-        return exc
 
 
 def _next(source: FileSource, since: Snapshot, *, is_first: bool = False, claims: bool = False) -> Snapshot:

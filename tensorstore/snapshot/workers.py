@@ -161,20 +161,13 @@ class Workers:
         )
 
 
-def read_workers(source: FileSource, since: Workers | None = None, again: bool = False) -> Workers:
-    """Return the workers of a run with new claims and end marks; `since` itself if there are none.
-
-    Args:
-        source: Where the documents are read.
-        since: What was known before.
-        again: Read all claims again: they may change once training has begun, which no listing shows.
-    """
-    known = since or Workers()
+def read_workers(source: FileSource, known: Workers = Workers()) -> Workers:
+    """Return the workers of a run with new claims and end marks; what was `known` itself if there are none."""
     names = [name for name in source.list(COLLECTIONS) if name.endswith(".json")]
     end_names = frozenset(source.list(END))
     # An end mark that disappears belongs to a worker that resumes, and has written a new claim.
-    again = again or bool(known.end_names - end_names)
-    workers = _with_claims(source, known, [name for name in names if again or name not in known.claims])
+    resumes = not known.end_names <= end_names
+    workers = _with_claims(source, known, [name for name in names if resumes or name not in known.claims])
     if end_names != known.end_names:
         ends = {name: mark for name, mark in known.ends.items() if name in end_names}
         workers = replace(workers, end_names=end_names, ends=ends)

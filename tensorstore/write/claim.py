@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from ..errors import AlreadyPublished, FileError, RunExists, StorageError, WorkerClaimed
 from ..format.flush_range import FirstFlush, flush_range_of, folder_of
-from ..format.footer import read_footer, row_groups
+from ..format.footer import row_groups
 from ..format.schema import (
     COLLECTIONS,
     END,
@@ -305,7 +305,7 @@ def _steps_of_chunks(storage: Storage, worker: str, damaged: Mapping[str, FileEr
                 # A damaged chunk tells nothing; what reads the run names it.
                 with suppress(FileError, ValueError, LookupError, TypeError, FileNotFoundError):
                     path = f"{folder}/{name}"
-                    for group in row_groups(read_footer(verified_files(storage), path, storage.size(path))):
+                    for group in row_groups(verified_files(storage).footer(path)):
                         (_, mode_step), (_, global_step) = group.ends["mode_step"], group.ends["global_step"]
                         yield SavedStep(mode.removeprefix("mode="), mode_step, global_step)
 
@@ -319,20 +319,14 @@ def next_flush(storage: Storage, worker: str) -> FirstFlush:
     """Return the flush after any of this worker, including one that crashed after its values, before its index."""
     # Twice: a flush that was compacted during the first listing may be seen in neither of its files.
     names = [*list_index(storage, worker), *list_index(storage, worker)]
-    numbered = [name for name in names if flush_range_of(name)]
+    # Several folders have the same last flush where a session went back.
+    numbered = [(flushes.last, name) for name in names if (flushes := flush_range_of(name))]
     for mode in storage.list(TENSORS):
         for step in storage.list(f"{TENSORS}/{mode}"):
             names += storage.list(chunk_folder(mode.removeprefix("mode="), step, worker))
     number = max((flushes.last for name in names if (flushes := flush_range_of(name))), default=-1) + 1
-    previous = max(numbered, key=_last_flush, default="")
-    return FirstFlush(number, previous, folder_of(max(numbered, default="")))
-
-
-def _last_flush(path: str) -> tuple[int, str]:
-    flushes = flush_range_of(path)
-    assert flushes is not None
-    # Several folders have the same last one where a session went back.
-    return flushes.last, path
+    _, previous = max(numbered, default=(0, ""))
+    return FirstFlush(number, previous, folder_of(max((name for _, name in numbered), default="")))
 
 
 def restore_claim(storage: Storage, run: RunInfo, worker: WorkerInfo) -> None:

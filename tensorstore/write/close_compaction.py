@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import pyarrow as pa
 
 from ..errors import AlreadyPublished, CorruptFile, MissingChunk, StorageError
-from ..format.chunk_merge import discard, merge_chunks
+from ..format.chunk_merge import merge_chunks
 from ..format.flush_range import flush_range_of, folder_of, range_path
 from ..format.index_types import IndexedStep
-from ..format.index_writer import indexed_rows, write_compacted
-from ..storage.open import Storage, translated
+from ..format.index_writer import indexed_rows, publish_compacted
+from ..storage.open import Storage
 
 logger = logging.getLogger(__name__)
 
@@ -66,20 +67,6 @@ class SmallIndex:
         chunks = merge_chunks(self._storage, rows, self._worker, flushes, self._codec, most_bytes=_BYTES)
         if chunks is None:
             return
-        sink = self._storage.sink(path)
-        try:
-            with translated(path, "write"):
-                write_compacted(sink, chunks.rows, replace(summary, chunks=chunks.chunks()))
-        except BaseException:
-            sink.abort()
-            discard(self._storage, chunks.new)
-            raise
-        # After any other error the file may be there all the same, and name the new chunks.
-        try:
-            sink.publish()
-        except AlreadyPublished:  # another process was quicker
-            sink.abort()
-            discard(self._storage, chunks.new)
-        except BaseException:
-            sink.abort()
-            raise
+        summary = replace(summary, chunks=chunks.chunks())
+        with suppress(AlreadyPublished):  # another process was quicker
+            publish_compacted(self._storage, path, chunks.rows, summary, chunks.new)

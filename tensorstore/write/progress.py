@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..mode import ModeKeys
-
 
 class SavedStep(NamedTuple):
     """A step that a worker has published."""
@@ -24,9 +22,6 @@ class Progress:
     session: int = 0
     global_step: int = 0
     mode_steps: Mapping[str, int] = field(default_factory=dict)
-
-    def mode_step(self, mode: ModeKeys) -> int:
-        return self.mode_steps.get(mode.name, 0)
 
 
 def after(steps: Iterable[SavedStep]) -> Progress:

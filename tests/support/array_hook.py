@@ -82,4 +82,4 @@ def get_hook(
     hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
 ) -> Any:
     """Return the current hook, as a framework's module does."""
-    return current_hook.get_hook(hook_type, json_config_path, create_if_not_exists, create=Hook.create_from_json_file)
+    return current_hook.get_or_create(Hook.create_from_json_file, json_config_path, create_if_not_exists)

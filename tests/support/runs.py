@@ -82,7 +82,7 @@ class Job:
         else:
             claim(self.storage, run, info)
         self.next_global_step = went.global_step
-        self.next_mode_steps = {mode: went.mode_step(mode) for mode in ModeKeys}
+        self.next_mode_steps = {mode: went.mode_steps.get(mode.name, 0) for mode in ModeKeys}
         self.writer = Writer(
             self.storage,
             worker,

@@ -38,7 +38,8 @@ class CollectionManager:
         self._collections: dict[str, Collection] = {}
         self._builtin = frozenset({CollectionKeys.ALL, CollectionKeys.DEFAULT, *builtin})
         self._saved: set[str] = set()
-        self._parameters: dict[str, str] = {}
+        self.parameters: dict[str, str] = {}
+        """The parameter of each gradient, by their names."""
         self._warned_of: set[str] = set()
         self._compared: set[str] = set()
         self._completed_at = -1
@@ -69,12 +70,8 @@ class CollectionManager:
 
     def add_gradient(self, name: str, parameter: str) -> None:
         """Add a gradient to its collection, and link it to its parameter."""
-        self._parameters[name] = parameter
+        self.parameters[name] = parameter
         self.require(CollectionKeys.GRADIENTS).add_tensor_names([name])
-
-    def parameter_of(self, name: str) -> str | None:
-        """Return the name of a gradient's parameter, None for other tensors."""
-        return self._parameters.get(name)
 
     def add(self, collection: Collection) -> None:
         """Add a collection. It replaces one of the same name.

@@ -27,19 +27,8 @@ _COLLECTION = ("CollectionName", "CollectionParameters")
 _MODE_WHEN = tuple(f"{mode.name.lower()}.{key}" for mode in ModeKeys for key in STEP_ARGUMENTS)
 _FORM = ("reductions", "save_raw_tensor", "save_shape", "digest", "axis", "quantiles")
 _SHARED = (*STEP_ARGUMENTS, *_MODE_WHEN, *_FORM, "include_regex")
-_HOOK = (
-    *_SHARED,
-    "dry_run",
-    "save_all",
-    "include_workers",
-    "export_tensorboard",
-    "tensorboard_dir",
-    "resume",
-    "on_exists",
-    "force",
-    "durable",
-    "system_metrics",
-)
+_FLAGS = ("save_all", "dry_run", "export_tensorboard", "resume", "force", "durable")
+_HOOK = (*_SHARED, *_FLAGS, "include_workers", "tensorboard_dir", "on_exists", "system_metrics")
 _OF_COLLECTION = (*_SHARED, "save_histogram")
 _LISTS = ("save_steps", "reductions", "include_regex")
 
@@ -138,17 +127,12 @@ def _parse(document: Mapping[str, Any], path: str, out_dir: str | None) -> HookC
         "save_config": _save_config(hook),
         "reduction_config": _reduction_config(hook),
         "include_regex": _regexes(hook, CollectionKeys.DEFAULT),
-        "include_workers": hook.get("include_workers", "one"),
-        "save_all": _flag(hook, "save_all"),
-        "dry_run": _flag(hook, "dry_run"),
-        "export_tensorboard": exports or _flag(hook, "export_tensorboard"),
         "tensorboard_dir": tensorboard_dir or hook.get("tensorboard_dir"),
-        "resume": _flag(hook, "resume") or sagemaker.continues_from_checkpoint(),
-        "force": _flag(hook, "force"),
-        "durable": _flag(hook, "durable"),
-        "system_metrics": hook.get("system_metrics"),
-        **{key: hook[key] for key in ("on_exists",) if key in hook},
+        **{name: _flag(hook, name) for name in _FLAGS},
+        **{name: hook[name] for name in ("include_workers", "on_exists", "system_metrics") if name in hook},
     }
+    arguments["export_tensorboard"] |= exports
+    arguments["resume"] |= sagemaker.continues_from_checkpoint()
     configurations = document.get("CollectionConfigurations") or []
     if not isinstance(configurations, list):
         raise ConfigurationError(f"CollectionConfigurations must be a list, got {configurations!r:.200}")
@@ -162,21 +146,14 @@ def _collection(entry: Any, hook: Mapping[str, Any], path: str) -> CollectionCon
     check_collection_name(name)
     _warn_of_unknown_keys(entry, _COLLECTION, f"CollectionConfigurations ({name!r}) of {path}")
     try:
-        return _named_collection(name, _parameters(entry, "CollectionParameters", _OF_COLLECTION, path), hook)
+        own = _parameters(entry, "CollectionParameters", _OF_COLLECTION, path)
+        histogram = _flag(own, "save_histogram") if "save_histogram" in own else None
+        form = _reduction_config(own)
+        return CollectionConfiguration(name, _regexes(own, name), _save_config(hook, own), form, histogram)
     except InvalidCollectionConfiguration:
         raise
     except ConfigurationError as exc:
         raise InvalidCollectionConfiguration(name, str(exc)) from exc
-
-
-def _named_collection(name: str, own: Mapping[str, Any], hook: Mapping[str, Any]) -> CollectionConfiguration:
-    return CollectionConfiguration(
-        name,
-        _regexes(own, name),
-        _save_config(hook, own),
-        _reduction_config(own),
-        _flag(own, "save_histogram") if "save_histogram" in own else None,
-    )
 
 
 def _parameters(entry: Mapping[str, Any], key: str, known: Iterable[str], path: str) -> Mapping[str, Any]:

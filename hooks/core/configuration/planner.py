@@ -53,7 +53,8 @@ class Planner:
         self._reduction_config = reduction_config
         self._histograms = histograms
         self._refuse = refuse
-        self._training = True
+        self.in_training = True
+        """True if the step that was selected last is one of training."""
         self.due: frozenset[str] = frozenset()
         """The names of the collections that are due at the step that was selected last."""
         self._plans: dict[str, Plan | None] = {}
@@ -92,19 +93,14 @@ class Planner:
 
     def select(self, step: Step) -> bool:
         """Plan for this step from here on. Return whether anything is due at it."""
-        self._training = step.mode not in _NOT_TRAINING
+        self.in_training = step.mode not in _NOT_TRAINING
         self.due = self.due_at(step)
-        self._plans = self._plans_by_due.setdefault((self._training, self.due), {})
+        self._plans = self._plans_by_due.setdefault((self.in_training, self.due), {})
         return bool(self.due)
 
     def due_at(self, step: Step) -> frozenset[str]:
         """Return the names of the collections that are due at a step."""
         return frozenset(collection.name for collection in self._collections.saved() if self._is_due(collection, step))
-
-    @property
-    def in_training(self) -> bool:
-        """True if the step that was selected last is one of training."""
-        return self._training
 
     def tensor_names(self) -> set[str]:
         """Return the names of all tensors that were planned for since a collection changed last."""
@@ -130,7 +126,7 @@ class Planner:
 
     def plans(self, names: tuple[str, ...]) -> tuple[Plan | None, ...]:
         """Return the plans of tensors that are recorded together, step after step."""
-        key = self._training, self.due, names
+        key = self.in_training, self.due, names
         plans = self._together.get(key)
         if plans is None:
             plans = self._together[key] = tuple(map(self.plan, names))
@@ -159,7 +155,7 @@ class Planner:
     def _make_plan(self, name: str) -> Plan | None:
         matching = self._matcher.matching(name)
         # They are not saved as a part of another collection either, such as `all`.
-        if not self._training and any(collection.name in _TRAINING_ONLY for collection in matching):
+        if not self.in_training and any(collection.name in _TRAINING_ONLY for collection in matching):
             return None
         due = [collection for collection in matching if collection.name in self.due]
         self.has_planned = self.has_planned or bool(due)
@@ -187,7 +183,7 @@ class Planner:
         if by_axis:
             self._collections.require(CollectionKeys.BY_AXIS)
         axes = tuple((axis, tuple(along)) for axis, along in by_axis.items())
-        parameter = self._collections.parameter_of(name)
+        parameter = self._collections.parameters.get(name)
         return Plan(name, _names(matching), raw, tuple(statistics), histogram, parameter, digest, axes, sketch)
 
 

@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import os
 import weakref
+from functools import partial
 from typing import Any, Protocol
 
 from .sigterm import Termination
@@ -24,29 +25,21 @@ class Closable(Protocol):
     def forget(self) -> None: ...
 
 
-class _OpenRuns:
-    """The objects with a run to close. The references are strong: a hook that goes out of scope has a run to close."""
-
-    def __init__(self) -> None:
-        self.all: set[Any] = set()
-
-    def flush(self) -> None:
-        self._each("flush")
-
-    def close(self) -> None:
-        self._each("close")
-
-    def _each(self, method: str) -> None:
-        # Each of them, even if others raise errors.
-        with contextlib.ExitStack() as stack:
-            for closable in list(self.all):
-                stack.callback(getattr(closable, method))
-
-
 _known: weakref.WeakSet[Any] = weakref.WeakSet()
 _unclosed: weakref.WeakSet[Any] = weakref.WeakSet()
-_open = _OpenRuns()
-_termination = Termination(_open)
+_open: set[Closable] = set()
+"""The objects with a run to close. The references are strong: a hook that goes out of scope has a run to close."""
+
+
+def _each(method: str) -> None:
+    """Call a method of each object with a run to close, even if others raise errors."""
+    with contextlib.ExitStack() as stack:
+        for closable in list(_open):
+            stack.callback(getattr(closable, method))
+
+
+_close = partial(_each, "close")
+_termination = Termination(partial(_each, "flush"), _close)
 _installed = False
 
 
@@ -58,7 +51,7 @@ def watch(closable: Closable) -> None:
     if not _installed:
         _installed = True
         # Runs after an uncaught exception, too.
-        atexit.register(_open.close)
+        atexit.register(_close)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(
                 before=_termination.before_fork,
@@ -70,12 +63,12 @@ def watch(closable: Closable) -> None:
 
 def close_at_exit(closable: Closable) -> None:
     """Call `closable.close()` before the process ends, unless it is killed or `closed` comes first."""
-    _open.all.add(closable)
+    _open.add(closable)
 
 
 def closed(closable: Closable) -> None:
     """Note that there is nothing left to close."""
-    _open.all.discard(closable)
+    _open.discard(closable)
     _unclosed.discard(closable)
     if not _unclosed:
         _termination.release()
@@ -92,4 +85,4 @@ def _in_child() -> None:
         closable.forget()
     _known.clear()
     _unclosed.clear()
-    _open.all.clear()
+    _open.clear()

@@ -19,21 +19,12 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Protocol
 
 GRACE_SECONDS = 20.0
 """The most seconds that publishing and closing may take. Schedulers send SIGKILL 30 seconds after SIGTERM."""
 
 _DEFAULT_ACTION = 0  # SIG_DFL, in C
 _INIT = 1  # the first process of a container: without a handler, the kernel keeps SIGTERM from it
-
-
-class Recordings(Protocol):
-    """The recordings to publish and to close before the process ends."""
-
-    def flush(self) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class _Wakeup:
@@ -81,13 +72,14 @@ class _Wakeup:
 
 
 class Termination:
-    """Ends the process on SIGTERM, with `recordings` published and closed, in at most GRACE_SECONDS.
+    """Ends the process on SIGTERM, after `flush` has published what was recorded and `close` has closed the runs.
 
-    A second SIGTERM meanwhile changes nothing. C code that keeps Python's global lock delays the end until it returns.
+    Both together may take GRACE_SECONDS. A second SIGTERM meanwhile changes nothing. C code that keeps Python's global
+    lock delays the end until it returns.
     """
 
-    def __init__(self, recordings: Recordings) -> None:
-        self._recordings = recordings
+    def __init__(self, flush: Callable[[], None], close: Callable[[], None]) -> None:
+        self._publish, self._close_runs = flush, close
         self._wakeup: _Wakeup | None = None
         self._ending = threading.Lock()
         self._blocked = threading.local()
@@ -171,14 +163,14 @@ class Termination:
         try:
             # Needs no lock that the training's thread may hold where it is stuck.
             self._flush()
-            self._recordings.close()
+            self._close_runs()
         finally:
             done.set()
 
     def _flush(self) -> None:
         # What fails here fails again when the run is closed, and is logged there.
         with contextlib.suppress(Exception):
-            self._recordings.flush()
+            self._publish()
 
 
 @contextlib.contextmanager

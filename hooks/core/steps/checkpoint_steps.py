@@ -20,23 +20,17 @@ STATE_FILE = "metadata.json"
 
 
 class CheckpointSteps:
-    """The steps at the last checkpoint in a folder.
+    """The steps at the last checkpoint in the folder that SageMaker's configuration names, if it names one.
 
     Args:
-        folder: The folder of checkpoints; None if the job has none.
         writes: Keep the steps whenever the folder has changed. One worker of a job does.
     """
 
-    def __init__(self, folder: str | None, writes: bool) -> None:
-        self._folder = folder
-        self.writes = writes and folder is not None
+    def __init__(self, writes: bool) -> None:
+        self._folder = sagemaker.checkpoint_folder()
+        self.writes = writes and self._folder is not None
         """True if steps are kept."""
         self._changed_at = self._newest_change() if self.writes else 0
-
-    @classmethod
-    def of_job(cls, writes: bool) -> CheckpointSteps:
-        """Return those of the folder that SageMaker's configuration names."""
-        return cls(sagemaker.checkpoint_folder(), writes)
 
     def read(self) -> dict[ModeKeys, int]:
         """Return the number of the newest step of each mode, GLOBAL's over all modes; empty if none were kept."""

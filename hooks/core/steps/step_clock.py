@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from tensortrial.format.record import Step
 from tensortrial.mode import ModeKeys
@@ -39,21 +39,49 @@ class GlobalSteps:
         return min(following, self._first[-1] + global_step - self._global[-1]) if left else None
 
 
-class StepCounter:
-    """The numbers of a job's steps: one count over all modes, and one for each mode.
+class StepClock:
+    """The steps of a job: their numbers over all modes and in each, the mode, and the open step.
 
     A step may be given a later number than the next one. Then the global step grows by as much as that of its mode, as
     if the steps between had happened. The first step of a mode may have any number.
+
+    At most one step is open. While a step is held (`with hook.step():`), it stays open, and what begins meanwhile is a
+    part of it. A step that was opened for values saved ahead of it is the one that begins next. In a mode whose steps
+    were given numbers by the caller, nothing else begins a step. The clock is not thread-safe: the recorder holds its
+    lock around each call.
     """
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: Progress, checkpoint: CheckpointSteps) -> None:
+        self.mode = ModeKeys.GLOBAL
+        self.step: Step | None = None
+        """The open step."""
+        self.last_saved: Step | None = None
+        """The newest closed step at which a tensor was saved."""
+        self.is_ahead = False
+        """True if the open step was opened for values saved ahead of it, and has not begun yet."""
+        self.begun_by_call = False
+        """True if `begin_step` began the step that is held."""
+        self._holds = 0
+        self._mode_before: ModeKeys | None = None
+        self.numbered: set[ModeKeys] = set()
+        """The modes in which only the caller begins steps: other numbers would come between."""
+        self._global_step: int
         self.start(progress)
+        self._checkpoint = checkpoint
+        if not self._global_step and (newest := checkpoint.read()):
+            counts = {mode: step + 1 for mode, step in newest.items()}
+            self._global_step = counts.pop(ModeKeys.GLOBAL, 0)
+            # The steps in mode GLOBAL are those of no other mode.
+            counts[ModeKeys.GLOBAL] = max(0, self._global_step - sum(counts.values()))
+            self._mode_steps.update(counts)
+
+    # Numbers.
 
     def start(self, progress: Progress) -> None:
         """Count on from a point of the run."""
         self._progress = progress
         self._global_step = progress.global_step
-        self._mode_steps = {mode: progress.mode_step(mode) for mode in ModeKeys}
+        self._mode_steps = {mode: progress.mode_steps.get(mode.name, 0) for mode in ModeKeys}
         self._global_steps = {mode: GlobalSteps() for mode in ModeKeys}
 
     def next_number(self, mode: ModeKeys) -> int:
@@ -73,15 +101,6 @@ class StepCounter:
         """Return the global step of a past step of a mode; None if it was before this session."""
         return self._global_steps[mode].find(number)
 
-    def start_after(self, newest: Mapping[ModeKeys, int]) -> None:
-        """Begin a new run after these steps, which `newest` returned, unless there are steps already."""
-        if not self._global_step and newest:
-            counts = {mode: step + 1 for mode, step in newest.items()}
-            self._global_step = counts.pop(ModeKeys.GLOBAL, 0)
-            # The steps in mode GLOBAL are those of no other mode.
-            counts[ModeKeys.GLOBAL] = max(0, self._global_step - sum(counts.values()))
-            self._mode_steps.update(counts)
-
     def newest(self) -> dict[ModeKeys, int]:
         """Return the number of the newest step of each mode that has one; GLOBAL counts over all, from -1."""
         counted = {mode: count - 1 for mode, count in self._mode_steps.items() if count}
@@ -93,11 +112,6 @@ class StepCounter:
         first = step.mode_step - min(step.mode_step - self._mode_steps[step.mode], step.global_step - self._global_step)
         self._global_steps[step.mode].add(first, step.global_step - (step.mode_step - first))
         self._global_step, self._mode_steps[step.mode] = step.global_step + 1, step.mode_step + 1
-
-    def take_back(self, step: Step) -> None:
-        """Take back the step that was counted last, which did not happen. The next one gets its number."""
-        self._global_step -= 1
-        self._mode_steps[step.mode] -= 1
 
     def continue_after(self, progress: Progress) -> None:
         """Count on from where the run is now, if that is not where it was."""
@@ -111,7 +125,7 @@ class StepCounter:
             return None
         for each, steps in self._global_steps.items():
             following = steps.cut(found, self._mode_steps[each])
-            self._mode_steps[each] = self._progress.mode_step(each) if following is None else following
+            self._mode_steps[each] = self._progress.mode_steps.get(each.name, 0) if following is None else following
         self._global_step, self._mode_steps[mode] = found, number
         return Progress(0, found, {each.name: count for each, count in self._mode_steps.items()})
 
@@ -120,30 +134,7 @@ class StepCounter:
         if not self._global_step:
             self._mode_steps[mode] = self._global_step = step
 
-
-class StepClock(StepCounter):
-    """The steps of a job: their numbers, the mode, and the open step. At most one step is open.
-
-    While a step is held (`with hook.step():`), it stays open, and what begins meanwhile is a part of it. A step that
-    was opened for values saved ahead of it is the one that begins next. In a mode whose steps were given numbers by the
-    caller, nothing else begins a step. The clock is not thread-safe: the recorder holds its lock around each call.
-    """
-
-    def __init__(self, progress: Progress, checkpoint: CheckpointSteps) -> None:
-        self.mode = ModeKeys.GLOBAL
-        self.step: Step | None = None
-        """The open step."""
-        self.last_saved: Step | None = None
-        """The newest closed step at which a tensor was saved."""
-        super().__init__(progress)
-        self._checkpoint = checkpoint
-        self.start_after(checkpoint.read())
-        self._holds = 0
-        self._is_ahead = False
-        self._mode_before: ModeKeys | None = None
-        self._numbered: set[ModeKeys] = set()
-        self.begun_by_call = False
-        """True if `begin_step` began the step that is held."""
+    # The open step.
 
     @property
     def held(self) -> bool:
@@ -155,15 +146,6 @@ class StepClock(StepCounter):
         """True if `begin_step` may begin a step: not inside a `with hook.step():` block."""
         return self._holds == int(self.begun_by_call)
 
-    @property
-    def is_ahead(self) -> bool:
-        """True if the open step was opened for values saved ahead of it, and has not begun yet."""
-        return self._is_ahead
-
-    def is_numbered(self, mode: ModeKeys) -> bool:
-        """Return whether the caller has given a step of the mode its number, so that nothing else begins one."""
-        return mode in self._numbered
-
     def skip_to(self, mode: ModeKeys, number: int) -> Step:
         """Count a later step of any mode, which is never open, and return it."""
         step = self.next(mode, number)
@@ -174,17 +156,13 @@ class StepClock(StepCounter):
         """Return whether what begins now is the open step, or a part of it, and not a new step."""
         if self.step is None or self._holds:
             return self.step is not None
-        is_ahead, self._is_ahead = self._is_ahead, False
+        is_ahead, self.is_ahead = self.is_ahead, False
         return is_ahead
 
     def open(self, step: Step) -> None:
         """Open a step and count it. The one before must be closed."""
         self.count(step)
-        self.step, self._is_ahead = step, False
-
-    def mark_ahead(self) -> None:
-        """Make the open step the one that begins next, because values were saved ahead of it."""
-        self._is_ahead = not self._holds
+        self.step, self.is_ahead = step, False
 
     def close(self) -> Step | None:
         """Close the open step and return it, if there is one."""
@@ -193,14 +171,15 @@ class StepClock(StepCounter):
         return self._take()
 
     def _take(self) -> Step | None:
-        step, self.step, self._is_ahead = self.step, None, False
+        step, self.step, self.is_ahead = self.step, None, False
         return step
 
     def withdraw(self) -> None:
         """Take back the open step, which did not happen. The next one gets its number."""
         step = self._take()
         if step is not None:
-            self.take_back(step)
+            self._global_step -= 1
+            self._mode_steps[step.mode] -= 1
 
     def set_mode(self, mode: ModeKeys) -> None:
         """Count the following steps in another mode, also after the step that is held."""
@@ -221,10 +200,6 @@ class StepClock(StepCounter):
     def select(self, mode: ModeKeys) -> None:
         """Count the step that is about to be held in a mode, and the following ones as before."""
         self._mode_before, self.mode = self.mode, mode
-
-    def number_by_caller(self, mode: ModeKeys) -> None:
-        """Let only the caller begin steps of a mode from now on: other numbers would come between."""
-        self._numbered.add(mode)
 
 
 class OccurrenceCounter:

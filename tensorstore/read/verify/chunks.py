@@ -13,16 +13,17 @@ import pyarrow.compute as pc
 from ...dtypes import Array, parse_dtype
 from ...errors import CorruptFile, FileError
 from ...format.arrow_arrays import numpy_of
-from ...format.checksum import BLOCK_BYTES, Seal
+from ...format.checksum import BLOCK_BYTES, Seal, read_end, read_seal
 from ...format.chunk_reader import ChunkFile, read_values
-from ...format.footer import read_footer, row_groups
+from ...format.footer import row_groups
 from ...format.index_types import SavedTensor
+from ...format.verified_files import verified_files
 from ...statistics.digest import LEAF_BYTES, digest_header, digest_of_leaves, leaves_of
 from ...storage.base import ReadableRanges
 from ...storage.open import ByteRange, Storage, StoredFile
 from .checking import Findings
 from .index import rows_of
-from .stream import FileInMemory, Piece, ValueRanges, pieces_of, seal_of
+from .stream import FileInMemory, Piece, ValueRanges, pieces_of
 
 _KEYS = ["name", "mode", "mode_step", "global_step", "worker", "dtype", "shape"]
 _SMALL_BYTES, _SMALL_REMOTE_BYTES = 1 << 20, 64 << 20
@@ -44,7 +45,7 @@ def check_chunk(storage: Storage, file: StoredFile, rows: pa.Table, findings: Fi
     source = FileInMemory(chunk, storage.read(chunk)) if is_small else storage
     size = source.size(chunk)
     try:
-        seal = seal_of(source, chunk, size)
+        seal = read_seal(chunk, read_end(source, chunk, size), size)
     except CorruptFile as exc:
         for row in rows_of(rows):
             findings.value_damaged(row, exc)
@@ -52,7 +53,7 @@ def check_chunk(storage: Storage, file: StoredFile, rows: pa.Table, findings: Fi
         return
     bad = np.zeros(len(rows), bool)
     try:
-        bad = _misplaced(rows, _keys(source, chunk, size), parts=numpy_of(rows["parts"].combine_chunks()))
+        bad = _misplaced(rows, _keys(source, chunk), parts=numpy_of(rows["parts"].combine_chunks()))
     except CorruptFile as exc:
         # Values that are found by their offset and have their digest can be read all the same.
         findings.damaged(chunk, exc, rows["worker"][0].as_py())
@@ -96,10 +97,10 @@ def _check_blocks(seal: Seal, piece: Piece, findings: Findings) -> None:
         findings.damaged(seal.path, exc)
 
 
-def _keys(source: ReadableRanges, chunk: str, size: int) -> tuple[pa.Table, list[int]]:
+def _keys(source: ReadableRanges, chunk: str) -> tuple[pa.Table, list[int]]:
     """Return all columns of a chunk but the values, and the number of rows of each row group."""
     try:
-        groups = [group.rows for group in row_groups(read_footer(source, chunk, size))]
+        groups = [group.rows for group in row_groups(verified_files(source).footer(chunk))]
         return ChunkFile(source, chunk).parquet().read(columns=[*_KEYS, "part"], use_threads=False), groups
     except (FileError, FileNotFoundError):
         raise

@@ -33,41 +33,42 @@ from ...storage.base import DOCUMENT_BYTES
 from ...storage.open import Storage, StoredFile
 from .checking import Findings
 
+
+def _check_findings(data: bytes, path: str) -> None:
+    check_file(path, data)
+    pq.ParquetFile(pa.BufferReader(data)).read(columns=FINDINGS_SCHEMA.names).cast(FINDINGS_SCHEMA)
+
+
+_Check = Callable[[bytes, str], object]
+_FILES: dict[str, _Check] = {
+    RUN_FILE: RunInfo.from_bytes,
+    MANIFEST: Manifest.from_bytes,
+    STOP_FILE: lambda data, _: read_document(data, StopInfo),
+    NOTES_FILE: lambda data, _: read_object(data),
+}
 # What a lease says matters to writers only.
-_DOCUMENTS: dict[str, Callable[[bytes, str], object]] = {
+_FOLDERS: dict[str, _Check] = {
     COLLECTIONS: WorkerInfo.from_bytes,
     END: EndInfo.from_bytes,
     LOST: LostInfo.from_bytes,
     LEASES: lambda data, _: read_object(data),
+    FINDINGS: _check_findings,
 }
 
 
 def is_document(path: str) -> bool:
     """Return whether a path is that of a small file of a run, other than an index file."""
     folder, _, name = path.rpartition("/")
-    if folder == FINDINGS:
-        return name.endswith(".parquet")
-    return path in (RUN_FILE, STOP_FILE, NOTES_FILE, MANIFEST) or (folder in _DOCUMENTS and name.endswith(".json"))
+    return path in _FILES or (folder in _FOLDERS and name.endswith(".parquet" if folder == FINDINGS else ".json"))
 
 
 def check_document(storage: Storage, file: StoredFile, findings: Findings) -> None:
     """Read a small file of a run, and take note if it is damaged."""
-    folder = file.path.rpartition("/")[0]
+    check = _FILES.get(file.path) or _FOLDERS[file.path.rpartition("/")[0]]
     try:
         data = storage.read_document(file.path, MOST_BYTES if file.path == MANIFEST else DOCUMENT_BYTES)
         findings.read(file.path, len(data))
-        if folder == FINDINGS:
-            _check_findings(data, file.path)
-        elif file.path == RUN_FILE:
-            RunInfo.from_bytes(data, RUN_FILE)
-        elif file.path == MANIFEST:
-            Manifest.from_bytes(data, storage.url)
-        elif file.path == STOP_FILE:
-            read_document(data, StopInfo)
-        elif file.path == NOTES_FILE:
-            read_object(data)
-        else:
-            _DOCUMENTS[folder](data, file.path)
+        check(data, file.path)
     except FileNotFoundError:
         return  # replaced or removed since it was listed
     except (ValueError, FileError, NotARun, OSError, pa.ArrowException) as exc:
@@ -83,8 +84,3 @@ def read_lost(storage: Storage) -> dict[str, LostInfo]:
             info = LostInfo.from_bytes(storage.read_document(path), path)
             found[info.path] = info
     return found
-
-
-def _check_findings(data: bytes, path: str) -> None:
-    check_file(path, data)
-    pq.ParquetFile(pa.BufferReader(data)).read(columns=FINDINGS_SCHEMA.names).cast(FINDINGS_SCHEMA)

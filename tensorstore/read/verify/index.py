@@ -8,14 +8,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import CorruptFile
-from ...format.checksum import check_file
-from ...format.index_reader import read_batches
+from ...format.checksum import read_end, read_seal
+from ...format.index_reader import read_rows
 from ...format.index_types import IndexSummary, SavedTensor
 from ...format.schema import INDEX_SCHEMA, is_chunk_path
 from ...snapshot.index_files import IndexFile
 from ...storage.open import Storage
 from .checking import Findings
-from .stream import pieces_of, seal_of
+from .stream import pieces_of
 
 _LARGE_BYTES = 64 << 20
 _COLUMNS = [name for name in SavedTensor._fields if name in INDEX_SCHEMA.names and name not in ("histogram", "sketch")]
@@ -30,9 +30,7 @@ def check_index_file(storage: Storage, file: IndexFile, findings: Findings) -> p
         _check_large(storage, file.path)
         data = storage.read(file.path)
         findings.read(file.path, len(data))
-        check_file(file.path, data)
-        batches = list(read_batches(file.path, data, exact=True))
-        table = pa.concat_tables([INDEX_SCHEMA.empty_table(), *batches])
+        table = read_rows(file.path, data)
         _check_rows(file, table)
     except CorruptFile as exc:
         findings.damaged(file.path, exc, file.worker)
@@ -47,7 +45,7 @@ def _check_large(storage: Storage, path: str) -> None:
     size = storage.size(path)
     if size <= _LARGE_BYTES:
         return
-    seal = seal_of(storage, path, size)
+    seal = read_seal(path, read_end(storage, path, size), size)
     for piece in pieces_of(storage, path, 0, seal.nbytes):
         if piece.error is not None:
             raise piece.error

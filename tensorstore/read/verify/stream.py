@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from ...dtypes import Array, parse_dtype
 from ...errors import StorageError, UnsupportedValue
 from ...format.arrow_arrays import numpy_of
-from ...format.checksum import BLOCK_BYTES, Seal, read_seal, seal_needs
+from ...format.checksum import BLOCK_BYTES
 from ...statistics.digest import LEAF_BYTES, digest_header, digest_of, digest_of_leaves, leaves_of
-from ...storage.base import Blocks, ByteRange, ReadableRanges
+from ...storage.base import Blocks, ByteRange
 from ...storage.open import Storage
 
 _LENGTH_PREFIX = 4
@@ -69,18 +69,6 @@ def pieces_of(source: FileInMemory | Storage, path: str, start: int, end: int) -
         except StorageError as exc:
             yield Piece(start, memoryview(b""), exc)
         start += len(target)
-
-
-def seal_of(source: ReadableRanges, chunk: str, size: int) -> Seal:
-    """Return the seal of a Parquet file. Raises CorruptFile."""
-    tail = _tail(source, chunk, size, 64 << 10)
-    needed = seal_needs(tail, size)
-    return read_seal(chunk, tail if needed <= len(tail) else _tail(source, chunk, size, needed), size)
-
-
-def _tail(source: ReadableRanges, chunk: str, size: int, length: int) -> bytes | bytearray:
-    (tail,) = source.read_ranges([ByteRange(chunk, max(0, size - length), min(size, length))])
-    return tail
 
 
 class ValueRanges:

@@ -313,8 +313,9 @@ class TestGpus:
         monkeypatch.setitem(sys.modules, "pynvml", None)
         assert find_gpus() is None
 
-    def test_each_gpu_reports_what_it_can(self) -> None:
-        gpus = find_gpus(_two_gpus)
+    def test_each_gpu_reports_what_it_can(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "pynvml", _two_gpus())
+        gpus = find_gpus()
         assert gpus is not None
         assert gpus.read() == {
             "gpu_0/utilization_percent": 93,
@@ -345,6 +346,7 @@ def _two_gpus() -> ModuleType:
     nvml = ModuleType("pynvml")
     nvml.__dict__.update(
         NVMLError=NVMLError,
+        nvmlInit=lambda: None,
         NVML_TEMPERATURE_GPU=0,
         nvmlDeviceGetCount=lambda: 2,
         nvmlDeviceGetHandleByIndex=lambda index: index,
