@@ -53,7 +53,9 @@ class BaseHook:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Turn each copy, also a pickled one, into a hook that saves nothing: it would write into the same run."""
-        return _copy, (_own_class(type(self)), self.out_dir, self.recorder.active or bool(self.recorder.copied_from))
+        # The nearest class of this project: one that inherits from it may take other arguments.
+        kind = next(each for each in type(self).__mro__ if each.__module__.startswith("tensortrial.hooks."))
+        return _copy, (kind, self.out_dir, self.recorder.active or bool(self.recorder.copied_from))
 
     def _warn_if_copy(self) -> None:
         """Log, once, that this is a copy and saves nothing. To be called where a job begins to use its hook."""
@@ -373,11 +375,6 @@ class BaseHook:
     @guarded
     def _release_step(self) -> None:
         self.recorder.release_step()
-
-
-def _own_class(kind: type[Any]) -> type[Any]:
-    """Return the nearest class of this project: one that inherits from it may take other arguments."""
-    return next(each for each in kind.__mro__ if each.__module__.startswith("tensortrial.hooks."))
 
 
 def _copy(kind: type[Any], out_dir: str, was_active: bool) -> Any:

@@ -164,7 +164,9 @@ class Recorder(StepRecorder):
             saved_at_ns: Nanoseconds since 1970. Default: now.
         """
         if self.active:
-            record = Record(plan, _placeholder(nbytes), time.time_ns() if saved_at_ns is None else saved_at_ns)
+            # An array that counts as this many bytes and takes none, until the value is there.
+            placeholder = np.broadcast_to(np.zeros((), np.uint8), (nbytes,))
+            record = Record(plan, placeholder, time.time_ns() if saved_at_ns is None else saved_at_ns)
             record.ready = functools.partial(_fetch, record, fetch)
             self.add(record, step)
 
@@ -356,11 +358,6 @@ def _collections(collections_to_write: Iterable[str] | str) -> tuple[str, ...]:
 
 # A program that saves a thousand tensors a step passes the same text each time.
 _collections_in = functools.lru_cache(maxsize=256)(_collections)
-
-
-def _placeholder(nbytes: int) -> Array:
-    """Return an array that counts as this many bytes and takes none, until the value is there."""
-    return np.broadcast_to(np.zeros((), np.uint8), (nbytes,))
 
 
 def _fetch(record: Record, fetch: Callable[[], Array | float]) -> None:

@@ -7,6 +7,7 @@ import os
 import platform
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -16,10 +17,10 @@ from typing import Any
 
 from tensortrial.config.metadata import checked_metadata
 from tensortrial.config.reduction_config import boolean
-from tensortrial.errors import ConfigurationError, RunExists, TensorTrialError, WorkerClaimed
+from tensortrial.errors import AlreadyPublished, ConfigurationError, RunExists, TensorTrialError, WorkerClaimed
 from tensortrial.format.flush_range import FROM_START, FirstFlush
 from tensortrial.format.record import Record, ScalarBatch, Step, ValueBatch
-from tensortrial.format.schema import CODECS, COLLECTIONS, RunInfo, WorkerInfo, collections_path
+from tensortrial.format.schema import CODECS, COLLECTIONS, RUN_FILE, RunInfo, WorkerInfo, collections_path
 from tensortrial.mode import ModeKeys
 from tensortrial.snapshot.closed_run import MOST_FILES_AT_CLOSE, write_manifest
 from tensortrial.storage.open import Storage, open_storage
@@ -32,9 +33,7 @@ from tensortrial.write.claim import (
     claim_again,
     has_ended,
     has_left_job,
-    restore_claim,
     saved_steps,
-    update_claim,
 )
 from tensortrial.write.lease import Lease, LeaseInfo, Observer, in_use, lease_seconds, wait_until_stopped
 from tensortrial.write.progress import Progress, in_step_with, place_of
@@ -286,7 +285,9 @@ class RunWriter:
         claimed, path = self._claimed, collections_path(self.duty.worker)
         if claimed is None or path in [f"{COLLECTIONS}/{name}" for name in self._storage.list(COLLECTIONS)]:
             return False
-        restore_claim(self._storage, self._run_info(), claimed)
+        with suppress(AlreadyPublished):
+            self._storage.create(RUN_FILE, self._run_info().to_bytes())
+        self._storage.replace(path, claimed.to_bytes())
         logger.warning(
             "run %s: its folder was renamed or removed while %s writes to it; what is saved from now on is there as a "
             "run of its own, and what was saved before is where the folder is now",
@@ -332,7 +333,7 @@ class RunWriter:
                 if self._lease is not None:
                     self._lease.check(at_once=True)
                 self._claimed = info
-                update_claim(self._storage, info)
+                self._storage.replace(collections_path(info.worker), info.to_bytes())
 
     def reason_to_stop(self) -> str | None:
         """Return the reason for which a rule has requested that training stop; None if none has, at the last poll."""

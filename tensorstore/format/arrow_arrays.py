@@ -30,21 +30,21 @@ def encoded(schema: pa.Schema) -> pa.Schema:
 
 
 def texts(cells: Sequence[str | None]) -> pa.Array:
-    """Null where a cell is None. What UTF-8 lacks, such as a byte of a path that is no UTF-8, is escaped."""
+    """Return a column of texts; null where a cell is None. Bytes that are no UTF-8 are escaped."""
     encoded = [b"" if cell is None else cell.encode(errors="backslashreplace") for cell in cells]
     buffers = [_validity(_present(cells)), _offsets(encoded), pa.py_buffer(b"".join(encoded))]
     return pa.Array.from_buffers(pa.string(), len(cells), buffers)
 
 
 def lists(cells: Sequence[Sequence[Any] | npt.NDArray[Any] | None], elements: pa.Array) -> pa.Array:
-    """One list for each cell, as long as it is, of the `elements` one after another. Null where a cell is None."""
+    """Return a column of lists as long as `cells`, filled with `elements` in order; null where a cell is None."""
     offsets = _offsets([() if cell is None else cell for cell in cells])
     buffers = [_validity(_present(cells)), offsets]
     return pa.Array.from_buffers(pa.list_(elements.type), len(cells), buffers, children=[elements])
 
 
 def structs(columns: Sequence[pa.Array], kind: pa.DataType, valid: npt.NDArray[np.bool_]) -> pa.Array:
-    """One struct of a row of each column. Null where not `valid`."""
+    """Return a struct column made of `columns`; null where `valid` is False."""
     return pa.Array.from_buffers(kind, len(valid), [_validity(valid)], children=list(columns))
 
 
@@ -54,7 +54,7 @@ def spread(cells: pa.Array, rows: npt.NDArray[np.intp], valid: npt.NDArray[np.bo
 
 
 def column(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Python values, None among them, as a column of this type."""
+    """Return Python values as a column of a type; null where a cell is None."""
     if not cells:
         return pa.nulls(0, kind)
     if kind == pa.string():
@@ -74,7 +74,7 @@ def column(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def table(schema: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.Table:
-    """Rows of Python values as a table of this schema."""
+    """Return rows of Python values as a table of a schema."""
     columns = list(zip(*rows, strict=True)) or [() for _ in schema]
     arrays = [column(cells, field.type) for cells, field in zip(columns, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)

@@ -146,7 +146,7 @@ def sealed(path: str, file: Bytes) -> list[bytes | memoryview]:
 
 
 def seal_needs(end: Bytes, size: int) -> int:
-    """Return how many bytes at the end of a Parquet file of `size` bytes its footer and its seal take at most.
+    """Return an upper bound for the bytes of seal and footer in a Parquet file of `size` bytes.
 
     `end` is any end of the file of at least 8 bytes.
     """

@@ -14,11 +14,12 @@ import zlib
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from ..storage.base import Sink
 from ..version import __version__
 from .checksum import BlockSums, make_seal
 from .thrift import I64, Struct, varint
@@ -40,13 +41,6 @@ _LONGEST_STATISTIC = 64
 _Cell = TypeVar("_Cell", bound=Hashable)
 Sizes: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 Positions: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
-
-
-class File(Protocol):
-    """A file to which bytes are appended."""
-
-    def append(self, pieces: Iterable[bytes | memoryview], nbytes: int) -> None:
-        """Write pieces, of `nbytes` bytes, one after another, from where they lie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +99,7 @@ class ParquetWriter:
     `path` is where the file is published, relative to the run.
     """
 
-    def __init__(self, file: File, path: str, columns: Sequence[Column], codec: str = "none") -> None:
+    def __init__(self, file: Sink, path: str, columns: Sequence[Column], codec: str = "none") -> None:
         self._file = file
         self._path = path
         self._sums = BlockSums()

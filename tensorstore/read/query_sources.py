@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -18,13 +19,10 @@ from ..format.lazy import lazy
 from ..format.schema import FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA, WorkerInfo
 from ..format.verified_files import verified_files
 from ..snapshot.index_files import superseded_files
-from ..snapshot.saved_steps import SavedSteps
+from ..snapshot.saved_steps import SavedSteps, StepRange
 from ..snapshot.snapshot import Snapshot
 from ..storage.open import Storage
 from .counting_rows import UnsavedValues, rows_at, superseded_rows
-
-if TYPE_CHECKING:
-    from .run_reader import RunReader
 
 _TEXTS = pa.list_(pa.string())
 COLLECTIONS = pa.schema(
@@ -51,10 +49,28 @@ CheckedFiles = Sequence[tuple[str, FileError | None]]
 _MISSING = "the index names this file, and it is missing"
 
 
+class SnapshotHolder(Protocol):
+    """The holder of a snapshot, which it replaces by newer ones: the gateway to a run."""
+
+    storage: Storage
+    range_steps: StepRange | None
+    version: int
+
+    @property
+    def lock(self) -> AbstractContextManager[Any]: ...
+    @property
+    def snapshot(self) -> Snapshot: ...
+    @property
+    def sources(self) -> QuerySources: ...
+    def change(self, changed: Callable[[Snapshot], Snapshot]) -> bool: ...
+    def recover(self) -> bool: ...
+    def set_aside(self, error: FileError) -> None: ...
+
+
 class QuerySources:
     """The files and tables of one run for SQL, as of the reader's last refresh. Safe to use from several threads."""
 
-    def __init__(self, reader: RunReader) -> None:
+    def __init__(self, reader: SnapshotHolder) -> None:
         self._reader, self._storage = reader, reader.storage
 
     @lazy

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -14,10 +14,7 @@ from ..engines.base import Answer, Database, Engine, FilesView, RunFile, repeate
 from ..errors import CorruptFile, FileError, RunClosed
 from ..format.schema import FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
 from ..snapshot.saved_steps import StepRange
-from .query_sources import QuerySources
-
-if TYPE_CHECKING:
-    from .run_reader import RunReader
+from .query_sources import QuerySources, SnapshotHolder
 
 # The parts of each view: views over files, and small tables.
 _SOURCES: Mapping[str, tuple[str, ...]] = {
@@ -68,7 +65,7 @@ class RunQueries:
 
     def __init__(
         self,
-        readers: Mapping[str, RunReader],
+        readers: Mapping[str, SnapshotHolder],
         engine: Engine | None = None,
         range_steps: StepRange | None = None,
         runs: Callable[[], pa.Table] | None = None,

@@ -240,7 +240,7 @@ class Tensor:
             Float64 arrays without dimensions, by (name, whether it is of the absolute value).
         """
         row = self._reader.row(self.name, step_num, mode, worker, statistics=True)
-        return {_key(name): np.array(value) for name, value in _saved(row)}
+        return {(name.removeprefix("abs_"), name.startswith("abs_")): np.array(value) for name, value in _saved(row)}
 
     def histogram(
         self, step_num: int, mode: ModeKeys = GLOBAL, worker: str | None = None
@@ -343,8 +343,3 @@ def _saved(row: SavedTensor) -> list[tuple[str, float]]:
     """Return the saved statistics with their names."""
     values = zip(STATISTICS, row.statistics or (), strict=bool(row.statistics))
     return [(name, value) for name, value in values if value is not None]
-
-
-def _key(statistic_name: str) -> tuple[str, bool]:
-    absolute = statistic_name.startswith("abs_")
-    return statistic_name.removeprefix("abs_"), absolute

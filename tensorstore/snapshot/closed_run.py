@@ -50,7 +50,9 @@ def write_manifest(storage: Storage, most_files: int | None = None) -> bool:
     leases = storage.list(LEASES)
     try:
         run = RunInfo.from_bytes(storage.read_document(RUN_FILE), storage.url)
-        documents = dict(_documents(storage))
+        names = [f"{folder}/{name}" for folder in (COLLECTIONS, END) for name in storage.list(folder)]
+        contents = {name: storage.read_document(name) for name in names}
+        documents = {name: Part(len(data), data) for name, data in contents.items()}
         workers = _closed_workers([storage.read_document(f"{LEASES}/{name}") for name in leases], documents)
         if not workers:
             return False
@@ -64,13 +66,6 @@ def write_manifest(storage: Storage, most_files: int | None = None) -> bool:
         return False  # changed meanwhile, or damaged: a reader that lists will name the file
     storage.replace(MANIFEST, manifest.to_bytes())
     return True
-
-
-def _documents(storage: Storage) -> Iterator[tuple[str, Part]]:
-    for folder in (COLLECTIONS, END):
-        for name in storage.list(folder):
-            data = storage.read_document(f"{folder}/{name}")
-            yield f"{folder}/{name}", Part(len(data), data)
 
 
 def _closed_workers(leases: Sequence[bytes], documents: Mapping[str, Part]) -> list[str]:

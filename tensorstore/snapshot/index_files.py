@@ -159,18 +159,14 @@ def superseded_files(source: FileSource, worker: str, known: WorkerIndex) -> lis
         return []
     counting = list(chain.from_iterable(index.held.values()))
     # A compacted file stands for the files that it was made of, which are not returned as well.
-    rest = sorted(index.superseded, key=_width, reverse=True)
+    widths = {path: of.last - of.first for path in index.superseded if (of := flush_range_of(path))}
+    rest = sorted(index.superseded, key=lambda path: widths.get(path, 0), reverse=True)
     held, found = set[object](), list[str]()
     for path, _, summary in read_summaries(source, [*counting, *rest]):
         if isinstance(summary, IndexSummary) and not (tensors := summary.tensors()) <= held:
             held |= tensors
             found.append(path)
     return [path for path in found if not index.holds(path)]
-
-
-def _width(path: str) -> int:
-    flushes = flush_range_of(path)
-    return 0 if flushes is None else flushes.last - flushes.first
 
 
 class _Reading:

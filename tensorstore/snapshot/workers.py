@@ -180,11 +180,11 @@ def read_claims(source: FileSource, since: Workers) -> Workers:
 
 
 def finished(source: FileSource, workers: Workers, since: Workers) -> set[str]:
-    """Return the workers that had ended by themselves when `since` was read, and have not begun again.
+    """Return the workers that can have written nothing since `since` was read.
 
-    One that failed may have a request on its way, and one that a reader marked as ended may be a living process, which
-    was taken for dead. One that resumes has a lease of its new session before anything else, which no known claim
-    names, also if it has ended since. Costs one listing if a worker has ended.
+    Such a worker had ended by then, without a failure: a worker that failed may have a request on its way. It ended
+    itself: a process that a reader marked as ended may be alive. And no worker has resumed: it would have created a
+    lease of a session that no known claim names. Costs one listing if a worker has ended.
     """
     ended = {
         info.worker

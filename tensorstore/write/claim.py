@@ -329,18 +329,6 @@ def next_flush(storage: Storage, worker: str) -> FirstFlush:
     return FirstFlush(number, previous, folder_of(max((name for _, name in numbered), default="")))
 
 
-def restore_claim(storage: Storage, run: RunInfo, worker: WorkerInfo) -> None:
-    """Claim a run again whose folder was renamed or removed while the worker writes to it."""
-    with suppress(AlreadyPublished):
-        storage.create(RUN_FILE, run.to_bytes())
-    update_claim(storage, worker)
-
-
-def update_claim(storage: Storage, worker: WorkerInfo) -> None:
-    """Publish collections that changed after training began."""
-    storage.replace(collections_path(worker.worker), worker.to_bytes())
-
-
 def _claims(storage: Storage) -> Iterator[tuple[str, WorkerInfo]]:
     for name in storage.list(COLLECTIONS):
         info = _claim_at(storage, f"{COLLECTIONS}/{name}")

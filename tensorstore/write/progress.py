@@ -34,7 +34,7 @@ def after(steps: Iterable[SavedStep]) -> Progress:
 
 
 def latest(points: Sequence[Progress]) -> Progress:
-    """Return the point that none of several points is after."""
+    """Return the furthest of several points, over all modes and in each."""
     modes = {mode for point in points for mode in point.mode_steps}
     counts = {mode: max(point.mode_steps.get(mode, 0) for point in points) for mode in modes}
     return Progress(0, max((point.global_step for point in points), default=0), counts)
@@ -55,7 +55,7 @@ def in_step_with(worker: str, saved: Mapping[str, Sequence[SavedStep]]) -> dict[
 
 
 def lies_at(point: Progress, steps: Iterable[SavedStep], mode: str, step: int) -> bool:
-    """Return whether a step of a mode comes next at a point, and the steps of a worker lie around it as they should."""
+    """Return whether a step of a mode comes next at a point, and each step of a worker is on its side of the point."""
     return point.mode_steps.get(mode, 0) == step and all(
         (each.global_step < point.global_step) == (each.mode_step < point.mode_steps.get(each.mode, 0))
         and (each[:2] != (mode, step) or each.global_step == point.global_step)

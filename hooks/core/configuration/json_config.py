@@ -127,9 +127,10 @@ def _parse(document: Mapping[str, Any], path: str, out_dir: str | None) -> HookC
         "save_config": _save_config(hook),
         "reduction_config": _reduction_config(hook),
         "include_regex": _regexes(hook, CollectionKeys.DEFAULT),
+        "include_workers": hook.get("include_workers", "one"),
         "tensorboard_dir": tensorboard_dir or hook.get("tensorboard_dir"),
         **{name: _flag(hook, name) for name in _FLAGS},
-        **{name: hook[name] for name in ("include_workers", "on_exists", "system_metrics") if name in hook},
+        **{name: hook[name] for name in ("on_exists", "system_metrics") if name in hook},
     }
     arguments["export_tensorboard"] |= exports
     arguments["resume"] |= sagemaker.continues_from_checkpoint()

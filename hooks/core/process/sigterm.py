@@ -17,7 +17,7 @@ import ctypes
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FrameType
 
 GRACE_SECONDS = 20.0
@@ -154,10 +154,15 @@ class Termination:
             _thread.start_new_thread(self._end, ())
 
     def _end(self) -> None:
-        with _dying_of(signal.SIGTERM):
+        try:
             done = threading.Event()
             _thread.start_new_thread(self._close, (done,))
             done.wait(GRACE_SECONDS)
+        finally:
+            # By the signal: the parent of the process sees the status that it would have seen without a hook. Not
+            # `signal.signal`, which works in the main thread only.
+            ctypes.CDLL(None).signal(signal.SIGTERM, ctypes.c_void_p(_DEFAULT_ACTION))
+            os.kill(os.getpid(), signal.SIGTERM)
 
     def _close(self, done: threading.Event) -> None:
         try:
@@ -171,17 +176,3 @@ class Termination:
         # What fails here fails again when the run is closed, and is logged there.
         with contextlib.suppress(Exception):
             self._publish()
-
-
-@contextlib.contextmanager
-def _dying_of(number: int) -> Iterator[None]:
-    """End the process by the signal, also after an error inside.
-
-    So its parent sees the status that it would have seen without a hook.
-    """
-    try:
-        yield
-    finally:
-        # signal.signal works in the main thread only.
-        ctypes.CDLL(None).signal(number, ctypes.c_void_p(_DEFAULT_ACTION))
-        os.kill(os.getpid(), number)

@@ -136,13 +136,9 @@ class SystemMetrics:
         now = time.time_ns()
         # Training is at no step before its first one.
         for name, value in {**({"global_step": step} if step >= 0 else {}), **values}.items():
-            batch.add(self._plan(f"{COLLECTION}/{name}"), float(value), now)
+            plan = self._plans.setdefault(name, Plan(f"{COLLECTION}/{name}", (COLLECTION,), True))
+            batch.add(plan, float(value), now)
         run.put(Step(ModeKeys.GLOBAL, number, number), [batch], closes=True)
-
-    def _plan(self, name: str) -> Plan:
-        if name not in self._plans:
-            self._plans[name] = Plan(name, (COLLECTION,), True)
-        return self._plans[name]
 
     def _close(self, failure: str | None) -> None:
         try:

@@ -48,21 +48,10 @@ class Findings:
         for path in index_files:
             self._counts.pop(path, None)
 
-    @property
-    def rows(self) -> int:
-        return sum(rows for rows, _ in self._counts.values())
-
-    @property
-    def values(self) -> int:
-        return sum(values for _, values in self._counts.values())
-
-    @property
-    def files(self) -> int:
-        return len(self._read)
-
-    @property
-    def nbytes(self) -> int:
-        return sum(self._read.values())
+    def totals(self) -> tuple[int, int, int, int]:
+        """Return the number of files that were read, their bytes, and the numbers of rows and of values in chunks."""
+        rows, values = map(sum, zip(*self._counts.values(), strict=True)) if self._counts else (0, 0)
+        return len(self._read), sum(self._read.values()), rows, values
 
     def damaged(self, path: str, reason: str | Exception, worker: str | None = None) -> None:
         """Take note that a file is damaged. Only the first reason of a file is kept."""

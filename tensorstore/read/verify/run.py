@@ -79,10 +79,7 @@ class _Verifier:
         damage = findings.damage()
         return Verification(
             self._storage.url,
-            findings.files,
-            findings.nbytes,
-            findings.rows,
-            findings.values,
+            *findings.totals(),
             damaged=tuple(each for each in damage if each.path not in lost),
             lost=tuple(each for each in damage if each.path in lost),
             unfinished=tuple(self._unfinished()),
@@ -182,7 +179,7 @@ class _Verifier:
                 continue
             if _TEMPORARY.fullmatch(path):
                 yield Unnamed(path, file.nbytes, "temporary", _worker_of(path))
-            elif _is_hidden(path) or path in self._superseded or is_document(path) or _INDEX_FILE.fullmatch(path):
+            elif "/." in f"/{path}" or path in self._superseded or is_document(path) or _INDEX_FILE.fullmatch(path):
                 continue
             elif _CHUNK.fullmatch(path):
                 yield Unnamed(path, file.nbytes, "chunk", _worker_of(path))
@@ -191,10 +188,6 @@ class _Verifier:
 
 
 _NOTHING = np.zeros(0, np.int64)
-
-
-def _is_hidden(path: str) -> bool:
-    return any(part.startswith(".") for part in path.split("/"))
 
 
 def _worker_of(path: str) -> str | None:

@@ -94,7 +94,8 @@ class TestOneWorker:
         trial = tensortrial.create_trial(tmp_path)
         assert trial.tensor("x").value(1) == 1
         assert list(trial.damaged) == [str(lost.relative_to(tmp_path))]
-        assert f"{lost.relative_to(tmp_path)}: it is missing, with its steps and newer rows of earlier ones" in caplog.text
+        path = lost.relative_to(tmp_path)
+        assert f"{path}: it is missing, with its steps and newer rows of earlier ones" in caplog.text
         assert not trial.verify().is_whole
 
     def test_a_step_that_was_skipped_names_no_file(self, tmp_path: Path) -> None:
