@@ -14,6 +14,8 @@ BENCH_ARGS ?=
 # Processes that share the tests, a file each at a time: one more than two cores, as some tests wait for servers.
 CORES ?= 2
 TEST_JOBS ?= 3
+# Finders of rare failures at once in the build. Each has ten seconds by the clock, and waits for disks and processes.
+FINDER_JOBS ?= 4
 SHARED := -n $(TEST_JOBS) --dist loadfile
 # Threads of OpenMP, which PyTorch, XGBoost and MXNet compute with, wait for work in a loop unless they are told to sleep.
 # They would take the cores from the other process of tests.
@@ -348,7 +350,7 @@ test: env servers  ## Run the tests, all but the slow ones and those of emulator
 test-slow: env servers  ## Run the slow tests, and what finds rare failures by chance for some seconds each
 	status=0; \
 	$(PY) -m pytest -n $(TEST_JOBS) --dist worksteal -m 'slow and not browser' $(PYTEST_ARGS) || status=1; \
-	$(PY) tests/night/runner.py --jobs $(TEST_JOBS) --build || status=1; \
+	$(PY) tests/night/runner.py --jobs $(FINDER_JOBS) --build || status=1; \
 	exit $$status
 
 .PHONY: night
