@@ -373,10 +373,10 @@ def _compact(values: Array) -> Array:
 
 
 def _descriptions(metadata: pq.FileMetaData) -> list[Any]:
-    """Return of each row group its rows, and its least and greatest names and global steps; None for what is unknown.
+    """Return the number of rows of each row group, and its least and greatest name and global step.
 
-    They stand in metadata of their own: to parse the statistics of a thousand columns in Python takes ten times as
-    long, and pyarrow's objects end the process where they are damaged.
+    Each is None in a file that does not say it. Parquet's own statistics are not read: to parse those of a thousand
+    columns in Python takes ten times as long, and pyarrow's objects end the process if they are damaged.
     """
     described = (metadata.metadata or {}).get(FOOTER_GROUPS)
     groups = json.loads(described) if described else [[None] * 3] * metadata.num_row_groups
