@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import re
 import threading
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import count, islice, takewhile
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary, ref
 
@@ -25,7 +25,8 @@ from ..format.lazy import lazy
 from ..mode import ModeKeys
 from ..read.run_reader import RunReader
 from ..read.trial import Trial, run_reader_of
-from ..snapshot.saved_steps import NameSets, SavedSteps, StepInfo
+from ..snapshot.columns import Lookup
+from ..snapshot.saved_steps import MODES, NameSets, SavedSteps, StepInfo
 from ..snapshot.workers import natural
 from ..statistics.definitions import STATISTICS
 from ..statistics.derived import derive
@@ -254,6 +255,8 @@ class Reader:
         """Tensors by their sets of names and their number."""
         self._before: tuple[object, dict[tuple[str, int, tuple[int, ...]], _Remembered]] = (None, {})
         """The saved steps, and the steps before a step, by mode, step and sets of names, which most tensors share."""
+        self._bounds: tuple[object, dict[str, tuple[list[int], Array, Array]]] = (None, {})
+        """The saved steps, and for each mode what `_bounds_of_mode` returns."""
         self._values: OrderedDict[Key, Array] = OrderedDict()
         self._bytes = 0
         self._computed: OrderedDict[Key, dict[str, float]] = OrderedDict()
@@ -311,17 +314,21 @@ class Reader:
 
     def previous_info(self, global_step: int) -> StepInfo | None:
         """Return the saved step before one, of any mode."""
-        saved = self.saved
-        steps = map(saved.steps_of_mode, saved.modes())
-        before = [of_mode[position - 1] for of_mode in steps if (position := bisect_left(of_mode, global_step))]
-        return saved.infos(max(before))[0] if before else None
+        steps = self.saved.by_global_step.distinct
+        position = bisect_left(steps, global_step)
+        return self.saved.infos(steps[position - 1])[0] if position else None
 
     def earlier(self, row: SavedTensor, last_mode_step: int | None = None) -> Iterator[SavedTensor]:
         """Yield the rows of the same tensor, worker and mode before `row`, newest first, up to a step of the mode.
 
         A row is read when the iterator reaches it.
         """
-        for info in self._steps_before(row.name, row.mode, row.global_step):
+        end = row.global_step
+        if last_mode_step is not None:
+            steps, newest, _ = self._bounds_of_mode(row.mode)
+            position = bisect_right(steps, last_mode_step)
+            end = min(end, int(newest[position - 1]) + 1) if position else 0
+        for info in self._steps_before(row.name, row.mode, end):
             is_wanted = last_mode_step is None or info.mode_step <= last_mode_step
             if is_wanted and (found := self._row(row, info)) is not None:
                 yield found
@@ -331,7 +338,10 @@ class Reader:
 
         Its mode step is at least `first_mode_step` and less than that of `row`.
         """
-        for info in reversed(list(self._steps_before(row.name, row.mode, row.global_step))):
+        steps, _, oldest = self._bounds_of_mode(row.mode)
+        begin = int(oldest[bisect_left(steps, first_mode_step)])
+        before = self._steps_before(row.name, row.mode, row.global_step)
+        for info in reversed(list(takewhile(lambda info: info.global_step >= begin, before))):
             if info.mode_step >= first_mode_step and (found := self._row(row, info)) is not None:
                 return found
         return None
@@ -416,6 +426,20 @@ class Reader:
         for sets in np.unique(holding).tolist():
             group = rows[holding == sets]
             yield group, map(self._view, self._steps_before(tensors.names[group[0]], view.mode.name, view.step))
+
+    def _bounds_of_mode(self, mode: str) -> tuple[list[int], Array, Array]:
+        """Return the steps of a mode, the newest global step up to each of them, and the oldest from each on."""
+        saved = self.saved
+        if self._bounds[0] is not saved:
+            self._bounds = saved, {}
+        known = self._bounds[1].get(mode)
+        if known is None:
+            columns = saved.columns.of(saved.columns.mode == MODES.index(ModeKeys[mode]))
+            lookup = Lookup(columns.mode_step)
+            newest = np.maximum.accumulate(lookup.greatest(columns.global_step))
+            oldest = np.minimum.accumulate(lookup.least(columns.global_step)[::-1])[::-1]
+            known = self._bounds[1][mode] = lookup.distinct, newest, oldest
+        return known
 
     def _steps_before(self, name: str, mode: str, global_step: int) -> Iterator[StepInfo]:
         """Yield the steps of a tensor in a mode before one, newest first."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import pytest
 
 from support.rule_runs import LOSSES, Write, fired, losses
-from support.runs import EVAL, TRAIN
+from support.runs import EVAL, GLOBAL, TRAIN
 from tensortrial import rules
 from tensortrial.errors import InvalidRuleParameter
 from tensortrial.rules import invoke_rule
@@ -34,6 +35,35 @@ def test_loss_not_decreasing_prefers_evaluation(write: Write) -> None:
     trial = write(steps, [TRAIN] * 20 + [EVAL] * 20, **LOSSES)
     assert invoke_rule(rules.LossNotDecreasing(trial)) == []
     assert fired(invoke_rule(rules.LossNotDecreasing(trial, mode="train"))) == [10]
+
+
+def test_loss_not_decreasing_counts_the_steps_of_a_mode_among_those_of_others(write: Write) -> None:
+    modes = [TRAIN] * 7 + [GLOBAL, EVAL, GLOBAL] * 6
+    trial = write(losses([1.0] * len(modes)), modes, **LOSSES)
+    found = invoke_rule(rules.LossNotDecreasing(trial, mode=GLOBAL, num_steps=5))
+    assert [each.sentence.partition(" since ")[2].partition(",")[0] for each in found] == ["step 7", "step 15"]
+    assert fired(found) == [15, 22]
+
+
+def test_steps_between_two_losses_are_not_visited(write: Write) -> None:
+    def calls(steps: int) -> int:
+        trial = write(losses([1 / (step + 1) for step in range(steps)]), name=str(steps), **LOSSES)
+        rule = rules.LossNotDecreasing(trial, num_steps=steps // 2)
+        visited = 0
+
+        def count(*_: object) -> None:
+            nonlocal visited
+            visited += 1
+
+        sys.setprofile(count)
+        try:
+            assert invoke_rule(rule) == []
+        finally:
+            sys.setprofile(None)
+        return visited
+
+    # In proportion to the steps; to their square, it would be 16 times as many.
+    assert calls(800) < 6 * calls(200)
 
 
 def test_loss_not_decreasing_says_how(write: Write) -> None:
