@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import tensortrial
+from support.limits import set_limits
 from support.runs import EPOCH, EVAL, TRAIN, Job
 from tensortrial.cli.commands import main
 from tensortrial.diagnosis import diagnose
@@ -109,7 +110,7 @@ def test_rules_decide_the_exit_status(runs: Path, tmp_path: Path) -> None:
 def test_a_report_of_many_runs_lists_all_and_opens_those_with_findings_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tensortrial.pages.report._MOST_OPENED", 2)
+    set_limits(monkeypatch, runs_opened_by_a_report=2)
     for name in "abcd":
         with Job(tmp_path / "runs" / name) as job:
             job.step({"net.w": np.full(4, np.nan if name == "d" else 1.0)})

@@ -20,6 +20,7 @@ import pytest
 import tensortrial
 from support.browser import printed_url
 from support.leased_runs import wait_until
+from support.limits import set_limits
 from support.runs import EVAL, TRAIN, Job
 from support.servers import ObjectStore
 from tensortrial.errors import ConfigurationError, RunNotFound
@@ -258,8 +259,7 @@ def test_a_run_that_is_replaced_is_shown_as_it_is_now(tmp_path: Path) -> None:
 def test_a_run_whose_files_are_called_as_those_of_the_run_before_it_is_shown_as_it_is_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shown: str
 ) -> None:
-    monkeypatch.setattr("tensortrial.pages.served_runs._SEARCH_SECONDS", 0.0)
-    monkeypatch.setattr("tensortrial.pages.served_runs._SEARCH_SHARE", 0)
+    set_limits(monkeypatch, seconds_between_searches=0.0, share_of_searches=0)
 
     def log(name: str, value: float, **options: Any) -> None:
         with tensortrial.Run(tmp_path / name, metadata={"value": value}, **options) as run:
@@ -285,8 +285,7 @@ def test_a_run_whose_files_are_called_as_those_of_the_run_before_it_is_shown_as_
 
 
 def test_a_run_that_begins_below_a_served_folder_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tensortrial.pages.served_runs._SEARCH_SECONDS", 0.0)
-    monkeypatch.setattr("tensortrial.pages.served_runs._SEARCH_SHARE", 0)
+    set_limits(monkeypatch, seconds_between_searches=0.0, share_of_searches=0)
     write(tmp_path / "first")
     with page(tmp_path) as served, httpx.stream("GET", f"{served.url}api/events", timeout=30) as events:
         lines = events.iter_lines()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tensortrial.format.manifest import Manifest
 from tensortrial.format.schema import WorkerInfo
+from tensortrial.hooks.core.configuration.matcher import Matcher
 from tensortrial.hooks.core.recorder import Recorder
 from tensortrial.read.run_reader import _ENDED_SECONDS
 from tensortrial.read.trial import Trial, run_reader_of
@@ -64,6 +65,11 @@ def claim_of(recorder: Recorder) -> WorkerInfo | None:
 def newest_session(trial: Trial) -> int:
     """Return the newest session that had claimed the run when the trial refreshed last."""
     return max((info.session for info in run_reader_of(trial).snapshot.workers.infos), default=0)
+
+
+def number_of_tried_patterns(matcher: Matcher, name: str) -> int:
+    """Return how many patterns a matcher tries because a name has their rarest piece."""
+    return sum(1 for _ in matcher._candidates(name))
 
 
 def forget_flushes(prefix: str) -> None:

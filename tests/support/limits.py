@@ -43,6 +43,12 @@ _CONSTANTS = {
     "seconds_of_silent_waiting": "read.waiting.SAY_AFTER_SECONDS",
     # How long an operation runs on a terminal before it has a progress bar.
     "seconds_without_progress": "progress.DELAY_SECONDS",
+    # How long a page waits before it searches its folders again, and as how many times of what the search took.
+    "seconds_between_searches": "pages.served_runs._SEARCH_SECONDS",
+    "share_of_searches": "pages.served_runs._SEARCH_SHARE",
+    "runs_opened_by_a_report": "pages.report._MOST_OPENED",
+    "seconds_between_reads_of_a_local_stop_request": "hooks.core.process.stop_request._LOCAL_SECONDS",
+    "seconds_of_git": "hooks.core.process.environment._GIT_SECONDS",
     # How long a process waits for the lock of a lease.
     "seconds_of_a_lock": "write.lease._LOCK_SECONDS",
 }

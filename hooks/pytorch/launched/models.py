@@ -99,7 +99,7 @@ class LaunchedModels:
             yield
         except Exception:
             logger.exception("models that begin to train from now on are not found")
-            self._retire()
+            self.retire()
 
     def _note_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         if self._steps is None or not self._steps.has_updates:
@@ -112,7 +112,7 @@ class LaunchedModels:
     def _before(self, module: torch.nn.Module) -> None:
         """Hook a module that is about to run, if it trains or is a loss."""
         if self._is_retired():
-            self._retire()
+            self.retire()
             return
         if self._is_found():
             self._searches = False
@@ -181,7 +181,7 @@ class LaunchedModels:
     def _begin(self) -> None:
         self._hook = self._launch.make_hook(Hook)
         if self._hook is None:
-            self._retire()
+            self.retire()
             return
         self._hook.set_mode(ModeKeys.TRAIN)
         self._steps = LaunchedSteps(self._hook)
@@ -213,7 +213,7 @@ class LaunchedModels:
         """Return whether the script has a hook of its own."""
         return has_own_hook(self._hook) or (self._hook is not None and self._hook.recorder.closed)
 
-    def _retire(self) -> None:
+    def retire(self) -> None:
         """Stop searching and capturing."""
         self._searches = False
         for candidate in self._candidates.values():

@@ -12,6 +12,7 @@ import pytest
 
 import tensortrial
 from support import warm
+from support.limits import set_limits
 from support.plain_hook import Hook
 from tensortrial.errors import ConfigurationError, InvalidWorker
 from tensortrial.hooks.core.process import environment
@@ -86,7 +87,7 @@ def test_nothing_waits_for_a_slow_git(out: str, tmp_path: Path, monkeypatch: pyt
     (tmp_path / "bin" / "git").write_text(f"#!/bin/sh\nwhile [ ! -e {tmp_path}/ready ]; do sleep 0.01; done\n")
     (tmp_path / "bin" / "git").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
-    monkeypatch.setattr(environment, "_GIT_SECONDS", 600)
+    set_limits(monkeypatch, seconds_of_git=600)
     hook = Hook(out)
     hook.save_scalar("x", 1.0)
     hook.flush()

@@ -11,6 +11,7 @@ import pytest
 
 import tensortrial
 from support import warm
+from support.limits import set_limits
 from tensortrial import Run, modes
 from tensortrial.errors import TrainingStopped
 from tensortrial.format.schema import STOP_FILE
@@ -84,7 +85,7 @@ NAMED_STEPS: dict[str, Callable[[Run, int], Any]] = {
 
 @pytest.mark.parametrize("case", NAMED_STEPS)
 def test_a_rule_stops_a_loop_that_names_its_steps(tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stop_request, "_LOCAL_SECONDS", 0.0)
+    set_limits(monkeypatch, seconds_between_reads_of_a_local_stop_request=0.0)
     run = Run(tmp_path / "run", flush_seconds=0)
     for step in range(8):
         NAMED_STEPS[case](run, step)
@@ -104,7 +105,7 @@ def test_a_rule_stops_a_loop_that_names_its_steps(tmp_path: Path, case: str, mon
 
 
 def test_a_hook_that_has_turned_itself_off_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stop_request, "_LOCAL_SECONDS", 0.0)
+    set_limits(monkeypatch, seconds_between_reads_of_a_local_stop_request=0.0)
     monkeypatch.delenv("TENSORTRIAL_STRICT", raising=False)
     run = Run(tmp_path / "run")
     run.log({"x": 1}, step=0)
@@ -124,7 +125,7 @@ def test_a_damaged_request_is_named_once_and_stops_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     (tmp_path / STOP_FILE).write_text(text)
-    monkeypatch.setattr(stop_request, "_LOCAL_SECONDS", 0.0)
+    set_limits(monkeypatch, seconds_between_reads_of_a_local_stop_request=0.0)
     request = stop_request.StopRequest(open_storage(tmp_path))
     with caplog.at_level(logging.WARNING):
         assert [request.reason() for _ in range(3)] == [None] * 3

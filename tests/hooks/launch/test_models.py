@@ -37,7 +37,7 @@ def finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
 
     yield finish
     current_hook.del_hook()
-    launched._retire()
+    launched.retire()
     assert (torch.nn.Module.__call__, torch.optim.Optimizer.__init__, torch.Tensor.backward) == (
         CALL,
         CONSTRUCT,
