@@ -26,7 +26,7 @@ NINE = {"reductions": ["min", "max", "mean", "std", "variance", "sum", "prod"], 
 
 
 def hook_for(case: str, out_dir: str):
-    import tensortrial.hooks.session.hook as tt
+    import tensortrial.hooks.tensorflow as tt
 
     every = tt.SaveConfig(save_interval={"nothing": 10**9, "raw10": 10}.get(case, 1))
     return tt.SessionHook(

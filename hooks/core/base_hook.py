@@ -22,7 +22,7 @@ from .recorder import Recorder, guarded
 from .user_values import array_of, shown
 
 if TYPE_CHECKING:
-    from tensortrial.read.trial import Trial
+    pass
 
 logger = logging.getLogger("tensortrial.hooks")
 
@@ -386,18 +386,3 @@ def _copy(kind: type[Any], out_dir: str, was_active: bool) -> Any:
     made.recorder.run.out_dir = out_dir
     made.recorder.copied_from = out_dir if was_active else ""
     return made
-
-
-def create_trial(*args: Any, **options: Any) -> Trial:
-    """Open a run for reading, as `tensortrial.create_trial` does.
-
-    Args:
-        *args: The positional arguments of `tensortrial.create_trial`.
-        **options: Its keyword arguments.
-
-    Returns:
-        The run.
-    """
-    from tensortrial.read import opening  # needs DuckDB, and a training job seldom reads
-
-    return opening.create_trial(*args, **options)

@@ -5,36 +5,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from .hook import (
-        Collection,
-        CollectionKeys,
-        KerasHook,
-        ModeKeys,
-        ReductionConfig,
-        SaveConfig,
-        SaveConfigMode,
-        create_trial,
-        del_hook,
-        get_hook,
-        modes,
-        set_hook,
-    )
+from ..core import shared_names
+from ..core.shared_names import *
 
-__all__ = [
-    "Collection",
-    "CollectionKeys",
-    "KerasHook",
-    "ModeKeys",
-    "ReductionConfig",
-    "SaveConfig",
-    "SaveConfigMode",
-    "create_trial",
-    "del_hook",
-    "get_hook",
-    "modes",
-    "set_hook",
-]
+if TYPE_CHECKING:
+    from .hook import Collection, KerasHook, get_hook
+
+__all__ = ["Collection", "KerasHook", "get_hook"]
+__all__ += shared_names.__all__
 
 
 def __getattr__(name: str) -> Any:

@@ -17,16 +17,13 @@ from functools import partial
 from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
-from tensortrial.config.reduction_config import ReductionConfig
-from tensortrial.config.save_config import SaveConfig, SaveConfigMode
 from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
 from tensortrial.mode import ModeKeys, modes
 
 from ..core import current_hook
-from ..core.base_hook import BaseHook, accepts_documented_names, create_trial
+from ..core.base_hook import BaseHook, accepts_documented_names
 from ..core.configuration.health import ATTENTION, define_attention
 from ..core.configuration.options import Framework, HookOptions, accepts_fields_of
-from ..core.current_hook import del_hook, set_hook
 from ..core.process.rank import rank_of_process
 from ..core.recorder import Recorder, guarded
 from ..core.replicas import LeadingRecorder
@@ -49,20 +46,7 @@ if IS_TENSORFLOW:
 else:
     from .collection import Collection  # type: ignore[assignment]
 
-__all__ = [
-    "Collection",
-    "CollectionKeys",
-    "KerasHook",
-    "ModeKeys",
-    "ReductionConfig",
-    "SaveConfig",
-    "SaveConfigMode",
-    "create_trial",
-    "del_hook",
-    "get_hook",
-    "modes",
-    "set_hook",
-]
+__all__ = ["Collection", "KerasHook", "get_hook"]
 
 _BUILTIN = (
     CollectionKeys.WEIGHTS,

@@ -19,33 +19,9 @@ try:
 except ImportError as exc:
     raise MissingExtra("tensorflow", "tensorflow", "the hook for estimators") from exc
 
-from ..core import current_hook
-from ..core.base_hook import create_trial
 from .hook import (
-    Collection,
-    CollectionKeys,
-    ReductionConfig,
-    SaveConfig,
-    SaveConfigMode,
     SessionHook,
-    del_hook,
-    set_hook,
 )
-
-__all__ = [
-    "Collection",
-    "CollectionKeys",
-    "EstimatorHook",
-    "ModeKeys",
-    "ReductionConfig",
-    "SaveConfig",
-    "SaveConfigMode",
-    "create_trial",
-    "del_hook",
-    "get_hook",
-    "modes",
-    "set_hook",
-]
 
 
 class EstimatorHook(SessionHook):
@@ -64,6 +40,3 @@ class EstimatorHook(SessionHook):
         if graph.get_collection(keys.TRAIN_OP) or graph.get_collection(keys.LOSSES):
             return modes.TRAIN
         return modes.PREDICT
-
-
-get_hook = current_hook.getter(EstimatorHook.create_from_json_file)

@@ -21,17 +21,14 @@ from typing import Any
 import numpy as np
 
 from tensortrial.config.collection import CollectionKeys
-from tensortrial.config.reduction_config import ReductionConfig
-from tensortrial.config.save_config import SaveConfig, SaveConfigMode
 from tensortrial.dtypes import Array
 from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
 from tensortrial.format.record import Plan
-from tensortrial.mode import ModeKeys, modes
+from tensortrial.mode import ModeKeys
 
 from ..core import current_hook
-from ..core.base_hook import BaseHook, create_trial
+from ..core.base_hook import BaseHook
 from ..core.configuration.options import Framework, HookOptions, accepts_fields_of
-from ..core.current_hook import del_hook, set_hook
 from ..core.process.rank import rank_of_process
 from ..core.recorder import Recorder, guarded
 from ..core.step_recorder import logger
@@ -47,21 +44,6 @@ from .fetches import Access, RunView
 from .graph import GraphView
 from .optimizer import Gradients
 from .session_state import Run, SessionState
-
-__all__ = [
-    "Collection",
-    "CollectionKeys",
-    "ModeKeys",
-    "ReductionConfig",
-    "SaveConfig",
-    "SaveConfigMode",
-    "SessionHook",
-    "create_trial",
-    "del_hook",
-    "get_hook",
-    "modes",
-    "set_hook",
-]
 
 v1 = tf.compat.v1
 
@@ -395,9 +377,6 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
         if key not in self._warned:
             self._warned.add(key)
             logger.warning("%s", sentence)
-
-
-get_hook = current_hook.getter(SessionHook.create_from_json_file)
 
 
 def _to_array(value: Any) -> Array:

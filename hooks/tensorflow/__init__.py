@@ -14,41 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from tensortrial.errors import ConfigurationError
 
-from ..core import current_hook
-from ..core.base_hook import create_trial
+from ..core import current_hook, shared_names
+from ..core.shared_names import *
+from ..keras.graph_collection import Collection
 from ..session.estimator import EstimatorHook
-from ..session.hook import (
-    Collection,
-    CollectionKeys,
-    ModeKeys,
-    ReductionConfig,
-    SaveConfig,
-    SaveConfigMode,
-    SessionHook,
-    del_hook,
-    modes,
-    set_hook,
-)
+from ..session.hook import SessionHook
 
 if TYPE_CHECKING:
     from ..keras.hook import KerasHook
 
-__all__ = [
-    "Collection",
-    "CollectionKeys",
-    "EstimatorHook",
-    "KerasHook",
-    "ModeKeys",
-    "ReductionConfig",
-    "SaveConfig",
-    "SaveConfigMode",
-    "SessionHook",
-    "create_trial",
-    "del_hook",
-    "get_hook",
-    "modes",
-    "set_hook",
-]
+__all__ = ["Collection", "EstimatorHook", "KerasHook", "SessionHook", "get_hook"]
+__all__ += shared_names.__all__
 
 _HOOKS = {"keras": "KerasHook", "session": "SessionHook", "estimator": "EstimatorHook"}
 

@@ -11,31 +11,16 @@ from typing import Any
 import numpy as np
 
 from tensortrial.config.collection import Collection, CollectionKeys
-from tensortrial.config.reduction_config import ReductionConfig
-from tensortrial.config.save_config import SaveConfig, SaveConfigMode
 from tensortrial.dtypes import Array
-from tensortrial.hooks.core import current_hook
-from tensortrial.hooks.core.base_hook import BaseHook, create_trial
+from tensortrial.hooks.core import current_hook, shared_names
+from tensortrial.hooks.core.base_hook import BaseHook
 from tensortrial.hooks.core.configuration.options import Framework, HookOptions, accepts_fields_of
-from tensortrial.hooks.core.current_hook import del_hook, set_hook
 from tensortrial.hooks.core.process.rank import rank_of_process
 from tensortrial.hooks.core.recorder import Recorder, guarded
-from tensortrial.mode import ModeKeys, modes
+from tensortrial.hooks.core.shared_names import *  # noqa: F403
 
-__all__ = [
-    "Collection",
-    "CollectionKeys",
-    "Hook",
-    "ModeKeys",
-    "ReductionConfig",
-    "SaveConfig",
-    "SaveConfigMode",
-    "create_trial",
-    "del_hook",
-    "get_hook",
-    "modes",
-    "set_hook",
-]
+__all__ = ["Collection", "Hook", "get_hook"]
+__all__ += shared_names.__all__
 
 LOSS, WEIGHT, GRADIENT = "loss", "weight", "gradient/weight"
 

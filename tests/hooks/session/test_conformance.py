@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-import tensortrial.hooks.session.hook as tt
+import tensortrial.hooks.tensorflow as tt
 from support.graph_training import LOSS, Net, batches
 from support.hook_conformance import HookConformance, Job
 from tensortrial.mode import ModeKeys, modes
@@ -42,6 +42,7 @@ class SessionJob(Job):
 
 class TestSession(HookConformance):
     module, framework, hook_class = tt, "tensorflow", "SessionHook"
+    hook_type = "session"
     defaults = ("losses", "metrics", "sm_metrics")
     number, tensor, gradient = LOSS, "logits/kernel:0", GRADIENT
     step_stays_open = False

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tensortrial.hooks.session.estimator as tt
+import tensortrial.hooks.tensorflow as tt
 from support.estimator_training import make_estimator, take
 from support.graph_training import LOSS, digits, v1
 from tensortrial import create_trial

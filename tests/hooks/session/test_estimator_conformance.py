@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-import tensortrial.hooks.session.estimator as tt
+import tensortrial.hooks.tensorflow as tt
 from support.estimator_training import make_estimator, take
 from support.graph_training import LOSS, v1
 from support.hook_conformance import HookConformance, Job
@@ -55,6 +55,7 @@ class EstimatorJob(Job):
 
 class TestEstimator(HookConformance):
     module, framework, hook_class = tt, "tensorflow", "EstimatorHook"
+    hook_type = "estimator"
     defaults = ("losses", "metrics", "sm_metrics")
     number, tensor, gradient = LOSS, "logits/kernel:0", GRADIENT
     mode = modes.TRAIN

@@ -15,7 +15,7 @@ from tensortrial.rules import Rule, invoke_rule
 STOPPED = """
 import time
 from support.graph_training import Net, batches
-import tensortrial.hooks.session.hook as tt
+import tensortrial.hooks.tensorflow as tt
 
 hook = tt.SessionHook("run", save_config=tt.SaveConfig(save_interval=1), flush_seconds=0)
 hook.set_mode(tt.modes.TRAIN)

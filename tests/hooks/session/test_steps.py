@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import tensortrial.hooks.session.hook as tt
+import tensortrial.hooks.tensorflow as tt
 from support.graph_training import LOSS, Net, batches
 from tensortrial import create_trial
 from tensortrial.mode import modes

@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 from support.graph_training import Net, batches
-import tensortrial.hooks.session.hook as tt
+import tensortrial.hooks.tensorflow as tt
 
 hook = tt.SessionHook("run", include_workers=sys.argv[1], save_config=tt.SaveConfig(save_interval=1))
 net = Net(hook.wrap_optimizer)

@@ -45,7 +45,7 @@ class ConfigurationTests(HookTests):
         path = tmp_path / "hook.json"
         path.write_text(json.dumps(document))
         monkeypatch.setenv("SMDEBUG_CONFIG_FILE_PATH", str(path))
-        made = self.module.get_hook(create_if_not_exists=True)
+        made = self.module.get_hook(self.hook_type, create_if_not_exists=True)
         assert isinstance(made, getattr(self.module, self.hook_class))
         self.run(made, 4)
         trial = create_trial(out)
@@ -56,17 +56,17 @@ class ConfigurationTests(HookTests):
 
     def test_without_a_configuration_get_hook_returns_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("SMDEBUG_CONFIG_FILE_PATH", raising=False)
-        assert self.module.get_hook(create_if_not_exists=True) is None
+        assert self.module.get_hook(self.hook_type, create_if_not_exists=True) is None
         monkeypatch.setenv("SMDEBUG_CONFIG_FILE_PATH", "/nowhere/hook.json")
-        assert self.module.get_hook(create_if_not_exists=True) is None
+        assert self.module.get_hook(self.hook_type, create_if_not_exists=True) is None
         with pytest.raises(ConfigurationError, match=r"other\.json"):
-            self.module.get_hook(json_config_path="other.json", create_if_not_exists=True)
+            self.module.get_hook(self.hook_type, "other.json", create_if_not_exists=True)
 
     def test_the_hook_that_is_made_last_is_the_current_one(self, out: str) -> None:
         hooks = [self.make_hook(out_dir=f"{out}{number}") for number in range(2)]
-        assert self.module.get_hook(create_if_not_exists=True) is hooks[1]
+        assert self.module.get_hook(self.hook_type, create_if_not_exists=True) is hooks[1]
         self.module.set_hook(hooks[0])
-        assert self.module.get_hook(create_if_not_exists=True) is hooks[0]
+        assert self.module.get_hook(self.hook_type, create_if_not_exists=True) is hooks[0]
         for hook in hooks:
             hook.close()
 

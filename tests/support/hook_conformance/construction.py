@@ -63,12 +63,12 @@ class ConstructionTests(HookTests):
     def test_a_json_file_makes_the_hook_of_the_module(
         self, out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        assert self.module.get_hook(create_if_not_exists=True) is None
+        assert self.module.get_hook(self.hook_type, create_if_not_exists=True) is None
         path = tmp_path / "hook.json"
         parameters = {"save_interval": "3", "include_regex": f"^{self.tensor}$"}
         path.write_text(json.dumps({"LocalPath": out, "HookParameters": parameters}))
         monkeypatch.setenv("SMDEBUG_CONFIG_FILE_PATH", str(path))
-        made = self.module.get_hook(create_if_not_exists=True)
+        made = self.module.get_hook(self.hook_type, create_if_not_exists=True)
         assert type(made) is getattr(self.module, self.hook_class)
         assert self.module.get_hook() is made
         assert made.out_dir == out

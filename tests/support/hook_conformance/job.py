@@ -49,6 +49,8 @@ class HookTests:
     """The module with the public names, such as tensortrial.hooks.pytorch."""
     hook_class: ClassVar[str] = "Hook"
     """The name of the hook's class in it."""
+    hook_type: ClassVar[str | None] = None
+    """Its type for `get_hook`, where a module has several."""
     framework: ClassVar[str]
     """The name of the framework in run.json."""
     number: ClassVar[str]
