@@ -470,9 +470,11 @@ format: env  ## Rewrite the files in the project's format
 	$(VENV)/bin/ruff format
 
 .PHONY: bench
-bench: env  ## Run the benchmarks
+bench: BENCH_JSON ?= build/bench.jsonl
+bench: env  ## Run the benchmarks; their figures are written to build/bench.jsonl, too (BENCH_JSON=FILE)
+	rm -f $(BENCH_JSON)
 	for file in $(filter-out benchmarks/common.py benchmarks/%_mxnet.py benchmarks/%_session.py benchmarks/%_keras.py benchmarks/%_cuda.py,$(wildcard benchmarks/[a-z]*.py)); do \
-	    echo "== $$file"; PYTHONPATH=benchmarks $(PY) $$file; done
+	    echo "== $$file"; BENCH_JSON=$(BENCH_JSON) PYTHONPATH=benchmarks $(PY) $$file; done
 
 .PHONY: bench-peers
 bench-peers: env-bench env-smdebug  ## Compare with smdebug, TensorBoard, Zarr, Lance and others (BENCH_ARGS=--full: 1 GB)
