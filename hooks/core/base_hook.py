@@ -6,7 +6,7 @@ import functools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ParamSpec, Self
+from typing import Any, ParamSpec, Self
 
 from tensortrial.config.collection import Collection
 from tensortrial.config.reduction_config import ReductionConfig
@@ -20,9 +20,6 @@ from .configuration.json_config import read_configuration
 from .current_hook import set_hook
 from .recorder import Recorder, guarded
 from .user_values import array_of, shown
-
-if TYPE_CHECKING:
-    pass
 
 logger = logging.getLogger("tensortrial.hooks")
 
