@@ -392,7 +392,7 @@ class Trial:
     ) -> dict[str, dict[int, Array]]:
         """Return raw values of many tensors at many steps, read together.
 
-        Values of up to 1 MB share blocks of memory of up to 4 MB, each of which lives as long as one of its arrays:
+        Values of less than 2 MB share blocks of memory of up to 4 MB, each of which lives as long as one of its arrays:
         copy an array to keep it alone.
 
         Args:
