@@ -6,14 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from tensortrial.config.collection import check_collection_name, compile_regex, regexes
+from tensortrial.config.collection import Collection, check_collection_name, regexes
 from tensortrial.config.reduction_config import ReductionConfig, names
 from tensortrial.config.save_config import SaveConfig, with_save_config
 from tensortrial.errors import ConfigurationError
 from tensortrial.suggestions import near_names
 
 from ..core.configuration.json_config import (
-    CollectionConfiguration,
     HookConfiguration,
     errors_naming,
     is_sagemakers,
@@ -67,16 +66,11 @@ def _parse(document: Mapping[str, Any]) -> HookConfiguration:
     return HookConfiguration(arguments, [_collection(name, dict(own)) for name, own in collections.items()])
 
 
-def _collection(name: str, own: dict[str, Any]) -> CollectionConfiguration:
+def _collection(name: str, own: dict[str, Any]) -> Collection:
     check_collection_name(name)
     _check_keys(own, _OF_COLLECTION, f" of collection {name!r}")
     _convert_configs(own)
-    patterns = regexes(own.get("include_regex"))
-    for text in patterns:
-        compile_regex(text, name)
-    return CollectionConfiguration(
-        name, patterns, own.get("save_config"), own.get("reduction_config"), own.get("save_histogram")
-    )
+    return Collection(name, **{**own, "include_regex": regexes(own.get("include_regex"))})
 
 
 def _convert_configs(values: dict[str, Any]) -> None:

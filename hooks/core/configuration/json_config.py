@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from tensortrial.config.collection import CollectionKeys, check_collection_name, compile_regex, regexes
+from tensortrial.config.collection import Collection, CollectionKeys, check_collection_name, regexes
 from tensortrial.config.reduction_config import ReductionConfig, boolean
 from tensortrial.config.save_config import STEP_ARGUMENTS, SaveConfig, SaveConfigMode
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
@@ -34,23 +34,12 @@ _LISTS = ("save_steps", "reductions", "include_regex")
 
 
 @dataclass(frozen=True)
-class CollectionConfiguration:
-    """The configuration of a collection in a JSON file."""
-
-    name: str
-    include_regex: list[str]
-    save_config: SaveConfig | None
-    reduction_config: ReductionConfig | None
-    save_histogram: bool | None
-
-
-@dataclass(frozen=True)
 class HookConfiguration:
     """The configuration of a hook in a JSON file."""
 
     arguments: Mapping[str, Any]
     """The arguments for the hook's constructor."""
-    collections: list[CollectionConfiguration] = field(default_factory=list)
+    collections: list[Collection] = field(default_factory=list)
     """The collections to save, each with its own configuration."""
 
     def apply_to(self, collections: CollectionManager) -> None:
@@ -126,7 +115,7 @@ def _parse(document: Mapping[str, Any], path: str, out_dir: str | None) -> HookC
         "out_dir": out_dir or document.get("LocalPath") or sagemaker.output_folder(document.get("S3OutputPath")),
         "save_config": _save_config(hook),
         "reduction_config": _reduction_config(hook),
-        "include_regex": _regexes(hook, CollectionKeys.DEFAULT),
+        "include_regex": Collection(CollectionKeys.DEFAULT, regexes(hook.get("include_regex"))).include_regex,
         "include_workers": hook.get("include_workers", "one"),
         "tensorboard_dir": tensorboard_dir or hook.get("tensorboard_dir"),
         **{name: _flag(hook, name) for name in _FLAGS},
@@ -140,7 +129,7 @@ def _parse(document: Mapping[str, Any], path: str, out_dir: str | None) -> HookC
     return HookConfiguration(arguments, [_collection(entry, hook, path) for entry in configurations])
 
 
-def _collection(entry: Any, hook: Mapping[str, Any], path: str) -> CollectionConfiguration:
+def _collection(entry: Any, hook: Mapping[str, Any], path: str) -> Collection:
     if not isinstance(entry, dict) or not entry.get("CollectionName"):
         raise ConfigurationError(f"each entry of CollectionConfigurations needs a CollectionName, got {entry!r:.200}")
     name = entry["CollectionName"]
@@ -148,9 +137,8 @@ def _collection(entry: Any, hook: Mapping[str, Any], path: str) -> CollectionCon
     _warn_of_unknown_keys(entry, _COLLECTION, f"CollectionConfigurations ({name!r}) of {path}")
     try:
         own = _parameters(entry, "CollectionParameters", _OF_COLLECTION, path)
-        histogram = _flag(own, "save_histogram") if "save_histogram" in own else None
-        form = _reduction_config(own)
-        return CollectionConfiguration(name, _regexes(own, name), _save_config(hook, own), form, histogram)
+        form, steps, histogram = _reduction_config(own), _save_config(hook, own), own.get("save_histogram")
+        return Collection(name, regexes(own.get("include_regex")), None, form, steps, histogram)
     except InvalidCollectionConfiguration:
         raise
     except ConfigurationError as exc:
@@ -190,13 +178,6 @@ def _elements(value: Any, kind: type[Any]) -> Any:
 
 def _flag(layer: Mapping[str, Any], name: str) -> bool:
     return boolean(name, layer.get(name, False))
-
-
-def _regexes(layer: Mapping[str, Any], collection: str) -> list[str]:
-    found = regexes(layer.get("include_regex"))
-    for text in found:
-        compile_regex(text, collection)
-    return found
 
 
 def _save_config(*layers: Mapping[str, Any]) -> SaveConfig:
