@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import tensortrial
 from support.event_folders import read_by_tensorboard
-from support.imported_runs import interrupt_writer
+from support.imported_runs import interrupt_import
 from tensortrial import modes
 from tensortrial.cli import main
 from tensortrial.errors import ConfigurationError, CorruptFile, RunExists, RunNotFound
@@ -271,14 +271,14 @@ class TestAgain:
     def test_an_interrupted_import_goes_on(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write(tmp_path / "logs", numbers("loss", {step: step for step in range(100)}))
         with monkeypatch.context() as patch:
-            interrupt_writer(patch, after=40)
+            interrupt_import(patch, after=40)
             with pytest.raises(KeyboardInterrupt):
                 import_one(tmp_path / "logs", tmp_path / "run")
         half = tensortrial.create_trial(tmp_path / "run")
         assert len(half.tensor("loss").steps()) == 40
         assert not half.loaded_all_steps
         with monkeypatch.context() as patch:
-            interrupt_writer(patch, after=60)  # nothing is written again
+            interrupt_import(patch, after=60)  # nothing is written again
             trial = import_one(tmp_path / "logs", tmp_path / "run")
         assert values(trial, "loss") == {step: step for step in range(100)}
         assert trial.loaded_all_steps
