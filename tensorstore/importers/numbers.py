@@ -43,6 +43,17 @@ class Numbers(NamedTuple):
     """Nanoseconds since 1970, UTC."""
     value: npt.NDArray[np.float64]
 
+    def part(self, rows: slice) -> Numbers:
+        """Return some of the rows."""
+        return Numbers(
+            self.name[rows],
+            self.mode[rows],
+            self.mode_step[rows],
+            self.global_step[rows],
+            self.saved_at[rows],
+            self.value[rows],
+        )
+
 
 def publish_numbers(
     target: Storage,
@@ -86,7 +97,7 @@ def _parts(rows: Numbers) -> Iterator[Numbers]:
     while begin < count:
         last = rows.global_step[min(begin + _FILE_ROWS, count) - 1]
         end = int(np.searchsorted(rows.global_step, last, side="right"))
-        yield Numbers(*(column[begin:end] for column in rows))
+        yield rows.part(slice(begin, end))
         begin = end
 
 

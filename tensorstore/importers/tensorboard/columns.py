@@ -130,7 +130,7 @@ class EventReader:
         begin = 0
         for row in [*np.flatnonzero((found.name < 0) | ~good).tolist(), len(starts)]:
             if begin < row:
-                self._add_all(Scalars(*(column[begin:row] for column in found)))
+                self._add_all(found, slice(begin, row))
             if row < len(starts):
                 start, length = int(starts[row]), int(lengths[row])
                 if good[row]:
@@ -145,9 +145,11 @@ class EventReader:
     def _damaged(self, position: int, why: Exception) -> None:
         self.damage.append(f"{self._storage.url}/{self._path}, the record at byte {position}: {why}")
 
-    def _add_all(self, found: Scalars) -> None:
-        for column, values in zip((self._names, self._steps, self._times, self._values), found, strict=True):
-            column.frombytes(values.tobytes())
+    def _add_all(self, found: Scalars, rows: slice) -> None:
+        self._names.frombytes(found.name[rows].tobytes())
+        self._steps.frombytes(found.step[rows].tobytes())
+        self._times.frombytes(found.time[rows].tobytes())
+        self._values.frombytes(found.value[rows].tobytes())
 
     def _add(self, name: int, step: int, time: float, value: float) -> None:
         self._steps.append(step)

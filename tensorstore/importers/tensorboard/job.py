@@ -168,8 +168,9 @@ class _Import:
             return
         with progress_bar(len(global_step) - first, progress, "import", "value") as advance:
             if columns.location[first:].max(initial=-1) < 0:
-                of = columns.name, columns.mode, columns.step, global_step, columns.saved_at, columns.number
-                rows = Numbers(*(column[first:] for column in of))
+                rows = Numbers(
+                    columns.name, columns.mode, columns.step, global_step, columns.saved_at, columns.number
+                ).part(slice(first, None))
                 first_flush = publish_numbers(self._target, WORKER, first_flush, self._plans, rows, advance)
                 first = len(global_step)
             writer = Writer(self._target, WORKER, flush_seconds=FLUSH_SECONDS, first_flush=first_flush)

@@ -25,7 +25,7 @@ from tensortrial.importers.tensorboard.values import histogram_of
 from tensortrial.storage.open import open_storage
 from tensortrial.tfevents import summary
 from tensortrial.tfevents.tfrecord import framed
-from tensortrial.tfevents.wire import bytes_field, double_field, doubles_field, varint_field
+from tensortrial.tfevents.wire import bytes_field, double_field, doubles_field, float_field, single, varint_field
 
 NAME = "events.out.tfevents.1700000000.host"
 
@@ -68,6 +68,41 @@ def test_what_tensorboard_has_forgotten_is_left_out(tmp_path: Path) -> None:
         expected = {each.step: pytest.approx(each.value) for each in shown.Scalars(name)}
         assert values(trial, name, modes.TRAIN) == expected
     assert values(trial, "loss", modes.EVAL) == {5: 3.0}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_numbers_of_many_layouts_are_those_that_tensorboard_reads(tmp_path: Path, seed: int) -> None:
+    drawn, source = np.random.default_rng(seed), tmp_path / "logs"
+    tags = ["a", "b", "a\0", "a\0b", "tensor", "loss/train", "zahl größer", "x" * 200]
+    special = [0.0, -0.0, 1.0, math.nan, math.inf, -math.inf, 1e-45, 2.0]
+    events = []
+    for _ in range(3000):
+        tag, step = tags[drawn.integers(len(tags))].encode(), int(drawn.integers(0, 1 << int(drawn.integers(1, 34))))
+        value = float(drawn.choice(special) if drawn.random() < 0.5 else drawn.normal())
+        begin = double_field(1, 1.7e9 + int(drawn.integers(0, 1 << 20)) / 8)
+        number, name = float_field(2, value), bytes_field(1, tag)
+        if tag == b"tensor":  # the form in which TensorFlow 2 writes numbers
+            plugin = bytes_field(9, bytes_field(1, bytes_field(1, b"scalars")))
+            number = bytes_field(8, varint_field(1, 1) + bytes_field(2, b"") + bytes_field(4, single(value))) + plugin
+        body = name + number if drawn.random() < 0.7 else number + name
+        at = varint_field(2, step) if step or drawn.random() < 0.5 else b""
+        events.append(begin + at + bytes_field(5, bytes_field(1, body)))
+    write(source, events[:2000])
+    write(source, events[2000:], f"{NAME}.1")
+    trial, shown = import_one(source, tmp_path / "run"), read_by_tensorboard(source)
+    assert set(trial.tensor_names()) == set(tags)
+    for tag in tags:
+        points = shown.Tensors(tag) if tag == "tensor" else shown.Scalars(tag)
+        last = {each.step: (repr(_number(each)), each.wall_time) for each in points}
+        query = "select global_step, value, epoch_us(saved_at) / 1e6 from scalars where name = $name"
+        rows = trial.sql(query, {"name": tag}).fetchall()
+        assert {step: (repr(value), time) for step, value, time in rows} == last
+
+
+def _number(point: Any) -> float:
+    if hasattr(point, "value"):
+        return float(point.value)
+    return float(np.frombuffer(point.tensor_proto.tensor_content, "<f4")[0])
 
 
 @pytest.mark.parametrize("later", [{}, {5: 2.0}, {3: 2.0, 7: 2.0}], ids=["no value yet", "after", "at it"])
