@@ -76,6 +76,20 @@ class TestPostgreSQL(ExportConformance):
             self.export(run, target, shema="x")
 
 
+def test_names_have_the_order_of_a_run_in_a_database_of_any_language(tmp_path: Path, postgres: Any) -> None:
+    # In English, worker_B comes after worker_a.
+    target = str(postgres.new_database("template template0 locale_provider icu icu_locale 'en-US' locale 'C'"))
+    with Job(tmp_path / "a", "worker_a", 2) as one, Job(tmp_path / "a", "worker_B", 2) as two:
+        one.step({"loss": 1.0, "Loss": 3.0})
+        two.step({"loss": 2.0, "Loss": 4.0})
+    tensortrial.export(tmp_path / "a", target, progress=False)
+    query = "select name, last from run_summary order by name"
+    with dbapi.connect(target) as connection, connection.cursor() as cursor:
+        cursor.execute(query)
+        found = cursor.fetchall()
+    assert found == tensortrial.open_runs(tmp_path / "a").sql(query).fetchall() == [("Loss", 3.0), ("loss", 1.0)]
+
+
 def test_metadata_is_queried_as_in_a_run(tmp_path: Path, postgres: Any) -> None:
     target = str(postgres.new_database())
     metadata = {"lr": 0.25, "who": "é", "zero": "a\0b", "half": "\ud800", "face": "😀", "path": "\\u0000"}
