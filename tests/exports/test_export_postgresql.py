@@ -71,6 +71,16 @@ class TestPostgreSQL(ExportConformance):
             self.export(run, target, tables=["tensors"])
         assert len(self.read(target, "tensors")) == 0
 
+    def test_the_end_of_a_connection_is_named(self, run: Path, target: str) -> None:
+        self.export(run, target, tables=["steps"], since=100)
+        leave = "begin perform pg_terminate_backend(pg_backend_pid()); return new; end"
+        _execute(target, f"create function leave() returns trigger as $${leave}$$ language plpgsql")
+        _execute(target, "create trigger leave before insert on exports for each row execute function leave()")
+        with pytest.raises(ExportError, match="terminating connection|server closed the connection"):
+            self.export(run, target, tables=["tensors"])
+        _execute(target, "drop trigger leave on exports")
+        assert self.export(run, target, tables=["tensors"]).rows["tensors"] == 30
+
     def test_an_unknown_option_is_named(self, run: Path, target: str) -> None:
         with pytest.raises(ConfigurationError, match="no option 'shema'; it has schema"):
             self.export(run, target, shema="x")

@@ -183,7 +183,8 @@ class PostgreSQL(SQLTarget):
             try:
                 yield
             except BaseException:
-                self._connection.rollback()
+                with suppress(psycopg2.Error):  # the server may have ended the connection, and said why
+                    self._connection.rollback()
                 raise
             self._connection.commit()
 
