@@ -137,10 +137,14 @@ class Source:
     @property
     def digest(self) -> str:
         """A digest of all steps, which compaction does not change."""
+        return self.digest_at({worker: max(files.last_steps) for worker, files in self._files.items() if files.files})
+
+    def digest_at(self, last_steps: Mapping[str, int]) -> str:
+        """Return the digest of the steps up to the last one of each worker; workers without steps do not matter."""
+        none = _WorkerFiles((), is_whole=True)
         of_workers = [
-            f"{worker} {files.digests([last])[last]}"
-            for worker, files in sorted(self._files.items())
-            for last in [max(files.last_steps, default=-1)]
+            f"{worker} {self._files.get(worker, none).digests([last])[last]}"
+            for worker, last in sorted(last_steps.items())
         ]
         return hashlib.blake2b("\n".join(of_workers).encode(), digest_size=8).hexdigest()[:15]
 

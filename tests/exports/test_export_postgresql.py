@@ -76,7 +76,7 @@ class TestPostgreSQL(ExportConformance):
         leave = "begin perform pg_terminate_backend(pg_backend_pid()); return new; end"
         _execute(target, f"create function leave() returns trigger as $${leave}$$ language plpgsql")
         _execute(target, "create trigger leave before insert on exports for each row execute function leave()")
-        with pytest.raises(ExportError, match="terminating connection|server closed the connection"):
+        with pytest.raises(ExportError, match=r"terminating connection|server closed the connection"):
             self.export(run, target, tables=["tensors"])
         _execute(target, "drop trigger leave on exports")
         assert self.export(run, target, tables=["tensors"]).rows["tensors"] == 30

@@ -128,6 +128,10 @@ class Iceberg(Target):
             readers = [partial(_reader, each.rows) for each in replacements]
             _change(found, replacements[0].rows.schema, readers, [_is_one_of(held)] if held else [], notes)
 
+    def rows(self, table: str, run: str) -> pa.Table:
+        with self._translated():
+            return self._table(table).scan(_is_one_of([run])).to_arrow()
+
     def remove(self, run: str) -> None:
         with self._translated():
             for name, _ in self._notes():
