@@ -245,7 +245,8 @@ def _data_file(
     The file is deleted if it has no rows, or if the table certainly does not refer to it.
     """
     path = table.location_provider().new_data_location(f"{uuid.uuid4()}.parquet")
-    schema = pa.schema([_with_id(field, table.schema().as_arrow().field(field.name)) for field in encoded(rows)])
+    known = table.schema().as_arrow()
+    schema = pa.schema([_with_id(field, known.field(field.name)) for field in encoded(rows)])
     count, is_wanted = 0, False
     try:
         with table.io.new_output(path).create() as file:
