@@ -21,6 +21,8 @@ from ..format.schema import INDEX_SCHEMA, index_path
 from ..mode import ModeKeys
 from ..storage.open import Storage, translated
 
+STEPS_END = 10**12
+"""The first global step that no run has: its folders are numbered with twelve digits."""
 _FILE_ROWS = 1 << 20
 """The least number of rows of an index file, except the last one. A killed import loses at most one file."""
 _DTYPE, _NBYTES = "float64", 8

@@ -21,7 +21,7 @@ from ...storage.open import ByteRange, Storage
 from ...tfevents.tfrecord import HEADER, Block, blocks, checksum_error
 from ...tfevents.wire import Value, fields, message, number, signed
 from ..times import LATEST
-from .known_scalars import KnownScalars, Scalars
+from .known_scalars import MODE_STEPS_END, KnownScalars, Scalars
 from .values import (
     Kind,
     Plugin,
@@ -171,9 +171,10 @@ class EventReader:
             step = signed(number(found.get(_STEP, 0)))
             values = list(values_of(message(found[_SUMMARY])))
             record = ByteRange(self._path, position, len(event))
+            is_plain = len(values) == 1 and found.keys() <= {_WALL_TIME, _STEP, _SUMMARY}
             for index, value in enumerate(values):
                 name = self._take_value(value, step, time, RecordLocation(record, index))
-                if name is not None and len(values) == 1 and is_single(value):
+                if name is not None and is_plain and is_single(value):
                     self._known.add(name, event, step, time, self._values[-1])
         except (ValueError, TypeError, struct.error) as exc:
             self._damaged(position, exc)
@@ -192,6 +193,8 @@ class EventReader:
             self.left_out[kind] += 1
         elif step < 0:
             self.left_out["values at steps below 0"] += 1
+        elif step >= MODE_STEPS_END:
+            self.left_out[f"values at steps from {MODE_STEPS_END:.3g} on"] += 1
         elif kind is Kind.NUMBER:
             name = self._name(tag, kind)
             self._add(name, step, time, number_of(value))

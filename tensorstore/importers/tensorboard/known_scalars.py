@@ -12,10 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ...mode import ModeKeys
 from ...tfevents.wire import varint
+from ..numbers import STEPS_END
 
 Integers = npt.NDArray[np.int64]
 
+MODE_STEPS_END = STEPS_END // len(ModeKeys)
+"""The first step of a mode that is left out: global steps count through the modes."""
 _TIME_KEY, _STEP_KEY = 0x09, 0x10
 """The keys of the first two fields. Every known writer puts them in this order."""
 _TIME_END = 9
@@ -85,7 +89,7 @@ class KnownScalars:
         begin = starts[rows]
         found.step[rows], body = _steps(data, begin + _TIME_END)
         found.time[rows] = _unpacked(data, begin + 1, "<f8")
-        size = begin + lengths[rows] - body
+        size = np.where(found.step[rows] < MODE_STEPS_END, begin + lengths[rows] - body, 0)
         for layout in self._layouts.values():
             of_layout = np.flatnonzero(size == layout.size)
             name, value = layout.find(data, body[of_layout])

@@ -352,10 +352,26 @@ class TestBadInput:
         assert values(import_one(tmp_path / "logs", tmp_path / "run", report=reported.append), "loss") == {0: 1, 2: 3}
         assert "does not match its checksum" in reported[0]
 
+    def test_a_scalar_in_an_event_that_also_starts_a_session_is_no_model_for_others(self, tmp_path: Path) -> None:
+        begins = bytes_field(7, varint_field(1, 1))
+        events = [each + begins for each in numbers("loss", {0: 1, 5: 2, 9: 3, 3: 4})]
+        trial = import_one(write(tmp_path / "logs", events).parent, tmp_path / "run")
+        assert values(trial, "loss") == {0: 1, 3: 4}
+
+    @pytest.mark.parametrize("step", [10**12, 1 << 40, 1 << 62])
+    def test_steps_that_no_run_has(self, tmp_path: Path, step: int) -> None:
+        write(tmp_path / "logs" / "train", numbers("loss", {0: 1, 7: 3}))
+        write(tmp_path / "logs" / "eval", numbers("loss", {0: 1, 7: 2, step: 3}))
+        reported: list[str] = []
+        trial = import_one(tmp_path / "logs", tmp_path / "run", report=reported.append)
+        assert values(trial, "loss", modes.EVAL) == {0: 1, 7: 2}
+        assert "1 values at steps from 2.5e+11 on" in reported[0]
+
     @pytest.mark.parametrize(
         ("event", "words"),
         [
             (b"\xff" * 20, "a number has no end"),
+            (b"\x10" + b"\xff" * 9 + b"\x02" + bytes_field(5, b""), "more than 64 bits"),
             (double_field(1, 1.0) + bytes_field(5, b"\x0a\x50"), "longer than its message"),
             (summary.event(1, 1, bytes_field(1, b"\xff") + bytes_field(5, b"")), "utf-8"),
             (summary.event(1, 1, bytes_field(1, b"t") + varint_field(2, 3)), "a number where a message should be"),
@@ -452,7 +468,7 @@ def test_at_the_command_line(tmp_path: Path) -> None:
 
 
 TAGS = st.sampled_from(["loss", "accuracy", "lr", "a/b"])
-POINT = st.tuples(TAGS, st.integers(0, 1 << 40), st.floats(width=32, allow_nan=False), st.booleans())
+POINT = st.tuples(TAGS, st.integers(0, 1 << 37), st.floats(width=32, allow_nan=False), st.booleans())
 
 
 @settings(max_examples=25, deadline=None)
