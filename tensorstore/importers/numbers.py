@@ -126,20 +126,30 @@ def _table(worker: str, plans: Sequence[Plan], rows: Numbers) -> pa.Table:
 
 def _summary(plans: Sequence[Plan], rows: Numbers, previous: str) -> IndexSummary:
     begins = np.flatnonzero(np.diff(rows.global_step, prepend=-1))
-    ends = [*begins[1:].tolist(), len(rows.value)]
-    sets: dict[bytes, int] = {}
-    of_steps = [
-        sets.setdefault(rows.name[begin:end].tobytes(), len(sets))
-        for begin, end in zip(begins.tolist(), ends, strict=True)
-    ]
+    name_sets, of_steps = _name_sets(plans, rows.name, begins)
     steps = map(
         StepSummary,
         map(_MODES.__getitem__, rows.mode[begins].tolist()),
         rows.mode_step[begins].tolist(),
         rows.global_step[begins].tolist(),
         np.maximum.reduceat(rows.saved_at // 1000, begins).tolist(),
-        of_steps,
+        of_steps.tolist(),
     )
-    tensors = [NamedTensor(plan.name, plan.collections) for plan in plans]
-    name_sets = [tuple(map(tensors.__getitem__, np.frombuffer(names, np.int64).tolist())) for names in sets]
     return IndexSummary(len(rows.value), list(steps), name_sets, [], previous)
+
+
+def _name_sets(
+    plans: Sequence[Plan], name: Integers, begins: Integers
+) -> tuple[list[tuple[NamedTensor, ...]], Integers]:
+    """Return the distinct sets of names, and the number of each step's set. Most steps have that of the step before."""
+    counts = np.diff(begins, append=len(name))
+    before = np.append(0, counts[:-1])
+    is_equal = name == name[np.arange(len(name)) - np.repeat(before, counts)]
+    changes = ~np.logical_and.reduceat(is_equal, begins) | (counts != before)
+    sets: dict[tuple[int, ...], int] = {}
+    numbered = [
+        sets.setdefault(tuple(name[begin : begin + count].tolist()), len(sets))
+        for begin, count in zip(begins[changes].tolist(), counts[changes].tolist(), strict=True)
+    ]
+    tensors = [NamedTensor(plan.name, plan.collections) for plan in plans]
+    return [tuple(map(tensors.__getitem__, names)) for names in sets], np.array(numbered)[np.cumsum(changes) - 1]

@@ -97,6 +97,11 @@ def test_numbers_of_many_layouts_are_those_that_tensorboard_reads(tmp_path: Path
         query = "select global_step, value, epoch_us(saved_at) / 1e6 from scalars where name = $name"
         rows = trial.sql(query, {"name": tag}).fetchall()
         assert {step: (repr(value), time) for step, value, time in rows} == last
+    counts = trial.sql("select global_step, count(*) from tensors group by all order by all").fetchall()
+    assert trial.sql("select global_step, num_tensors from steps order by all").fetchall() == counts
+    for step, count in counts[:50]:
+        assert len(trial.tensor_names(step=step)) == count
+    assert trial.verify().is_whole
 
 
 def _number(point: Any) -> float:
