@@ -114,7 +114,7 @@ def query(folder: Path) -> None:
 
 def write_index_file(folder: Path, step: IndexedStep) -> None:
     sink = open_storage(folder).sink("index/x.parquet")
-    index_writer.write_index(sink, "worker_0", [step], "")
+    index_writer.write_index(sink, *index_writer.indexed_rows("worker_0", [step], ""))
     sink.abort()
 
 

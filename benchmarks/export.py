@@ -12,20 +12,23 @@ compacted index. PostgreSQL is started by this program, or is at --postgres URL.
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import duckdb
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 from adbc_driver_postgresql import dbapi
-from common import header, line, scratch, seconds
+from common import header, line, scratch
 from growth import write
 
 import tensortrial
@@ -62,83 +65,100 @@ def main() -> None:
             *to_lake(run, folder, f"iceberg:sqlite:///{folder}/out/lake.db", options.rows),
         )
         compare("CSV, to pyarrow's own", "", *to_csv(run, folder, options.rows))
-        line("the same again, nothing being new", f"{seconds(lambda: export(run, f'csv:{folder}/out')):.2f} s")
+        line("the same again, nothing being new", f"{taken(lambda: export(run, f'csv:{folder}/out')).clock:.2f} s")
 
 
-def compare(what: str, aim: str, ours: Callable[[], float], theirs: Callable[[], float]) -> None:
+class Times(NamedTuple):
+    """Seconds that a call took."""
+
+    clock: float
+    cpu: float
+    """Of all threads of this process and of the programs that it ran, without a server's."""
+
+
+def taken(call: Callable[[], object]) -> Times:
+    clock, cpu = time.perf_counter(), sum(os.times()[:4])
+    call()
+    return Times(time.perf_counter() - clock, sum(os.times()[:4]) - cpu)
+
+
+def compare(what: str, aim: str, ours: Callable[[], Times], theirs: Callable[[], Times]) -> None:
     """In turns, so that both meet the same weather."""
     pairs = [(ours(), theirs()) for _ in range(REPEAT)]
-    mine, other = (statistics.median(times) for times in zip(*pairs, strict=True))
-    ratio = statistics.median(one / two for one, two in pairs)
-    line(what, f"{mine:.2f} s / {other:.2f} s = {ratio:.2f}", aim)
+    for kind in Times._fields:
+        values = [(getattr(one, kind), getattr(two, kind)) for one, two in pairs]
+        mine, other = (statistics.median(times) for times in zip(*values, strict=True))
+        ratio = statistics.median(one / two for one, two in values)
+        of_clock = kind == "clock"
+        line(what if of_clock else "  CPU", f"{mine:.2f} s / {other:.2f} s = {ratio:.2f}", aim if of_clock else "")
 
 
 def export(run: Path, target: str) -> None:
     tensortrial.export(run, target, tables=TABLES, progress=False)
 
 
-def to_postgres(run: Path, url: str, copied: Path) -> tuple[Callable[[], float], Callable[[], float]]:
-    def ours() -> float:
+def to_postgres(run: Path, url: str, copied: Path) -> tuple[Callable[[], Times], Callable[[], Times]]:
+    def ours() -> Times:
         query(url, "drop schema if exists bench cascade", "drop table if exists peer", "checkpoint")
-        return seconds(lambda: export(run, f"{url}?schema=bench"))
+        return taken(lambda: export(run, f"{url}?schema=bench"))
 
-    def theirs() -> float:
+    def theirs() -> Times:
         if not copied.exists():
             psql(url, f"\\copy bench.tensors to '{copied}' (format binary)")
         query(url, "create table peer (like bench.tensors)", "drop schema bench cascade", "checkpoint")
-        return seconds(lambda: psql(url, f"\\copy peer from '{copied}' (format binary)"))
+        return taken(lambda: psql(url, f"\\copy peer from '{copied}' (format binary)"))
 
     return ours, theirs
 
 
-def to_duckdb(run: Path, folder: Path) -> tuple[Callable[[], float], Callable[[], float]]:
+def to_duckdb(run: Path, folder: Path) -> tuple[Callable[[], Times], Callable[[], Times]]:
     out = folder / "out.duckdb"
     files = f"{run}/index/*/*/*.parquet"
 
-    def theirs() -> float:
+    def theirs() -> Times:
         out.unlink(missing_ok=True)
         with duckdb.connect(str(out)) as database:
-            return seconds(lambda: database.execute(f"create table tensors as select 'run' as run, * from '{files}'"))
+            return taken(lambda: database.execute(f"create table tensors as select 'run' as run, * from '{files}'"))
 
-    def ours() -> float:
+    def ours() -> Times:
         out.unlink(missing_ok=True)
-        return seconds(lambda: export(run, f"duckdb:{out}"))
+        return taken(lambda: export(run, f"duckdb:{out}"))
 
     return ours, theirs
 
 
-def to_parquet(run: Path, folder: Path, count: int) -> tuple[Callable[[], float], Callable[[], float]]:
+def to_parquet(run: Path, folder: Path, count: int) -> tuple[Callable[[], Times], Callable[[], Times]]:
     return to_lake(run, folder, f"parquet:{folder}/out", count)
 
 
-def to_lake(run: Path, folder: Path, target: str, count: int) -> tuple[Callable[[], float], Callable[[], float]]:
-    def ours() -> float:
+def to_lake(run: Path, folder: Path, target: str, count: int) -> tuple[Callable[[], Times], Callable[[], Times]]:
+    def ours() -> Times:
         shutil.rmtree(folder / "out", ignore_errors=True)
         (folder / "out").mkdir()
-        return seconds(lambda: export(run, target))
+        return taken(lambda: export(run, target))
 
-    def theirs() -> float:
+    def theirs() -> Times:
         rows = exported(folder, count)
-        return seconds(lambda: pq.write_table(rows, folder / "peer.parquet", ROWS, **write_options(rows.schema)))
+        return taken(lambda: pq.write_table(rows, folder / "peer.parquet", ROWS, **write_options(rows.schema)))
 
     return ours, theirs
 
 
-def to_csv(run: Path, folder: Path, count: int) -> tuple[Callable[[], float], Callable[[], float]]:
-    def theirs() -> float:
+def to_csv(run: Path, folder: Path, count: int) -> tuple[Callable[[], Times], Callable[[], Times]]:
+    def theirs() -> Times:
         paths = (folder / "out/tensors").rglob("*.csv")
         parse = pyarrow.csv.ParseOptions(newlines_in_values=True)
         tables = [pyarrow.csv.read_csv(path, parse_options=parse) for path in paths]
         rows = pa.concat_tables(tables, promote_options="permissive")
         assert len(rows) == count
-        return seconds(lambda: pyarrow.csv.write_csv(rows, folder / "peer.csv"))
+        return taken(lambda: pyarrow.csv.write_csv(rows, folder / "peer.csv"))
 
     return lambda: fresh_folder(run, folder, "csv"), theirs
 
 
-def fresh_folder(run: Path, folder: Path, kind: str) -> float:
+def fresh_folder(run: Path, folder: Path, kind: str) -> Times:
     shutil.rmtree(folder / "out", ignore_errors=True)
-    return seconds(lambda: export(run, f"{kind}:{folder}/out"))
+    return taken(lambda: export(run, f"{kind}:{folder}/out"))
 
 
 def exported(folder: Path, count: int) -> pa.Table:

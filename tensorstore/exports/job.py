@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -17,6 +18,7 @@ import pyarrow as pa
 from ..errors import ConfigurationError, ExportError, TensorTrialError
 from ..progress import progress_bar
 from ..read.runs import RunLocations, Runs, open_runs
+from .run_summary import continued
 from .source import PART_ROWS, Since, Source
 from .tables import DEFAULT, GROWING, OF_STEPS, REPLACED, SCHEMAS, with_run
 from .target import Held, Part, Position, Replacement, Target, open_target
@@ -215,16 +217,20 @@ class _Job:
         """Replace the rows of a small table for each run whose rows differ from those in the target."""
         schema = REPLACED[table]
         exported = {run: each.digests.get(Position(table, ""), {}).get(-1) for run, each in held.items()}
-        condition, parameters = "", dict[str, Any]()
+        condition, parameters, known = "", dict[str, Any](), dict[str, pa.Table]()
         if table in OF_STEPS:
             sources = [source for source in sources if exported.get(source.run) != source.digest]
-            condition, parameters = "where list_contains($runs, run)", {"runs": [each.own_name for each in sources]}
+            known = self._continued(table, sources, held)
+            names = [each.own_name for each in sources if each.run not in known]
+            condition, parameters = "where list_contains($runs, run)", {"runs": names}
         query = f"select * from {table} {condition} order by all"
-        rows = self._runs.sql(query, parameters).to_arrow_table() if sources else _NO_ROWS
+        rows = self._runs.sql(query, parameters).to_arrow_table() if len(known) < len(sources) else _NO_ROWS
         of_run = _slices(rows["run"].to_pylist())
         changed = []
         for source in sources:
-            columns = rows.slice(*of_run.get(source.own_name, (0, 0))).drop_columns(["run"])
+            columns = known.get(source.run)
+            if columns is None:
+                columns = rows.slice(*of_run.get(source.own_name, (0, 0))).drop_columns(["run"])
             found = pa.Table.from_batches(with_run(source.run, columns, schema), schema)
             self._rows[table] += len(found)
             digest = source.digest if table in OF_STEPS else _digest(found)
@@ -232,6 +238,14 @@ class _Job:
                 changed.append(Replacement(source.run, source.identity, found, digest))
         for begin in range(0, len(changed), _TOGETHER):
             self._target.replace(table, changed[begin : begin + _TOGETHER])
+
+    def _continued(self, table: str, sources: Sequence[Source], held: Mapping[str, Held]) -> dict[str, pa.Table]:
+        """Return the rows of the runs that have only grown, by the run's name in the target."""
+        found = {
+            source.run: continued(source, held.get(source.run), partial(self._target.rows, table, source.run))
+            for source in sources
+        }
+        return {run: rows for run, rows in found.items() if rows is not None}
 
     def _prune(self, sources: Sequence[Source]) -> tuple[str, ...]:
         """Delete the runs of the target that this export does not have, and return their names."""

@@ -20,7 +20,7 @@ from ..format.index_types import StepSummary
 from ..format.schema import INDEX_SCHEMA, RUN_FILE
 from ..read.counting_rows import ValueLocation, index_rows, superseded_rows, value_locations
 from ..snapshot.index_files import IndexFile, read_index, superseded_files
-from ..snapshot.saved_steps import SavedSteps
+from ..snapshot.saved_steps import MODES, SavedSteps
 from ..snapshot.snapshot import digest_of_path, id_of_digests
 from ..storage.open import Storage
 from .rows import value_rows
@@ -68,12 +68,27 @@ class _WorkerFiles:
                 self._digests[last], begin = hashed.hexdigest()[:15], end
         return self._digests
 
+    @cached_property
+    def _saved(self) -> SavedSteps:
+        return SavedSteps().added(self._found)
+
     def superseded_rows(self, storage: Storage) -> Mapping[str, Sequence[int]]:
         """Return the numbers of superseded rows, by file. Raises FileNotFoundError."""
         if self._superseded_rows is None:
-            repeated = SavedSteps().added(self._found).repeated
-            self._superseded_rows = superseded_rows(storage, [file.path for file in self._found], repeated)
+            paths = [file.path for file in self._found]
+            self._superseded_rows = superseded_rows(storage, paths, self._saved.repeated)
         return self._superseded_rows
+
+    def counting_steps(self, file: IndexFile) -> list[StepSummary]:
+        """Return the steps of a file without those that were saved again in another mode, or as another step of it."""
+        if not self._saved.repeats:
+            return file.summary.steps
+        return [step for step in file.summary.steps if (step.global_step, step.mode, step.mode_step) in self._last]
+
+    @cached_property
+    def _last(self) -> set[tuple[int, str, int]]:
+        cells = self._saved.columns.cells("global_step", "mode", "mode_step")
+        return {(step, MODES[mode].name, mode_step) for step, mode, mode_step in cells}
 
     def agreed(self, exported: Mapping[int, str]) -> int:
         """Return the last exported step up to which all exported rows still count; -1 if there is none."""
@@ -137,10 +152,14 @@ class Source:
     @property
     def digest(self) -> str:
         """A digest of all steps, which compaction does not change."""
+        return self.digest_at({worker: max(files.last_steps) for worker, files in self._files.items() if files.files})
+
+    def digest_at(self, last_steps: Mapping[str, int]) -> str:
+        """Return the digest of the steps up to the last one of each worker; workers without steps do not matter."""
+        none = _WorkerFiles((), is_whole=True)
         of_workers = [
-            f"{worker} {files.digests([last])[last]}"
-            for worker, files in sorted(self._files.items())
-            for last in [max(files.last_steps, default=-1)]
+            f"{worker} {self._files.get(worker, none).digests([last])[last]}"
+            for worker, last in sorted(last_steps.items())
         ]
         return hashlib.blake2b("\n".join(of_workers).encode(), digest_size=8).hexdigest()[:15]
 
@@ -215,7 +234,7 @@ class Source:
 
     def _rows(self, table: str, worker: str, files: Sequence[IndexFile], span: _Span) -> Iterator[pa.Table]:
         if table == "steps":
-            yield _steps(worker, files, span)
+            yield _steps(worker, [(file, self._files[worker].counting_steps(file)) for file in files], span)
         elif table == "tensor_values":
             for path, rows in self._index(worker, files, span, ValueLocation._fields):
                 for chunk, inside in groupby(sorted(self._locations(path, rows), key=_chunk), _chunk):
@@ -284,8 +303,8 @@ def _utc(moment: datetime) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _steps(worker: str, files: Sequence[IndexFile], span: _Span) -> pa.Table:
-    """Return the steps of a worker from the summaries of its index files."""
+def _steps(worker: str, files: Sequence[tuple[IndexFile, Sequence[StepSummary]]], span: _Span) -> pa.Table:
+    """Return the steps of a worker, given those of each index file."""
     found = [
         (
             step.mode,
@@ -295,8 +314,8 @@ def _steps(worker: str, files: Sequence[IndexFile], span: _Span) -> pa.Table:
             step.saved_at_us,
             len(file.summary.name_sets[step.name_set]),
         )
-        for file in files
-        for step in file.summary.steps
+        for file, steps in files
+        for step in steps
         if span.has(step)
     ]
     schema = GROWING["steps"].remove(0)

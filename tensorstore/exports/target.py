@@ -208,6 +208,18 @@ class Target(ABC):
             replacements: The rows that take their place.
         """
 
+    def rows(self, table: str, run: str) -> pa.Table | None:
+        """Return the rows of a run in a small table.
+
+        Args:
+            table: Name of the table.
+            run: Name of the run in the target.
+
+        Returns:
+            The rows; None if the target cannot return them exactly, so that they are computed from the whole run.
+        """
+        return None
+
     @abstractmethod
     def remove(self, run: str) -> None:
         """Delete all rows of a run and its entry in the ledger.

@@ -46,18 +46,17 @@ _REPEATING = [name for name in INDEX_SCHEMA.names if name not in _UNIQUE and nam
 _SELECTING = ["name", "mode", "mode_step", "global_step", "worker"]
 
 
-def write_index(sink: Sink, worker: str, steps: Sequence[IndexedStep], previous: str) -> None:
-    """Write the rows of `steps`, in their order, into one index file. The sink is not published yet.
-
-    `previous` is the path of the worker's index file before this one, empty for the first.
-    """
-    table, summary = indexed_rows(worker, steps, previous)
+def write_index(sink: Sink, table: pa.Table, summary: IndexSummary) -> None:
+    """Write rows, in their order, into one index file. The sink is not published yet."""
     names = [each.name for names in summary.name_sets for each in names]
     _write(sink, [table], footer_entries(summary), _ROW_GROUP_ROWS, names)
 
 
 def indexed_rows(worker: str, steps: Sequence[IndexedStep], previous: str) -> tuple[pa.Table, IndexSummary]:
-    """Return the rows of `steps`, in their order, as an index file holds them, and the summary for its footer."""
+    """Return the rows of `steps`, in their order, as an index file holds them, and the summary for its footer.
+
+    `previous` is the path of the worker's index file before this one, empty for the first.
+    """
     return _table(worker, steps), summarize(steps, previous)
 
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from ..config.metadata import checked_metadata
 from ..errors import ConfigurationError, UnsupportedValue
+from ..format.flush_range import FirstFlush
 from ..format.record import Plan, Record, ScalarBatch, Step
 from ..format.schema import UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo
 from ..mode import ModeKeys
@@ -26,6 +27,7 @@ from ..progress import progress_bar
 from ..storage.open import Storage
 from ..write.writer import Writer
 from .modes import MODES
+from .numbers import Numbers, publish_numbers
 from .target import (
     FLUSH_SECONDS,
     WORKER,
@@ -95,6 +97,21 @@ class Points:
         later = [drawn for drawn in self.histograms if drawn.step >= step]
         return replace(self._rows(np.flatnonzero(self.step >= step)), histograms=later)
 
+    def with_times(self, now: int) -> Points:
+        """Return the points, in the order of steps, each with a time: the last one of its step's numbers, or `now`."""
+        begins = np.flatnonzero(np.diff(self.step, prepend=-1))
+        latest = np.maximum.reduceat(self.saved_at, begins) if len(begins) else self.saved_at
+        of_step = np.repeat(np.where(latest > 0, latest, now), np.diff(begins, append=len(self.step)))
+        saved_at = np.where(self.saved_at > 0, self.saved_at, of_step)
+        histograms = [drawn._replace(saved_at=drawn.saved_at or now) for drawn in self.histograms]
+        return replace(self, saved_at=saved_at, histograms=histograms)
+
+    def rows(self) -> Numbers:
+        """Return the numbers as rows of a run. They must be in the order of steps."""
+        mode_step, mode = np.divmod(self.step, len(self.modes))
+        modes = np.array([mode.value for mode in self.modes])[mode]
+        return Numbers(self.name, modes, mode_step, self.step, self.saved_at, self.value)
+
     def found(self) -> Found:
         """Return all values as columns to compare with a run. A number replaces a histogram of its name and step."""
         number = {name: index for index, name in enumerate(dict.fromkeys([*self.names, *self._drawn_names()]))}
@@ -160,12 +177,11 @@ def import_points(
     begin = Begin(0) if earlier is None else begin_of(target, points.found(), report)
     left = points.by_step().from_step(begin.step)
     plans = [_plan(name) for name in points.names]
-    times = [*points.saved_at.tolist(), *(drawn.saved_at for drawn in points.histograms)]
+    times = np.concatenate([points.saved_at, np.array([drawn.saved_at for drawn in points.histograms], np.int64)])
     run = run_info(source, framework, times, {**points.metadata, **modes})
     first_flush = claim_target(target, run, earlier, begin, plans, not len(left), report)
     if first_flush is not None:
-        writer = Writer(target, WORKER, flush_seconds=FLUSH_SECONDS, first_flush=first_flush)
-        _write(left, plans, writer, progress, target)
+        _write(left, plans, target, first_flush, progress)
     return target.url
 
 
@@ -188,41 +204,39 @@ def _plan(name: str) -> Plan:
     return Plan(name, (collection_of(name),), raw=False)
 
 
-def _write(points: Points, plans: Sequence[Plan], writer: Writer, progress: bool, target: Storage) -> None:
-    now = int(datetime.now(UTC).timestamp() * 1e9)
-    with (
-        writing(target, WORKER, writer),
-        progress_bar(len(points), progress, "import", "number") as advance,
-    ):
-        for step, records in _steps(points, plans, now):
-            mode_step, mode = divmod(step, len(points.modes))
-            writer.put(Step(points.modes[mode], mode_step, step), records, closes=True)
-            advance(sum(len(record.plans) if isinstance(record, ScalarBatch) else 1 for record in records))
-        writer.close()
+def _write(points: Points, plans: Sequence[Plan], target: Storage, first_flush: FirstFlush, progress: bool) -> None:
+    points = points.with_times(int(datetime.now(UTC).timestamp() * 1e9))
+    with progress_bar(len(points), progress, "import", "number") as advance:
+        if not points.histograms:
+            first_flush = publish_numbers(target, WORKER, first_flush, plans, points.rows(), advance)
+        writer = Writer(target, WORKER, flush_seconds=FLUSH_SECONDS, first_flush=first_flush)
+        with writing(target, WORKER, writer):
+            for step, records in _steps(points, plans) if points.histograms else ():
+                mode_step, mode = divmod(step, len(points.modes))
+                writer.put(Step(points.modes[mode], mode_step, step), records, closes=True)
+                advance(sum(len(record.plans) if isinstance(record, ScalarBatch) else 1 for record in records))
+            writer.close()
 
 
-def _steps(points: Points, plans: Sequence[Plan], now: int) -> Iterator[tuple[int, list[Record | ScalarBatch]]]:
+def _steps(points: Points, plans: Sequence[Plan]) -> Iterator[tuple[int, list[Record | ScalarBatch]]]:
     """Yield each step with its records. `points` must be in the order of steps."""
     bounds = np.flatnonzero(np.diff(points.step, prepend=-1, append=-1)).tolist()
-    numbers = {int(points.step[begin]): (begin, end) for begin, end in pairwise(bounds)}
+    numbers = {int(points.step[begin]): slice(begin, end) for begin, end in pairwise(bounds)}
     histograms: dict[int, list[Drawn]] = {}
     for drawn in points.histograms:
         histograms.setdefault(drawn.step, []).append(drawn)
     for step in sorted(numbers.keys() | histograms.keys()):
-        records: list[Record | ScalarBatch] = [_record(drawn, now) for drawn in histograms.get(step, ())]
+        records: list[Record | ScalarBatch] = list(map(_record, histograms.get(step, ())))
         if step in numbers:
-            begin, end = numbers[step]
-            of = [plans[name] for name in points.name[begin:end].tolist()]
-            # A number without a time gets the time of the others of its step.
-            times = points.saved_at[begin:end]
-            saved_at = np.where(times > 0, times, times.max() if times.max() > 0 else now)
-            records.append(ScalarBatch(of, points.value[begin:end].tolist(), saved_at.tolist()))
+            rows = numbers[step]
+            of = [plans[name] for name in points.name[rows].tolist()]
+            records.append(ScalarBatch(of, points.value[rows].tolist(), points.saved_at[rows].tolist()))
         yield step, records
 
 
-def _record(drawn: Drawn, now: int) -> Record:
+def _record(drawn: Drawn) -> Record:
     plan, counted = _histogram_plan(drawn.name), (drawn.edges, drawn.counts)
-    return Record(plan, _NOTHING, drawn.saved_at or now, None, UNKNOWN_DTYPE, UNKNOWN_SHAPE, histogram=counted)
+    return Record(plan, _NOTHING, drawn.saved_at, None, UNKNOWN_DTYPE, UNKNOWN_SHAPE, histogram=counted)
 
 
 @cache

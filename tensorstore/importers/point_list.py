@@ -14,9 +14,8 @@ from ..mode import ModeKeys
 from .documents import clean
 from .histograms import edges_and_counts
 from .metrics import Drawn, Points, Report
+from .numbers import STEPS_END
 
-# Steps have twelve digits in the names of a run's files.
-_STEPS_END = 10**12
 _HISTOGRAMS = {"histogram", "trackio.histogram"}
 
 
@@ -120,7 +119,7 @@ class PointList:
 
     def _is_step(self, step: Any) -> bool:
         is_number = isinstance(step, int | float) and not isinstance(step, bool)
-        return is_number and 0 <= step < _STEPS_END // len(self._modes) and step == int(step)
+        return is_number and 0 <= step < STEPS_END // len(self._modes) and step == int(step)
 
     def _index(self, name: str) -> int | None:
         if name not in self._names:

@@ -18,14 +18,13 @@ from ..errors import ConfigurationError, CorruptFile, RunNotFound
 from ..storage.open import Storage
 from .histograms import drawn_of, holds_histograms
 from .metrics import Drawn, Integers, Points, Report
+from .numbers import STEPS_END
 from .sources import find_files
 from .times import LATEST
 
 _KINDS = (".csv", ".parquet")
 
 _NUMBER = r"^(-?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|-?inf|-?infinity)$"
-# A run numbers its folders with twelve digits.
-_STEPS_END = 10**12
 
 
 def find_tables(
@@ -210,10 +209,10 @@ def steps_of(column: pa.ChunkedArray, path: str, multiplier: int = 1) -> Integer
     steps = numbers.to_numpy(zero_copy_only=False) * multiplier
     known = np.isfinite(steps)
     rounded = np.where(known, np.round(steps), -1)
-    bad = known & ((np.abs(rounded - steps) > 1e-6) | (rounded < 0) | (rounded >= _STEPS_END))
+    bad = known & ((np.abs(rounded - steps) > 1e-6) | (rounded < 0) | (rounded >= STEPS_END))
     if bad.any():
         first = steps[np.argmax(bad)]
-        hint = "" if first < 0 or first >= _STEPS_END else ": choose a step_multiplier that makes it one"
+        hint = "" if first < 0 or first >= STEPS_END else ": choose a step_multiplier that makes it one"
         raise CorruptFile(path, f"{first / multiplier:g} is no step, which is a whole number from 0 to 1e12{hint}")
     return rounded.astype(np.int64)
 

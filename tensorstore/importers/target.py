@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -77,20 +77,21 @@ def begun(target: Storage, source: str) -> RunInfo | None:
 
 
 def run_info(
-    source: str, framework: str, times: Iterable[int], metadata: Mapping[str, Any], num_workers: int = 1
+    source: str, framework: str, times: npt.ArrayLike, metadata: Mapping[str, Any], num_workers: int = 1
 ) -> RunInfo:
     """Return the description of a run for an import.
 
     Args:
         source: The identity of the source.
         framework: The program that wrote the source.
-        times: The times of values, in nanoseconds since 1970, UTC; 0 if unknown. The earliest one is the start of the
-            run.
+        times: The times of values, shape (n,), in nanoseconds since 1970, UTC; 0 if unknown. The earliest one is the
+            start of the run.
         metadata: The metadata of the source.
         num_workers: The number of workers.
     """
-    first = min((time for time in times if time > 0), default=None)
-    began = datetime.now(UTC) if first is None else datetime.fromtimestamp(first / 1e9, UTC)
+    known = np.asarray(times)
+    known = known[known > 0]
+    began = datetime.fromtimestamp(int(known.min()) / 1e9, UTC) if len(known) else datetime.now(UTC)
     return RunInfo(
         created_at=began.isoformat(),
         id=uuid.uuid4().hex,

@@ -122,8 +122,9 @@ class Block:
         self.data = np.frombuffer(self._content, np.uint8)
         self.is_last = len(data) < requested
         frames, lengths = self._follow()
-        count = self._trusted(frames)
-        self._next = lengths[count] if count < len(lengths) and self._matches(frames[count : count + 1])[0] else None
+        count = self._trusted(frames, lengths)
+        is_known = count < len(lengths) and self._matches(frames[count:], lengths[count:])[0]
+        self._next = lengths[count] if is_known else None
         self.starts = frames[:count] + HEADER
         """The offsets of the contents of complete records, as far as their lengths match their checksums."""
         self.lengths = np.array(lengths[:count], np.int64)
@@ -169,17 +170,19 @@ class Block:
         self._followed_to = position
         return np.array(frames, np.int64), lengths
 
-    def _trusted(self, frames: Positions) -> int:
+    def _trusted(self, frames: Positions, lengths: Sequence[int]) -> int:
         """Return the number of frames that are complete and whose lengths match their checksums."""
-        bad = np.flatnonzero(~self._matches(frames))
+        bad = np.flatnonzero(~self._matches(frames, lengths))
         if len(bad):
             return int(bad[0])
         return len(frames) - (self._followed_to > len(self.view))
 
-    def _matches(self, frames: Positions) -> npt.NDArray[np.bool_]:
+    def _matches(self, frames: Positions, lengths: Sequence[int]) -> npt.NDArray[np.bool_]:
         """Return a mask of the frames whose length matches its checksum."""
-        found = _masked_crc32cs(self._content, frames, np.full(len(frames), _LENGTH.size))
-        matches: npt.NDArray[np.bool_] = found == self._stored(frames + _LENGTH.size)
+        # Most frames of a file have one of few lengths.
+        distinct, of_frame = np.unique(np.array(lengths, np.uint64), return_inverse=True)
+        expected = np.array([masked_crc32c(_LENGTH.pack(length)) for length in distinct.tolist()], np.uint32)
+        matches: npt.NDArray[np.bool_] = expected[of_frame] == self._stored(frames + _LENGTH.size)
         return matches
 
     def _stored(self, positions: Positions) -> Words:

@@ -52,9 +52,11 @@ def varint(message: bytes | memoryview, position: int) -> tuple[int, int]:
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
+            if value > _MOST:
+                break
             return value, position
         shift += 7
-    raise ValueError("a number has no end")
+    raise ValueError("a number has no end, or more than 64 bits")
 
 
 def varints(packed: memoryview) -> Iterator[int]:

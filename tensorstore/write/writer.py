@@ -18,7 +18,7 @@ from ..format.checksum import document_bytes
 from ..format.chunk_writer import PART_BYTES, ChunkWriter
 from ..format.flush_range import FROM_START, FirstFlush, folder_of
 from ..format.index_types import IndexedStep
-from ..format.index_writer import write_index
+from ..format.index_writer import indexed_rows, write_index
 from ..format.record import Record, ScalarBatch, Step, TensorSpec, ValueBatch, plan_by_axis
 from ..format.schema import STEPS_PER_DIRECTORY, chunk_path, end_path, index_path, session_end_path
 from ..mode import ModeKeys
@@ -444,7 +444,7 @@ class Writer:
         sink = self._storage.sink(path)
         try:
             with translated(path, "write"):
-                write_index(sink, self._worker, steps, self._last_index_file)
+                write_index(sink, *indexed_rows(self._worker, steps, self._last_index_file))
             if self._lease is not None:
                 self._lease.check()  # publishing the values may have taken longer than the lease
             sink.publish()

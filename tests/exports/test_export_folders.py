@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tensortrial
-from support.export_conformance import SOME, ExportConformance, end_power, from_json, write_run, write_step
+from support.export_conformance import SOME, ExportConformance, end_power, from_json, train, write_run, write_step
 from support.file_access import before_opening
 from support.runs import Job
 from tensortrial.config.collection import Collection
@@ -107,6 +108,18 @@ class TestParquetFolder(FolderConformance):
     @pytest.fixture
     def target(self, tmp_path: Path) -> str:
         return f"parquet:{tmp_path}/out"
+
+    def test_a_summary_whose_note_is_missing_is_computed_from_all_rows(self, tmp_path: Path, target: str) -> None:
+        tables, folder = ("scalars", "run_summary"), Path(target.removeprefix("parquet:"))
+        train(tmp_path / "a", 0, 3)
+        self.export(tmp_path / "a", target, tables=tables)
+        shutil.copytree(folder, tmp_path / "before")
+        train(tmp_path / "a", 3, 5, resume=True)
+        self.export(tmp_path / "a", target, tables=tables)
+        # As an export leaves it that is killed before it writes the note.
+        shutil.copy(folder / "run_summary/a.parquet", tmp_path / "before/run_summary/a.parquet")
+        self.export(tmp_path / "a", f"parquet:{tmp_path}/before", tables=tables)
+        self.check(tmp_path / "a", f"parquet:{tmp_path}/before", *tables)
 
     def read(self, target: str, table: str) -> pa.Table:
         return pa.concat_tables([pq.ParquetFile(path).read() for path in self.files(target, table)])

@@ -71,9 +71,33 @@ class TestPostgreSQL(ExportConformance):
             self.export(run, target, tables=["tensors"])
         assert len(self.read(target, "tensors")) == 0
 
+    def test_the_end_of_a_connection_is_named(self, run: Path, target: str) -> None:
+        self.export(run, target, tables=["steps"], since=100)
+        leave = "begin perform pg_terminate_backend(pg_backend_pid()); return new; end"
+        _execute(target, f"create function leave() returns trigger as $${leave}$$ language plpgsql")
+        _execute(target, "create trigger leave before insert on exports for each row execute function leave()")
+        with pytest.raises(ExportError, match=r"terminating connection|server closed the connection"):
+            self.export(run, target, tables=["tensors"])
+        _execute(target, "drop trigger leave on exports")
+        assert self.export(run, target, tables=["tensors"]).rows["tensors"] == 30
+
     def test_an_unknown_option_is_named(self, run: Path, target: str) -> None:
         with pytest.raises(ConfigurationError, match="no option 'shema'; it has schema"):
             self.export(run, target, shema="x")
+
+
+def test_names_have_the_order_of_a_run_in_a_database_of_any_language(tmp_path: Path, postgres: Any) -> None:
+    # In English, worker_B comes after worker_a.
+    target = str(postgres.new_database("template template0 locale_provider icu icu_locale 'en-US' locale 'C'"))
+    with Job(tmp_path / "a", "worker_a", 2) as one, Job(tmp_path / "a", "worker_B", 2) as two:
+        one.step({"loss": 1.0, "Loss": 3.0})
+        two.step({"loss": 2.0, "Loss": 4.0})
+    tensortrial.export(tmp_path / "a", target, progress=False)
+    query = "select name, last from run_summary order by name"
+    with dbapi.connect(target) as connection, connection.cursor() as cursor:
+        cursor.execute(query)
+        found = cursor.fetchall()
+    assert found == tensortrial.open_runs(tmp_path / "a").sql(query).fetchall() == [("Loss", 3.0), ("loss", 1.0)]
 
 
 def test_metadata_is_queried_as_in_a_run(tmp_path: Path, postgres: Any) -> None:

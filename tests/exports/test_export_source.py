@@ -18,8 +18,9 @@ import tensortrial
 from support.export_conformance import in_utc, same, write_run, write_step
 from support.file_access import before_opening
 from support.limits import set_limits
-from support.runs import Job
+from support.runs import EVAL, Job
 from tensortrial.errors import ConfigurationError, MissingChunk
+from tensortrial.format.record import Step
 
 
 def values(target: Path) -> dict[tuple[int, str], bytes]:
@@ -73,6 +74,24 @@ def test_values_of_a_step_that_was_begun_twice_are_those_of_the_index(tmp_path: 
         job.step({"w": np.ones(3)})
     export_values(run, target)
     assert values(target) == {(0, "w"): np.zeros(3).tobytes(), (1, "w"): np.ones(3).tobytes()}
+
+
+def test_of_a_step_that_was_saved_again_in_another_mode_the_last_one_is_exported(tmp_path: Path) -> None:
+    run, target = tmp_path / "a", tmp_path / "x.duckdb"
+    query = "select global_step, mode, mode_step, num_tensors from steps order by all"
+    with Job(run, flush_seconds=0) as job:
+        for number in range(3):
+            job.step({"loss": float(number)})
+        job.flush()
+        for again in (Step(EVAL, 0, 1), Step(EVAL, 1, 3)):
+            tensortrial.export(run, target, progress=False)
+            job.put(again, {"loss": 9.0, "new": 1.0}, closes=True)
+            job.flush()
+    tensortrial.export(run, target, progress=False)
+    with duckdb.connect(str(target)) as database:
+        found = database.sql(query).fetchall()
+    assert found == tensortrial.open_runs(run).sql(query).fetchall()
+    assert found == [(0, "GLOBAL", 0, 1), (1, "EVAL", 0, 2), (2, "GLOBAL", 2, 1), (3, "EVAL", 1, 2)]
 
 
 def test_a_chunk_that_was_deleted_is_said(tmp_path: Path) -> None:

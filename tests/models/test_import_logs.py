@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from sklearn.datasets import load_digits
 
 import tensortrial
-from support.imported_runs import import_quietly, interrupt_writer, metadata, values
+from support.imported_runs import import_quietly, interrupt_import, metadata, values
 from tensortrial.cli import main
 from tensortrial.errors import CorruptFile, RunNotFound
 from tensortrial.importers import lightning as csv_logs
@@ -159,7 +159,7 @@ class TestWhatCsvloggerWrote:
         self, lightning_logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with monkeypatch.context() as patch:
-            interrupt_writer(patch, after=3)
+            interrupt_import(patch, after=3)
             with pytest.raises(KeyboardInterrupt):
                 import_quietly(csv_logs.import_runs, lightning_logs, tmp_path / "runs")
         assert not tensortrial.create_trial(str(tmp_path / "runs/version_0")).loaded_all_steps

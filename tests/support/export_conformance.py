@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import time
 from abc import ABC, abstractmethod
@@ -267,14 +268,48 @@ class ExportConformance(ABC):
                 for job in (one, two):
                     job.step({"loss": value * (1 if job is one else 10)})
                     job.writer.flush()
-                self.export(tmp_path / "runs", target, tables=tables)
-                self.check(tmp_path / "runs", target, *tables)
+                    self.export(tmp_path / "runs", target, tables=tables)
+                    self.check(tmp_path / "runs", target, *tables)
         (loss,) = [row for row in self.read(target, "run_summary").to_pylist() if row["run"] == "a"]
         assert [loss[name] for name in ("name", "last", "last_step", "min", "max", "steps")] == [
             *("loss", 20, 2, 2, 30, 3)
         ]
         again = self.export(tmp_path / "runs", target, tables=tables)
         assert again.rows.get("run_summary", 0) == 0
+
+    def test_the_summary_follows_a_run_that_grows_goes_back_and_saves_steps_again(
+        self, tmp_path: Path, target: str
+    ) -> None:
+        tables, run = ("scalars", "run_summary"), tmp_path / "a"
+
+        def moved() -> None:
+            self.export(run, target, tables=tables)
+            self.check(run, target, *tables)
+
+        for first, last in [(0, 2), (2, 6), (6, 7), (3, 5), (5, 9)]:
+            train(run, first, last, resume=first > 0)
+            moved()
+        with tensortrial.Run(run, resume=True) as resumed:
+            resumed.resume_at(2)
+            with resumed.step(20):  # later than all steps that no longer count
+                resumed.log({"loss": 3.0})
+        moved()
+        with Job(run, resume=True, flush_seconds=0) as job:
+            known = job.step({"loss": math.inf, "new": -1.0})
+            job.writer.flush()
+            moved()
+            job.put(known, {"loss": 5.0}, closes=True)
+            job.writer.flush()
+            moved()
+            job.step({"new": math.nan})
+            job.writer.flush()
+            moved()
+            tensortrial.compact(run, delete_older_than=0)
+            job.step({"new": 2.0, "loss": -7.5})
+            job.writer.flush()
+            self.export(run, target, tables=("steps",))  # the summary is behind this table now
+            job.step({"new": 3.0})
+        moved()
 
     def test_workers_and_tables_are_moved_each_by_itself(self, tmp_path: Path, target: str) -> None:
         with (

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 import tensortrial
 
 
@@ -26,16 +28,17 @@ def import_quietly(
     return import_runs(source, target, progress=False, report=reported.append, **options), reported
 
 
-def interrupt_writer(monkeypatch: Any, after: int) -> None:
-    """Make the writer fail as by Ctrl-C after some steps."""
-    from tensortrial.write.writer import Writer
+def interrupt_import(monkeypatch: Any, after: int) -> None:
+    """Make imports fail as by Ctrl-C before more than so many numbers are published, in files of as many."""
+    from tensortrial.importers import numbers
 
-    put, calls = Writer.put, [0]
+    write_index, published = numbers.write_index, [0]
 
-    def interrupted(self: Writer, *arguments: Any, **options: Any) -> None:
-        calls[0] += 1
-        if calls[0] > after:
+    def interrupted(sink: Any, table: pa.Table, *arguments: Any) -> None:
+        published[0] += len(table)
+        if published[0] > after:
             raise KeyboardInterrupt
-        put(self, *arguments, **options)
+        write_index(sink, table, *arguments)
 
-    monkeypatch.setattr(Writer, "put", interrupted)
+    monkeypatch.setattr(numbers, "write_index", interrupted)
+    monkeypatch.setattr(numbers, "_FILE_ROWS", after)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow.fs import PyFileSystem
 from pyarrow.parquet import FileMetaData
 
@@ -147,6 +148,10 @@ class DeltaLake(Target):
         runs = ", ".join(_literal(each.run) for each in replacements)
         with self._translated():
             self._overwrite(self._open(table), rows, f"run in ({runs})", CommitProperties(app_transactions=notes))
+
+    def rows(self, table: str, run: str) -> pa.Table:
+        with self._translated():
+            return self._open(table).to_pyarrow_dataset().to_table(filter=pc.field("run") == run)
 
     def _overwrite(self, table: DeltaTable, rows: Any, predicate: str, commit: CommitProperties) -> None:
         """Replace the rows that satisfy a condition."""

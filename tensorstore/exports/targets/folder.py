@@ -123,7 +123,7 @@ class Folder(Target):
             self._write(file, each.rows.schema, each.rows.to_batches())
             with self._named():
                 note = self._note_run(each.run, each.identity)
-                self._storage.replace(f"{_folder(table, each.run)}{self.suffix}", memoryview(file.getvalue()))
+                self._storage.replace(self._small_file(table, each.run), memoryview(file.getvalue()))
                 # The note is written last: without it, the next export writes the file again.
                 note = replace(note, digests={**note.digests, table: each.digest})
                 self._storage.replace(_note(each.run), json.dumps(asdict(note)).encode())
@@ -131,9 +131,13 @@ class Folder(Target):
     def remove(self, run: str) -> None:
         with self._named():
             for table in SCHEMAS:
-                for path in (*self._files(table, run), f"{_folder(table, run)}{self.suffix}"):
+                for path in (*self._files(table, run), self._small_file(table, run)):
                     self._storage.remove(path)
             self._storage.remove(_note(run))
+
+    def _small_file(self, table: str, run: str) -> str:
+        """Return the path of the file with the rows of a run in a small table."""
+        return f"{_folder(table, run)}{self.suffix}"
 
     def _parts(self, table: str, run: str) -> Iterator[tuple[Position, dict[int, str]]]:
         """Yield the workers in a table, with the last steps and the digests of their parts."""

@@ -128,6 +128,10 @@ class Iceberg(Target):
             readers = [partial(_reader, each.rows) for each in replacements]
             _change(found, replacements[0].rows.schema, readers, [_is_one_of(held)] if held else [], notes)
 
+    def rows(self, table: str, run: str) -> pa.Table:
+        with self._translated():
+            return self._table(table).scan(_is_one_of([run])).to_arrow()
+
     def remove(self, run: str) -> None:
         with self._translated():
             for name, _ in self._notes():
@@ -241,7 +245,8 @@ def _data_file(
     The file is deleted if it has no rows, or if the table certainly does not refer to it.
     """
     path = table.location_provider().new_data_location(f"{uuid.uuid4()}.parquet")
-    schema = pa.schema([_with_id(field, table.schema().as_arrow().field(field.name)) for field in encoded(rows)])
+    known = table.schema().as_arrow()
+    schema = pa.schema([_with_id(field, known.field(field.name)) for field in encoded(rows)])
     count, is_wanted = 0, False
     try:
         with table.io.new_output(path).create() as file:

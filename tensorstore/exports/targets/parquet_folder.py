@@ -24,6 +24,13 @@ class ParquetFolder(Folder):
     def _write(self, file: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         write_parquet(file, schema, batches)
 
+    def rows(self, table: str, run: str) -> pa.Table | None:
+        with self._named():
+            try:
+                return pq.read_table(pa.BufferReader(self._storage.read(self._small_file(table, run))))
+            except (FileNotFoundError, pa.ArrowException):  # deleted or damaged: it is written again
+                return None
+
     def _stream(self, schema: pa.Schema) -> pa.Schema:
         return encoded(schema)
 

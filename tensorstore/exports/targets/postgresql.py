@@ -122,7 +122,10 @@ class PostgreSQL(SQLTarget):
         return dict(rows)
 
     def _create_table(self, table: str, schema: pa.Schema) -> None:
-        columns = ", ".join(f"{_quoted(name)} {kind}" for name, kind in self._wanted_columns(schema).items())
+        # Names are in the order of a run, whatever the order of the database's language is.
+        kinds = {"text": 'text collate "C"'}
+        wanted = self._wanted_columns(schema).items()
+        columns = ", ".join(f"{_quoted(name)} {kinds.get(kind, kind)}" for name, kind in wanted)
         self._fetch(f"create table {self._table(table)} ({columns})")
 
     def _table(self, name: str) -> str:
@@ -180,7 +183,8 @@ class PostgreSQL(SQLTarget):
             try:
                 yield
             except BaseException:
-                self._connection.rollback()
+                with suppress(psycopg2.Error):  # the server may have ended the connection, and said why
+                    self._connection.rollback()
                 raise
             self._connection.commit()
 

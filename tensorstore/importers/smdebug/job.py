@@ -165,7 +165,7 @@ class _Import:
 
     def _claim(self) -> dict[str, FirstFlush]:
         """Claim the run as all its workers; return the first flush of each."""
-        run = run_info(self._old.storage.url, "smdebug", self._first_times(), {}, self._old.num_workers)
+        run = run_info(self._old.storage.url, "smdebug", list(self._first_times()), {}, self._old.num_workers)
         first_flush = {}
         for worker in self._old.workers:
             info = self._collections(worker).info(worker, run.num_workers, run.created_at)

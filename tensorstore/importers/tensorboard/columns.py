@@ -21,7 +21,7 @@ from ...storage.open import ByteRange, Storage
 from ...tfevents.tfrecord import HEADER, Block, blocks, checksum_error
 from ...tfevents.wire import Value, fields, message, number, signed
 from ..times import LATEST
-from .known_scalars import KnownScalars
+from .known_scalars import MODE_STEPS_END, KnownScalars, Scalars
 from .values import (
     Kind,
     Plugin,
@@ -38,6 +38,8 @@ _WALL_TIME, _STEP, _SUMMARY, _SESSION = 1, 2, 5, 7
 _START = 1
 _OTHER_EVENTS = {4: "graphs", 6: "log messages", 8: "metadata of steps", 9: "graphs"}
 _DOUBLE = struct.Struct("<d")
+_FEWEST_TOGETHER, _MOST_TOGETHER = 64, 1 << 13
+"""The numbers of events that are looked up at once, at first and later: a new tag is parsed until the next look-up."""
 
 
 class RecordLocation(NamedTuple):
@@ -82,6 +84,7 @@ class EventReader:
         self._taken: set[str] = set()
         self._plugins: dict[str, Plugin] = {}
         self._known = KnownScalars()
+        self._together = _FEWEST_TOGETHER
         # The columns of values, in the order of files and of positions in them.
         self._steps, self._names, self._times, self._values = array("q"), array("q"), array("d"), array("d")
         self._located = array("q")
@@ -102,6 +105,7 @@ class EventReader:
             # In each folder, only the first value of a tag names its plugin.
             self._plugins.clear()
             self._known.clear()
+            self._together = _FEWEST_TOGETHER
             self._begin = len(self._steps)
         self._mode, self._path, self._prefix = mode.value, path, prefix
         self._modes.append(mode.value)
@@ -113,24 +117,39 @@ class EventReader:
                 self._damaged(block.position + block.end, block.damage)
 
     def _take_block(self, block: Block) -> None:
-        find, add, view = self._known.find, self._add, block.view
-        for start, length, is_good in zip(
-            block.starts.tolist(), block.lengths.tolist(), block.good.tolist(), strict=True
-        ):
-            if not is_good:
-                self._damaged(block.position + start - HEADER, checksum_error(length))
-                continue
-            event = bytes(view[start : start + length])
-            if (scalar := find(event)) is None:
-                self._parse(block.position + start, event)
-            else:
-                add(*scalar)
+        begin = 0
+        while begin < len(block.starts):
+            end = begin + self._together
+            self._take_events(block, slice(begin, end))
+            begin, self._together = end, min(2 * self._together, _MOST_TOGETHER)
+
+    def _take_events(self, block: Block, events: slice) -> None:
+        """Take known scalars together, and parse the events between them."""
+        starts, lengths, good = block.starts[events], block.lengths[events], block.good[events]
+        found = self._known.find(block.data, starts, lengths)
+        begin = 0
+        for row in [*np.flatnonzero((found.name < 0) | ~good).tolist(), len(starts)]:
+            if begin < row:
+                self._add_all(found, slice(begin, row))
+            if row < len(starts):
+                start, length = int(starts[row]), int(lengths[row])
+                if good[row]:
+                    self._parse(block.position + start, bytes(block.view[start : start + length]))
+                else:
+                    self._damaged(block.position + start - HEADER, checksum_error(length))
+            begin = row + 1
 
     def _bytes(self, start: int, length: int) -> bytes | bytearray:
         return self._storage.read_ranges([ByteRange(self._path, start, length)])[0]
 
     def _damaged(self, position: int, why: Exception) -> None:
         self.damage.append(f"{self._storage.url}/{self._path}, the record at byte {position}: {why}")
+
+    def _add_all(self, found: Scalars, rows: slice) -> None:
+        self._names.frombytes(found.name[rows].tobytes())
+        self._steps.frombytes(found.step[rows].tobytes())
+        self._times.frombytes(found.time[rows].tobytes())
+        self._values.frombytes(found.value[rows].tobytes())
 
     def _add(self, name: int, step: int, time: float, value: float) -> None:
         self._steps.append(step)
@@ -152,10 +171,11 @@ class EventReader:
             step = signed(number(found.get(_STEP, 0)))
             values = list(values_of(message(found[_SUMMARY])))
             record = ByteRange(self._path, position, len(event))
+            is_plain = len(values) == 1 and found.keys() <= {_WALL_TIME, _STEP, _SUMMARY}
             for index, value in enumerate(values):
                 name = self._take_value(value, step, time, RecordLocation(record, index))
-                if name is not None and len(values) == 1 and is_single(value):
-                    self._known.add(name, event, self._values[-1])
+                if name is not None and is_plain and is_single(value):
+                    self._known.add(name, event, step, time, self._values[-1])
         except (ValueError, TypeError, struct.error) as exc:
             self._damaged(position, exc)
 
@@ -173,6 +193,8 @@ class EventReader:
             self.left_out[kind] += 1
         elif step < 0:
             self.left_out["values at steps below 0"] += 1
+        elif step >= MODE_STEPS_END:
+            self.left_out[f"values at steps from {MODE_STEPS_END:.3g} on"] += 1
         elif kind is Kind.NUMBER:
             name = self._name(tag, kind)
             self._add(name, step, time, number_of(value))

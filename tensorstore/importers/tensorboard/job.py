@@ -25,6 +25,7 @@ from ...storage.open import Storage, open_storage
 from ...write.writer import Writer
 from ..metrics import Report, log
 from ..modes import MODES
+from ..numbers import Numbers, publish_numbers
 from ..sources import names_in, url_below, url_of
 from ..target import (
     FLUSH_SECONDS,
@@ -160,20 +161,24 @@ class _Import:
         begin = Begin(0) if self._earlier is None else self._begin(columns, global_step)
         first = int(np.searchsorted(global_step, begin.step))
         about = {**self._reader.hyperparameters, **metadata, MODES: [mode.name for mode in self._modes]}
-        run = run_info(source, "tensorboard", columns.saved_at.tolist(), about)
+        run = run_info(source, "tensorboard", columns.saved_at, about)
         is_complete = first == len(global_step) and not begin.goes_back
         first_flush = claim_target(self._target, run, self._earlier, begin, self._plans, is_complete, self._report)
         if first_flush is None:
             return
-        writer = Writer(self._target, WORKER, flush_seconds=FLUSH_SECONDS, first_flush=first_flush)
-        with (
-            writing(self._target, WORKER, writer),
-            progress_bar(len(global_step) - first, progress, "import", "value") as advance,
-        ):
-            for start, end in _batches(global_step, columns, first):
-                self._write(writer, columns, global_step, start, end)
-                advance(end - start)
-            writer.close(self._failure())
+        with progress_bar(len(global_step) - first, progress, "import", "value") as advance:
+            if columns.location[first:].max(initial=-1) < 0:
+                rows = Numbers(
+                    columns.name, columns.mode, columns.step, global_step, columns.saved_at, columns.number
+                ).part(slice(first, None))
+                first_flush = publish_numbers(self._target, WORKER, first_flush, self._plans, rows, advance)
+                first = len(global_step)
+            writer = Writer(self._target, WORKER, flush_seconds=FLUSH_SECONDS, first_flush=first_flush)
+            with writing(self._target, WORKER, writer):
+                for start, end in _batches(global_step, columns, first):
+                    self._write(writer, columns, global_step, start, end)
+                    advance(end - start)
+                writer.close(self._failure())
 
     def _begin(self, columns: Columns, global_step: Any) -> Begin:
         """Return the step from which the run and the source differ."""

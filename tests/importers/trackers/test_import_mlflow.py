@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import tensortrial
-from support.imported_runs import import_quietly, interrupt_writer, metadata, values
+from support.imported_runs import import_quietly, interrupt_import, metadata, values
 from tensortrial.cli import main
 from tensortrial.errors import ConfigurationError, CorruptFile, RunExists, RunNotFound, StorageError
 from tensortrial.importers.mlflow import import_runs
@@ -156,7 +156,7 @@ class TestAStoreOfMlflow:
     ) -> None:
         target = tmp_path / "runs"
         with monkeypatch.context() as patch:
-            interrupt_writer(patch, after=2000)
+            interrupt_import(patch, after=2000)
             with pytest.raises(KeyboardInterrupt):
                 import_quietly(import_runs, store, target)
         assert not all(tensortrial.create_trial(str(path)).loaded_all_steps for path in target.glob("*/*"))

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import tensortrial
-from support.imported_runs import import_quietly, interrupt_writer, metadata, values
+from support.imported_runs import import_quietly, interrupt_import, metadata, values
 from tensortrial.errors import CorruptFile, RunNotFound
 from tensortrial.importers.wandb import import_runs
 
@@ -213,7 +213,7 @@ run.finish()
     ) -> None:
         path = _file(folder, "long1")
         with monkeypatch.context() as patch:
-            interrupt_writer(patch, after=1000)
+            interrupt_import(patch, after=1000)
             with pytest.raises(KeyboardInterrupt):
                 import_quietly(import_runs, path, tmp_path / "run")
         assert not tensortrial.create_trial(str(tmp_path / "run")).loaded_all_steps
