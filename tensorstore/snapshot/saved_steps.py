@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, groupby, islice
+from itertools import chain, islice
 from operator import lt
 from typing import Any, NamedTuple, Self
 
@@ -426,23 +426,32 @@ class SavedSteps:
         return found
 
     @lazy
+    def _saved_again(self) -> list[tuple[list[int], tuple[int, ...]]]:
+        """The rows of each step that a worker has saved more than once, in the order of the files, and their sets."""
+        if not self.repeats:
+            return []
+        order = np.lexsort((self.columns.global_step, self.columns.worker))
+        worker, step = self.columns.worker[order], self.columns.global_step[order]
+        begins = np.flatnonzero(np.append(True, (worker[1:] != worker[:-1]) | (step[1:] != step[:-1])))
+        are_several = (counts := np.diff(begins, append=len(order))) > 1
+        spans = map(slice, begins[are_several].tolist(), (begins + counts)[are_several].tolist())
+        rows, sets = order.tolist(), self.columns.name_set[order].tolist()
+        return [(rows[span], tuple(sets[span])) for span in spans]
+
+    @lazy
     def repeated(self) -> list[tuple[str, int, str]]:
         """The tensors that a worker has saved more than once at a step, with the worker and the global step.
 
         Of their rows, the last one counts, in the order of the files and of the rows in a file.
         """
-        found: list[tuple[str, int, str]] = []
-        if not self.repeats:
-            return found
-        names_of = dict[tuple[int, ...], list[str]]()
-        rows = self.columns.of(np.lexsort((self.columns.global_step, self.columns.worker)))
-        for (worker, step), same in groupby(rows.cells("worker", "global_step", "name_set"), lambda row: row[:2]):
-            if len(sets := tuple(row[2] for row in same)) > 1:
-                if sets not in names_of:
-                    # One that the worker saved twice is among them twice.
-                    counts = Counter(name for number in sets for name in dict(self.tensors(number)))
-                    names_of[sets] = [name for name, count in counts.items() if count > 1]
-                found += [(self.workers[worker], step, name) for name in names_of[sets]]
+        found, names_of = list[tuple[str, int, str]](), dict[tuple[int, ...], list[str]]()
+        for (row, *_), sets in self._saved_again:
+            if sets not in names_of:
+                # One that the worker saved twice is among them twice.
+                counts = Counter(name for number in sets for name in dict(self.tensors(number)))
+                names_of[sets] = [name for name, count in counts.items() if count > 1]
+            worker, step = self.workers[self.columns.worker[row]], int(self.columns.global_step[row])
+            found += [(worker, step, name) for name in names_of[sets]]
         return found
 
     def repeated_last_in(self, paths: Collection[str]) -> list[tuple[str, int, str]]:
@@ -521,21 +530,25 @@ class SavedSteps:
         return list(dict.fromkeys(self.paths[file] for file in files.tolist()))
 
     def table(self, run: str = "") -> pa.Table:
-        """Return the rows of the view `steps`, of a run of this name."""
-        columns, rows = self.columns, len(self.columns.file)
+        """Return the rows of the view `steps`, of a run of this name: one a step of a worker."""
         sizes = np.array([len(self.name_sets[number]) for number in self.sets()], np.int64)
+        num_tensors, counts = sizes[self.columns.name_set], np.ones(len(self.columns.file), bool)
+        for (*earlier, last), sets in self._saved_again:
+            counts[earlier] = False
+            num_tensors[last] = len({name for number in sets for name, _ in self.tensors(number)})
+        columns = self.columns.of(counts)
 
         def words(known: Sequence[str], codes: Integers) -> pa.Array:
             return arrow_arrays.spread(arrow_arrays.texts(known), codes.astype(np.intp))
 
         arrays = [
-            words([run], np.zeros(rows, np.intp)),
+            words([run], np.zeros(len(columns.file), np.intp)),
             words([mode.name for mode in MODES], columns.mode),
             arrow_arrays.numbers(columns.mode_step, pa.int64()),
             arrow_arrays.numbers(columns.global_step, pa.int64()),
             words(self.workers, columns.worker),
             arrow_arrays.numbers(columns.saved_at, pa.timestamp("us")),
-            arrow_arrays.numbers(sizes[columns.name_set], pa.int64()),
+            arrow_arrays.numbers(num_tensors[counts], pa.int64()),
         ]
         return pa.Table.from_arrays(arrays, schema=STEPS)
 
