@@ -21,9 +21,10 @@ from ..format.footer import row_groups
 from ..format.index_reader import read_batches
 from ..format.schema import INDEX_SCHEMA, is_chunk_path
 from ..format.verified_files import verified_files
+from ..snapshot.saved_steps import StepKey
 from ..storage.open import Storage
 
-_KEY = ("worker", "global_step", "name")
+_KEY = ("worker", "global_step", "name", "mode", "mode_step")
 
 
 def index_rows(
@@ -50,6 +51,7 @@ def superseded_rows(
     storage: Storage,
     paths: Iterable[str],
     repeated: Collection[tuple[str, int, str]],
+    unknown: Mapping[str, Collection[StepKey]],
     lost: Collection[tuple[str, int, str]] = (),
 ) -> dict[str, Sequence[int]]:
     """Return the numbers of the rows that do not count, by index file.
@@ -58,22 +60,27 @@ def superseded_rows(
         storage: The run.
         paths: The index files, in the order in which the rows of a tensor at a step count.
         repeated: The tensors that are there several times: worker, global step, name.
-        lost: Those of them whose last row is in none of the files: no other row stands in for it.
+        unknown: The steps that do not count, by worker.
+        lost: The repeated tensors whose last row is in none of the files: no other row stands in for it.
 
     Raises:
         FileNotFoundError: A file is missing. One that is damaged has none.
     """
-    wanted, steps = set(repeated), np.array(sorted({step for _, step, _ in repeated}), np.int64)
+    wanted = set(repeated)
+    steps = {step for _, step, _ in wanted} | {step for of_worker in unknown.values() for *_, step in of_worker}
     last: dict[tuple[str, int, str], tuple[str, int]] = {}
     found = defaultdict[str, list[int]](list)
-    for path in paths if wanted else ():
+    for path in paths if steps else ():
         start = 0
         with suppress(CorruptFile):
             for rows in index_rows(storage, path, _KEY):
-                numbers = np.flatnonzero(np.isin(numpy_of(rows["global_step"].combine_chunks()), steps))
-                keys = zip(*rows.take(pa.array(numbers)).to_pydict().values(), strict=True)
-                for key, number in zip(keys, (numbers + start).tolist(), strict=True):
-                    if key in wanted:
+                numbers = np.flatnonzero(np.isin(numpy_of(rows["global_step"].combine_chunks()), [*steps]))
+                cells = rows.take(pa.array(numbers)).to_pydict().values()
+                for number, worker, step, name, *of_mode in zip((numbers + start).tolist(), *cells, strict=True):
+                    key = worker, step, name
+                    if (*of_mode, step) in unknown.get(worker, ()):
+                        found[path].append(number)
+                    elif key in wanted:
                         if key in last:
                             earlier, superseded = last[key]
                             found[earlier].append(superseded)
@@ -82,13 +89,6 @@ def superseded_rows(
     for path, number in (last[key] for key in lost if key in last):
         found[path].append(number)
     return dict(found)
-
-
-def rows_at(storage: Storage, path: str, steps: Collection[int]) -> list[int]:
-    """Return the numbers of the rows of an index file at some global steps. Raises FileNotFoundError, CorruptFile."""
-    found = [numpy_of(rows["global_step"].combine_chunks()) for rows in index_rows(storage, path, ("global_step",))]
-    numbers: list[int] = np.flatnonzero(np.isin(np.concatenate(found or [np.empty(0)]), [*steps])).tolist()
-    return numbers
 
 
 class ValueLocation(NamedTuple):

@@ -43,6 +43,10 @@ StepRange = tuple[int | None, int | None]
 """Global steps from the first to before the second. None for either leaves that side open."""
 
 
+StepKey = tuple[str, int, int]
+"""A step of a worker: its mode, the step of the mode, and the global step."""
+
+
 def checked_range(range_steps: StepRange | None) -> StepRange | None:
     """Return a range of steps as a pair. Raises ConfigurationError for one that is empty."""
     if range_steps is None:
@@ -167,8 +171,10 @@ class SavedSteps:
     lineage: object = field(default_factory=object)
     """The same for steps with others that were only added: their rows are where they were."""
 
-    unknown: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    """By worker: the global steps that compacted files hold, and that are not among these steps."""
+    overruled: Mapping[str, frozenset[StepKey]] = field(default_factory=dict)
+    """By worker: the steps that it has saved again, in another mode or as another step of it."""
+    unknown: Mapping[str, frozenset[StepKey]] = field(default_factory=dict)
+    """By worker: the steps that files hold, and that are not among these: overruled ones, and new ones since."""
 
     # Growing.
 
@@ -195,9 +201,12 @@ class SavedSteps:
         if len(paths) == len(self.paths):
             return self
         new = Columns(*(np.array(column, kind) for column, kind in zip(cells, _KINDS, strict=True)))
-        contradicts = False
+        contradicts, overruled = False, dict(self.overruled)
         if repeating:
-            new = _without_contradicted(new)
+            new, earlier = _without_overruled(new)
+            for code in repeating:
+                worker = list(workers)[code]
+                overruled[worker] = overruled.get(worker, frozenset()) | _keys(earlier, code)
             contradicts = any(_contradicts(self.columns, new, code) for code in repeating)
         first, last = _spans(new, len(self.paths), len(paths))
         return replace(
@@ -212,7 +221,8 @@ class SavedSteps:
             newest=newest,
             repeats=self.repeats or bool(repeating),
             contradicts=self.contradicts or contradicts,
-            unknown={},
+            overruled=overruled,
+            unknown=overruled,
         )
 
     def _new_steps(
@@ -251,11 +261,10 @@ class SavedSteps:
                 unknown[file.worker] = lacking | unknown.get(file.worker, frozenset())
         return replace(self, paths=paths, chunks=chunks, repeats=repeats, lineage=object(), unknown=unknown)
 
-    def _lacking(self, file: IndexFile) -> frozenset[int]:
-        """Return the global steps of a file that are not among its worker's."""
-        worker = self.workers.index(file.worker)
-        known = self.columns.global_step[self.columns.worker == worker].tolist()
-        return frozenset({step.global_step for step in file.summary.steps}.difference(known))
+    def _lacking(self, file: IndexFile) -> frozenset[StepKey]:
+        """Return the steps of a file that are not among its worker's."""
+        known = _keys(self.columns, self.workers.index(file.worker))
+        return frozenset((step.mode, step.mode_step, step.global_step) for step in file.summary.steps) - known
 
     def lack(self, files: Sequence[IndexFile]) -> bool:
         """Return whether a file lacks steps of those that it replaces: a job went back to an earlier step."""
@@ -566,15 +575,22 @@ def _may_repeat(file: IndexFile) -> bool:
     return len({step.global_step for step in steps}) < len(steps)
 
 
-def _without_contradicted(rows: Columns) -> Columns:
-    """Return the rows without the steps that their worker has saved again, in another mode or as another step of it.
+def _keys(rows: Columns, worker: int) -> frozenset[StepKey]:
+    """Return the steps of a worker among some rows."""
+    cells = rows.of(rows.worker == worker).cells("mode", "mode_step", "global_step")
+    return frozenset((MODES[mode].name, mode_step, global_step) for mode, mode_step, global_step in cells)
 
-    A job went back to a checkpoint, and a damaged file kept them from being set aside. As with values, the last one
-    counts.
+
+def _without_overruled(rows: Columns) -> tuple[Columns, Columns]:
+    """Return the rows, and apart from them those of steps that their worker has saved again, as another step of a mode.
+
+    A job went back to a checkpoint, and a damaged file kept them from being set aside; or its process was taken over,
+    and had a flush on its way. As with values, the last one counts.
     """
     cells = list(rows.cells("worker", "global_step", "mode", "mode_step"))
     last = {cell[:2]: cell for cell in cells}
-    return rows.of([last[cell[:2]] == cell for cell in cells])
+    count = np.array([last[cell[:2]] == cell for cell in cells], bool)
+    return rows.of(count), rows.of(~count)
 
 
 def _contradicts(known: Columns, new: Columns, worker: int) -> bool:
