@@ -33,10 +33,10 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     return job
 
 
-def again(job: Job, mode: ModeKeys, values: dict[str, Any]) -> None:
+def again(job: Job, mode: ModeKeys, mode_step: int, values: dict[str, Any]) -> None:
     """Save the last step again, as a process does whose run was taken over."""
     job.next_global_step -= 1
-    job.next_mode_steps[TRAIN] -= 1
+    job.next_mode_steps[mode] = mode_step
     job.step(values, mode)
     job.flush()
 
@@ -71,6 +71,7 @@ def check(trial: Trial, steps: list[tuple[Any, ...]], tensors: list[tuple[Any, .
         (TRAIN, {"x": 1.0, "y": 2.0}, ("TRAIN", 2, 2, 3), [(2, "w", 0), (2, "x", 1), (2, "y", 2)]),
         (EVAL, {"x": 1.0, "y": 2.0}, ("EVAL", 0, 2, 2), [(2, "x", 1), (2, "y", 2)]),
         (EVAL, {"w": np.ones(4)}, ("EVAL", 0, 2, 1), [(2, "w", 1)]),
+        (TRAIN, {"w": np.ones(4)}, ("TRAIN", 3, 2, 1), [(2, "w", 1)]),
     ],
 )
 def test_a_step_that_was_saved_again_has_one_row_for_each_tensor(
@@ -79,11 +80,12 @@ def test_a_step_that_was_saved_again_has_one_row_for_each_tensor(
     follower, target = tensortrial.create_trial(job.storage.url), tmp_path / "target.duckdb"
     first = [(step, name, 0) for step in range(3) for name in "wx"]
     check(follower, [*STEPS, ("TRAIN", 2, 2, 2)], first, target)
-    again(job, mode, values)
+    again(job, mode, step[1], values)
     expected = [*STEPS, step], [*first[:4], *tensors]
     check(follower, *expected, target)
     job.close()
     if compacted:
         compact(job.storage.url, delete_older_than=0)
+    assert not tensortrial.verify(job.storage.url).damaged
     check(follower, *expected, target)
     check(tensortrial.create_trial(job.storage.url), *expected, tmp_path / "another.duckdb")
