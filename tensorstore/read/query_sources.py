@@ -15,7 +15,6 @@ from ..errors import CorruptFile, FileError, MissingChunk, StorageError
 from ..format import arrow_arrays
 from ..format.footer import num_rows, schema_of
 from ..format.index_footer import is_index_path
-from ..format.lazy import lazy
 from ..format.schema import FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA, WorkerInfo
 from ..format.verified_files import verified_files
 from ..snapshot.index_files import superseded_files
@@ -72,14 +71,8 @@ class QuerySources:
 
     def __init__(self, reader: SnapshotHolder) -> None:
         self._reader, self._storage = reader, reader.storage
-
-    @lazy
-    def _readable_files(self) -> ReadableFiles:
-        return ReadableFiles(self._storage)
-
-    @lazy
-    def _unsaved_values(self) -> UnsavedValues:
-        return UnsavedValues(self._storage, self._readable_files.num_rows)
+        self._readable_files = ReadableFiles(self._storage)
+        self._unsaved_values = UnsavedValues(self._storage, self._readable_files.num_rows)
 
     @property
     def steps(self) -> SavedSteps:

@@ -10,10 +10,10 @@ from xxhash import xxh3_64_intdigest
 
 from ..errors import CorruptFile, FileError
 from ..format.lazy import lazy
-from ..format.manifest import Manifest, read_manifest
 from ..format.schema import MANIFEST, RunInfo
 from ..storage.base import FileSource, Storage
 from .index_files import IndexFile, WorkerIndex, read_index, without_replaced
+from .manifest import Manifest, read_manifest
 from .saved_steps import SavedSteps, StepRange
 from .workers import Workers, finished, read_claims, read_workers
 
