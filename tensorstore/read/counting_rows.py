@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -140,15 +141,15 @@ def starts_of_row_groups(storage: Storage, chunk: str) -> list[int]:
     return list(accumulate((group.rows for group in groups), initial=0))
 
 
+@dataclass
 class UnsavedValues:
     """The rows of chunks that belong to a step that was never finished, or to a tensor that was saved again."""
 
-    def __init__(self, storage: Storage, num_rows: Mapping[str, int]) -> None:
-        """`num_rows` has the number of rows of each chunk that can be read."""
-        self._storage = storage
-        self._num_rows = num_rows
-        self._parts: dict[str, Counter[str]] = {}
-        """By index file: how many rows of each chunk it names, with those that do not count."""
+    storage: Storage
+    num_rows: Mapping[str, int]
+    """The number of rows of each chunk that can be read."""
+    parts: dict[str, Counter[str]] = field(default_factory=dict)
+    """By index file: how many rows of each chunk it names, with those that do not count."""
 
     def find(
         self, index_files: Sequence[str], chunks: Sequence[str], superseded: Mapping[str, Sequence[int]]
@@ -168,12 +169,12 @@ class UnsavedValues:
         saved = Counter[str]()
         for of_file in counts:
             saved.update(of_file)
-        doubtful = [chunk for chunk in chunks if saved[chunk] != self._num_rows[chunk]]
-        starts = {chunk: starts_of_row_groups(self._storage, chunk) for chunk in doubtful}
+        doubtful = [chunk for chunk in chunks if saved[chunk] != self.num_rows[chunk]]
+        starts = {chunk: starts_of_row_groups(self.storage, chunk) for chunk in doubtful}
         rows: dict[str, set[int]] = {chunk: set() for chunk in doubtful}
         for path, of_file in zip(index_files, counts, strict=True):
             if not rows.keys().isdisjoint(of_file):
-                tables = index_rows(self._storage, path, ValueLocation._fields, superseded.get(path, ()))
+                tables = index_rows(self.storage, path, ValueLocation._fields, superseded.get(path, ()))
                 for at in (ValueLocation(**row) for table in tables for row in table.to_pylist()):
                     if at.chunk in rows:
                         with suppress(ValueError, TypeError):  # a forged location, whose value the trial refuses
@@ -183,14 +184,14 @@ class UnsavedValues:
 
     def _counts(self, path: str, left_out: Collection[int]) -> Counter[str]:
         """Return how many rows of each chunk an index file names."""
-        if path not in self._parts or left_out:
+        if path not in self.parts or left_out:
             found = Counter[str]()
-            for rows in index_rows(self._storage, path, ("chunk", "parts"), left_out):
+            for rows in index_rows(self.storage, path, ("chunk", "parts"), left_out):
                 chunks = rows["chunk"].combine_chunks()
                 codes, parts = numpy_of(chunks.indices, missing=-1), numpy_of(rows["parts"].combine_chunks())
                 sums = np.bincount(codes + 1, parts, len(chunks.dictionary) + 1)[1:]  # the first is that of no chunk
                 found.update(dict(zip(chunks.dictionary.to_pylist(), map(int, sums), strict=True)))
             if left_out:
                 return found
-            self._parts[path] = found
-        return self._parts[path]
+            self.parts[path] = found
+        return self.parts[path]
