@@ -30,11 +30,10 @@ if TYPE_CHECKING:
     from .mode import ModeKeys, modes
     from .named_queries import NamedQuery, list_queries, query, query_text
     from .pages import Page, page
-    from .read.late_worker import LateWorker
     from .read.opening import create_trial
     from .read.refreshing import no_refresh, refresh
     from .read.runs import Runs, open_runs
-    from .read.step_states import StepState
+    from .read.step_states import LateWorker, StepState
     from .read.tensor import Tensor
     from .read.trial import Trial
     from .read.verify import Verification
@@ -55,11 +54,10 @@ _NAMES_OF = {
     "mode": ("ModeKeys", "modes"),
     "named_queries": ("NamedQuery", "list_queries", "query", "query_text"),
     "pages": ("Page", "page"),
-    "read.late_worker": ("LateWorker",),
     "read.opening": ("create_trial",),
     "read.refreshing": ("no_refresh", "refresh"),
     "read.runs": ("Runs", "open_runs"),
-    "read.step_states": ("StepState",),
+    "read.step_states": ("LateWorker", "StepState"),
     "read.tensor": ("Tensor",),
     "read.trial": ("Trial",),
     "read.verify": ("Verification",),

@@ -22,7 +22,7 @@ from tensortrial.format.flush_range import FROM_START, FirstFlush
 from tensortrial.format.record import Record, ScalarBatch, Step, ValueBatch
 from tensortrial.format.schema import CODECS, COLLECTIONS, RUN_FILE, RunInfo, WorkerInfo, collections_path
 from tensortrial.mode import ModeKeys
-from tensortrial.snapshot.closed_run import MOST_FILES_AT_CLOSE, write_manifest
+from tensortrial.snapshot.manifest import MOST_FILES_AT_CLOSE, write_manifest
 from tensortrial.storage.open import Storage, open_storage
 from tensortrial.tfevents.event_log import EventLog
 from tensortrial.version import __version__

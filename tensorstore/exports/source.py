@@ -16,11 +16,10 @@ import pyarrow.compute as pc
 
 from ..errors import CorruptFile, FileError, MissingChunk, StorageError
 from ..format.flush_range import flush_range_of
-from ..format.index_types import StepSummary
 from ..format.schema import INDEX_SCHEMA, RUN_FILE
 from ..read.counting_rows import ValueLocation, index_rows, superseded_rows, value_locations
 from ..snapshot.index_files import IndexFile, read_index, superseded_files
-from ..snapshot.saved_steps import MODES, SavedSteps
+from ..snapshot.saved_steps import SavedSteps
 from ..snapshot.snapshot import digest_of_path, id_of_digests
 from ..storage.open import Storage
 from .rows import value_rows
@@ -31,7 +30,6 @@ PART_ROWS = 1_000_000
 """The least number of index rows in a part, except the last one."""
 
 Since = int | datetime | None
-_TIME = INDEX_SCHEMA.field("saved_at").type
 
 
 class _WorkerFiles:
@@ -69,26 +67,16 @@ class _WorkerFiles:
         return self._digests
 
     @cached_property
-    def _saved(self) -> SavedSteps:
+    def saved(self) -> SavedSteps:
+        """The steps of the worker."""
         return SavedSteps().added(self._found)
 
     def superseded_rows(self, storage: Storage) -> Mapping[str, Sequence[int]]:
         """Return the numbers of superseded rows, by file. Raises FileNotFoundError."""
         if self._superseded_rows is None:
             paths = [file.path for file in self._found]
-            self._superseded_rows = superseded_rows(storage, paths, self._saved.repeated)
+            self._superseded_rows = superseded_rows(storage, paths, self.saved.repeated, self.saved.unknown)
         return self._superseded_rows
-
-    def counting_steps(self, file: IndexFile) -> list[StepSummary]:
-        """Return the steps of a file without those that were saved again in another mode, or as another step of it."""
-        if not self._saved.repeats:
-            return file.summary.steps
-        return [step for step in file.summary.steps if (step.global_step, step.mode, step.mode_step) in self._last]
-
-    @cached_property
-    def _last(self) -> set[tuple[int, str, int]]:
-        cells = self._saved.columns.cells("global_step", "mode", "mode_step")
-        return {(step, MODES[mode].name, mode_step) for step, mode, mode_step in cells}
 
     def agreed(self, exported: Mapping[int, str]) -> int:
         """Return the last exported step up to which all exported rows still count; -1 if there is none."""
@@ -234,7 +222,7 @@ class Source:
 
     def _rows(self, table: str, worker: str, files: Sequence[IndexFile], span: _Span) -> Iterator[pa.Table]:
         if table == "steps":
-            yield _steps(worker, [(file, self._files[worker].counting_steps(file)) for file in files], span)
+            yield _steps(self._files[worker].saved, span)
         elif table == "tensor_values":
             for path, rows in self._index(worker, files, span, ValueLocation._fields):
                 for chunk, inside in groupby(sorted(self._locations(path, rows), key=_chunk), _chunk):
@@ -289,38 +277,25 @@ class _Span:
     since: Since
 
     def steps(self, file: IndexFile) -> list[int]:
-        return [step.global_step for step in file.summary.steps if self.has(step)]
+        return [step.global_step for step in file.summary.steps if self.has(step.global_step, step.saved_at_us)]
 
-    def has(self, step: StepSummary) -> bool:
+    def has(self, global_step: int, saved_at_us: int) -> bool:
         if isinstance(self.since, datetime):
-            since = step.saved_at_us >= _utc(self.since).timestamp() * 1e6
+            since = saved_at_us >= _utc(self.since).timestamp() * 1e6
         else:
-            since = self.since is None or step.global_step >= self.since
-        return since and self.after < step.global_step <= self.last
+            since = self.since is None or global_step >= self.since
+        return since and self.after < global_step <= self.last
 
 
 def _utc(moment: datetime) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _steps(worker: str, files: Sequence[tuple[IndexFile, Sequence[StepSummary]]], span: _Span) -> pa.Table:
-    """Return the steps of a worker, given those of each index file."""
-    found = [
-        (
-            step.mode,
-            step.mode_step,
-            step.global_step,
-            worker,
-            step.saved_at_us,
-            len(file.summary.name_sets[step.name_set]),
-        )
-        for file, steps in files
-        for step in steps
-        if span.has(step)
-    ]
-    schema = GROWING["steps"].remove(0)
-    columns = list(zip(*found, strict=True)) or [() for _ in schema]
-    return pa.table([pa.array(column, each.type) for column, each in zip(columns, schema, strict=True)], schema=schema)
+def _steps(saved: SavedSteps, span: _Span) -> pa.Table:
+    """Return the selected steps of a worker, as the view `steps` has them."""
+    steps = saved.table().drop_columns(["run"])
+    cells = zip(steps["global_step"].to_pylist(), steps["saved_at"].cast(pa.int64()).to_pylist(), strict=True)
+    return steps.filter(pa.array([span.has(*each) for each in cells], pa.bool_())).cast(GROWING["steps"].remove(0))
 
 
 def _readable(files: Sequence[IndexFile], damaged: Mapping[str, FileError]) -> _WorkerFiles:

@@ -172,7 +172,7 @@ class _Copy:
         self._worker, self._stem, self._codec = worker, stem, codec
         self._order = positions[_tiled(self._rows.take(numbers(positions, pa.int64())))]
         self._specs: dict[tuple[Any, ...], TensorSpec] = {}
-        self._steps: dict[int, Step] = {}
+        self._steps: dict[tuple[Any, ...], Step] = {}
         self._writer: tuple[str, ChunkWriter] | None = None
         self._spans: list[tuple[str, ValueSpan]] = []
         self.published: list[str] = []
@@ -215,9 +215,11 @@ class _Copy:
             self._finish()
 
     def _step(self, row: SavedTensor) -> Step:
-        if row.global_step not in self._steps:
-            self._steps[row.global_step] = Step(ModeKeys[row.mode], row.mode_step, row.global_step)
-        return self._steps[row.global_step]
+        # A worker may have saved a global step again as another step of the mode.
+        key = row.mode, row.mode_step, row.global_step
+        if key not in self._steps:
+            self._steps[key] = Step(ModeKeys[row.mode], row.mode_step, row.global_step)
+        return self._steps[key]
 
     def _spec(self, row: SavedTensor) -> TensorSpec:
         key = row.name, row.dtype, tuple(row.shape), row.nbytes

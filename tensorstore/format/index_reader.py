@@ -164,7 +164,7 @@ class _IndexFile:
         self._metadata: pq.FileMetaData = None
         self._size = storage.size(path)
         self._metadata = self._parquet.metadata
-        self._groups = _descriptions(self._metadata)
+        self._groups = described_groups(self._metadata)
 
     @lazy
     def _data(self) -> bytes | bytearray:
@@ -193,8 +193,8 @@ class _IndexFile:
         return [
             number
             for number, (_, of_names, of_steps) in enumerate(self._groups)
-            if (step is None or of_steps is None or of_steps[0] <= step <= of_steps[1])
-            and (names is None or of_names is None or any(of_names[0] <= name <= of_names[1] for name in names))
+            if (step is None or of_steps[0] <= step <= of_steps[1])
+            and (names is None or any(of_names[0] <= name <= of_names[1] for name in names))
         ]
 
     def cells(self, group: int, columns: Sequence[str]) -> tuple[dict[str, Cells], int]:
@@ -208,7 +208,7 @@ class _IndexFile:
         if self._size > _READ_WHOLE and not self._storage.is_local:
             self._file.fetch(self._metadata, group, columns)
         table = self._parquet.read_row_group(group, columns=list(columns), use_threads=False)
-        if len(table) != (rows := self._groups[group][0]) and rows is not None:
+        if len(table) != (rows := self._groups[group][0]):
             raise ValueError(f"a row group has {len(table)} rows where its footer says {rows}")
         return [_checked(column, table[column]) for column in columns]
 
@@ -372,14 +372,16 @@ def _compact(values: Array) -> Array:
     return values.copy()
 
 
-def _descriptions(metadata: pq.FileMetaData) -> list[Any]:
+def described_groups(metadata: pq.FileMetaData) -> list[Any]:
     """Return the number of rows of each row group, and its least and greatest name and global step.
 
-    Each is None in a file that does not say it. Parquet's own statistics are not read: to parse those of a thousand
-    columns in Python takes ten times as long, and pyarrow's objects end the process if they are damaged.
+    Parquet's own statistics are not read: to parse those of a thousand columns in Python takes ten times as long, and
+    pyarrow's objects end the process if they are damaged.
+
+    Raises:
+        LookupError, TypeError, ValueError, RecursionError: The footer does not say it.
     """
-    described = (metadata.metadata or {}).get(FOOTER_GROUPS)
-    groups = json.loads(described) if described else [[None] * 3] * metadata.num_row_groups
+    groups: list[Any] = json.loads((metadata.metadata or {})[FOOTER_GROUPS])
     if len(groups) != metadata.num_row_groups:
         raise ValueError(f"its footer describes {len(groups)} row groups of {metadata.num_row_groups}")
     return groups

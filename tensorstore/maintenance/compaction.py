@@ -31,8 +31,8 @@ from ..format.index_writer import publish_compacted
 from ..format.schema import CODECS, MANIFEST, TENSORS, chunk_folder, index_folder, is_chunk_of
 from ..progress import progress_bar
 from ..read.run_file import run_info
-from ..snapshot.closed_run import write_manifest
 from ..snapshot.index_files import IndexFile, WorkerIndex, read_index, read_summaries
+from ..snapshot.manifest import write_manifest
 from ..snapshot.workers import read_workers
 from ..storage.open import ByteRange, Storage, open_storage
 from .deletion_age import DELETE_OLDER_THAN_SECONDS, check_deletion_age

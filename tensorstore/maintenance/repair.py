@@ -15,8 +15,8 @@ from ..format.index_types import IndexSummary
 from ..format.schema import COLLECTIONS, END, INDEX, MANIFEST, TENSORS, LostInfo, lost_path
 from ..read.run_file import run_info
 from ..read.verify import Damage, Unnamed, Verification, verify_run
-from ..snapshot.closed_run import write_manifest
 from ..snapshot.index_files import read_index, read_summaries
+from ..snapshot.manifest import write_manifest
 from ..snapshot.workers import read_workers
 from ..storage.open import Storage, open_storage
 from ..write.lease import Observer, read_leases

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -21,9 +22,10 @@ from ..format.footer import row_groups
 from ..format.index_reader import read_batches
 from ..format.schema import INDEX_SCHEMA, is_chunk_path
 from ..format.verified_files import verified_files
+from ..snapshot.saved_steps import StepKey
 from ..storage.open import Storage
 
-_KEY = ("worker", "global_step", "name")
+_KEY = ("worker", "global_step", "name", "mode", "mode_step")
 
 
 def index_rows(
@@ -50,6 +52,7 @@ def superseded_rows(
     storage: Storage,
     paths: Iterable[str],
     repeated: Collection[tuple[str, int, str]],
+    unknown: Mapping[str, Collection[StepKey]],
     lost: Collection[tuple[str, int, str]] = (),
 ) -> dict[str, Sequence[int]]:
     """Return the numbers of the rows that do not count, by index file.
@@ -58,22 +61,27 @@ def superseded_rows(
         storage: The run.
         paths: The index files, in the order in which the rows of a tensor at a step count.
         repeated: The tensors that are there several times: worker, global step, name.
-        lost: Those of them whose last row is in none of the files: no other row stands in for it.
+        unknown: The steps that do not count, by worker.
+        lost: The repeated tensors whose last row is in none of the files: no other row stands in for it.
 
     Raises:
         FileNotFoundError: A file is missing. One that is damaged has none.
     """
-    wanted, steps = set(repeated), np.array(sorted({step for _, step, _ in repeated}), np.int64)
+    wanted = set(repeated)
+    steps = {step for _, step, _ in wanted} | {step for of_worker in unknown.values() for *_, step in of_worker}
     last: dict[tuple[str, int, str], tuple[str, int]] = {}
     found = defaultdict[str, list[int]](list)
-    for path in paths if wanted else ():
+    for path in paths if steps else ():
         start = 0
         with suppress(CorruptFile):
             for rows in index_rows(storage, path, _KEY):
-                numbers = np.flatnonzero(np.isin(numpy_of(rows["global_step"].combine_chunks()), steps))
-                keys = zip(*rows.take(pa.array(numbers)).to_pydict().values(), strict=True)
-                for key, number in zip(keys, (numbers + start).tolist(), strict=True):
-                    if key in wanted:
+                numbers = np.flatnonzero(np.isin(numpy_of(rows["global_step"].combine_chunks()), [*steps]))
+                cells = rows.take(pa.array(numbers)).to_pydict().values()
+                for number, worker, step, name, *of_mode in zip((numbers + start).tolist(), *cells, strict=True):
+                    key = worker, step, name
+                    if (*of_mode, step) in unknown.get(worker, ()):
+                        found[path].append(number)
+                    elif key in wanted:
                         if key in last:
                             earlier, superseded = last[key]
                             found[earlier].append(superseded)
@@ -82,13 +90,6 @@ def superseded_rows(
     for path, number in (last[key] for key in lost if key in last):
         found[path].append(number)
     return dict(found)
-
-
-def rows_at(storage: Storage, path: str, steps: Collection[int]) -> list[int]:
-    """Return the numbers of the rows of an index file at some global steps. Raises FileNotFoundError, CorruptFile."""
-    found = [numpy_of(rows["global_step"].combine_chunks()) for rows in index_rows(storage, path, ("global_step",))]
-    numbers: list[int] = np.flatnonzero(np.isin(np.concatenate(found or [np.empty(0)]), [*steps])).tolist()
-    return numbers
 
 
 class ValueLocation(NamedTuple):
@@ -140,15 +141,15 @@ def starts_of_row_groups(storage: Storage, chunk: str) -> list[int]:
     return list(accumulate((group.rows for group in groups), initial=0))
 
 
+@dataclass
 class UnsavedValues:
     """The rows of chunks that belong to a step that was never finished, or to a tensor that was saved again."""
 
-    def __init__(self, storage: Storage, num_rows: Mapping[str, int]) -> None:
-        """`num_rows` has the number of rows of each chunk that can be read."""
-        self._storage = storage
-        self._num_rows = num_rows
-        self._parts: dict[str, Counter[str]] = {}
-        """By index file: how many rows of each chunk it names, with those that do not count."""
+    storage: Storage
+    num_rows: Mapping[str, int]
+    """The number of rows of each chunk that can be read."""
+    parts: dict[str, Counter[str]] = field(default_factory=dict)
+    """By index file: how many rows of each chunk it names, with those that do not count."""
 
     def find(
         self, index_files: Sequence[str], chunks: Sequence[str], superseded: Mapping[str, Sequence[int]]
@@ -168,12 +169,12 @@ class UnsavedValues:
         saved = Counter[str]()
         for of_file in counts:
             saved.update(of_file)
-        doubtful = [chunk for chunk in chunks if saved[chunk] != self._num_rows[chunk]]
-        starts = {chunk: starts_of_row_groups(self._storage, chunk) for chunk in doubtful}
+        doubtful = [chunk for chunk in chunks if saved[chunk] != self.num_rows[chunk]]
+        starts = {chunk: starts_of_row_groups(self.storage, chunk) for chunk in doubtful}
         rows: dict[str, set[int]] = {chunk: set() for chunk in doubtful}
         for path, of_file in zip(index_files, counts, strict=True):
             if not rows.keys().isdisjoint(of_file):
-                tables = index_rows(self._storage, path, ValueLocation._fields, superseded.get(path, ()))
+                tables = index_rows(self.storage, path, ValueLocation._fields, superseded.get(path, ()))
                 for at in (ValueLocation(**row) for table in tables for row in table.to_pylist()):
                     if at.chunk in rows:
                         with suppress(ValueError, TypeError):  # a forged location, whose value the trial refuses
@@ -183,14 +184,14 @@ class UnsavedValues:
 
     def _counts(self, path: str, left_out: Collection[int]) -> Counter[str]:
         """Return how many rows of each chunk an index file names."""
-        if path not in self._parts or left_out:
+        if path not in self.parts or left_out:
             found = Counter[str]()
-            for rows in index_rows(self._storage, path, ("chunk", "parts"), left_out):
+            for rows in index_rows(self.storage, path, ("chunk", "parts"), left_out):
                 chunks = rows["chunk"].combine_chunks()
                 codes, parts = numpy_of(chunks.indices, missing=-1), numpy_of(rows["parts"].combine_chunks())
                 sums = np.bincount(codes + 1, parts, len(chunks.dictionary) + 1)[1:]  # the first is that of no chunk
                 found.update(dict(zip(chunks.dictionary.to_pylist(), map(int, sums), strict=True)))
             if left_out:
                 return found
-            self._parts[path] = found
-        return self._parts[path]
+            self.parts[path] = found
+        return self.parts[path]

@@ -15,14 +15,13 @@ from ..errors import CorruptFile, FileError, MissingChunk, StorageError
 from ..format import arrow_arrays
 from ..format.footer import num_rows, schema_of
 from ..format.index_footer import is_index_path
-from ..format.lazy import lazy
 from ..format.schema import FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA, WorkerInfo
 from ..format.verified_files import verified_files
 from ..snapshot.index_files import superseded_files
 from ..snapshot.saved_steps import SavedSteps, StepRange
 from ..snapshot.snapshot import Snapshot
 from ..storage.open import Storage
-from .counting_rows import UnsavedValues, rows_at, superseded_rows
+from .counting_rows import UnsavedValues, superseded_rows
 
 _TEXTS = pa.list_(pa.string())
 COLLECTIONS = pa.schema(
@@ -72,14 +71,8 @@ class QuerySources:
 
     def __init__(self, reader: SnapshotHolder) -> None:
         self._reader, self._storage = reader, reader.storage
-
-    @lazy
-    def _readable_files(self) -> ReadableFiles:
-        return ReadableFiles(self._storage)
-
-    @lazy
-    def _unsaved_values(self) -> UnsavedValues:
-        return UnsavedValues(self._storage, self._readable_files.num_rows)
+        self._readable_files = ReadableFiles(self._storage)
+        self._unsaved_values = UnsavedValues(self._storage, self._readable_files.num_rows)
 
     @property
     def steps(self) -> SavedSteps:
@@ -112,24 +105,22 @@ class QuerySources:
     def rows_left_out(self) -> Mapping[str, Sequence[int]]:
         """Return the rows of index files that do not count, by file.
 
-        They are of a tensor that was saved again at the step, also in a file that cannot be read, or of a step that
-        waits for the next refresh.
+        They are of a tensor that was saved again at the step, also in a file that cannot be read, or of a step that was
+        saved again in another mode, or waits for the next refresh.
 
         Raises:
             CorruptFile: A compacted file is damaged.
             FileNotFoundError: A file was deleted meanwhile.
         """
-        found, steps = dict[str, Sequence[int]](), self.steps
         # A compacted file may hold a tensor that was saved again since.
-        if repeated := (new := steps.added(self._reader.snapshot.waiting, self._reader.range_steps)).repeated:
-            held = set(new.files_with({step for _, step, _ in repeated}))
-            paths = [path for path in self.index_files() if path in held]
-            lost = new.repeated_last_in(held.difference(paths))
-            found = superseded_rows(self._storage, paths, repeated, lost)
-        for file in self._reader.snapshot.waiting if steps.unknown else ():
-            unknown = rows_at(self._storage, file.path, steps.unknown.get(file.worker, ()))
-            found[file.path] = sorted({*found.get(file.path, ()), *unknown})
-        return found
+        new = self.steps.added(self._reader.snapshot.waiting, self._reader.range_steps)
+        repeated, unknown = new.repeated, self.steps.unknown
+        if not repeated and not unknown:
+            return {}
+        held, readable = set(new.files_with({step for _, step, _ in repeated})), self.index_files()
+        paths = readable if unknown else [path for path in readable if path in held]
+        lost = new.repeated_last_in(held.difference(readable))
+        return superseded_rows(self._storage, paths, repeated, unknown, lost)
 
     def _left_out(self, run: str, find: Callable[[], Iterable[tuple[str, int]]]) -> pa.Table:
         with self._reader.lock:

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from ..errors import CorruptFile
@@ -116,13 +117,21 @@ def _last_ones(steps: SavedSteps, rows: list[SavedTensor]) -> list[SavedTensor]:
     """Return the rows that count."""
     if not steps.repeats and not steps.unknown:
         return rows
-    return [rows[row] for row in counting(steps, ((row.name, row.global_step, row.worker) for row in rows))]
+    return [rows[row] for row in counting(steps, map(itemgetter(*map(SavedTensor._fields.index, COUNTING)), rows))]
 
 
-def counting(steps: SavedSteps, keys: Iterable[tuple[str, int, str]]) -> list[int]:
+COUNTING = ("name", "worker", "mode", "mode_step", "global_step")
+"""The columns that say whether a row counts."""
+
+
+def counting(steps: SavedSteps, cells: Iterable[tuple[Any, ...]]) -> list[int]:
     """Return which rows count: those of known steps, and of a tensor that a worker saved twice at a step the last one.
 
-    `keys` are their names, global steps and workers.
+    `cells` are those of the columns `COUNTING`.
     """
-    known = [(key, row) for row, key in enumerate(keys) if key[1] not in steps.unknown.get(key[2], ())]
+    known = [
+        ((name, worker, step[-1]), row)
+        for row, (name, worker, *step) in enumerate(cells)
+        if tuple(step) not in steps.unknown.get(worker, ())
+    ]
     return list(dict(known).values()) if steps.repeats else [row for _, row in known]

@@ -6,7 +6,7 @@ import os
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,7 +21,6 @@ from ..snapshot.saved_steps import MODES, SavedSteps, StepInfo
 from ..snapshot.snapshot import Snapshot
 from ..snapshot.workers import natural
 from ..storage.open import Storage
-from .late_worker import LateWorker, described
 from .lost_rows import LostRows
 
 _T = TypeVar("_T")
@@ -30,6 +29,7 @@ GLOBAL = ModeKeys.GLOBAL
 _INCOMPLETE_STEP_WINDOW = "SMDEBUG_INCOMPLETE_STEP_WAIT_WINDOW"
 _MOST_CHECKED = 200
 """The number of steps that are checked for a hint, on each side: an error must not cost a scan of a long run."""
+_SHOWN_WORKERS = 3
 _NEVER = int(np.iinfo(np.int64).max)
 
 
@@ -39,6 +39,38 @@ class StepState(Enum):
     UNAVAILABLE = 0
     AVAILABLE = 1
     NOT_YET_AVAILABLE = 2
+
+
+@dataclass(frozen=True)
+class LateWorker:
+    """A worker of a running job that the newest saved steps wait for. A running worker is late by a flush or two.
+
+    Attributes:
+        worker: Its name.
+        last_step: The last global step that it saved; None if it has saved none.
+        saved_at: When it saved that, in UTC and by its own clock; None if it has saved none.
+        newest_step: The last global step that any worker saved.
+    """
+
+    worker: str
+    last_step: int | None
+    saved_at: datetime | None
+    newest_step: int
+
+    @property
+    def behind_seconds(self) -> float | None:
+        """Seconds since it saved its last step; None if it has saved none."""
+        if self.saved_at is None:
+            return None
+        return (datetime.now(UTC) - self.saved_at.replace(tzinfo=UTC)).total_seconds()
+
+    def __str__(self) -> str:
+        if self.last_step is None or self.saved_at is None:
+            return f"{self.worker} has saved no step, and another worker has saved step {self.newest_step}"
+        return (
+            f"{self.worker} has saved nothing since step {self.last_step}, at {self.saved_at:%Y-%m-%d %H:%M:%S} UTC, "
+            f"and another worker has saved step {self.newest_step}"
+        )
 
 
 class StepStates:
@@ -197,6 +229,16 @@ class StepStates:
             return None
         rows = self._derived(("awaited", *awaited), lambda: LostRows(awaited, self.saved))
         return rows.holding(step, ModeKeys.parse(mode))
+
+
+def described(late: Sequence[LateWorker], url: str) -> str:
+    """Return a sentence on the late workers of the run at `url`, and on what to do; '' if there are none."""
+    if not late:
+        return ""
+    more = f"; and {len(late) - _SHOWN_WORKERS} more workers" if len(late) > _SHOWN_WORKERS else ""
+    worker = late[0].worker
+    names = "; ".join(map(str, late[:_SHOWN_WORKERS]))
+    return f"{names}{more}. If {worker} was killed, run `tensortrial mark-ended {url} --worker {worker}`"
 
 
 def _last_saved(progress: tuple[int, int] | None) -> tuple[int | None, datetime | None]:

@@ -23,12 +23,11 @@ from ..snapshot.workers import natural
 from ..storage.open import Storage
 from ..suggestions import near_names
 from .frame import frame_of
-from .late_worker import LateWorker
 from .name_filter import belongs_to, name_patterns
 from .plots import TrialPlots
 from .run_file import run_info
 from .run_reader import RunReader
-from .step_states import StepState
+from .step_states import LateWorker, StepState
 from .tensor import Tensor
 from .waiting import Waiting
 

@@ -7,9 +7,8 @@ import time
 
 from ..errors import StepNotYetAvailable
 from ..mode import ModeKeys
-from .late_worker import described
 from .run_reader import RunReader
-from .step_states import StepState
+from .step_states import StepState, described
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import numpy as np
 from ..dtypes import Array
 from ..format.index_reader import ROW_COLUMNS, DecodedGroup, NumberCells, Positions
 from ..format.index_types import SavedTensor
-from ..read.row_cache import RowCache, counting
+from ..read.row_cache import COUNTING, RowCache, counting
 from ..snapshot.saved_steps import SavedSteps
 
 
@@ -58,8 +58,7 @@ def read_columns(cache: RowCache, steps: SavedSteps, global_step: int) -> tuple[
     columns = StepColumns(cache.index_rows.read_each(paths, None, global_step, decoded))
     if not steps.repeats and not steps.unknown:
         return columns, np.arange(len(columns))
-    keys = zip(*map(columns.cells, ("name", "global_step", "worker")), strict=True)
-    return columns, np.array(counting(steps, keys), np.intp)
+    return columns, np.array(counting(steps, zip(*map(columns.cells, COUNTING), strict=True)), np.intp)
 
 
 def _numbers(group: DecodedGroup, positions: Positions, name: str) -> tuple[Array, Array]:

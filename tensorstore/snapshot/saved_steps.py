@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, groupby, islice
+from itertools import chain, islice
 from operator import lt
 from typing import Any, NamedTuple, Self
 
@@ -41,6 +41,10 @@ STEPS = pa.schema(
 
 StepRange = tuple[int | None, int | None]
 """Global steps from the first to before the second. None for either leaves that side open."""
+
+
+StepKey = tuple[str, int, int]
+"""A step of a worker: its mode, the step of the mode, and the global step."""
 
 
 def checked_range(range_steps: StepRange | None) -> StepRange | None:
@@ -167,8 +171,10 @@ class SavedSteps:
     lineage: object = field(default_factory=object)
     """The same for steps with others that were only added: their rows are where they were."""
 
-    unknown: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    """By worker: the global steps that compacted files hold, and that are not among these steps."""
+    overruled: Mapping[str, frozenset[StepKey]] = field(default_factory=dict)
+    """By worker: the steps that it has saved again, in another mode or as another step of it."""
+    unknown: Mapping[str, frozenset[StepKey]] = field(default_factory=dict)
+    """By worker: the steps that files hold, and that are not among these: overruled ones, and new ones since."""
 
     # Growing.
 
@@ -195,9 +201,12 @@ class SavedSteps:
         if len(paths) == len(self.paths):
             return self
         new = Columns(*(np.array(column, kind) for column, kind in zip(cells, _KINDS, strict=True)))
-        contradicts = False
+        contradicts, overruled = False, dict(self.overruled)
         if repeating:
-            new = _without_contradicted(new)
+            new, earlier = _without_overruled(new)
+            for code in repeating:
+                worker = list(workers)[code]
+                overruled[worker] = overruled.get(worker, frozenset()) | _keys(earlier, code)
             contradicts = any(_contradicts(self.columns, new, code) for code in repeating)
         first, last = _spans(new, len(self.paths), len(paths))
         return replace(
@@ -212,7 +221,8 @@ class SavedSteps:
             newest=newest,
             repeats=self.repeats or bool(repeating),
             contradicts=self.contradicts or contradicts,
-            unknown={},
+            overruled=overruled,
+            unknown=overruled,
         )
 
     def _new_steps(
@@ -251,11 +261,10 @@ class SavedSteps:
                 unknown[file.worker] = lacking | unknown.get(file.worker, frozenset())
         return replace(self, paths=paths, chunks=chunks, repeats=repeats, lineage=object(), unknown=unknown)
 
-    def _lacking(self, file: IndexFile) -> frozenset[int]:
-        """Return the global steps of a file that are not among its worker's."""
-        worker = self.workers.index(file.worker)
-        known = self.columns.global_step[self.columns.worker == worker].tolist()
-        return frozenset({step.global_step for step in file.summary.steps}.difference(known))
+    def _lacking(self, file: IndexFile) -> frozenset[StepKey]:
+        """Return the steps of a file that are not among its worker's."""
+        known = _keys(self.columns, self.workers.index(file.worker))
+        return frozenset((step.mode, step.mode_step, step.global_step) for step in file.summary.steps) - known
 
     def lack(self, files: Sequence[IndexFile]) -> bool:
         """Return whether a file lacks steps of those that it replaces: a job went back to an earlier step."""
@@ -426,23 +435,32 @@ class SavedSteps:
         return found
 
     @lazy
+    def _saved_again(self) -> list[tuple[list[int], tuple[int, ...]]]:
+        """The rows of each step that a worker has saved more than once, in the order of the files, and their sets."""
+        if not self.repeats:
+            return []
+        order = np.lexsort((self.columns.global_step, self.columns.worker))
+        worker, step = self.columns.worker[order], self.columns.global_step[order]
+        begins = np.flatnonzero(np.append(True, (worker[1:] != worker[:-1]) | (step[1:] != step[:-1])))
+        are_several = (counts := np.diff(begins, append=len(order))) > 1
+        spans = map(slice, begins[are_several].tolist(), (begins + counts)[are_several].tolist())
+        rows, sets = order.tolist(), self.columns.name_set[order].tolist()
+        return [(rows[span], tuple(sets[span])) for span in spans]
+
+    @lazy
     def repeated(self) -> list[tuple[str, int, str]]:
         """The tensors that a worker has saved more than once at a step, with the worker and the global step.
 
         Of their rows, the last one counts, in the order of the files and of the rows in a file.
         """
-        found: list[tuple[str, int, str]] = []
-        if not self.repeats:
-            return found
-        names_of = dict[tuple[int, ...], list[str]]()
-        rows = self.columns.of(np.lexsort((self.columns.global_step, self.columns.worker)))
-        for (worker, step), same in groupby(rows.cells("worker", "global_step", "name_set"), lambda row: row[:2]):
-            if len(sets := tuple(row[2] for row in same)) > 1:
-                if sets not in names_of:
-                    # One that the worker saved twice is among them twice.
-                    counts = Counter(name for number in sets for name in dict(self.tensors(number)))
-                    names_of[sets] = [name for name, count in counts.items() if count > 1]
-                found += [(self.workers[worker], step, name) for name in names_of[sets]]
+        found, names_of = list[tuple[str, int, str]](), dict[tuple[int, ...], list[str]]()
+        for (row, *_), sets in self._saved_again:
+            if sets not in names_of:
+                # One that the worker saved twice is among them twice.
+                counts = Counter(name for number in sets for name in dict(self.tensors(number)))
+                names_of[sets] = [name for name, count in counts.items() if count > 1]
+            worker, step = self.workers[self.columns.worker[row]], int(self.columns.global_step[row])
+            found += [(worker, step, name) for name in names_of[sets]]
         return found
 
     def repeated_last_in(self, paths: Collection[str]) -> list[tuple[str, int, str]]:
@@ -521,21 +539,25 @@ class SavedSteps:
         return list(dict.fromkeys(self.paths[file] for file in files.tolist()))
 
     def table(self, run: str = "") -> pa.Table:
-        """Return the rows of the view `steps`, of a run of this name."""
-        columns, rows = self.columns, len(self.columns.file)
+        """Return the rows of the view `steps`, of a run of this name: one a step of a worker."""
         sizes = np.array([len(self.name_sets[number]) for number in self.sets()], np.int64)
+        num_tensors, counts = sizes[self.columns.name_set], np.ones(len(self.columns.file), bool)
+        for (*earlier, last), sets in self._saved_again:
+            counts[earlier] = False
+            num_tensors[last] = len({name for number in sets for name, _ in self.tensors(number)})
+        columns = self.columns.of(counts)
 
         def words(known: Sequence[str], codes: Integers) -> pa.Array:
             return arrow_arrays.spread(arrow_arrays.texts(known), codes.astype(np.intp))
 
         arrays = [
-            words([run], np.zeros(rows, np.intp)),
+            words([run], np.zeros(len(columns.file), np.intp)),
             words([mode.name for mode in MODES], columns.mode),
             arrow_arrays.numbers(columns.mode_step, pa.int64()),
             arrow_arrays.numbers(columns.global_step, pa.int64()),
             words(self.workers, columns.worker),
             arrow_arrays.numbers(columns.saved_at, pa.timestamp("us")),
-            arrow_arrays.numbers(sizes[columns.name_set], pa.int64()),
+            arrow_arrays.numbers(num_tensors[counts], pa.int64()),
         ]
         return pa.Table.from_arrays(arrays, schema=STEPS)
 
@@ -553,15 +575,22 @@ def _may_repeat(file: IndexFile) -> bool:
     return len({step.global_step for step in steps}) < len(steps)
 
 
-def _without_contradicted(rows: Columns) -> Columns:
-    """Return the rows without the steps that their worker has saved again, in another mode or as another step of it.
+def _keys(rows: Columns, worker: int) -> frozenset[StepKey]:
+    """Return the steps of a worker among some rows."""
+    cells = rows.of(rows.worker == worker).cells("mode", "mode_step", "global_step")
+    return frozenset((MODES[mode].name, mode_step, global_step) for mode, mode_step, global_step in cells)
 
-    A job went back to a checkpoint, and a damaged file kept them from being set aside. As with values, the last one
-    counts.
+
+def _without_overruled(rows: Columns) -> tuple[Columns, Columns]:
+    """Return the rows, and apart from them those of steps that their worker has saved again, as another step of a mode.
+
+    A job went back to a checkpoint, and a damaged file kept them from being set aside; or its process was taken over,
+    and had a flush on its way. As with values, the last one counts.
     """
     cells = list(rows.cells("worker", "global_step", "mode", "mode_step"))
     last = {cell[:2]: cell for cell in cells}
-    return rows.of([last[cell[:2]] == cell for cell in cells])
+    count = np.array([last[cell[:2]] == cell for cell in cells], bool)
+    return rows.of(count), rows.of(~count)
 
 
 def _contradicts(known: Columns, new: Columns, worker: int) -> bool:

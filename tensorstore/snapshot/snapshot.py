@@ -10,15 +10,18 @@ from xxhash import xxh3_64_intdigest
 
 from ..errors import CorruptFile, FileError
 from ..format.lazy import lazy
-from ..format.manifest import Manifest, read_manifest
 from ..format.schema import MANIFEST, RunInfo
 from ..storage.base import FileSource, Storage
 from .index_files import IndexFile, WorkerIndex, read_index, without_replaced
+from .manifest import Manifest, read_manifest
 from .saved_steps import SavedSteps, StepRange
 from .workers import Workers, finished, read_claims, read_workers
 
 AWAITED_SECONDS = 60.0
 """After so long a file that cannot be read counts as lost."""
+
+LISTED_SECONDS = 600.0
+"""After so long all files are listed again. Compaction deletes superseded files, by default after an hour."""
 
 _Indexes = Mapping[str, WorkerIndex]
 
@@ -44,6 +47,8 @@ class Snapshot:
     """Files that replaced others since: what else is in them is new in the next snapshot."""
     going_back: frozenset[tuple[str, int]] = frozenset()
     """The workers, with their sessions, that may still set aside steps, also steps of others."""
+    listed_at: float = field(default_factory=time.monotonic)
+    """The time of the last listing of all files, by the monotonic clock."""
     is_outdated: bool = False
     """True if steps were set aside that `steps` still has. Then the next snapshot is taken without this one."""
 
@@ -78,6 +83,11 @@ class Snapshot:
     def awaited(self) -> dict[str, FileError]:
         """The damaged files that may be read yet: the cause may pass."""
         return {path: self.damaged[path] for path in self._unread if path in self.damaged and self.is_awaited(path)}
+
+    @property
+    def is_listing_due(self) -> bool:
+        """True if files that were superseded since may soon be deleted. Another machine has another clock."""
+        return not 0 <= time.monotonic() - self.listed_at < LISTED_SECONDS
 
     def is_awaited(self, path: str) -> bool:
         """Return whether a file cannot be read for a cause that may pass, and not for long."""
@@ -142,7 +152,7 @@ def take(
             source = manifest
         return _next(source or storage, Snapshot(run, range_steps, manifest=manifest), is_first=True)
     if isinstance(since.manifest, Manifest):
-        if since.manifest.is_current(storage):
+        if since.manifest.is_current(storage) and not since.is_listing_due:
             return since
         since, claims = replace(since, manifest=None), True
     now = _next(storage, since, claims=claims)
@@ -153,7 +163,9 @@ def take(
 def _next(source: FileSource, since: Snapshot, *, is_first: bool = False, claims: bool = False) -> Snapshot:
     # The workers first: one that had ended before the index is listed can have added nothing since.
     workers = read_workers(source, since.workers)
-    index, files = _read_indexes(source, workers, since.index, finished=finished(source, workers, since.workers))
+    is_full = not is_first and since.is_listing_due
+    unchanged = () if is_full else finished(source, workers, since.workers)
+    index, files = _read_indexes(source, workers, since.index, is_full, unchanged)
     is_new = index is not since.index
     if not is_first and (is_new or claims):
         workers = read_claims(source, workers)
@@ -167,9 +179,9 @@ def _next(source: FileSource, since: Snapshot, *, is_first: bool = False, claims
     opens = not is_first and workers.newest_session > since.workers.newest_session
     if opens or going_back or since.going_back:
         index, more = _read_indexes(source, workers, index, is_full=True)
-        files = [*files, *more]
+        files, is_full = [*files, *more], True
     is_same = workers is since.workers and index is since.index and going_back == since.going_back
-    if is_same and not since.waiting:
+    if is_same and not since.waiting and not since.is_listing_due:
         return since
     files = without_replaced([*since.waiting, *files])
     steps = since.steps.compacted(files).added(files, since.range_steps)
@@ -180,6 +192,7 @@ def _next(source: FileSource, since: Snapshot, *, is_first: bool = False, claims
         steps=steps,
         waiting=(),
         going_back=going_back,
+        listed_at=time.monotonic() if is_full else since.listed_at,
         is_outdated=not is_first and (since.steps.lack(files) or steps.contradicts),
     )
 

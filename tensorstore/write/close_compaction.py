@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from ..errors import AlreadyPublished, CorruptFile, MissingChunk, StorageError
 from ..format.chunk_merge import merge_chunks
-from ..format.flush_range import flush_range_of, folder_of, range_path
+from ..format.flush_range import current_files, flush_range_of, folder_of, range_path
 from ..format.index_types import IndexedStep
 from ..format.index_writer import indexed_rows, publish_compacted
+from ..snapshot.index_files import list_index
 from ..storage.open import Storage
 
 logger = logging.getLogger(__name__)
@@ -56,9 +57,15 @@ class SmallIndex:
             try:
                 self._publish(path, [indexed for _, steps in flushes for indexed in steps])
             except (StorageError, MissingChunk, CorruptFile, pa.ArrowException) as exc:
+                if isinstance(exc, MissingChunk) and self._is_compacted(flushes[0][0]):
+                    continue
                 # The run is whole without it.
                 logger.warning("the index of %s was not compacted: %s", self._storage.url, exc)
                 return
+
+    def _is_compacted(self, path: str) -> bool:
+        """Return whether another process has compacted a file, whose chunks are deleted before it."""
+        return path not in current_files(list_index(self._storage, self._worker))
 
     def _publish(self, path: str, steps: Sequence[IndexedStep]) -> None:
         rows, summary = indexed_rows(self._worker, steps, self._previous[folder_of(path)])

@@ -61,6 +61,7 @@ FINDERS: Mapping[str, Finder] = {
     "footers": Finder(f"{CASES} footers"),
     "compared": Finder(f"{CASES} compared"),
     "compactions": Finder(f"{CASES} compactions"),
+    "takeovers": Finder(f"{CASES} takeovers"),
     "forks": Finder(f"{CASES} forks"),
     "signals": Finder(f"{CASES} signals"),
     "interrupts": Finder(f"{CASES} interrupts"),

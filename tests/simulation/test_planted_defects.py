@@ -14,9 +14,9 @@ from simulation.actors import Training
 from simulation.disk import Disk
 from simulation.faults import FaultAt, NoFaults, faults_at
 from simulation.histories import Operator, Story, compacted, overtaken, run, shortest, unflushed
-from tensortrial.format.manifest import Manifest
 from tensortrial.maintenance import compaction
 from tensortrial.snapshot import index_files, snapshot
+from tensortrial.snapshot.manifest import Manifest
 from tensortrial.write import claim, lease, progress, writer
 
 pytestmark = pytest.mark.slow

@@ -5,12 +5,12 @@ Only this file knows where the product keeps it.
 
 from __future__ import annotations
 
-from tensortrial.format.manifest import Manifest
 from tensortrial.format.schema import WorkerInfo
 from tensortrial.hooks.core.configuration.matcher import Matcher
 from tensortrial.hooks.core.recorder import Recorder
 from tensortrial.read.run_reader import _ENDED_SECONDS
 from tensortrial.read.trial import Trial, run_reader_of
+from tensortrial.snapshot.manifest import Manifest
 from tensortrial.storage import flush_registry
 from tensortrial.write.writer import Writer
 

@@ -36,6 +36,8 @@ _CONSTANTS = {
     "open_files": "storage.open_files._OPEN_FILES",
     # The rows of a tensor at all steps are read ahead if they are in no more index files.
     "files_read_ahead": "read.row_cache._MOST_FILES_AHEAD",
+    # How long a reader follows a run by new files only.
+    "seconds_until_all_files_are_listed": "snapshot.snapshot.LISTED_SECONDS",
     # How long a reader waits for a file between two others, believes that a run has ended, or says nothing of waiting.
     "seconds_until_a_gap_is_damage": "snapshot.snapshot.AWAITED_SECONDS",
     "seconds_between_checks_of_an_ended_run": "read.run_reader._ENDED_SECONDS",

@@ -79,8 +79,14 @@ class Model:
         """Check that the steps have exactly the rows of the model, in their order."""
         saved, rows = self.saved, [row for _, row in self.rows]
         columns = ["run", "mode", "mode_step", "global_step", "worker", "num_tensors"]
+        names: dict[tuple[str, int], set[str]] = {}
+        for row in rows:
+            names.setdefault((row.worker, row.global_step), set()).update(dict(row.tensors))
+        last = {(row.worker, row.global_step): row for row in rows}
         assert [tuple(row[name] for name in columns) for row in saved.table("r").to_pylist()] == [
-            ("r", row.mode.name, row.mode_step, row.global_step, row.worker, len(row.tensors)) for row in rows
+            ("r", row.mode.name, row.mode_step, row.global_step, row.worker, len(names[row.worker, row.global_step]))
+            for row in rows
+            if row is last[row.worker, row.global_step]
         ]
         assert saved.columns.saved_at.tolist() == [row.saved_at for row in rows]
         assert [saved.tensors(number) for number in saved.columns.name_set.tolist()] == [row.tensors for row in rows]

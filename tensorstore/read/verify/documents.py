@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 from ...errors import FileError, NotARun
 from ...format.checksum import check_file
 from ...format.documents import read_document, read_object
-from ...format.manifest import MOST_BYTES, Manifest
 from ...format.schema import (
     COLLECTIONS,
     END,
@@ -29,6 +28,7 @@ from ...format.schema import (
     StopInfo,
     WorkerInfo,
 )
+from ...snapshot.manifest import MOST_BYTES, Manifest
 from ...storage.base import DOCUMENT_BYTES
 from ...storage.open import Storage, StoredFile
 from .checking import Findings

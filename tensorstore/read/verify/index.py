@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from ...errors import CorruptFile
 from ...format.checksum import read_end, read_seal
-from ...format.index_reader import read_rows
+from ...format.footer import footer_of, row_groups
+from ...format.index_reader import described_groups, read_rows
 from ...format.index_types import IndexSummary, SavedTensor
 from ...format.schema import INDEX_SCHEMA, is_chunk_path
 from ...snapshot.index_files import IndexFile
@@ -32,6 +34,7 @@ def check_index_file(storage: Storage, file: IndexFile, findings: Findings) -> p
         findings.read(file.path, len(data))
         table = read_rows(file.path, data)
         _check_rows(file, table)
+        _check_groups(file.path, data, table)
     except CorruptFile as exc:
         findings.damaged(file.path, exc, file.worker)
         return None
@@ -65,6 +68,22 @@ def _check_rows(file: IndexFile, table: pa.Table) -> None:
     named = set(pc.unique(table["chunk"]).to_pylist()) - {None}
     if named != set(summary.chunks) or not all(map(is_chunk_path, named)):
         raise CorruptFile(file.path, "its rows name other chunks than its footer")
+
+
+def _check_groups(path: str, data: bytes, table: pa.Table) -> None:
+    """Check that no row group has a name or a step outside of what the footer says of it: readers skip row groups."""
+    try:
+        described, begin = described_groups(pq.read_metadata(pa.BufferReader(data))), 0
+        if [rows for rows, *_ in described] != (sizes := [group.rows for group in row_groups(footer_of(data))]):
+            raise ValueError(f"its row groups have {sizes} rows")
+        for rows, *bounds in described:
+            group, begin = table.slice(begin, rows), begin + rows
+            for name, (least, greatest) in zip(("name", "global_step"), bounds, strict=True):
+                found = pc.min_max(group[name]).as_py()
+                if not least <= found["min"] <= found["max"] <= greatest:
+                    raise ValueError(f"a row group has a {name} outside of {least!r} to {greatest!r}")
+    except (LookupError, TypeError, ValueError, RecursionError) as exc:
+        raise CorruptFile(path, f"its footer does not describe its row groups: {exc}") from exc
 
 
 def _said(summary: IndexSummary) -> pa.Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from ...read.late_worker import described
+from ...read.step_states import described
 from ...snapshot.saved_steps import StepInfo
 from ..action import StopTraining
 from ..parameter import flag, number, text

@@ -108,14 +108,13 @@ def test_a_column_that_is_the_same_in_all_rows_is_read_bit_by_bit(tmp_path: Path
     ]
 
 
-def with_footer(run: Path, path: Path, changed: Callable[[dict[bytes, bytes]], None]) -> None:
+def edit_footer(run: Path, path: Path, changes: dict[bytes, bytes]) -> None:
     """Write an index file of a run again, with other metadata and the checksums of that."""
     file = pq.ParquetFile(path)
-    metadata = dict(file.metadata.metadata)
-    changed(metadata)
     out = pa.BufferOutputStream()
     with pq.ParquetWriter(out, file.schema_arrow, store_schema=False) as writer:
-        writer.add_key_value_metadata(metadata)
+        texts = {**file.metadata.metadata, **changes}
+        writer.add_key_value_metadata({key: text for key, text in texts.items() if text})
         for number in range(file.num_row_groups):
             writer.write_table(file.read_row_group(number))
     path.write_bytes(b"".join(sealed(path.relative_to(run).as_posix(), bytes(out.getvalue()))))
@@ -150,27 +149,43 @@ def test_the_footer_describes_each_row_group(several_groups: Path) -> None:
             assert steps == [min(group["global_step"]), max(group["global_step"])]
 
 
-@pytest.mark.parametrize("changed", [lambda footer: footer.pop(b"tensortrial.row_groups"), lambda footer: None])
-def test_row_groups_without_a_description_are_read(several_groups: Path, changed: Any) -> None:
-    for path in several_groups.glob("index/*/*/*.parquet"):
-        with_footer(several_groups, path, changed)
-    trial = tensortrial.create_trial(several_groups)
-    assert read(trial) == saved(trial, "true", False)
-    assert read(trial, names=["a"], step=3) == saved(trial, "name = 'a' and global_step = 3", False)
-    assert trial.tensor("b/weight").value(4) == 4
-
-
 @pytest.mark.parametrize(
-    "described", ["[[7,null,null]]", "{}", "[", "7", "[1,2,3,4,5,6]", '[[7,["a","b"],["a","b"]]]', "[" * 100_000]
+    "described", ["[[7,null,null]]", "{}", "[", "7", "[1,2,3,4,5,6]", '[[7,["a","b"],["a","b"]]]', "[" * 100_000, ""]
 )
 def test_a_forged_description_of_row_groups_is_an_error_that_names_the_file(
     several_groups: Path, described: str
 ) -> None:
     path = max(several_groups.glob("index/*/*/*.parquet"))
-    with_footer(several_groups, path, lambda footer: footer.update({b"tensortrial.row_groups": described.encode()}))
+    edit_footer(several_groups, path, {b"tensortrial.row_groups": described.encode()})
     trial = tensortrial.create_trial(several_groups)
     with pytest.raises(tensortrial.errors.CorruptFile, match=path.name):
         read(trial, names=["a"], step=12)
+    (damage,) = trial.verify().damaged
+    assert damage.path == path.relative_to(several_groups).as_posix()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda groups: groups[1][1].reverse(),
+        lambda groups: groups[1].__setitem__(1, ["a", "a"]),
+        lambda groups: groups[2][2].__setitem__(1, groups[2][2][1] - 1),
+        lambda groups: groups[0][2].__setitem__(0, groups[0][2][0] + 1),
+        lambda groups: groups[0].__setitem__(0, groups[0][0] + 1) or groups[1].__setitem__(0, groups[1][0] - 1),
+    ],
+)
+@pytest.mark.parametrize("which", [min, max])
+def test_verification_names_a_file_whose_description_of_row_groups_hides_rows(
+    several_groups: Path, changed: Callable[[list[Any]], None], which: Callable[..., Path]
+) -> None:
+    assert tensortrial.verify(several_groups).is_whole
+    path = which(several_groups.glob("index/*/*/*.parquet"))
+    described = json.loads(pq.read_metadata(path).metadata[b"tensortrial.row_groups"])
+    changed(described)
+    edit_footer(several_groups, path, {b"tensortrial.row_groups": json.dumps(described).encode()})
+    (damage,) = tensortrial.verify(several_groups).damaged
+    assert damage.path == path.relative_to(several_groups).as_posix()
+    assert "row group" in damage.reason
 
 
 class CountedStorage(LocalStorage):

@@ -389,3 +389,15 @@ def test_a_small_run_that_cannot_be_compacted_is_closed_all_the_same(
     assert "the disk is full" in caplog.text
     assert tensortrial.create_trial(tmp_path).loaded_all_steps
     assert len(index_files(tmp_path)) == 10
+
+
+def test_a_small_run_that_was_compacted_while_it_was_written_is_closed_without_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Job(tmp_path, flush_seconds=3600, steps_per_directory=7) as job:
+        flush(job, 10)
+        compact(tmp_path, delete_older_than=0)
+        before = rows_of(tmp_path)
+    assert caplog.records == []
+    assert rows_of(tmp_path) == before
+    assert tensortrial.create_trial(tmp_path).loaded_all_steps

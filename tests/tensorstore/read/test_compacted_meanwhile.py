@@ -11,7 +11,8 @@ import pytest
 from night.compactions import query_while_compacting
 
 import tensortrial
-from support.limits import keep_index_files
+from support.internals import index_paths
+from support.limits import keep_index_files, set_limits
 from support.runs import GLOBAL, Job
 from tensortrial.errors import QueryError
 from tensortrial.format.record import Step
@@ -183,8 +184,31 @@ def test_a_step_that_was_saved_again_and_compacted_before_the_next_refresh(tmp_p
         assert trial.tensor("loss").values() == losses
         assert [*map(len, run_reader_of(trial).rows_at_step(1).values())] == [1, 1]
     assert trial.sql(rows).fetchall() == [(6,)]
-    assert trial.sql("select global_step from steps order by 1").fetchall() == [(0,), (1,), (1,), (2,)]
+    assert trial.sql("select global_step from steps order by 1").fetchall() == [(0,), (1,), (2,)]
     assert trial.tensor("loss").values() == losses
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_an_open_trial_turns_to_compacted_files_while_the_superseded_ones_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: bool
+) -> None:
+    job = Job(tmp_path, flush_seconds=3600, steps_per_directory=4)
+    flush(job, 10)
+    trial = tensortrial.create_trial(tmp_path)
+    if ended:
+        job.close()
+    compact(tmp_path)
+    assert trial.steps(show_incomplete_steps=True) == [*range(10)]
+    assert len(index_paths(trial)) == 10
+    with monkeypatch.context() as patch:
+        set_limits(patch, seconds_until_all_files_are_listed=0)
+        trial.refresh()
+    assert len(index_paths(trial)) < 10
+    compact(tmp_path, delete_older_than=0)
+    assert all((tmp_path / path).exists() for path in index_paths(trial))
+    assert trial.sql("select count(*) from scalars").fetchall() == [(10,)]
+    assert trial.snapshot is trial.snapshot
+    job.close()
 
 
 def test_names_outside_the_range_of_a_trial_stay_unknown_when_the_run_is_compacted(tmp_path: Path) -> None:

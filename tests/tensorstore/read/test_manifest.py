@@ -19,11 +19,10 @@ from support.limits import keep_index_files, set_limits
 from support.plain_hook import WorkerHook
 from support.servers import ObjectStore
 from tensortrial import create_trial, repair, verify
-from tensortrial.format.manifest import Manifest, read_manifest
 from tensortrial.format.schema import MANIFEST, RUN_FILE, RunInfo
 from tensortrial.maintenance.compaction import compact
 from tensortrial.read.trial import Trial
-from tensortrial.snapshot.closed_run import write_manifest
+from tensortrial.snapshot.manifest import Manifest, read_manifest, write_manifest
 from tensortrial.storage.open import Storage, open_storage
 
 QUERY = "select global_step, name, worker from tensors order by all"

@@ -7,22 +7,36 @@ stale is a later session, and each session has a lease of its own: the names of 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..errors import CorruptFile
-from ..storage.base import Paths, Tails
+from ..format.checksum import check_file, read_ends, seal_needs, sealed
+from ..format.documents import Count, Number, read_document
+from ..format.flush_range import current_files
+from ..format.schema import (
+    COLLECTIONS,
+    END,
+    FOOTER_FORMAT,
+    FORMAT,
+    LEASES,
+    MANIFEST,
+    RUN_FILE,
+    RunInfo,
+)
+from ..storage.base import Paths, Storage, Tails
 from ..storage.foreign_errors import missing
-from ..storage.open import Storage
-from .checksum import check_file, sealed
-from .schema import FOOTER_FORMAT, FORMAT, LEASES, MANIFEST, RunInfo
+from .index_files import list_index, read_index
+from .workers import Workers, read_workers
 
 FOOTER_RUN = b"tensortrial.run"
 FOOTER_LEASES = b"tensortrial.leases"
-
+MOST_FILES_AT_CLOSE = 1000
+"""A job that closes does not read the ends of more index files, for which it would wait: `compact` does."""
 MOST_BYTES = 256 << 20
 """The largest manifest, before compression."""
 _SCHEMA = pa.schema(
@@ -132,3 +146,84 @@ def read_manifest(storage: Storage, run: RunInfo) -> Manifest | CorruptFile | No
     except CorruptFile as exc:
         return exc
     return manifest if manifest.run == run.id and manifest.is_current(storage) else None
+
+
+@dataclass(frozen=True)
+class LeaseState:
+    """The content of a lease about its session."""
+
+    worker: str
+    session: Number
+    num_workers: Count
+    released_at: str | None = None
+
+
+def write_manifest(storage: Storage, most_files: int | None = None) -> bool:
+    """Write the manifest of a run in an object store, if all its sessions have ended and no file of it is damaged.
+
+    A session may begin at any time, and makes the manifest stale: its lease is created before it writes anything else,
+    and the leases are listed here before anything else is read.
+
+    Args:
+        storage: The run.
+        most_files: Do nothing if there are more index files.
+
+    Returns:
+        Whether it was written.
+
+    Raises:
+        StorageError: The storage refused an operation.
+    """
+    if storage.is_local:
+        return False
+    leases = storage.list(LEASES)
+    try:
+        run = RunInfo.from_bytes(storage.read_document(RUN_FILE), storage.url)
+        names = [f"{folder}/{name}" for folder in (COLLECTIONS, END) for name in storage.list(folder)]
+        contents = {name: storage.read_document(name) for name in names}
+        documents = {name: Part(len(data), data) for name, data in contents.items()}
+        workers = read_workers(Manifest(storage.url, run.id, leases, documents))
+        if not _have_closed(workers, [storage.read_document(f"{LEASES}/{name}") for name in leases]):
+            return False
+        names = [info.worker for info in workers.infos]
+        paths = [path for name in names for path in current_files(list_index(storage, name))]
+        if most_files is not None and len(paths) > most_files:
+            return False
+        manifest = Manifest(storage.url, run.id, leases, {**documents, **dict(_ends(storage, paths))})
+        if any(read_index(manifest, name, last=workers.last_index_file(name))[0].damaged for name in names):
+            return False
+    except (FileNotFoundError, ValueError):
+        return False  # changed meanwhile, or damaged: a reader that lists will name the file
+    storage.replace(MANIFEST, manifest.to_bytes())
+    return True
+
+
+def _have_closed(workers: Workers, leases: Sequence[bytes]) -> bool:
+    """Return whether every session of a run has ended by itself, and no document of it is damaged.
+
+    A run that was marked as ended may go on: a process that was taken for dead publishes what it has once it wakes.
+
+    Raises:
+        ValueError: A lease is damaged.
+    """
+    states = [read_document(data, LeaseState) for data in leases]
+    if not states or workers.damaged or any(state.released_at is None for state in states):
+        return False
+    newest = max(states, key=lambda state: state.session)
+    closed = {state.worker for state in states if state.session == newest.session}
+    claimed = {info.worker for info in workers.infos if info.session == newest.session}
+    return len(closed) >= newest.num_workers and claimed == closed == {*workers.ended}
+
+
+def _ends(storage: Storage, paths: Sequence[str]) -> Iterator[tuple[str, Part]]:
+    """Yield the end of each index file, with its footer and its checksums. Raises FileError, FileNotFoundError."""
+    nbytes = 0
+    for path, end in zip(paths, read_ends(storage, paths), strict=True):
+        if isinstance(end, Exception):
+            raise end
+        data, size = end
+        needed = seal_needs(data, size)
+        nbytes += needed
+        if nbytes > MOST_BYTES:
+            raise CorruptFile(MANIFEST, "it would be too large")
+        yield path, Part(size, data[-needed:])
