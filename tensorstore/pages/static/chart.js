@@ -15,7 +15,7 @@ const NEAR = 40; // pixels to the next point that a tooltip shows
 const WHOLE = Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((factor) => factor * 10 ** power)).flat();
 
 /** Return what chooses the y axis. @param {State} now */
-export const axisSelect = (now) => select("y axis", [{ value: "", text: "automatic" }, { value: "0", text: "linear" }, { value: "1", text: "logarithmic" }], now.logy ?? "", (logy) => go({ logy }));
+export const axisSelect = (now) => select("y axis", [["", "automatic"], ["0", "linear"], ["1", "logarithmic"]], now.logy ?? "", (logy) => go({ logy }));
 
 /** Return the y axis that the state names. @param {State} now @returns {Axis} */
 export function axisOf(now) {

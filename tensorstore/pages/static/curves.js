@@ -3,7 +3,7 @@
 import { axisOf, draw, together } from "./chart.js";
 import { colorsOf } from "./choice.js";
 import { fill, h, note } from "./dom.js";
-import { counted, number } from "./format.js";
+import { counted, grouped, number } from "./format.js";
 import { isConstant, rankOf } from "./scalars.js";
 import { smooth } from "./smooth.js";
 import { go } from "./state.js";
@@ -15,11 +15,10 @@ export const title = ({ name, mode }) => mode ? `${name} · ${mode}` : name;
 
 /** Return the charts of scalars: one for each name, or where steps of a mode are its x, for each of its modes. @param {ScalarRow[]} rows @param {State} now @returns {Spec[]} */
 export function specsOf(rows, now) {
-  /** @type {Map<string, Set<string>>} */
-  const modes = new Map();
-  for (const { name, mode } of rows) modes.set(name, (modes.get(name) ?? new Set()).add(mode));
-  return [...modes].flatMap(/** @returns {Spec[]} */ ([name, found]) => now.x || found.size === 1 ? [{ key: name, name, mode: null }]
-    : [...found].sort((a, b) => Number(b === "TRAIN") - Number(a === "TRAIN")).map((mode) => ({ key: `${name} ${mode}`, name, mode })));
+  return [...grouped(rows, ({ name }) => name)].flatMap(/** @returns {Spec[]} */ ([name, found]) => {
+    const modes = [...new Set(found.map(({ mode }) => mode))].sort((a, b) => Number(b === "TRAIN") - Number(a === "TRAIN"));
+    return now.x || modes.length === 1 ? [{ key: name, name, mode: null }] : modes.map((mode) => ({ key: `${name} ${mode}`, name, mode }));
+  });
 }
 
 /** Return whether a scalar changes in one of the runs. @param {ScalarRow[]} rows @param {Spec} spec */
@@ -64,8 +63,7 @@ export function drawCurves({ spec, box, body }, all, runs, info, now) {
     const dash = modes.size > 1 && (curve.mode === "EVAL" || curve.mode === "PREDICT");
     if (curve.min.some((value, at) => !Object.is(value, curve.max[at]))) {
       bands.push([lines.length, lines.length + 1, shade]);
-      lines.push({ label: `${label} max`, values: spread(xs[i], curve.max), color: shade, width: 0.3, alpha: 0.4, quiet: true },
-        { label: `${label} min`, values: spread(xs[i], curve.min), color: shade, width: 0.3, alpha: 0.4, quiet: true });
+      for (const edge of /** @type {const} */ (["max", "min"])) lines.push({ label: `${label} ${edge}`, values: spread(xs[i], curve[edge]), color: shade, width: 0.3, alpha: 0.4, quiet: true });
     }
     const raw = spread(xs[i], curve.mean);
     if (weight > 0 && curve.mean.length > 2) {

@@ -5,7 +5,7 @@ import { STATISTICS, choose, chosenRun, listOf, modeAndWorker, tensorLink, toggl
 import { scaleOf } from "../colors.js";
 import { drawDiagnosis, inOneSentence } from "../diagnosis.js";
 import { breakable, fill, h, message, named, note, quiet, select, textbox, toolbar } from "../dom.js";
-import { commonPrefix, count, counted, number, withoutPrefix } from "../format.js";
+import { commonPrefix, count, counted, inOrder, number, withoutPrefix } from "../format.js";
 import { Heatmap, MISSING, NONFINITE, NOTHING, VALUE, legend } from "../heatmap.js";
 import { robustZ } from "../past.js";
 import { REPLACE, go, link, state } from "../state.js";
@@ -181,13 +181,13 @@ export function overview(root, page) {
   /** @param {Run} run @param {ReturnType<typeof choose>} choice @param {State} now */
   function drawTools(run, choice, now) {
     fill(tools,
-      select("statistic", run.statistics.map((value) => ({ value, text: STATISTICS[value] ?? value })), choice.statistic, (stat) => go({ stat })),
-      select("colour by", [{ value: "past", text: "change against its own past" }, { value: "value", text: "value" }], now.color ?? "past",
+      select("statistic", run.statistics.map((value) => [value, STATISTICS[value] ?? value]), choice.statistic, (stat) => go({ stat })),
+      select("colour by", [["past", "change against its own past"], ["value", "value"]], now.color ?? "past",
         (color) => go({ color: color === "past" ? null : color })),
       ...modeAndWorker(run, choice),
-      run.collections.length > 1 && select("collection", [{ value: "", text: "all" }, ...run.collections], now.collection ?? "", (collection) => go({ collection, rows: null })),
-      select("rows", [{ value: "", text: "in execution order" }, { value: "name", text: "by name" }], now.order ?? "", (order) => go({ order })),
-      select("fold", [{ value: "", text: "nothing" }, ...[1, 2, 3, 4].map((depth) => ({ value: String(depth), text: `modules, level ${depth}` }))], now.fold ?? "",
+      run.collections.length > 1 && select("collection", [["", "all"], ...run.collections], now.collection ?? "", (collection) => go({ collection, rows: null })),
+      select("rows", [["", "in execution order"], ["name", "by name"]], now.order ?? "", (order) => go({ order })),
+      select("fold", [["", "nothing"], ...[1, 2, 3, 4].map((depth) => [String(depth), `modules, level ${depth}`])], now.fold ?? "",
         (fold) => go({ fold, toggled: null, rows: null }), "Fold the tensors of a module into one row, which shows the one that stands out."),
       textbox("find", now.q ?? "", (q) => go({ q, rows: null }, REPLACE), { placeholder: "part of a name" }),
       (now.from || now.to || now.rows) && h("button", { onclick: () => map.reset() }, "Show all steps"));
@@ -310,7 +310,7 @@ function chosenRows(tiles, now) {
   const wanted = (now.q ?? "").toLowerCase();
   const rows = tiles.names.map((_, i) => i).filter((i) =>
     tiles.names[i].toLowerCase().includes(wanted) && (!now.collection || tiles.collections[i].includes(now.collection)));
-  if (now.order === "name") rows.sort((a, b) => tiles.names[a].localeCompare(tiles.names[b], undefined, { numeric: true }));
+  if (now.order === "name") rows.sort((a, b) => inOrder(tiles.names[a], tiles.names[b]));
   return rows;
 }
 

@@ -109,7 +109,7 @@ export function tensor(root, page) {
   /** Draw the histogram at a step, and over it that of another run at the step nearest to it. @param {OfTensor & {step: number}} query */
   async function drawHistogram(query) {
     const others = page.info.runs.map(({ name }) => name).filter((name) => name !== query.run);
-    const { box, body: inside } = panel(`Distribution at step ${count(query.step)}`, others.length > 0 && select("over it", [{ value: "", text: "no other run" }, ...others], now.over ?? "", (over) => go({ over }, REPLACE)));
+    const { box, body: inside } = panel(`Distribution at step ${count(query.step)}`, others.length > 0 && select("over it", [["", "no other run"], ...others], now.over ?? "", (over) => go({ over }, REPLACE)));
     body.append(box);
     const runs = [query.run, ...others.filter((name) => name === now.over)];
     const found = await Promise.all(runs.map((run) => histogramAt({ ...query, run }).catch((error) => note(`${run}: ${error.message}`))));
