@@ -161,13 +161,14 @@ function drawBar() {
     : live ? h("span", { class: "status live", title: "The job may be running: new steps appear by themselves." }, "live")
     : h("span", { class: "status", title: "New runs appear by themselves." }, "ended");
   const views = VIEWS.filter(({ key }) => key !== "availability" || run.workers.length > 1 || current === key);
-  const strange = [...(isStrange(page.info, now) ? [now.run] : []), ...listOf(now.runs).filter((name) => !page.info.runs.some((each) => each.name === name))];
+  const known = new Set(["", ...page.info.runs.map(({ name }) => name)]);
+  const strange = [...new Set([now.run ?? "", ...listOf(now.runs)])].filter((name) => !known.has(name));
   fill(bar,
     h("span", { class: "brand" }, "tensortrial"),
     ofOne ? h("span", { class: "name run", title: run.path }, run.name) : h("span", {}, counted(page.info.runs.length, "run")),
     status,
     ofOne && quiet(counted(run.steps, "step"), run.workers.length > 1 && `, ${counted(run.workers.length, "worker")}`, run.saved !== null && `, ${run.ended ? "until" : "last saved"} ${date(run.saved)}`),
-    strange.length > 0 && h("span", { class: "warn", role: "alert" }, `Not here: ${[...new Set(strange)].join(", ")}`),
+    strange.length > 0 && h("span", { class: "warn", role: "alert" }, `Not here: ${strange.join(", ")}`),
     h("span", { class: "spring" }),
     h("button", { title: "Light or dark", "aria-label": "Light or dark", onclick: switchTheme }, "◐"),
     h("button", { title: "Keyboard (?)", onclick: () => help.showModal() }, "?"),

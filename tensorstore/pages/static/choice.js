@@ -84,13 +84,13 @@ export function colorsOf(info, now) {
 /** Return a link to a tensor. @param {string} name @param {Record<string, any>} at what else the state has: step, mode, run @param {Child} [text] */
 export const tensorLink = (name, at, text = name) => h("a", { class: "name", href: link({ view: "tensor", name, from: null, to: null, ...at }) }, text);
 
-/** Return what chooses the mode and the worker, where there are several. @param {Run} run @param {{mode: string, worker: string}} choice */
+/** Return what chooses the mode and the worker, where there are several. @param {Run} run @param {Choice} choice */
 export function modeAndWorker(run, { mode, worker }) {
   return [run.modes.length > 1 && select("mode", run.modes.map((each) => each.mode), mode, (to) => go({ mode: to, step: null, from: null, to: null })),
     run.workers.length > 1 && select("worker", [["", "all"], ...run.workers], worker, (to) => go({ worker: to }))];
 }
 
-/** Return the statistic, mode and worker that the state names, or the defaults. @param {Run} run @param {State} now */
+/** Return what the state chooses of a run, or the defaults. @param {Run} run @param {State} now @returns {Choice} */
 export function choose(run, now) {
   const statistic = now.stat && run.statistics.includes(now.stat) ? now.stat
     : ["l2", "abs_mean", "std", "mean"].find((each) => run.statistics.includes(each)) ?? run.statistics[0] ?? "";

@@ -1,6 +1,6 @@
 /** Curves of a scalar in several runs, in one chart. */
 
-import { axisOf, draw, together } from "./chart.js";
+import { axisOf, draw, spanOf, together } from "./chart.js";
 import { colorsOf } from "./choice.js";
 import { fill, h, note } from "./dom.js";
 import { counted, grouped, number } from "./format.js";
@@ -37,8 +37,9 @@ export function rankOfSpecs(rows) {
  * @param {string[]} runs in the order of the lines
  * @param {Info} info
  * @param {State} now
+ * @param {boolean} [equal] the x axis is that of all curves of the modes
  */
-export function drawCurves({ spec, box, body }, all, runs, info, now) {
+export function drawCurves({ spec, box, body }, all, runs, info, now, equal = false) {
   const curves = all.filter((curve) => curve.name === spec.name && (spec.mode === null || curve.mode === spec.mode) && curve.steps.length)
     .sort((a, b) => runs.indexOf(a.run) - runs.indexOf(b.run));
   if (!curves.length) {
@@ -48,9 +49,10 @@ export function drawCurves({ spec, box, body }, all, runs, info, now) {
   const weight = Number(now.smooth ?? 0);
   const color = colorsOf(info, now);
   const began = new Map(info.runs.map((run) => [run.name, run.started]));
-  const xs = curves.map((curve) => now.x === "time" ? curve.times.map((each) => each / 1000)
+  const xOf = (/** @type {Curve} */ curve) => now.x === "time" ? curve.times.map((each) => each / 1000)
     : now.x === "relative" ? curve.times.map((each) => Math.max(0, each - (began.get(curve.run) ?? curve.times[0])) / 1000)
-    : now.x === "global" ? curve.globals : curve.steps);
+    : now.x === "global" ? curve.globals : curve.steps;
+  const xs = curves.map(xOf);
   const { x, spread } = together(xs);
   /** @type {ChartLine[]} */
   const lines = [];
@@ -72,7 +74,7 @@ export function drawCurves({ spec, box, body }, all, runs, info, now) {
     } else lines.push({ label, values: raw, color: shade, width: 1.5, dash });
   });
   fill(body);
-  draw(body, { x, lines, bands, unit: UNITS[now.x] ?? "step", sync: "scalars", logX: now.logx === "1" && now.x !== "time", logY: axisOf(now),
+  draw(body, { x, lines, bands, unit: UNITS[now.x] ?? "step", sync: "scalars", span: equal ? spanOf(all.filter(({ mode }) => now.x || modes.has(mode)).flatMap(xOf)) : undefined, logX: now.logx === "1" && now.x !== "time", logY: axisOf(now),
     height: Number(box.dataset.height),
     onclick: (at) => { if (!now.x) go({ view: "tensor", name: spec.name, step: at, run: curves[0].run, mode: curves[0].mode }); } });
   const bad = curves.reduce((sum, curve) => sum + curve.nonfinite, 0);

@@ -53,9 +53,9 @@ export const named = (...children) => h("span", { class: "name" }, ...children);
 /** @param {...Child} children said instead of something else */
 export const message = (...children) => h("p", { class: "message" }, ...children);
 
-/** Return a name that lines break between its parts. @param {string} name @returns {(string | Node)[]} */
+/** Return a name that lines break between its parts, and long ones anywhere. @param {string} name @returns {(string | Node)[]} */
 export function breakable(name) {
-  return name.split(/(?<=[/._-])/).flatMap((part) => [part, document.createElement("wbr")]);
+  return name.split(/(?<=[/._-])|(?<=[a-z])(?=[A-Z])/).flatMap((part) => part.match(/[^]{1,14}/gu) ?? []).flatMap((part) => [part, document.createElement("wbr")]);
 }
 
 /** Replace the content of an element. A field that somebody uses keeps its focus, and what was typed meanwhile. @param {Element} element @param {...Child} children */
@@ -136,7 +136,7 @@ export function textbox(label, value, onchange, attributes = {}) {
  * Return a table whose header cells sort it; the state says by which.
  * @template T
  * @param {object} table
- * @param {{title: string, hint?: string, number?: boolean, key?: (row: T) => any, cell?: (row: T) => Child}[]} table.columns a cell without `cell` is its key as text
+ * @param {TableColumn<T>[]} table.columns
  * @param {T[]} table.rows
  * @param {string} [table.sort] title of the column that sorts at first, with "-" before it for descending
  * @param {(row: T) => Record<string, any>} [table.attributes] of a row
@@ -169,7 +169,7 @@ export function table({ columns, rows, sort: first = "", attributes, empty = "No
   return h("div", { class: "scroll" }, h("table", {}, h("thead", {}, head), body));
 }
 
-/** @template T @param {{number?: boolean, key?: (row: T) => any, cell?: (row: T) => Child}} column @param {T} row */
+/** @template T @param {TableColumn<T>} column @param {T} row */
 function cellOf({ number: numeric, key, cell }, row) {
   return cell ? cell(row) : numeric ? number(key?.(row)) : textOf(key?.(row));
 }

@@ -56,10 +56,10 @@ export function grouped(items, keyOf) {
   return groups;
 }
 
-/** Return a date and a time to the minute: "2026-11-27 14:05". @param {number | null | undefined} ms milliseconds since 1970 */
-export function date(ms) {
+/** Return a date and a time to the minute: "2026-11-27 14:05". @param {number | null | undefined} ms milliseconds since 1970 @param {number} [length] 19 for seconds */
+export function date(ms, length = 16) {
   if (ms === null || ms === undefined) return "–";
-  return new Date(ms).toLocaleString("sv").slice(0, 16);
+  return new Date(ms).toLocaleString("sv").slice(0, length);
 }
 
 /** Return a duration: "3 s", "2 min 5 s", "4 h 3 min". @param {number} seconds */

@@ -56,7 +56,7 @@ export function drawSide(side, info, now, ofOne) {
     const on = names.has(run.name);
     const isChosen = ofOne && run.name === chosen.name;
     const box = h("input", { type: "checkbox", checked: on, "aria-label": `show ${run.name}`,
-      onchange: () => go({ runs: JSON.stringify(ticked.map(({ name }) => name).filter((name) => name !== run.name).concat(on ? [] : [run.name])) }) });
+      onchange: () => go({ runs: toggled(JSON.stringify([...names]), run.name) ?? "[]" }) });
     return h("li", { class: isChosen && "chosen", title: [run.path, `started ${date(run.started)}, ${count(run.steps)} steps`, run.tags.join(", "), run.note].filter(Boolean).join("\n") },
       box, stroke(color(run.name)),
       h("a", { class: "name", href: link({ run: run.name, ...(ofOne ? {} : { view: "overview" }), name: null, step: null, from: null, to: null, worker: null, mode: null }), "aria-current": isChosen && "true" }, run.name),

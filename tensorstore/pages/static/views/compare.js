@@ -26,8 +26,8 @@ export function compare(root, page) {
     }
     const names = runs.map(({ name }) => name);
     const [newest, older] = tickedRuns(page.info, now).concat(runs);
-    const a = runs.find((run) => run.name === now.a)?.name ?? older.name;
-    const b = [now.b, newest.name, ...runs.map(({ name }) => name)].find((name) => name !== a && runs.some((run) => run.name === name)) ?? "";
+    const a = names.find((name) => name === now.a) ?? older.name;
+    const b = [now.b, newest.name, ...names].find((name) => name !== a && names.includes(name)) ?? "";
     const color = colorsOf(page.info, now);
     fill(tools, stroke(color(a)), select("first run", names, a, (name) => go({ a: name, b })), stroke(color(b)), select("second run", names, b, (name) => go({ a, b: name })),
       h("button", { onclick: () => go({ a: b, b: a }) }, "Swap"),
@@ -77,7 +77,7 @@ export function compare(root, page) {
       const made = panel(title(spec));
       made.box.dataset.height = String(HEIGHT);
       charts.append(made.box);
-      drawCurves({ spec, ...made }, curves, runs, page.info, now);
+      drawCurves({ spec, ...made }, curves, runs, page.info, now, true);
     }
   }
 
@@ -93,7 +93,7 @@ export function compare(root, page) {
 /** @param {string} run @param {DifferenceRow} row */
 const at = (run, { name, mode, step }, of = name) => tensorLink(of, { run, mode, step });
 
-/** Return a table that is folded where it is long. @template T @param {string} title @param {T[]} rows @param {{title: string, number?: boolean, cell: (row: T) => Child}[]} columns */
+/** Return a table that is folded where it is long. @template T @param {string} title @param {T[]} rows @param {TableColumn<T>[]} columns */
 function folded(title, rows, columns) {
   return rows.length > 0 && h("details", { open: rows.length <= 12 }, h("summary", {}, h("b", {}, title), " ", quiet(count(rows.length))), table({ rows, columns }));
 }

@@ -24,7 +24,7 @@ export function sql(root, page) {
   root.append(tools, editor, actions, schema, body);
   /** @type {NamedQuery[]} */
   let queries = [];
-  /** @type {{name: string, columns: string[]}[]} */
+  /** @type {SqlView[]} */
   let views = [];
   /** @type {{key: string, answer: Answer} | null} what is sorted or drawn otherwise without another query */
   let answered = null;

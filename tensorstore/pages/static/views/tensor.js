@@ -1,7 +1,7 @@
 /** Tensor: one tensor over steps, its distribution, and its value at a step. */
 
 import { loadHistograms, loadSeries, loadTensor, loadTensorNames, unlessMissing } from "../api.js";
-import { axisOf, axisSelect, draw, panel, together } from "../chart.js";
+import { axisOf, axisSelect, draw, panel, spanOf, together } from "../chart.js";
 import { STATISTICS, choose, chosenRun, modeAndWorker } from "../choice.js";
 import { field, fill, h, message, named, note, quiet, select, steadily, toolbar } from "../dom.js";
 import { count, counted, number, size } from "../format.js";
@@ -56,7 +56,7 @@ export function tensor(root, page) {
     }
     await steadily(body, () => {
       fill(body);
-      span = from !== null || to !== null || steps.length < 2 ? undefined : [steps[0], steps[steps.length - 1]];
+      span = spanOf([from ?? steps[0], to ?? steps[steps.length - 1]]);
       return drawAll(series, about.shape?.length === 0 ? [] : histograms, choice.statistic, query);
     });
   }
@@ -136,7 +136,7 @@ export function tensor(root, page) {
     });
   }
 
-  /** @param {Run} run @param {string[]} names @param {string} name @param {{mode: string, worker: string}} choice @param {TensorAbout} about */
+  /** @param {Run} run @param {string[]} names @param {string} name @param {Choice} choice @param {TensorAbout} about */
   function drawHead(run, names, name, choice, about) {
     const box = h("input", { type: "search", value: name, "aria-label": "tensor",
       onchange: () => { const found = names.find((each) => each.includes(box.value)); if (found) go({ name: names.includes(box.value) ? box.value : found }); } });
