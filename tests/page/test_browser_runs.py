@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -239,6 +240,46 @@ def test_a_run_that_begins_below_a_served_folder_appears_by_itself(tmp_path: Pat
 
 
 # The table.
+
+
+def test_a_run_that_is_deleted_on_the_screen_is_named_and_shown_again_once_it_is_back(tmp_path: Path, tab: Any) -> None:
+    def write_run(steps: int) -> None:
+        with tensortrial.Run(tmp_path / "run", reduction_config=tensortrial.ReductionConfig(norms=["l2"])) as run:
+            for step in range(steps):
+                run.save_tensor("weight", np.ones(3), step=step)
+                run.log({"loss": 1.0 + step}, step=step)
+
+    write_run(20)
+    with serving(tmp_path / "run") as served:
+        show(tab, served, "view=overview")
+        tab.wait_for_function("() => document.querySelector('.diagnosed b')?.innerText.includes('20 steps')")
+        shutil.rmtree(tmp_path / "run")
+        tab.wait_for_selector("main .error")
+        assert "run" in text(tab, "main .error")
+        tab.keyboard.press("3")
+        tab.wait_for_function("() => location.hash.includes('view=scalars')")
+        tab.wait_for_selector("main .error")
+        assert "No scalars were saved" not in text(tab)
+        tab.keyboard.press("2")
+        write_run(7)
+        tab.wait_for_function("() => document.querySelector('.diagnosed b')?.innerText.includes('7 steps')")
+        assert "7 steps" in text(tab, "#bar")
+
+
+def test_a_run_that_is_replaced_on_the_screen_is_diagnosed_again(tmp_path: Path, tab: Any) -> None:
+    def write_run(name: str, steps: int) -> None:
+        with tensortrial.Run(tmp_path / name) as run:
+            for step in range(steps):
+                run.log({"loss": 1 / (1 + step)}, step=step)
+
+    write_run("kept", 9)
+    write_run("run", 20)
+    with serving(tmp_path) as served:
+        show(tab, served, "view=findings&run=run")
+        tab.wait_for_function("() => document.querySelector('.diagnosis h3')?.innerText.includes('20 steps')")
+        shutil.rmtree(tmp_path / "run")
+        write_run("run", 6)
+        tab.wait_for_function("() => document.querySelector('.diagnosis h3')?.innerText.includes('6 steps')")
 
 
 def test_the_table_of_runs_has_the_last_and_the_best_loss_and_metadata_that_differs(url: str, tab: Any) -> None:

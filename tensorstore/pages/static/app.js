@@ -41,6 +41,7 @@ let page;
 /** @type {{key: string, view: View} | null} */
 let shown = null;
 let connected = false;
+let lost = false; // what is known of the runs
 
 async function start() {
   applyTheme();
@@ -48,8 +49,7 @@ async function start() {
   try {
     info = await loadInfo(state().run);
   } catch (error) {
-    fail(error);
-    return;
+    return fail(error);
   }
   page = { info, fail };
   onState(() => void showState());
@@ -75,9 +75,13 @@ function viewOf(now) {
 async function showState() {
   applyTheme();
   const now = state();
-  if (isStrange(page.info, now) || (isOfOne(now) && !chosenRun(page.info, now).opened)) {
+  if (lost || isStrange(page.info, now) || (isOfOne(now) && !chosenRun(page.info, now).opened)) {
     const { hash } = location;
-    await refresh();
+    try {
+      await refresh();
+    } catch (error) {
+      return fail(error);
+    }
     if (location.hash !== hash) return; // another state shows itself
   }
   drawBar();
@@ -103,20 +107,25 @@ function isOfOne(now) {
 }
 
 async function refresh() {
-  try {
-    const now = state();
-    page.info = await loadInfo(isOfOne(now) ? now.run ?? chosenRun(page.info, now).name : "");
-  } catch {
-    return; // the server has gone; the bar says so
-  }
+  const now = state();
+  lost = true;
+  page.info = await loadInfo(isOfOne(now) ? now.run ?? chosenRun(page.info, now).name : "");
+  lost = false;
   drawBar();
 }
 
 async function grown() {
-  await refresh();
-  const view = shown?.view;
-  if (shown && OF_ONE_RUN.has(shown.key) && isStrange(page.info, state())) await showState();
-  else if (view) await attempt(() => (view.grow ? view.grow() : view.show(state())));
+  try {
+    await refresh();
+  } catch (error) {
+    if (!(error instanceof TypeError)) fail(error); // else the server has gone; the bar says so
+    return;
+  }
+  if (!shown || (OF_ONE_RUN.has(shown.key) && isStrange(page.info, state()))) await showState(); // an error may be over
+  else {
+    const { view } = shown;
+    await attempt(() => (view.grow ? view.grow() : view.show(state())));
+  }
 }
 
 /** @type {Action | null} */

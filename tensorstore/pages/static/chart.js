@@ -183,10 +183,7 @@ function pointsOf(line, few) {
 function explain(plot, chart) {
   const { left, top } = plot.cursor;
   if (!plot.over.matches(":hover")) return; // another chart has the pointer
-  if (left < 0 || plot.cursor.idx === null || plot.cursor.idx === undefined) {
-    tooltip(null);
-    return;
-  }
+  if (left < 0 || plot.cursor.idx === null || plot.cursor.idx === undefined) return tooltip(null);
   const at = Number(plot.data[0][plot.cursor.idx]);
   const rows = chart.lines.flatMap((line, i) => {
     if (line.quiet) return [];
@@ -200,10 +197,7 @@ function explain(plot, chart) {
     return [{ value, distance: shown === null ? Infinity : Math.abs(plot.valToPos(shown, "y") - top), mark: stroke(line.dash ? (line.color ?? i) % LINES.length + LINES.length : line.color ?? i),
       term: ` ${line.label}`, text: own === at ? text : `${text} at ${textOfX(chart, own)}` }];
   });
-  if (!rows.length) {
-    tooltip(null);
-    return;
-  }
+  if (!rows.length) return tooltip(null);
   const near = [...rows].sort((a, b) => a.distance - b.distance).slice(0, MOST_ROWS);
   const content = [...near].sort((a, b) => (Number.isNaN(b.value) ? 1 : Number.isNaN(a.value) ? -1 : b.value - a.value))
     .map(/** @returns {TooltipRow} */ ({ mark, term, text, distance }) => [term, text, mark, rows.length > 1 && distance === near[0].distance]);

@@ -42,10 +42,7 @@ export function rankOfSpecs(rows) {
 export function drawCurves({ spec, box, body }, all, runs, info, now, equal = false) {
   const curves = all.filter((curve) => curve.name === spec.name && (spec.mode === null || curve.mode === spec.mode) && curve.steps.length)
     .sort((a, b) => runs.indexOf(a.run) - runs.indexOf(b.run));
-  if (!curves.length) {
-    fill(body, note(info.frozen ? "This report does not hold it." : "Nothing was saved of it in these runs."));
-    return;
-  }
+  if (!curves.length) return fill(body, note(info.frozen ? "This report does not hold it." : "Nothing was saved of it in these runs."));
   const weight = Number(now.smooth ?? 0);
   const color = colorsOf(info, now);
   const began = new Map(info.runs.map((run) => [run.name, run.started]));

@@ -55,7 +55,7 @@ export const message = (...children) => h("p", { class: "message" }, ...children
 
 /** Return a name that lines break between its parts, and long ones anywhere. @param {string} name @returns {(string | Node)[]} */
 export function breakable(name) {
-  return name.split(/(?<=[/._-])|(?<=[a-z])(?=[A-Z])/).flatMap((part) => part.match(/[^]{1,14}/gu) ?? []).flatMap((part) => [part, document.createElement("wbr")]);
+  return name.split(/(?<=[/._ -])|(?<=[a-z])(?=[A-Z])/).flatMap((part) => part.match(/[^]{1,14}/gu) ?? []).flatMap((part) => [part, document.createElement("wbr")]);
 }
 
 /** Replace the content of an element. A field that somebody uses keeps its focus, and what was typed meanwhile. @param {Element} element @param {...Child} children */

@@ -20,10 +20,7 @@ export function compare(root, page) {
   /** @param {State} now */
   async function show(now) {
     const { runs } = page.info;
-    if (runs.length < 2) {
-      fill(body, message("Only one run is open. Open two to compare them: tensortrial page RUN_A RUN_B"));
-      return;
-    }
+    if (runs.length < 2) return fill(body, message("Only one run is open. Open two to compare them: tensortrial page RUN_A RUN_B"));
     const names = runs.map(({ name }) => name);
     const [newest, older] = tickedRuns(page.info, now).concat(runs);
     const a = names.find((name) => name === now.a) ?? older.name;

@@ -222,10 +222,7 @@ export function overview(root, page) {
     const { starts, end } = tiles;
     const steps = end - starts[0];
     const wide = steps / starts.length;
-    if (!rows) {
-      fill(about, without.length ? "It was saved of no tensor here." : "No tensor has such a name.");
-      return;
-    }
+    if (!rows) return fill(about, without.length ? "It was saved of no tensor here." : "No tensor has such a name.");
     fill(about, `${counted(rows, "tensor")} × ${counted(steps, "step")}. `,
       wide > 1.5 && `Each column spans about ${count(wide)} steps and shows the most extreme of them; zoom in (wheel) for single steps. `,
       prefix && ["The names begin with ", named(prefix), ". "],
@@ -236,10 +233,7 @@ export function overview(root, page) {
 
   /** @param {Cell | null} cell @param {number} x @param {number} y */
   function hover(cell, x, y) {
-    if (!cell || !tiles || !lines[cell.row]) {
-      tooltip(null);
-      return;
-    }
+    if (!cell || !tiles || !lines[cell.row]) return tooltip(null);
     const { row, members } = lines[cell.row];
     if (cell.column < 0) {
       tooltip({ title: row.key, note: row.kind === "tensor" ? "Click to open" : `${counted(members.length, "tensor")}; click to ${row.kind === "open" ? "fold" : "unfold"}` }, x, y);

@@ -113,10 +113,7 @@ export function runs(root, page) {
     if (!now.plot) return;
     const metrics = all.filter(({ key }) => key.startsWith("last ") || key.startsWith("best "));
     const parameters = all.filter(({ key, value }) => key.startsWith("meta ") && new Set(rows.map((run) => textOf(value(run)))).size > 1);
-    if (!metrics.length || !parameters.length) {
-      fill(plot, message("Nothing to plot: it needs a scalar, and metadata that differs between runs."));
-      return;
-    }
+    if (!metrics.length || !parameters.length) return fill(plot, message("Nothing to plot: it needs a scalar, and metadata that differs between runs."));
     const y = metrics.find(({ key }) => key === now.py) ?? metrics.find(({ key }) => key.startsWith("best ")) ?? metrics[0];
     const x = parameters.find(({ key }) => key === now.px) ?? parameters[0];
     const options = (/** @type {Column[]} */ columns) => columns.map(({ key, title }) => [key, title]);

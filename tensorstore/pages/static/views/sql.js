@@ -50,10 +50,7 @@ export function sql(root, page) {
     box.value = named ? named.sql : now.sql ?? EXAMPLE;
     box.readOnly = page.info.frozen;
     drawActions(named, now);
-    if (page.info.frozen) {
-      fill(body, message("A report answers no queries: open the run by tensortrial page."));
-      return;
-    }
+    if (page.info.frozen) return fill(body, message("A report answers no queries: open the run by tensortrial page."));
     if (!views.length) void loadViews(chosenRun(page.info, now).name).then((found) => { views = found; drawSchema(); }, () => {});
     if (now.query || now.sql) await run(now);
     else fill(body, message("Choose a named query, or write a SELECT and run it."));
@@ -96,10 +93,7 @@ export function sql(root, page) {
   async function run(now) {
     const name = chosenRun(page.info, now).name;
     const of = now.of === "all" ? null : page.info.runs.length === 1 || now.of === "one" ? [name] : tickedRuns(page.info, now).map((each) => each.name);
-    if (of?.length === 0) {
-      fill(body, message("No run is ticked in the list of runs."));
-      return;
-    }
+    if (of?.length === 0) return fill(body, message("No run is ticked in the list of runs."));
     const key = JSON.stringify([now.query, now.params, now.sql, of, name]);
     try {
       if (answered?.key !== key) {

@@ -33,10 +33,7 @@ export function tensor(root, page) {
     const run = chosenRun(page.info, now);
     const names = await loadTensorNames(run.name);
     const name = now.name ?? names[0];
-    if (name === undefined) {
-      fill(body, message("This run has no tensors yet."));
-      return;
-    }
+    if (name === undefined) return fill(body, message("This run has no tensors yet."));
     const choice = choose(run, now);
     const about = await loadTensor({ run: run.name, name, mode: choice.mode, worker: choice.worker });
     const steps = about.steps;
@@ -50,10 +47,7 @@ export function tensor(root, page) {
       loadSeries({ ...query, statistics: about.statistics, points: 500 }),
       loadHistograms({ ...query, count: RIDGES }),
     ]);
-    if (!steps.length) {
-      fill(body, message(`This tensor has no step of mode ${choice.mode}.`));
-      return;
-    }
+    if (!steps.length) return fill(body, message(`This tensor has no step of mode ${choice.mode}.`));
     await steadily(body, () => {
       fill(body);
       span = spanOf([from ?? steps[0], to ?? steps[steps.length - 1]]);
