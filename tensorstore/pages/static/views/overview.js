@@ -105,8 +105,8 @@ export function overview(root, page) {
 
   /**
    * List the tensors that are furthest from their past. Among those as far as the colours reach, or with NaN, the one
-   * that left it first comes first, and of those that left it together the one that had moved furthest towards it: it
-   * may be the cause.
+   * that left it first comes first: it may be the cause. Of those that became NaN together, the one that had moved
+   * furthest comes first.
    * @param {number[]} order @param {string} prefix @param {State} now
    */
   function drawWorst(order, prefix, now) {
@@ -123,7 +123,7 @@ export function overview(root, page) {
       const sure = (at + 1) / (at + 11); // the spread of few values is uncertain
       let first = at;
       while (first > 0 && far(saved[first - 1]) >= Z_USUAL) first--;
-      const before = first ? far(saved[first - 1]) : 0;
+      const before = far(saved[first]) < Infinity ? Z_USUAL : first ? far(saved[first - 1]) : 0;
       return [{ row, column: saved[first], worst: saved[at], weight: Math.min(far(saved[at]) * sure, Z_REACH), z: far(saved[at]), before }];
     }).sort((a, b) => b.weight - a.weight || a.column - b.column || b.before - a.before);
     const said = (/** @type {number} */ z, /** @type {number} */ at) => z === Infinity ? "NaN or infinity" : `${zs[at] > 0 ? "+" : "−"}${z >= 99 ? "99 or more" : z.toFixed(1)}`;
