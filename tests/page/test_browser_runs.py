@@ -183,7 +183,8 @@ def test_of_tensors_that_become_nan_together_the_first_to_leave_its_past_is_firs
         numbers = [int(re.search(r"^(\d+)", each).group(1)) for each in said]  # type: ignore[union-attr]
         assert numbers[:4] == [9, 5, 3, 2]
         assert "left at 27; NaN or inf at 30" in said[0]
-        tab.wait_for_function("() => document.querySelector('.worst').scrollHeight <= document.querySelector('.worst').clientHeight")
+        list_of_them = tab.locator(".worst")
+        assert list_of_them.evaluate("list => list.scrollHeight") <= list_of_them.evaluate("list => list.clientHeight")
         assert len(said) == 10
 
 
@@ -305,7 +306,8 @@ def test_long_names_leave_the_table_of_runs_in_the_window(tmp_path: Path, tab: A
         heads = tab.locator("thead th").all()
         titles = [each.inner_text().strip() for each in heads]
         assert {"started", "duration", "lr"} <= set(titles)
-        assert all(each.bounding_box()["x"] + each.bounding_box()["width"] <= 1280 for each in heads[: titles.index("lr")])
+        boxes = [each.bounding_box() for each in heads[: titles.index("lr")]]
+        assert all(box["x"] + box["width"] <= 1280 for box in boxes)
         picture(tab, "runs-of-long-names")
 
 
@@ -653,15 +655,6 @@ def test_the_answer_of_sql_is_drawn_without_another_query(url: str, tab: Any) ->
     tab.locator(".plotted .u-over").hover()
     assert "value over at" in text(tab, ".plotted")
     assert {"run-00", "run-09"} <= set(text(tab, "#tooltip").split())
-    tab.mouse.move(0, 0)
-    assert tab.locator("#tooltip").is_hidden()
-    show(tab, url, "view=sql&py=b&sql=select * from (values (1, 10), (2, 20)) as t(a, b)")
-    box = tab.locator(".plotted .u-over").bounding_box()
-    tab.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 30)  # far from either point
-    assert text(tab, "#tooltip").split() == ["2", "b", "20"]
-    show(tab, url, "view=sql&py=value&sql=select run, mode_step as at, value from scalars where name = 'train/accuracy'")
-    tab.wait_for_selector("tbody tr")
-    before = len(asked)
     ready(tab, lambda: tab.get_by_label("over", exact=True).select_option("value"))
     assert "value over value" in text(tab, ".plotted")
     picture(tab, "sql-plot")
@@ -670,3 +663,12 @@ def test_the_answer_of_sql_is_drawn_without_another_query(url: str, tab: Any) ->
         tab.get_by_role("button", name="Run", exact=True).click()
     tab.wait_for_selector(".plotted .uplot")
     assert len(asked) == before + 1
+
+
+def test_the_plot_of_an_answer_names_the_nearest_value_however_far_it_is(url: str, tab: Any) -> None:
+    show(tab, url, "view=sql&py=b&sql=select * from (values (1, 10), (2, 20)) as t(a, b)")
+    box = tab.locator(".plotted .u-over").bounding_box()
+    tab.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 30)
+    assert text(tab, "#tooltip").split() == ["2", "b", "20"]
+    tab.mouse.move(0, 0)
+    assert tab.locator("#tooltip").is_hidden()
