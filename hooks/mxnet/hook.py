@@ -2,7 +2,7 @@
 
 import tensortrial.hooks.mxnet as tt
 
-hook = tt.Hook(out_dir="runs/digits", include_collections=["weights", "gradients"])
+hook = tt.Hook("runs/digits")
 hook.register_block(net)
 hook.register_block(loss)
 """
@@ -44,6 +44,7 @@ _BUILTIN = (
     CollectionKeys.BIASES,
     CollectionKeys.GRADIENTS,
     CollectionKeys.LOSSES,
+    CollectionKeys.HEALTH,
     CollectionKeys.METRICS,
     CollectionKeys.SM_METRICS,
 )
@@ -72,6 +73,7 @@ _FRAMEWORK = Framework(
     {"mxnet": mx.__version__},
     builtin=_BUILTIN,
     always_saved=[CollectionKeys.LOSSES],
+    by_default=[CollectionKeys.HEALTH],
     collection_type=Collection,
     errors_of_training=(mx.MXNetError,),
 )

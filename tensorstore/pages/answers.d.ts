@@ -420,6 +420,35 @@ interface Column {
   cell?: (run: Run) => string | number | Node;
 }
 
+/** A column of a table; a cell without `cell` is its key as text. */
+interface TableColumn<T> {
+  title: string;
+  hint?: string;
+  number?: boolean;
+  /** by which it is sorted */
+  key?: (row: T) => any;
+  cell?: (row: T) => Child;
+}
+
+/** What a view of one run shows of it; worker "" is all. */
+interface Choice {
+  statistic: string;
+  mode: string;
+  worker: string;
+}
+
+/** A mark of a legend, and what it means. */
+interface Swatch {
+  label: string;
+  kind: "nonfinite" | "missing" | "nothing" | "mark" | "usual";
+}
+
+/** A view of SQL. */
+interface SqlView {
+  name: string;
+  columns: string[];
+}
+
 /** A chart of Scalars; mode null is all modes. */
 interface Spec {
   key: string;

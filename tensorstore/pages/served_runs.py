@@ -107,7 +107,8 @@ class ServedRuns:
 
     def _unknown(self, name: str) -> ConfigurationError:
         why = "was deleted" if name in self._deleted.values() else "is unknown"
-        return ConfigurationError(f"the run {name!r} {why}; the runs are: {', '.join(self.names[:20])}")
+        others = f"the runs are: {', '.join(self.names[:20])}" if self._storages else "no run is left"
+        return ConfigurationError(f"the run {name!r} {why}; {others}")
 
     def of_each(self, names: Sequence[str], work: Callable[[OpenRun], _T]) -> list[_T]:
         """Return the results of `work` for some of the runs, without deleted ones."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import math
+import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -142,6 +144,50 @@ def test_a_late_fault_is_before_what_only_looks_unusual_after_few_steps(tmp_path
         assert text(tab, ".worst li a") == "layer23"
 
 
+def test_values_within_three_deviations_have_the_color_of_none(tmp_path: Path, tab: Any) -> None:
+    with tensortrial.Run(tmp_path / "run", reduction_config=tensortrial.ReductionConfig(norms=["l2"])) as run:
+        for step in range(64):
+            for name, value in (("calm", 10), ("wild", 100 if step == 40 else 10)):
+                run.save_tensor(name, np.full(4, value + step % 5), step=step)
+    with serving(tmp_path / "run") as served:
+        show(tab, served, "view=overview")
+        tab.wait_for_function("() => document.querySelector('canvas.heatmap').dataset.left")
+        calm, wild = tab.locator("canvas.heatmap").evaluate(ROWS)
+        assert len(calm) == 1
+        assert set(calm) < set(wild)
+        assert text(tab, ".worst li a") == "wild"
+        assert tab.locator(".worst li").count() == 1
+
+
+# The colors along the middles of two rows.
+ROWS = """canvas => [0.25, 0.75].map(place => {
+    const left = Number(canvas.dataset.left) + 2;
+    const y = 14 + Math.round(place * (canvas.height - 40));
+    const { data } = canvas.getContext("2d").getImageData(left, y, canvas.width - left - 12, 1);
+    return [...new Set(Array.from({ length: data.length / 4 }, (_, i) => [...data.slice(4 * i, 4 * i + 3)].join()))];
+})"""
+
+
+def test_of_tensors_that_become_nan_together_the_first_to_leave_its_past_is_first(tmp_path: Path, tab: Any) -> None:
+    random = np.random.default_rng(0)
+    names = [f"network.blocks.{number}.attention.projection.weight" for number in range(14)]
+    with tensortrial.Run(tmp_path / "run", reduction_config=tensortrial.ReductionConfig(norms=["l2"])) as run:
+        for step in range(40):
+            for number, name in enumerate(names):
+                moved = {(9, 27): 30, (9, 28): 90, (9, 29): 300, (5, 29): 60, (3, 29): 11.9, (2, 29): 11.5}
+                value = moved.get((number, step), random.uniform(9, 11))
+                run.save_tensor(name, np.full(3, np.nan if step >= 30 else value), step=step)
+    with serving(tmp_path / "run") as served:
+        show(tab, served, "view=overview")
+        said = tab.locator(".worst li").all_inner_texts()
+        numbers = [int(re.search(r"^(\d+)", each).group(1)) for each in said]  # type: ignore[union-attr]
+        assert numbers[:4] == [9, 5, 3, 2]
+        assert "left at 27; NaN or inf at 30" in said[0]
+        list_of_them = tab.locator(".worst")
+        assert list_of_them.evaluate("list => list.scrollHeight") <= list_of_them.evaluate("list => list.clientHeight")
+        assert len(said) == 10
+
+
 def test_the_list_of_runs_chooses_for_every_view(url: str, tab: Any) -> None:
     show(tab, url, "view=scalars")
     assert listed(tab) == RUNS[::-1]  # the newest first
@@ -197,6 +243,46 @@ def test_a_run_that_begins_below_a_served_folder_appears_by_itself(tmp_path: Pat
 # The table.
 
 
+def test_a_run_that_is_deleted_on_the_screen_is_named_and_shown_again_once_it_is_back(tmp_path: Path, tab: Any) -> None:
+    def write_run(steps: int) -> None:
+        with tensortrial.Run(tmp_path / "run", reduction_config=tensortrial.ReductionConfig(norms=["l2"])) as run:
+            for step in range(steps):
+                run.save_tensor("weight", np.ones(3), step=step)
+                run.log({"loss": 1.0 + step}, step=step)
+
+    write_run(20)
+    with serving(tmp_path / "run") as served:
+        show(tab, served, "view=overview")
+        tab.wait_for_function("() => document.querySelector('.diagnosed b')?.innerText.includes('20 steps')")
+        shutil.rmtree(tmp_path / "run")
+        tab.wait_for_selector("main .error")
+        assert "run" in text(tab, "main .error")
+        tab.keyboard.press("3")
+        tab.wait_for_function("() => location.hash.includes('view=scalars')")
+        tab.wait_for_selector("main .error")
+        assert "No scalars were saved" not in text(tab)
+        tab.keyboard.press("2")
+        write_run(7)
+        tab.wait_for_function("() => document.querySelector('.diagnosed b')?.innerText.includes('7 steps')")
+        assert "7 steps" in text(tab, "#bar")
+
+
+def test_a_run_that_is_replaced_on_the_screen_is_diagnosed_again(tmp_path: Path, tab: Any) -> None:
+    def write_run(name: str, steps: int) -> None:
+        with tensortrial.Run(tmp_path / name) as run:
+            for step in range(steps):
+                run.log({"loss": 1 / (1 + step)}, step=step)
+
+    write_run("kept", 9)
+    write_run("run", 20)
+    with serving(tmp_path) as served:
+        show(tab, served, "view=findings&run=run")
+        tab.wait_for_function("() => document.querySelector('.diagnosis h3')?.innerText.includes('20 steps')")
+        shutil.rmtree(tmp_path / "run")
+        write_run("run", 6)
+        tab.wait_for_function("() => document.querySelector('.diagnosis h3')?.innerText.includes('6 steps')")
+
+
 def test_the_table_of_runs_has_the_last_and_the_best_loss_and_metadata_that_differs(url: str, tab: Any) -> None:
     show(tab, url, "view=runs")
     titles = tab.locator("thead th").all_inner_texts()
@@ -209,6 +295,20 @@ def test_the_table_of_runs_has_the_last_and_the_best_loss_and_metadata_that_diff
     tab.get_by_text("columns", exact=True).click()
     ready(tab, lambda: tab.get_by_label("data", exact=True).check())
     assert "data" in tab.locator("thead th").all_inner_texts()
+
+
+def test_long_names_leave_the_table_of_runs_in_the_window(tmp_path: Path, tab: Any) -> None:
+    for name in ("a-run-of-a-very-long-name-" * 4, "anotherrunwhosenamehasnoplacetobreakitinto" * 3):
+        with tensortrial.Run(tmp_path / name, metadata={"lr": len(name)}) as run:
+            run.log({"train/CrossEntropyLossOfTheWholeNetwork_output_0": 1.0, "x" * 60 + "accuracy": 0.5}, step=1)
+    with serving(tmp_path) as served:
+        show(tab, served, "view=runs")
+        heads = tab.locator("thead th").all()
+        titles = [each.inner_text().strip() for each in heads]
+        assert {"started", "duration", "lr"} <= set(titles)
+        boxes = [each.bounding_box() for each in heads[: titles.index("lr")]]
+        assert all(box["x"] + box["width"] <= 1280 for box in boxes)
+        picture(tab, "runs-of-long-names")
 
 
 def test_ticked_runs_can_be_hidden_and_shown_again(url: str, tab: Any) -> None:
@@ -363,7 +463,84 @@ def test_a_chart_is_pinned_shown_in_full_size_and_saved(url: str, tab: Any, tmp_
     assert [float(row[1]) for row in table[1:]] == pytest.approx([step / 20 for step in range(20)])
 
 
+def test_a_logarithmic_axis_begins_after_step_0(url: str, tab: Any, tmp_path: Path) -> None:
+    show(tab, url, 'view=scalars&logx=1&q=accuracy&runs=["run-00"]')
+    tab.get_by_label("save train/accuracy").click()
+    with tab.expect_download() as download:
+        tab.get_by_role("button", name="CSV", exact=True).click()
+    download.value.save_as(tmp_path / "chart.csv")
+    table = list(csv.reader((tmp_path / "chart.csv").read_text(encoding="utf-8").splitlines()))
+    assert [row[0] for row in table] == ["step", *map(str, range(1, 20))]
+    tab.locator(".u-over").hover()
+    assert text(tab, "#tooltip").startswith("step 10")
+    assert tab.locator(".uplot canvas").evaluate(COLORED)
+
+
+COLORED = """canvas => {
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    let found = 0;
+    for (let i = 0; i < data.length; i += 4) if (data[i + 2] - data[i] > 120 && data[i + 3] > 200) found++;
+    return found > 100;
+}"""
+
+
+def test_the_marks_of_steps_are_whole_numbers_inside_their_charts(url: str, tab: Any) -> None:
+    tab.add_init_script(MARKS)
+    for width, state in [(390, "scalars"), (1280, "scalars"), (2560, "scalars&q=rare"), (1280, "tensor&from=0&to=3")]:
+        tab.set_viewport_size({"width": width, "height": 860})
+        show(tab, url, f"view={state}&run=run-00")
+        tab.wait_for_function("() => window.marks.length")
+        marks = tab.evaluate("window.marks")
+        assert {mark["text"] for mark in marks if not re.fullmatch("[0-9,]+", mark["text"])} == set(), state
+        assert [mark for mark in marks if mark["left"] < 0 or mark["right"] > mark["width"]] == [], state
+
+
+MARKS = """
+window.marks = [];
+const fillText = CanvasRenderingContext2D.prototype.fillText;
+CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+    if (this.textAlign === "center" && text) {
+        const half = this.measureText(text).width / 2;
+        window.marks.push({ text, left: x - half, right: x + half, width: this.canvas.width, canvas: this.canvas });
+    }
+    fillText.call(this, text, x, y);
+};
+// Each chart's own marks, which are drawn again when its size changes.
+window.marksOf = canvas => [...new Set(window.marks.filter(mark => mark.canvas === canvas).map(mark => mark.text))];
+"""
+
+
 # Two of them.
+
+
+@pytest.mark.parametrize("axis", ["", "&x=global"])
+def test_charts_of_two_runs_have_equal_axes_of_steps(url: str, tab: Any, axis: str) -> None:
+    tab.add_init_script(MARKS)
+    show(tab, url, f"view=compare&a=run-03&b=run-04{axis}")
+    marks = tab.locator("main .uplot canvas").evaluate_all("all => all.map(window.marksOf)")
+    titles = tab.locator("main .panel h3").all_inner_texts()
+    others = () if axis else ("train/loss · EVAL", "rare")  # of other modes
+    compared = [each for each, title in zip(marks, titles, strict=True) if title not in others]
+    assert len(compared) >= 2
+    assert all(each == compared[0] and each for each in compared)
+
+
+def test_charts_of_a_tensor_have_equal_axes_of_steps(tmp_path: Path, tab: Any) -> None:
+    statistics = tensortrial.ReductionConfig(["mean"], norms=["l2"])
+    with tensortrial.Run(tmp_path / "run", reduction_config=statistics) as run:
+        for step in range(40):
+            run.save_tensor("weight", np.full(5, 1.0 + step), step=step)
+            if step < 11:
+                run.save_tensor("gradient/weight", np.full(5, 1.0 + step), step=step)
+    tab.add_init_script(MARKS)
+    with serving(tmp_path / "run") as served:
+        for zoomed in ("", "&from=4&to=24"):
+            show(tab, served, f"view=tensor&name=weight{zoomed}")
+            charts = tab.locator("main .panel:not(.wide) .uplot canvas")
+            marks = charts.evaluate_all("all => all.map(window.marksOf)")
+            assert tab.get_by_text("L2 norm of its gradient").count() == 1
+            assert len(marks) >= 2
+            assert all(each == marks[0] and each for each in marks), zoomed
 
 
 def test_two_runs_are_compared_with_the_metadata_that_differs_and_by_their_curves(url: str, tab: Any) -> None:
@@ -486,3 +663,12 @@ def test_the_answer_of_sql_is_drawn_without_another_query(url: str, tab: Any) ->
         tab.get_by_role("button", name="Run", exact=True).click()
     tab.wait_for_selector(".plotted .uplot")
     assert len(asked) == before + 1
+
+
+def test_the_plot_of_an_answer_names_the_nearest_value_however_far_it_is(url: str, tab: Any) -> None:
+    show(tab, url, "view=sql&py=b&sql=select * from (values (1, 10), (2, 20)) as t(a, b)")
+    box = tab.locator(".plotted .u-over").bounding_box()
+    tab.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 30)
+    assert text(tab, "#tooltip").split() == ["2", "b", "20"]
+    tab.mouse.move(0, 0)
+    assert tab.locator("#tooltip").is_hidden()

@@ -218,6 +218,8 @@ def test_a_run_that_is_deleted_is_an_error_that_names_it(tmp_path: Path, watched
     job.close()
     shutil.rmtree(tmp_path / "run")
     assert set(answered(served).values()) <= {200, 400}
+    wait_until(lambda: get(served, "info").status_code == 400)
+    assert get(served, "names", run="run").json()["error"] == "the run 'run' was deleted; no run is left"
     response = get(served, "value", run="run", name="w", mode="TRAIN", step=1)
     assert response.status_code in (200, 400)
     if response.status_code == 400:

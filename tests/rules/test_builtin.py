@@ -86,6 +86,7 @@ def test_the_page_on_migrating_lists_the_rules_of_sagemaker_with_their_parameter
     from tensortrial.rules.registry import SAGEMAKER
 
     text = (Path(__file__).parents[2] / "docs" / "migrating.md").read_text(encoding="utf-8")
+    assert text.split("\n## ")[1].startswith("Its rules\n\n|"), "it is the first thing on the page"
     for rule in SAGEMAKER:
         parameters = ", ".join(f"`{name}`" for name in rule.PARAMETERS)
         assert f"| [`{rule.__name__}`](rules.md#{rule.__name__.lower()}) | {parameters} |" in text

@@ -65,7 +65,7 @@ export async function loadInfo(run) {
   return { ...info, frozen: embedded !== null };
 }
 
-/** @param {{run: string, statistic: string, mode: string, worker: string, columns: number} & Span} query @returns {Promise<Tiles>} */
+/** @param {{run: string, columns: number} & Choice & Span} query @returns {Promise<Tiles>} */
 export async function loadTiles(query) {
   const tiles = await fetchJson("tiles", query);
   return { ...tiles, ...(await unpack(tiles.packed, tiles.names.length * tiles.starts.length, tiles.wide)) };
@@ -174,7 +174,7 @@ export function runNamed(run, query, parameters) {
 /** The views of several runs have the column `run`; null is all runs. @type {(runs: string[] | null, sql: string) => Promise<Answer>} */
 export const runSql = (runs, sql) => fetchJson("sql", { runs: runs && JSON.stringify(runs), sql });
 
-/** @type {Load<string, {name: string, columns: string[]}[]>} */
+/** @type {Load<string, SqlView[]>} */
 export const loadViews = (run) => fetchJson("views", { run });
 
 /** Follow the runs. @param {{grown: () => void, connected: (now: boolean) => void}} on */

@@ -41,6 +41,7 @@ let page;
 /** @type {{key: string, view: View} | null} */
 let shown = null;
 let connected = false;
+let lost = false; // what is known of the runs
 
 async function start() {
   applyTheme();
@@ -48,8 +49,7 @@ async function start() {
   try {
     info = await loadInfo(state().run);
   } catch (error) {
-    fail(error);
-    return;
+    return fail(error);
   }
   page = { info, fail };
   onState(() => void showState());
@@ -75,9 +75,13 @@ function viewOf(now) {
 async function showState() {
   applyTheme();
   const now = state();
-  if (isStrange(page.info, now) || (isOfOne(now) && !chosenRun(page.info, now).opened)) {
+  if (lost || isStrange(page.info, now) || (isOfOne(now) && !chosenRun(page.info, now).opened)) {
     const { hash } = location;
-    await refresh();
+    try {
+      await refresh();
+    } catch (error) {
+      return fail(error);
+    }
     if (location.hash !== hash) return; // another state shows itself
   }
   drawBar();
@@ -103,20 +107,25 @@ function isOfOne(now) {
 }
 
 async function refresh() {
-  try {
-    const now = state();
-    page.info = await loadInfo(isOfOne(now) ? now.run ?? chosenRun(page.info, now).name : "");
-  } catch {
-    return; // the server has gone; the bar says so
-  }
+  const now = state();
+  lost = true;
+  page.info = await loadInfo(isOfOne(now) ? now.run ?? chosenRun(page.info, now).name : "");
+  lost = false;
   drawBar();
 }
 
 async function grown() {
-  await refresh();
-  const view = shown?.view;
-  if (shown && OF_ONE_RUN.has(shown.key) && isStrange(page.info, state())) await showState();
-  else if (view) await attempt(() => (view.grow ? view.grow() : view.show(state())));
+  try {
+    await refresh();
+  } catch (error) {
+    if (!(error instanceof TypeError)) fail(error); // else the server has gone; the bar says so
+    return;
+  }
+  if (!shown || (OF_ONE_RUN.has(shown.key) && isStrange(page.info, state()))) await showState(); // an error may be over
+  else {
+    const { view } = shown;
+    await attempt(() => (view.grow ? view.grow() : view.show(state())));
+  }
 }
 
 /** @type {Action | null} */
@@ -161,13 +170,14 @@ function drawBar() {
     : live ? h("span", { class: "status live", title: "The job may be running: new steps appear by themselves." }, "live")
     : h("span", { class: "status", title: "New runs appear by themselves." }, "ended");
   const views = VIEWS.filter(({ key }) => key !== "availability" || run.workers.length > 1 || current === key);
-  const strange = [...(isStrange(page.info, now) ? [now.run] : []), ...listOf(now.runs).filter((name) => !page.info.runs.some((each) => each.name === name))];
+  const known = new Set(["", ...page.info.runs.map(({ name }) => name)]);
+  const strange = [...new Set([now.run ?? "", ...listOf(now.runs)])].filter((name) => !known.has(name));
   fill(bar,
     h("span", { class: "brand" }, "tensortrial"),
     ofOne ? h("span", { class: "name run", title: run.path }, run.name) : h("span", {}, counted(page.info.runs.length, "run")),
     status,
     ofOne && quiet(counted(run.steps, "step"), run.workers.length > 1 && `, ${counted(run.workers.length, "worker")}`, run.saved !== null && `, ${run.ended ? "until" : "last saved"} ${date(run.saved)}`),
-    strange.length > 0 && h("span", { class: "warn", role: "alert" }, `Not here: ${[...new Set(strange)].join(", ")}`),
+    strange.length > 0 && h("span", { class: "warn", role: "alert" }, `Not here: ${strange.join(", ")}`),
     h("span", { class: "spring" }),
     h("button", { title: "Light or dark", "aria-label": "Light or dark", onclick: switchTheme }, "◐"),
     h("button", { title: "Keyboard (?)", onclick: () => help.showModal() }, "?"),

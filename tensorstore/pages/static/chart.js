@@ -15,7 +15,7 @@ const NEAR = 40; // pixels to the next point that a tooltip shows
 const WHOLE = Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((factor) => factor * 10 ** power)).flat();
 
 /** Return what chooses the y axis. @param {State} now */
-export const axisSelect = (now) => select("y axis", [{ value: "", text: "automatic" }, { value: "0", text: "linear" }, { value: "1", text: "logarithmic" }], now.logy ?? "", (logy) => go({ logy }));
+export const axisSelect = (now) => select("y axis", [["", "automatic"], ["0", "linear"], ["1", "logarithmic"]], now.logy ?? "", (logy) => go({ logy }));
 
 /** Return the y axis that the state names. @param {State} now @returns {Axis} */
 export function axisOf(now) {
@@ -54,6 +54,12 @@ function farMarks(distr) {
   return { incrs, splits, filter: (/** @type {any} */ _, /** @type {number[]} */ marks) => marks };
 }
 
+/** Return the least and the largest of some x, which must differ. @param {number[]} xs @returns {[number, number] | undefined} */
+export function spanOf(xs) {
+  const [low, high] = [xs.reduce((a, b) => Math.min(a, b), Infinity), xs.reduce((a, b) => Math.max(a, b), -Infinity)];
+  return low < high ? [low, high] : undefined;
+}
+
 /** Return one x of several lines, and what puts the values of a line at their places on it. @param {ArrayLike<number>[]} xs */
 export function together(xs) {
   const x = [...new Set(xs.flatMap((each) => Array.from(each)))].sort((a, b) => a - b);
@@ -67,8 +73,16 @@ export function together(xs) {
   return { x, spread };
 }
 
-/** Put a chart into an element, and return it. @param {HTMLElement} parent @param {Chart} chart */
-export function draw(parent, chart) {
+/** Return a chart without what a logarithmic x axis cannot show, such as step 0. @param {Chart} chart @returns {Chart} */
+function positive(chart) {
+  const from = Array.from(chart.x).filter((x) => !(x > 0)).length;
+  const cut = (/** @type {ArrayLike<any>} */ each) => Array.from(each).slice(from);
+  return { ...chart, span: undefined, x: cut(chart.x), lines: chart.lines.map((line) => ({ ...line, values: cut(line.values), raw: line.raw && cut(line.raw) })) };
+}
+
+/** Put a chart into an element, and return it. @param {HTMLElement} parent @param {Chart} given */
+export function draw(parent, given) {
+  const chart = given.logX ? positive(given) : given;
   const { uPlot } = /** @type {{uPlot: new (options: PlotOptions, data: any[], parent: HTMLElement) => Plot}} */ (/** @type {any} */ (window));
   const style = getComputedStyle(parent);
   const { quiet, line, mark } = inks(style);
@@ -150,7 +164,7 @@ export function draw(parent, chart) {
 
 /** Return an x as text. @param {Chart} chart @param {number} value */
 function textOfX(chart, value) {
-  if (chart.unit === "time") return date(value * 1000);
+  if (chart.unit === "time") return date(value * 1000, 19);
   if (chart.unit === "duration") return duration(value);
   return chart.unit === "step" ? count(value) : number(value);
 }
@@ -169,10 +183,7 @@ function pointsOf(line, few) {
 function explain(plot, chart) {
   const { left, top } = plot.cursor;
   if (!plot.over.matches(":hover")) return; // another chart has the pointer
-  if (left < 0 || plot.cursor.idx === null || plot.cursor.idx === undefined) {
-    tooltip(null);
-    return;
-  }
+  if (left < 0 || plot.cursor.idx === null || plot.cursor.idx === undefined) return tooltip(null);
   const at = Number(plot.data[0][plot.cursor.idx]);
   const rows = chart.lines.flatMap((line, i) => {
     if (line.quiet) return [];
@@ -186,23 +197,21 @@ function explain(plot, chart) {
     return [{ value, distance: shown === null ? Infinity : Math.abs(plot.valToPos(shown, "y") - top), mark: stroke(line.dash ? (line.color ?? i) % LINES.length + LINES.length : line.color ?? i),
       term: ` ${line.label}`, text: own === at ? text : `${text} at ${textOfX(chart, own)}` }];
   });
-  if (!rows.length) {
-    tooltip(null);
-    return;
-  }
+  if (!rows.length) return tooltip(null);
   const near = [...rows].sort((a, b) => a.distance - b.distance).slice(0, MOST_ROWS);
   const content = [...near].sort((a, b) => (Number.isNaN(b.value) ? 1 : Number.isNaN(a.value) ? -1 : b.value - a.value))
     .map(/** @returns {TooltipRow} */ ({ mark, term, text, distance }) => [term, text, mark, rows.length > 1 && distance === near[0].distance]);
   const box = plot.over.getBoundingClientRect();
-  const title = chart.unit === "time" ? date(at * 1000) : `${chart.unit === "step" ? "step " : ""}${textOfX(chart, at)}`;
+  const title = `${chart.unit === "step" ? "step " : ""}${textOfX(chart, at)}`;
   tooltip({ title, rows: content, note: rows.length > near.length ? `and ${count(rows.length - near.length)} further away` : "" }, box.left + left, box.top + top);
 }
 
-/** Return the place of a line's value that is nearest to a pixel, -1 if none is near. @param {Plot} plot @param {number} series @param {number} left */
+/** Return the place of a line's value at the marked x, else of the one that is nearest to a pixel, -1 if none is near. @param {Plot} plot @param {number} series @param {number} left */
 function nearestPlace(plot, series, left) {
   const [xs, values] = [plot.data[0], plot.data[series]];
   const isHeld = (/** @type {number} */ i) => values[i] !== undefined;
   const at = Number(plot.cursor.idx);
+  if (isHeld(at)) return at;
   let [low, high] = [at, at];
   const far = (/** @type {number} */ i) => Math.abs(plot.valToPos(xs[i], "x") - left);
   while (low >= 0 && !isHeld(low)) low--;

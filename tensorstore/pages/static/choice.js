@@ -1,6 +1,7 @@
 /** What the state chooses: a run, a statistic, a mode, a worker. */
 
 import { h, select } from "./dom.js";
+import { inOrder } from "./format.js";
 import { go, link } from "./state.js";
 
 /** The statistics in words. */
@@ -18,7 +19,7 @@ export function isStrange(info, now) {
 
 /** Return the runs, the newest first. @param {Info} info */
 export function newestFirst(info) {
-  return [...info.runs].sort((a, b) => (b.started ?? 0) - (a.started ?? 0) || a.name.localeCompare(b.name, undefined, { numeric: true }));
+  return [...info.runs].sort((a, b) => (b.started ?? 0) - (a.started ?? 0) || inOrder(a.name, b.name));
 }
 
 /** Return the run that views of one run show: the one that the state names, by default the newest of those that are ticked. @param {Info} info @param {State} now */
@@ -60,15 +61,8 @@ export function toggled(text, member) {
 
 /** Return the keys of metadata, those that differ between runs first. @param {Run[]} runs @returns {{key: string, differs: boolean}[]} */
 export function metadataKeys(runs) {
-  /** @type {Map<string, Set<string>>} */
-  const values = new Map();
-  for (const run of runs) {
-    for (const [key, value] of Object.entries(run.metadata)) {
-      const known = values.get(key) ?? new Set();
-      values.set(key, known.add(JSON.stringify(value)));
-    }
-  }
-  const keys = [...values].map(([key, found]) => ({ key, differs: found.size > 1 || runs.some((run) => !(key in run.metadata)) }));
+  const known = [...new Set(runs.flatMap(({ metadata }) => Object.keys(metadata)))];
+  const keys = known.map((key) => ({ key, differs: new Set(runs.map(({ metadata }) => JSON.stringify(metadata[key]))).size > 1 }));
   return [...keys.filter((each) => each.differs), ...keys.filter((each) => !each.differs)];
 }
 
@@ -90,13 +84,13 @@ export function colorsOf(info, now) {
 /** Return a link to a tensor. @param {string} name @param {Record<string, any>} at what else the state has: step, mode, run @param {Child} [text] */
 export const tensorLink = (name, at, text = name) => h("a", { class: "name", href: link({ view: "tensor", name, from: null, to: null, ...at }) }, text);
 
-/** Return what chooses the mode and the worker, where there are several. @param {Run} run @param {{mode: string, worker: string}} choice */
+/** Return what chooses the mode and the worker, where there are several. @param {Run} run @param {Choice} choice */
 export function modeAndWorker(run, { mode, worker }) {
   return [run.modes.length > 1 && select("mode", run.modes.map((each) => each.mode), mode, (to) => go({ mode: to, step: null, from: null, to: null })),
-    run.workers.length > 1 && select("worker", [{ value: "", text: "all" }, ...run.workers], worker, (to) => go({ worker: to }))];
+    run.workers.length > 1 && select("worker", [["", "all"], ...run.workers], worker, (to) => go({ worker: to }))];
 }
 
-/** Return the statistic, mode and worker that the state names, or the defaults. @param {Run} run @param {State} now */
+/** Return what the state chooses of a run, or the defaults. @param {Run} run @param {State} now @returns {Choice} */
 export function choose(run, now) {
   const statistic = now.stat && run.statistics.includes(now.stat) ? now.stat
     : ["l2", "abs_mean", "std", "mean"].find((each) => run.statistics.includes(each)) ?? run.statistics[0] ?? "";

@@ -5,7 +5,7 @@ import { fill, h } from "./dom.js";
 const KEYWORDS = ["select", "from", "where", "group by", "order by", "limit", "having", "join", "using", "left join", "distinct", "count(*)", "min(", "max(", "avg(", "sum(", "filter (where", "case when", "between", "like", "is not null", "partition by", "with"];
 const MOST = 8;
 
-/** Offer completions below a field. @param {HTMLElement} parent @param {HTMLTextAreaElement} box @param {() => {name: string, columns: string[]}[]} views */
+/** Offer completions below a field. @param {HTMLElement} parent @param {HTMLTextAreaElement} box @param {() => SqlView[]} views */
 export function completing(parent, box, views) {
   const list = h("ul", { class: "completions", role: "listbox", hidden: true });
   parent.append(list);
@@ -55,7 +55,7 @@ export function completing(parent, box, views) {
  * Return what a word may become: columns of the views that the query names first, then views, other columns, keywords.
  * @param {string} word
  * @param {string} query
- * @param {{name: string, columns: string[]}[]} views
+ * @param {SqlView[]} views
  */
 export function completions(word, query, views) {
   const named = views.filter(({ name }) => new RegExp(`\\b${name}\\b`).test(query));

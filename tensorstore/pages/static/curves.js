@@ -1,9 +1,9 @@
 /** Curves of a scalar in several runs, in one chart. */
 
-import { axisOf, draw, together } from "./chart.js";
+import { axisOf, draw, spanOf, together } from "./chart.js";
 import { colorsOf } from "./choice.js";
 import { fill, h, note } from "./dom.js";
-import { counted, number } from "./format.js";
+import { counted, grouped, number } from "./format.js";
 import { isConstant, rankOf } from "./scalars.js";
 import { smooth } from "./smooth.js";
 import { go } from "./state.js";
@@ -15,11 +15,10 @@ export const title = ({ name, mode }) => mode ? `${name} · ${mode}` : name;
 
 /** Return the charts of scalars: one for each name, or where steps of a mode are its x, for each of its modes. @param {ScalarRow[]} rows @param {State} now @returns {Spec[]} */
 export function specsOf(rows, now) {
-  /** @type {Map<string, Set<string>>} */
-  const modes = new Map();
-  for (const { name, mode } of rows) modes.set(name, (modes.get(name) ?? new Set()).add(mode));
-  return [...modes].flatMap(/** @returns {Spec[]} */ ([name, found]) => now.x || found.size === 1 ? [{ key: name, name, mode: null }]
-    : [...found].sort((a, b) => Number(b === "TRAIN") - Number(a === "TRAIN")).map((mode) => ({ key: `${name} ${mode}`, name, mode })));
+  return [...grouped(rows, ({ name }) => name)].flatMap(/** @returns {Spec[]} */ ([name, found]) => {
+    const modes = [...new Set(found.map(({ mode }) => mode))].sort((a, b) => Number(b === "TRAIN") - Number(a === "TRAIN"));
+    return now.x || modes.length === 1 ? [{ key: name, name, mode: null }] : modes.map((mode) => ({ key: `${name} ${mode}`, name, mode }));
+  });
 }
 
 /** Return whether a scalar changes in one of the runs. @param {ScalarRow[]} rows @param {Spec} spec */
@@ -38,20 +37,19 @@ export function rankOfSpecs(rows) {
  * @param {string[]} runs in the order of the lines
  * @param {Info} info
  * @param {State} now
+ * @param {boolean} [equal] the x axis is that of all curves of the modes
  */
-export function drawCurves({ spec, box, body }, all, runs, info, now) {
+export function drawCurves({ spec, box, body }, all, runs, info, now, equal = false) {
   const curves = all.filter((curve) => curve.name === spec.name && (spec.mode === null || curve.mode === spec.mode) && curve.steps.length)
     .sort((a, b) => runs.indexOf(a.run) - runs.indexOf(b.run));
-  if (!curves.length) {
-    fill(body, note(info.frozen ? "This report does not hold it." : "Nothing was saved of it in these runs."));
-    return;
-  }
+  if (!curves.length) return fill(body, note(info.frozen ? "This report does not hold it." : "Nothing was saved of it in these runs."));
   const weight = Number(now.smooth ?? 0);
   const color = colorsOf(info, now);
   const began = new Map(info.runs.map((run) => [run.name, run.started]));
-  const xs = curves.map((curve) => now.x === "time" ? curve.times.map((each) => each / 1000)
+  const xOf = (/** @type {Curve} */ curve) => now.x === "time" ? curve.times.map((each) => each / 1000)
     : now.x === "relative" ? curve.times.map((each) => Math.max(0, each - (began.get(curve.run) ?? curve.times[0])) / 1000)
-    : now.x === "global" ? curve.globals : curve.steps);
+    : now.x === "global" ? curve.globals : curve.steps;
+  const xs = curves.map(xOf);
   const { x, spread } = together(xs);
   /** @type {ChartLine[]} */
   const lines = [];
@@ -64,8 +62,7 @@ export function drawCurves({ spec, box, body }, all, runs, info, now) {
     const dash = modes.size > 1 && (curve.mode === "EVAL" || curve.mode === "PREDICT");
     if (curve.min.some((value, at) => !Object.is(value, curve.max[at]))) {
       bands.push([lines.length, lines.length + 1, shade]);
-      lines.push({ label: `${label} max`, values: spread(xs[i], curve.max), color: shade, width: 0.3, alpha: 0.4, quiet: true },
-        { label: `${label} min`, values: spread(xs[i], curve.min), color: shade, width: 0.3, alpha: 0.4, quiet: true });
+      for (const edge of /** @type {const} */ (["max", "min"])) lines.push({ label: `${label} ${edge}`, values: spread(xs[i], curve[edge]), color: shade, width: 0.3, alpha: 0.4, quiet: true });
     }
     const raw = spread(xs[i], curve.mean);
     if (weight > 0 && curve.mean.length > 2) {
@@ -74,7 +71,7 @@ export function drawCurves({ spec, box, body }, all, runs, info, now) {
     } else lines.push({ label, values: raw, color: shade, width: 1.5, dash });
   });
   fill(body);
-  draw(body, { x, lines, bands, unit: UNITS[now.x] ?? "step", sync: "scalars", logX: now.logx === "1" && now.x !== "time", logY: axisOf(now),
+  draw(body, { x, lines, bands, unit: UNITS[now.x] ?? "step", sync: "scalars", span: equal ? spanOf(all.filter(({ mode }) => now.x || modes.has(mode)).flatMap(xOf)) : undefined, logX: now.logx === "1" && now.x !== "time", logY: axisOf(now),
     height: Number(box.dataset.height),
     onclick: (at) => { if (!now.x) go({ view: "tensor", name: spec.name, step: at, run: curves[0].run, mode: curves[0].mode }); } });
   const bad = curves.reduce((sum, curve) => sum + curve.nonfinite, 0);

@@ -14,7 +14,7 @@ const MOST_DIAGNOSED = 400_000;
  * @param {HTMLElement} box @param {Page} page @param {Run} run @param {(run: Run, found: Diagnosis) => Child[]} say
  */
 export async function drawDiagnosis(box, page, run, say) {
-  const version = `${run.name} ${run.ended}`;
+  const version = `${run.name} ${run.ended && run.saved}`;
   if (box.dataset.version === version) return;
   box.dataset.version = version;
   const show = (/** @type {Child[]} */ ...answer) => { if (box.dataset.version === version) fill(box, ...answer); };

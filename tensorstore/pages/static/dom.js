@@ -1,6 +1,6 @@
 /** Elements made by code. A string is always text, so no name of a run can become markup, nor turn what is around it. */
 
-import { printable } from "./format.js";
+import { inOrder, number, printable, textOf } from "./format.js";
 import { REPLACE, go, state } from "./state.js";
 
 /**
@@ -53,9 +53,9 @@ export const named = (...children) => h("span", { class: "name" }, ...children);
 /** @param {...Child} children said instead of something else */
 export const message = (...children) => h("p", { class: "message" }, ...children);
 
-/** Return a name that lines break between its parts. @param {string} name @returns {(string | Node)[]} */
+/** Return a name that lines break between its parts, and long ones anywhere. @param {string} name @returns {(string | Node)[]} */
 export function breakable(name) {
-  return name.split(/(?<=[/._-])/).flatMap((part) => [part, document.createElement("wbr")]);
+  return name.split(/(?<=[/._ -])|(?<=[a-z])(?=[A-Z])/).flatMap((part) => part.match(/[^]{1,14}/gu) ?? []).flatMap((part) => [part, document.createElement("wbr")]);
 }
 
 /** Replace the content of an element. A field that somebody uses keeps its focus, and what was typed meanwhile. @param {Element} element @param {...Child} children */
@@ -90,7 +90,7 @@ export const field = (label, box, hint) => h("label", { class: "field", title: h
 /**
  * Return a labelled drop-down list.
  * @param {string} label
- * @param {(string | {value: string, text: string})[]} options
+ * @param {(string | string[])[]} options a value, or a value and its text
  * @param {string} value the chosen one
  * @param {(value: string) => void} onchange
  * @param {string} [hint] shown when the pointer rests on it
@@ -98,8 +98,8 @@ export const field = (label, box, hint) => h("label", { class: "field", title: h
 export function select(label, options, value, onchange, hint) {
   const list = h("select", { "aria-label": label, onchange: () => onchange(list.value) });
   for (const option of options) {
-    const each = typeof option === "string" ? { value: option, text: option } : option;
-    list.append(h("option", { value: each.value, selected: each.value === value }, each.text));
+    const [each, text] = [option].flat();
+    list.append(h("option", { value: each, selected: each === value }, text ?? each));
   }
   return field(label, list, hint);
 }
@@ -136,7 +136,7 @@ export function textbox(label, value, onchange, attributes = {}) {
  * Return a table whose header cells sort it; the state says by which.
  * @template T
  * @param {object} table
- * @param {{title: string, hint?: string, number?: boolean, key?: (row: T) => any, cell: (row: T) => Child}[]} table.columns
+ * @param {TableColumn<T>[]} table.columns
  * @param {T[]} table.rows
  * @param {string} [table.sort] title of the column that sorts at first, with "-" before it for descending
  * @param {(row: T) => Record<string, any>} [table.attributes] of a row
@@ -161,12 +161,17 @@ export function table({ columns, rows, sort: first = "", attributes, empty = "No
   const body = h("tbody");
   for (const row of ordered) {
     const line = h("tr", attributes ? attributes(row) : {});
-    for (const column of columns) line.append(h("td", { class: column.number && "number" }, column.cell(row)));
+    for (const column of columns) line.append(h("td", { class: column.number && "number" }, cellOf(column, row)));
     body.append(line);
   }
   if (summary) body.append(h("tr", { class: "summary" }, ...summary.map((each, i) => h("td", { class: columns[i].number && "number" }, each))));
   if (!ordered.length) body.append(h("tr", {}, h("td", { colspan: columns.length, class: "quiet" }, empty)));
   return h("div", { class: "scroll" }, h("table", {}, h("thead", {}, head), body));
+}
+
+/** @template T @param {TableColumn<T>} column @param {T} row */
+function cellOf({ number: numeric, key, cell }, row) {
+  return cell ? cell(row) : numeric ? number(key?.(row)) : textOf(key?.(row));
 }
 
 /** Return rows sorted by a key; rows without one come last either way. @template T @param {T[]} rows @param {(row: T) => any} key @param {boolean} descending */
@@ -176,7 +181,7 @@ function sortRows(rows, key, descending) {
   return [...rows].sort((left, right) => {
     const [a, b] = [key(left), key(right)];
     if (absent(a) || absent(b)) return Number(absent(a)) - Number(absent(b));
-    if (typeof a === "string" || typeof b === "string") return sign * String(a).localeCompare(String(b), undefined, { numeric: true });
+    if (typeof a === "string" || typeof b === "string") return sign * inOrder(String(a), String(b));
     return sign * (a < b ? -1 : a > b ? 1 : 0);
   });
 }

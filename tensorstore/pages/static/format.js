@@ -46,10 +46,20 @@ export function textOf(value) {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-/** Return a date and a time to the minute: "2026-11-27 14:05". @param {number | null | undefined} ms milliseconds since 1970 */
-export function date(ms) {
+/** Return items in groups by a key, in the order of their first members. @template T @param {Iterable<T>} items @param {(item: T) => string} keyOf @returns {Map<string, T[]>} */
+export function grouped(items, keyOf) {
+  const groups = new Map();
+  for (const item of items) {
+    const key = keyOf(item);
+    groups.get(key)?.push(item) ?? groups.set(key, [item]);
+  }
+  return groups;
+}
+
+/** Return a date and a time to the minute: "2026-11-27 14:05". @param {number | null | undefined} ms milliseconds since 1970 @param {number} [length] 19 for seconds */
+export function date(ms, length = 16) {
   if (ms === null || ms === undefined) return "–";
-  return new Date(ms).toLocaleString("sv").slice(0, 16);
+  return new Date(ms).toLocaleString("sv").slice(0, length);
 }
 
 /** Return a duration: "3 s", "2 min 5 s", "4 h 3 min". @param {number} seconds */
@@ -60,6 +70,9 @@ export function duration(seconds) {
   if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
   return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
 }
+
+/** Order texts as people do: "run-2" before "run-10". @param {string} a @param {string} b */
+export const inOrder = (a, b) => a.localeCompare(b, undefined, { numeric: true });
 
 /**
  * Return what all names begin with, up to the end of a part: "Net_", "model.layers.". What is before a

@@ -466,7 +466,7 @@ function fitting(context, text, room) {
  * @param {Scale} scale
  * @param {string} title
  * @param {(value: number) => string} format
- * @param {{label: string, kind: "nonfinite" | "missing" | "nothing" | "mark" | "usual"}[]} others
+ * @param {Swatch[]} others
  */
 export function legend(scale, title, format, others) {
   const strip = h("canvas", { class: "strip", width: 128, height: 10 });

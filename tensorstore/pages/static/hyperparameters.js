@@ -2,7 +2,7 @@
 
 import { LINES, css, lookup } from "./colors.js";
 import { h, s } from "./dom.js";
-import { number, textOf, ticks } from "./format.js";
+import { inOrder, number, textOf, ticks } from "./format.js";
 import { tooltip } from "./tooltip.js";
 
 /** @typedef {{column: Column, place: (run: Run) => number | null, marks: {at: number, text: string}[]}} Axis places and marks are from 0 to 1 */
@@ -26,7 +26,7 @@ function axisOf(column, runs) {
     const marks = distinct.length < 6 && distinct.every(Number.isInteger) ? distinct : log ? ticks(Math.log10(low), Math.log10(high), 6, 1).map((exponent) => 10 ** exponent) : ticks(low, high, 6);
     return axis((value) => (map(value) - map(low)) / (map(high) - map(low)), marks, number);
   }
-  const kinds = [...new Set(values.map(textOf))].sort((a, b) => a.localeCompare(b, undefined, { numeric: true }));
+  const kinds = [...new Set(values.map(textOf))].sort(inOrder);
   const places = new Map(kinds.map((kind, i) => [kind, kinds.length === 1 ? 0.5 : i / (kinds.length - 1)]));
   const every = Math.ceil(kinds.length / 8);
   return axis((value) => places.get(textOf(value)) ?? NaN, kinds.filter((_, i) => i % every === 0), (kind) => kind.length > 14 ? `…${kind.slice(-13)}` : kind);

@@ -1,5 +1,6 @@
 /** Histograms over steps: one ridge a step, the newest in front. */
 
+import { spanOf } from "./chart.js";
 import { LINES, inks, penOf } from "./colors.js";
 import { h } from "./dom.js";
 import { count, number, ticks } from "./format.js";
@@ -29,12 +30,13 @@ export function ridgelines(histograms, width, height, style, chosen) {
   canvas.style.height = `${height}px`;
   const context = penOf(canvas);
   context.scale(ratio, ratio);
-  const [low, high] = bounds(histograms);
+  const [[first]] = histograms.map(({ edges }) => Array.from(edges));
+  const [low, high] = spanOf(histograms.flatMap(({ edges }) => Array.from(edges))) ?? [first - 0.5, first + 0.5];
   const plot = { left: 48, top: 34, width: width - 56, height: height - 60 };
   const x = (/** @type {number} */ value) => plot.left + ((value - low) / (high - low)) * plot.width;
   const gap = plot.height / Math.max(1, histograms.length);
   const tall = Math.min(90, Math.max(30, gap * 5));
-  const top = Math.max(...histograms.map(peak), 1e-300);
+  const top = Math.max(...histograms.flatMap(({ counts }) => density(counts)), 1e-300);
   const { quiet, ground, line } = inks(style);
   context.font = "11px system-ui, sans-serif";
   context.fillStyle = quiet;
@@ -83,16 +85,4 @@ function density(counts) {
   let total = 0;
   for (let i = 0; i < counts.length; i++) total += counts[i];
   return Array.from(counts, (each) => each / (total || 1));
-}
-
-/** @param {Histogram} histogram */
-function peak({ counts }) {
-  return Math.max(0, ...density(counts));
-}
-
-/** @param {Histogram[]} histograms */
-function bounds(histograms) {
-  const low = Math.min(...histograms.map(({ edges }) => edges[0]));
-  const high = Math.max(...histograms.map(({ edges }) => edges[edges.length - 1]));
-  return low < high ? [low, high] : [low - 0.5, low + 0.5];
 }

@@ -3,7 +3,7 @@
 import { chosenRun, colorsOf, isHidden, listOf, metadataKeys, newestFirst, tickedRuns, toggled } from "./choice.js";
 import { LINES, dashOf } from "./colors.js";
 import { fill, h, note, quiet, s, select, textbox, toolbar } from "./dom.js";
-import { count, date, textOf } from "./format.js";
+import { count, date, grouped, inOrder, textOf } from "./format.js";
 import { REPLACE, go, link } from "./state.js";
 
 const MOST_ROWS = 300;
@@ -41,7 +41,7 @@ export function drawSide(side, info, now, ofOne) {
       h("button", { class: "plain", title: "Tick all runs of this list", onclick: () => go({ runs: JSON.stringify([...new Set([...ticked, ...listed].map(({ name }) => name))]) }) }, "all"),
       h("button", { class: "plain", onclick: () => go({ runs: "[]" }) }, "none"),
       now.runs !== undefined && h("button", { class: "plain", title: "Tick the newest runs", onclick: () => go({ runs: null }) }, "newest"),
-      keys.length > 0 && select("group by", [{ value: "", text: "not grouped" }, ...keys.map((key) => ({ value: key, text: `by ${key}` }))], now.group ?? "", (group) => go({ group }),
+      keys.length > 0 && select("group by", [["", "not grouped"], ...keys.map((key) => [key, `by ${key}`])], now.group ?? "", (group) => go({ group }),
         "Runs with the same value of this metadata stand together and have one colour.")),
     list,
     listed.length > MOST_ROWS && note(`and ${count(listed.length - MOST_ROWS)} more: search for them`),
@@ -56,7 +56,7 @@ export function drawSide(side, info, now, ofOne) {
     const on = names.has(run.name);
     const isChosen = ofOne && run.name === chosen.name;
     const box = h("input", { type: "checkbox", checked: on, "aria-label": `show ${run.name}`,
-      onchange: () => go({ runs: JSON.stringify(ticked.map(({ name }) => name).filter((name) => name !== run.name).concat(on ? [] : [run.name])) }) });
+      onchange: () => go({ runs: toggled(JSON.stringify([...names]), run.name) ?? "[]" }) });
     return h("li", { class: isChosen && "chosen", title: [run.path, `started ${date(run.started)}, ${count(run.steps)} steps`, run.tags.join(", "), run.note].filter(Boolean).join("\n") },
       box, stroke(color(run.name)),
       h("a", { class: "name", href: link({ run: run.name, ...(ofOne ? {} : { view: "overview" }), name: null, step: null, from: null, to: null, worker: null, mode: null }), "aria-current": isChosen && "true" }, run.name),
@@ -81,13 +81,7 @@ export function listedRuns(info, now) {
 /** Return runs by their value of the metadata that the state groups by. @param {Run[]} runs @param {State} now @returns {[string, Run[]][]} */
 export function groupsOf(runs, now) {
   if (!now.group) return [["", runs]];
-  /** @type {Map<string, Run[]>} */
-  const groups = new Map();
-  for (const run of runs) {
-    const text = textOf(run.metadata[now.group]);
-    groups.set(text, [...(groups.get(text) ?? []), run]);
-  }
-  return [...groups].sort(([a], [b]) => a.localeCompare(b, undefined, { numeric: true }))
+  return [...grouped(runs, (run) => textOf(run.metadata[now.group]))].sort(([a], [b]) => inOrder(a, b))
     .map(([value, members]) => [`${now.group} ${value === "" ? "is missing" : `= ${value}`} (${count(members.length)})`, members]);
 }
 

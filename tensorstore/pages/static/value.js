@@ -59,7 +59,7 @@ function valuePanel(title, value, at) {
     const place = (/** @type {number[]} */ where) => `at [${where.join(", ")}]`;
     body.append(h("div", { class: "quiet" },
       min && `min ${number(min.value)} ${place(min.index)}`, min && max && " · ", max && `max ${number(max.value)} ${place(max.index)}`,
-      nanCount ? ` · first NaN ${nan ? place(nan) : ""}, ${counted(nanCount, "element")} not finite` : ""));
+      nanCount ? `${min ? " · " : ""}first NaN ${nan ? place(nan) : ""}, ${counted(nanCount, "element")} not finite` : ""));
   }
   return box;
 }

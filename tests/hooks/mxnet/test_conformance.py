@@ -54,6 +54,7 @@ class HybridizedJob(MXNetJob):
 
 class TestMXNet(HookConformance):
     module, framework = tt, "mxnet"
+    growing = ("health",)
     number, tensor, gradient = NUMBER, TENSOR, GRADIENT
 
     def make_job(self, hook: Any) -> MXNetJob:

@@ -15,10 +15,7 @@ export function availability(root, page) {
   async function show(now) {
     const run = chosenRun(page.info, now);
     const choice = choose(run, now);
-    if (!choice.mode) {
-      fill(body, message("This run has no step yet."));
-      return;
-    }
+    if (!choice.mode) return fill(body, message("This run has no step yet."));
     const { starts, workers, sentence, damaged } = await loadAvailability({ run: run.name, mode: choice.mode, columns: 500 });
     fill(tools, ...modeAndWorker({ ...run, workers: [] }, choice));
     const newest = Math.max(...workers.map((worker) => worker.last));

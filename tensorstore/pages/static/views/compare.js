@@ -20,14 +20,11 @@ export function compare(root, page) {
   /** @param {State} now */
   async function show(now) {
     const { runs } = page.info;
-    if (runs.length < 2) {
-      fill(body, message("Only one run is open. Open two to compare them: tensortrial page RUN_A RUN_B"));
-      return;
-    }
+    if (runs.length < 2) return fill(body, message("Only one run is open. Open two to compare them: tensortrial page RUN_A RUN_B"));
     const names = runs.map(({ name }) => name);
     const [newest, older] = tickedRuns(page.info, now).concat(runs);
-    const a = runs.find((run) => run.name === now.a)?.name ?? older.name;
-    const b = [now.b, newest.name, ...runs.map(({ name }) => name)].find((name) => name !== a && runs.some((run) => run.name === name)) ?? "";
+    const a = names.find((name) => name === now.a) ?? older.name;
+    const b = [now.b, newest.name, ...names].find((name) => name !== a && names.includes(name)) ?? "";
     const color = colorsOf(page.info, now);
     fill(tools, stroke(color(a)), select("first run", names, a, (name) => go({ a: name, b })), stroke(color(b)), select("second run", names, b, (name) => go({ a, b: name })),
       h("button", { onclick: () => go({ a: b, b: a }) }, "Swap"),
@@ -56,11 +53,11 @@ export function compare(root, page) {
         columns: [
           { title: "", cell: (row) => row.first ? h("span", { class: "bad", title: "The first difference" }, "first ▸") : "" },
           { title: "tensor", key: (row) => row.name, cell: (row) => at(row.kind === "only b" ? b : a, row) },
-          { title: "mode", key: (row) => row.mode, cell: (row) => row.mode },
-          { title: "worker", key: (row) => row.worker, cell: (row) => row.worker },
+          { title: "mode", key: (row) => row.mode },
+          { title: "worker", key: (row) => row.worker },
           { title: "first differs at step", number: true, key: (row) => row.step, cell: (row) => count(row.step) },
           { title: "what differs", key: (row) => row.what, cell: (row) => row.what.replace(/^only ([ab]) /, (_, of) => `only ${of === "a" ? a : b} `) },
-          { title: "largest |a − b|", number: true, key: (row) => row.maxAbs, cell: (row) => number(row.maxAbs) },
+          { title: "largest |a − b|", number: true, key: (row) => row.maxAbs },
           { title: "elements that differ", number: true, key: (row) => row.elements, cell: (row) => row.elements === null ? "" : count(row.elements) },
         ],
       }),
@@ -77,7 +74,7 @@ export function compare(root, page) {
       const made = panel(title(spec));
       made.box.dataset.height = String(HEIGHT);
       charts.append(made.box);
-      drawCurves({ spec, ...made }, curves, runs, page.info, now);
+      drawCurves({ spec, ...made }, curves, runs, page.info, now, true);
     }
   }
 
@@ -93,7 +90,7 @@ export function compare(root, page) {
 /** @param {string} run @param {DifferenceRow} row */
 const at = (run, { name, mode, step }, of = name) => tensorLink(of, { run, mode, step });
 
-/** Return a table that is folded where it is long. @template T @param {string} title @param {T[]} rows @param {{title: string, number?: boolean, cell: (row: T) => Child}[]} columns */
+/** Return a table that is folded where it is long. @template T @param {string} title @param {T[]} rows @param {TableColumn<T>[]} columns */
 function folded(title, rows, columns) {
   return rows.length > 0 && h("details", { open: rows.length <= 12 }, h("summary", {}, h("b", {}, title), " ", quiet(count(rows.length))), table({ rows, columns }));
 }

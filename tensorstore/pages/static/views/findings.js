@@ -4,7 +4,7 @@ import { loadFindings } from "../api.js";
 import { chosenRun, tensorLink } from "../choice.js";
 import { around, drawDiagnosis, inFull } from "../diagnosis.js";
 import { fill, h, message, table } from "../dom.js";
-import { count, number } from "../format.js";
+import { count } from "../format.js";
 
 /** @type {ViewMaker} */
 export function findings(root, page) {
@@ -17,21 +17,18 @@ export function findings(root, page) {
     const run = chosenRun(page.info, now);
     const firsts = await loadFindings(run.name);
     void drawDiagnosis(diagnosis, page, run, inFull);
-    if (!firsts.length) {
-      fill(body, message("No rule has written a finding into this run. One watches it by ", h("code", {}, `tensortrial watch ${run.path} --rule ExplodingTensor`)));
-      return;
-    }
+    if (!firsts.length) return fill(body, message("No rule has written a finding into this run. One watches it by ", h("code", {}, `tensortrial watch ${run.path} --rule ExplodingTensor`)));
     fill(body, h("p", { class: "summary" }, `Rules that watched it: the first finding is at step ${count(firsts[0].step)}: ${firsts[0].sentence}`), table({
       rows: firsts, sort: "step",
       attributes: (row) => ({ class: now.finding === `${row.rule} ${row.step}` && "chosen" }),
       columns: [
         { title: "step", number: true, key: (row) => row.step, cell: (row) => h("a", { href: around(run, row), title: "In the overview" }, count(row.step)) },
-        { title: "rule", key: (row) => row.rule, cell: (row) => row.rule },
+        { title: "rule", key: (row) => row.rule },
         { title: "tensor", key: (row) => row.tensor, cell: (row) => row.tensor && tensorLink(row.tensor, { step: row.step, mode: row.mode }) },
         { title: "what was found", cell: (row) => h("span", { class: row.failed && "warn" }, row.sentence) },
         { title: "times", hint: "How often the rule found it in this tensor; the row is the first", number: true, key: (row) => row.times, cell: ({ times, last }) => times > 1 ? `${count(times)}, until ${count(last)}` : "1" },
-        { title: "observed", number: true, key: (row) => row.observed, cell: (row) => number(row.observed) },
-        { title: "threshold", number: true, key: (row) => row.threshold, cell: (row) => number(row.threshold) },
+        { title: "observed", number: true, key: (row) => row.observed },
+        { title: "threshold", number: true, key: (row) => row.threshold },
       ],
     }));
   }

@@ -5,7 +5,7 @@ import { STATISTICS, choose, chosenRun, listOf, modeAndWorker, tensorLink, toggl
 import { scaleOf } from "../colors.js";
 import { drawDiagnosis, inOneSentence } from "../diagnosis.js";
 import { breakable, fill, h, message, named, note, quiet, select, textbox, toolbar } from "../dom.js";
-import { commonPrefix, count, counted, number, withoutPrefix } from "../format.js";
+import { commonPrefix, count, counted, inOrder, number, withoutPrefix } from "../format.js";
 import { Heatmap, MISSING, NONFINITE, NOTHING, VALUE, legend } from "../heatmap.js";
 import { robustZ } from "../past.js";
 import { REPLACE, go, link, state } from "../state.js";
@@ -68,18 +68,18 @@ export function overview(root, page) {
     void drawDiagnosis(diagnosis, page, run, inOneSentence);
   }
 
-  /** @param {State} now @param {{statistic: string, mode: string, worker: string}} choice @param {Finding[]} found */
+  /** @param {State} now @param {Choice} choice @param {Finding[]} found */
   function draw(now, choice, found) {
-    if (!tiles) return;
-    const all = chosenRows(tiles, now);
-    const order = all.filter((row) => hasValues(/** @type {Tiles} */ (tiles), row));
-    const names = order.map((row) => /** @type {Tiles} */ (tiles).names[row]);
+    const loaded = tiles;
+    if (!loaded) return;
+    const order = chosenRows(loaded, now).filter((row) => hasValues(loaded, row));
+    const names = order.map((row) => loaded.names[row]);
     const prefix = commonPrefix(names);
     const tree = now.fold ? folded(names, Number(now.fold), new Set(listOf(now.toggled))) : flat(names);
     lines = tree.map((line) => ({ row: { ...line.row, text: withoutPrefix(line.row.text, prefix) }, members: line.members.map((at) => order[at]) }));
-    const columns = tiles.starts.length;
+    const columns = loaded.starts.length;
     const past = now.color !== "value";
-    const shown = past ? zOf(tiles) : tiles.mean;
+    const shown = past ? zOf(loaded) : loaded.mean;
     const values = new Float64Array(lines.length * columns);
     const flags = new Uint8Array(lines.length * columns);
     lines.forEach(({ members }, row) => {
@@ -94,17 +94,19 @@ export function overview(root, page) {
     const from = now.from ? Number(now.from) : undefined;
     const to = now.to ? Number(now.to) : undefined;
     const marks = marksOf(found, choice);
-    map.show({ rows: lines.map(({ row }) => row), starts: tiles.starts, end: tiles.end, values, flags, scale, marks },
+    map.show({ rows: lines.map(({ row }) => row), starts: loaded.starts, end: loaded.end, values, flags, scale, marks },
       { step0: from, step1: to, ...(now.rows ? rowsOf(now.rows) : {}) });
     drawLegend(scale, past, choice, flags, marks);
     drawNote(order.length, hiddenOf(names, now), prefix);
-    area.style.maxHeight = `${Math.max(440, lines.length * TALLEST + 44)}px`;
     drawWorst(order, prefix, now);
+    const listed = Number(worst.lastElementChild?.getBoundingClientRect().bottom) - worst.getBoundingClientRect().top + worst.scrollTop;
+    area.style.setProperty("--tall", `${Math.ceil(Math.max(440, lines.length * TALLEST + 44, listed))}px`);
   }
 
   /**
    * List the tensors that are furthest from their past. Among those as far as the colours reach, or with NaN, the one
-   * that left it first comes first: it may be the cause.
+   * that left it first comes first: it may be the cause. Of those that became NaN together, the one that had moved
+   * furthest comes first.
    * @param {number[]} order @param {string} prefix @param {State} now
    */
   function drawWorst(order, prefix, now) {
@@ -121,8 +123,9 @@ export function overview(root, page) {
       const sure = (at + 1) / (at + 11); // the spread of few values is uncertain
       let first = at;
       while (first > 0 && far(saved[first - 1]) >= Z_USUAL) first--;
-      return [{ row, column: saved[first], worst: saved[at], weight: Math.min(far(saved[at]) * sure, Z_REACH), z: far(saved[at]) }];
-    }).sort((a, b) => b.weight - a.weight || a.column - b.column);
+      const before = far(saved[first]) < Infinity ? Z_USUAL : first ? far(saved[first - 1]) : 0;
+      return [{ row, column: saved[first], worst: saved[at], weight: Math.min(far(saved[at]) * sure, Z_REACH), z: far(saved[at]), before }];
+    }).sort((a, b) => b.weight - a.weight || a.column - b.column || b.before - a.before);
     const said = (/** @type {number} */ z, /** @type {number} */ at) => z === Infinity ? "NaN or infinity" : `${zs[at] > 0 ? "+" : "−"}${z >= 99 ? "99 or more" : z.toFixed(1)}`;
     fill(worst, h("h3", {}, found.length ? "Furthest from their past" : "Nothing unusual"),
       found.length ? h("ol", {}, ...found.slice(0, WORST).map(({ row, column, worst: most, z }) => h("li", {
@@ -165,7 +168,7 @@ export function overview(root, page) {
     return z;
   }
 
-  /** @param {Finding[]} found @param {{mode: string}} choice */
+  /** @param {Finding[]} found @param {Choice} choice */
   function marksOf(found, choice) {
     /** @type {Mark[]} */
     const marks = [];
@@ -178,26 +181,26 @@ export function overview(root, page) {
     return marks;
   }
 
-  /** @param {Run} run @param {ReturnType<typeof choose>} choice @param {State} now */
+  /** @param {Run} run @param {Choice} choice @param {State} now */
   function drawTools(run, choice, now) {
     fill(tools,
-      select("statistic", run.statistics.map((value) => ({ value, text: STATISTICS[value] ?? value })), choice.statistic, (stat) => go({ stat })),
-      select("colour by", [{ value: "past", text: "change against its own past" }, { value: "value", text: "value" }], now.color ?? "past",
+      select("statistic", run.statistics.map((value) => [value, STATISTICS[value] ?? value]), choice.statistic, (stat) => go({ stat })),
+      select("colour by", [["past", "change against its own past"], ["value", "value"]], now.color ?? "past",
         (color) => go({ color: color === "past" ? null : color })),
       ...modeAndWorker(run, choice),
-      run.collections.length > 1 && select("collection", [{ value: "", text: "all" }, ...run.collections], now.collection ?? "", (collection) => go({ collection, rows: null })),
-      select("rows", [{ value: "", text: "in execution order" }, { value: "name", text: "by name" }], now.order ?? "", (order) => go({ order })),
-      select("fold", [{ value: "", text: "nothing" }, ...[1, 2, 3, 4].map((depth) => ({ value: String(depth), text: `modules, level ${depth}` }))], now.fold ?? "",
+      run.collections.length > 1 && select("collection", [["", "all"], ...run.collections], now.collection ?? "", (collection) => go({ collection, rows: null })),
+      select("rows", [["", "in execution order"], ["name", "by name"]], now.order ?? "", (order) => go({ order })),
+      select("fold", [["", "nothing"], ...[1, 2, 3, 4].map((depth) => [String(depth), `modules, level ${depth}`])], now.fold ?? "",
         (fold) => go({ fold, toggled: null, rows: null }), "Fold the tensors of a module into one row, which shows the one that stands out."),
       textbox("find", now.q ?? "", (q) => go({ q, rows: null }, REPLACE), { placeholder: "part of a name" }),
       (now.from || now.to || now.rows) && h("button", { onclick: () => map.reset() }, "Show all steps"));
   }
 
-  /** @param {Scale} scale @param {boolean} past @param {{statistic: string}} choice @param {Uint8Array} flags @param {Mark[]} marks */
+  /** @param {Scale} scale @param {boolean} past @param {Choice} choice @param {Uint8Array} flags @param {Mark[]} marks */
   function drawLegend(scale, past, choice, flags, marks) {
     const name = STATISTICS[choice.statistic] ?? choice.statistic;
     const has = (/** @type {number} */ flag) => flags.includes(flag);
-    /** @type {Parameters<typeof legend>[3]} */
+    /** @type {Swatch[]} */
     const others = [];
     if (has(NONFINITE)) others.push({ kind: "nonfinite", label: "NaN or infinity" });
     if (has(MISSING)) others.push({ kind: "missing", label: "step missing" });
@@ -219,10 +222,7 @@ export function overview(root, page) {
     const { starts, end } = tiles;
     const steps = end - starts[0];
     const wide = steps / starts.length;
-    if (!rows) {
-      fill(about, without.length ? "It was saved of no tensor here." : "No tensor has such a name.");
-      return;
-    }
+    if (!rows) return fill(about, without.length ? "It was saved of no tensor here." : "No tensor has such a name.");
     fill(about, `${counted(rows, "tensor")} × ${counted(steps, "step")}. `,
       wide > 1.5 && `Each column spans about ${count(wide)} steps and shows the most extreme of them; zoom in (wheel) for single steps. `,
       prefix && ["The names begin with ", named(prefix), ". "],
@@ -233,10 +233,7 @@ export function overview(root, page) {
 
   /** @param {Cell | null} cell @param {number} x @param {number} y */
   function hover(cell, x, y) {
-    if (!cell || !tiles || !lines[cell.row]) {
-      tooltip(null);
-      return;
-    }
+    if (!cell || !tiles || !lines[cell.row]) return tooltip(null);
     const { row, members } = lines[cell.row];
     if (cell.column < 0) {
       tooltip({ title: row.key, note: row.kind === "tensor" ? "Click to open" : `${counted(members.length, "tensor")}; click to ${row.kind === "open" ? "fold" : "unfold"}` }, x, y);
@@ -310,7 +307,7 @@ function chosenRows(tiles, now) {
   const wanted = (now.q ?? "").toLowerCase();
   const rows = tiles.names.map((_, i) => i).filter((i) =>
     tiles.names[i].toLowerCase().includes(wanted) && (!now.collection || tiles.collections[i].includes(now.collection)));
-  if (now.order === "name") rows.sort((a, b) => tiles.names[a].localeCompare(tiles.names[b], undefined, { numeric: true }));
+  if (now.order === "name") rows.sort((a, b) => inOrder(tiles.names[a], tiles.names[b]));
   return rows;
 }
 

@@ -67,7 +67,7 @@ export function runs(root, page) {
       columns: [
         { title: "run", key: (run) => run.name, cell: (run) => h("span", { class: "runname" }, stroke(color(run.name)), h("a", { class: "name", href: link({ view: null, run: run.name, name: null, step: null, from: null, to: null }) }, run.name),
           ...marksOf(run)) },
-        ...columns.map((column) => ({ title: column.title, hint: column.hint, number: column.number, key: column.value, cell: column.cell ?? ((run) => textOf(column.value(run))) })),
+        ...columns.map(({ value, ...column }) => ({ ...column, key: value })),
       ],
       summary: members.length > 1 && now.group ? ["mean", ...columns.map((column) => column.number ? meanOf(members.map(column.value)) : "")] : undefined,
     })]));
@@ -84,7 +84,7 @@ export function runs(root, page) {
     const box = (/** @type {Column} */ { key, title }) => checkbox(title, shown.includes(key),
       (on) => go({ cols: JSON.stringify(on ? [...shown, key] : shown.filter((each) => each !== key)) }, REPLACE));
     fill(tools,
-      page.info.runs.length > 1 && select("plot", [{ value: "", text: "none" }, { value: "scatter", text: "scatter" }, { value: "parallel", text: "parallel coordinates" }], now.plot ?? "", (to) => go({ plot: to })),
+      page.info.runs.length > 1 && select("plot", [["", "none"], ["scatter", "scatter"], ["parallel", "parallel coordinates"]], now.plot ?? "", (to) => go({ plot: to })),
       h("details", { class: "chooser", open }, h("summary", {}, "columns"), h("div", {}, ...all.map(box))),
       page.info.editable && now.runs !== undefined && ticked.length > 0 && h("button", { title: "Archived runs are in no list until you show them. What the job wrote stays as it is.", onclick: () => archive(ticked) }, `${ticked.every((run) => run.archived) ? "Unarchive" : "Archive"} the ${count(ticked.length)} ticked`),
       now.runs !== undefined && ticked.length > 0 && ticked.length < page.info.runs.length && h("button", { title: "Leave them out of the table and the list", onclick: () => go({ hidden: JSON.stringify([...listOf(now.hidden), ...ticked.map(({ name }) => name)]), runs: null }) }, `Hide the ${count(ticked.length)} ticked`),
@@ -113,13 +113,10 @@ export function runs(root, page) {
     if (!now.plot) return;
     const metrics = all.filter(({ key }) => key.startsWith("last ") || key.startsWith("best "));
     const parameters = all.filter(({ key, value }) => key.startsWith("meta ") && new Set(rows.map((run) => textOf(value(run)))).size > 1);
-    if (!metrics.length || !parameters.length) {
-      fill(plot, message("Nothing to plot: it needs a scalar, and metadata that differs between runs."));
-      return;
-    }
+    if (!metrics.length || !parameters.length) return fill(plot, message("Nothing to plot: it needs a scalar, and metadata that differs between runs."));
     const y = metrics.find(({ key }) => key === now.py) ?? metrics.find(({ key }) => key.startsWith("best ")) ?? metrics[0];
     const x = parameters.find(({ key }) => key === now.px) ?? parameters[0];
-    const options = (/** @type {Column[]} */ columns) => columns.map(({ key, title }) => ({ value: key, text: title }));
+    const options = (/** @type {Column[]} */ columns) => columns.map(({ key, title }) => [key, title]);
     const color = colorsOf(page.info, now);
     const open = (/** @type {Run} */ run) => go({ view: "overview", run: run.name });
     fill(plot, toolbar(
@@ -154,7 +151,7 @@ export function runs(root, page) {
       { key: "duration", title: "duration", number: true, value: seconds, cell: (run) => { const of = seconds(run); return of === null ? "–" : duration(of); } },
       ...ranked.flatMap(/** @returns {Column[]} */ ([key, of]) => [
         { key: `last ${key}`, title: `${key} last`, number: true, value: (run) => of.get(run.name)?.last.value ?? null, cell: (run) => numberOf(of.get(run.name)?.last.value) },
-        { key: `best ${key}`, title: `${key} best`, number: true, value: (run) => bestIn(of.get(run.name)), cell: (run) => number(bestIn(of.get(run.name))) },
+        { key: `best ${key}`, title: `${key} best`, number: true, value: (run) => bestIn(of.get(run.name)) },
       ]),
       ...metadataKeys(rows).map(/** @returns {Column} */ ({ key }) => ({ key: `meta ${key}`, title: key, number: rows.every((run) => typeof (run.metadata[key] ?? 0) === "number"), value: (run) => run.metadata[key], cell: (run) => clipped(textOf(run.metadata[key])) })),
       { key: "tags", title: "tags", value: (run) => run.tags.join(", "), cell: (run) => noted(run, "tags", run.tags.join(", "), (text) => ({ tags: text.split(",") })) },

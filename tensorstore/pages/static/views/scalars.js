@@ -5,13 +5,13 @@ import { axisSelect, panel } from "../chart.js";
 import { listOf, tickedRuns, toggled } from "../choice.js";
 import { changes, drawCurves, rankOfSpecs, specsOf, title } from "../curves.js";
 import { checkbox, field, fill, h, message, named, quiet, select, table, textbox, toolbar } from "../dom.js";
-import { count, counted, number } from "../format.js";
+import { count, counted, grouped, number } from "../format.js";
 import { REPLACE, go, state } from "../state.js";
 
 const POINTS = 800;
 const PINNED = "Pinned";
 const CONSTANT = "Constant";
-const AXIS = [["step", "step of the mode"], ["global", "global step"], ["relative", "relative time"], ["time", "time"]].map(([value, text]) => ({ value, text }));
+const AXIS = [["step", "step of the mode"], ["global", "global step"], ["relative", "relative time"], ["time", "time"]];
 
 /** @typedef {{title: string, specs: Spec[]}} Section */
 
@@ -162,13 +162,8 @@ function sectionsOf(rows, now) {
   const pinned = specs.filter(({ key }) => pins.includes(key));
   // A loss that does not move is not what one expects.
   const constants = specs.filter((spec) => !pinned.includes(spec) && rank(spec) > 1 && !changes(rows, spec));
-  /** @type {Map<string, Spec[]>} */
-  const sections = new Map();
-  for (const spec of specs) {
-    if (pinned.includes(spec) || constants.includes(spec)) continue;
-    const prefix = spec.name.includes("/") ? spec.name.slice(0, spec.name.indexOf("/")) : "";
-    sections.set(prefix, [...(sections.get(prefix) ?? []), spec]);
-  }
+  const others = specs.filter((spec) => !pinned.includes(spec) && !constants.includes(spec));
+  const sections = grouped(others, ({ name }) => name.slice(0, Math.max(0, name.indexOf("/"))));
   const least = (/** @type {Spec[]} */ members) => Math.min(...members.map(rank));
   const ordered = [...sections].sort(([, a], [, b]) => least(a) - least(b));
   return [...(pinned.length ? [{ title: PINNED, specs: pinned }] : []),

@@ -6,7 +6,7 @@ import { chosenRun, colorsOf, tickedRuns } from "../choice.js";
 import { completing } from "../completion.js";
 import { field, fill, h, message, note, quiet, select, table, toolbar } from "../dom.js";
 import { saveCsv } from "../download.js";
-import { count, counted, textOf } from "../format.js";
+import { count, counted, grouped, textOf } from "../format.js";
 import { REPLACE, go, state } from "../state.js";
 
 const EXAMPLE = "select name, mode, count(*) as steps, max(mode_step) as last_step\nfrom tensors\ngroup by all\norder by name";
@@ -24,7 +24,7 @@ export function sql(root, page) {
   root.append(tools, editor, actions, schema, body);
   /** @type {NamedQuery[]} */
   let queries = [];
-  /** @type {{name: string, columns: string[]}[]} */
+  /** @type {SqlView[]} */
   let views = [];
   /** @type {{key: string, answer: Answer} | null} what is sorted or drawn otherwise without another query */
   let answered = null;
@@ -50,10 +50,7 @@ export function sql(root, page) {
     box.value = named ? named.sql : now.sql ?? EXAMPLE;
     box.readOnly = page.info.frozen;
     drawActions(named, now);
-    if (page.info.frozen) {
-      fill(body, message("A report answers no queries: open the run by tensortrial page."));
-      return;
-    }
+    if (page.info.frozen) return fill(body, message("A report answers no queries: open the run by tensortrial page."));
     if (!views.length) void loadViews(chosenRun(page.info, now).name).then((found) => { views = found; drawSchema(); }, () => {});
     if (now.query || now.sql) await run(now);
     else fill(body, message("Choose a named query, or write a SELECT and run it."));
@@ -64,9 +61,9 @@ export function sql(root, page) {
     const many = page.info.runs.length > 1;
     const kept = history();
     fill(actions, h("button", { onclick: submit, disabled: page.info.frozen, title: "Ctrl+Enter" }, "Run"),
-      many && !named && select("of", [{ value: "", text: "the ticked runs" }, { value: "one", text: `only ${chosenRun(page.info, now).name}` }, { value: "all", text: "all runs" }], now.of ?? "", (of) => go({ of }),
+      many && !named && select("of", [["", "the ticked runs"], ["one", `only ${chosenRun(page.info, now).name}`], ["all", "all runs"]], now.of ?? "", (of) => go({ of }),
         "The views of several runs have the column run, and there is the view runs."),
-      kept.length > 0 && select("history", [{ value: "", text: "earlier queries" }, ...kept.map((value) => ({ value, text: value.replace(/\s+/g, " ").slice(0, 80) }))], "", (text) => { if (text) go({ sql: text, query: null, sort: null }); }),
+      kept.length > 0 && select("history", [["", "earlier queries"], ...kept.map((value) => [value, value.replace(/\s+/g, " ").slice(0, 80)])], "", (text) => { if (text) go({ sql: text, query: null, sort: null }); }),
       quiet("Ctrl+Enter runs it; Tab completes a view or a column."));
   }
 
@@ -81,7 +78,7 @@ export function sql(root, page) {
 
   /** @param {NamedQuery | undefined} named @param {State} now */
   function drawTools(named, now) {
-    fill(tools, select("named query", [{ value: "", text: "a query of my own" }, ...queries.map(({ name }) => ({ value: name, text: name.replaceAll("_", " ") }))], now.query ?? "",
+    fill(tools, select("named query", [["", "a query of my own"], ...queries.map(({ name }) => [name, name.replaceAll("_", " ")])], now.query ?? "",
       (query) => go({ query, sql: null, params: null, sort: null })), named && quiet(named.about));
     if (!named) return;
     const given = /** @type {Record<string, string>} */ (JSON.parse(now.params ?? "{}"));
@@ -96,10 +93,7 @@ export function sql(root, page) {
   async function run(now) {
     const name = chosenRun(page.info, now).name;
     const of = now.of === "all" ? null : page.info.runs.length === 1 || now.of === "one" ? [name] : tickedRuns(page.info, now).map((each) => each.name);
-    if (of?.length === 0) {
-      fill(body, message("No run is ticked in the list of runs."));
-      return;
-    }
+    if (of?.length === 0) return fill(body, message("No run is ticked in the list of runs."));
     const key = JSON.stringify([now.query, now.params, now.sql, of, name]);
     try {
       if (answered?.key !== key) {
@@ -137,16 +131,11 @@ function drawPlot(root, { columns, rows }, numeric, info, now) {
   if (numbers.length < 2) return;
   const over = numbers.includes(now.px) ? now.px : numbers[0];
   const of = numbers.includes(now.py) ? now.py : "";
-  root.append(toolbar(select("plot", [{ value: "", text: "nothing" }, ...numbers], of, (py) => go({ py }, REPLACE)),
+  root.append(toolbar(select("plot", [["", "nothing"], ...numbers], of, (py) => go({ py }, REPLACE)),
     of && select("over", numbers, over, (px) => go({ px }, REPLACE))));
   if (!of) return;
   const [x, y] = [columns.indexOf(over), columns.indexOf(of)];
-  /** @type {Map<string, any[][]>} */
-  const lines = new Map();
-  for (const row of rows.filter((each) => Number.isFinite(each[x]))) {
-    const label = row.filter((_, i) => !numeric[i]).map(textOf).join(", ");
-    lines.set(label, [...(lines.get(label) ?? []), row]);
-  }
+  const lines = grouped(rows.filter((row) => Number.isFinite(row[x])), (row) => row.filter((_, i) => !numeric[i]).map(textOf).join(", "));
   const drawn = [...lines].slice(0, MOST_LINES);
   const xs = drawn.map(([, points]) => points.map((row) => row[x]));
   const axis = together(xs);

@@ -1,7 +1,7 @@
 /** Tensor: one tensor over steps, its distribution, and its value at a step. */
 
 import { loadHistograms, loadSeries, loadTensor, loadTensorNames, unlessMissing } from "../api.js";
-import { axisOf, axisSelect, draw, panel, together } from "../chart.js";
+import { axisOf, axisSelect, draw, panel, spanOf, together } from "../chart.js";
 import { STATISTICS, choose, chosenRun, modeAndWorker } from "../choice.js";
 import { field, fill, h, message, named, note, quiet, select, steadily, toolbar } from "../dom.js";
 import { count, counted, number, size } from "../format.js";
@@ -33,10 +33,7 @@ export function tensor(root, page) {
     const run = chosenRun(page.info, now);
     const names = await loadTensorNames(run.name);
     const name = now.name ?? names[0];
-    if (name === undefined) {
-      fill(body, message("This run has no tensors yet."));
-      return;
-    }
+    if (name === undefined) return fill(body, message("This run has no tensors yet."));
     const choice = choose(run, now);
     const about = await loadTensor({ run: run.name, name, mode: choice.mode, worker: choice.worker });
     const steps = about.steps;
@@ -50,13 +47,10 @@ export function tensor(root, page) {
       loadSeries({ ...query, statistics: about.statistics, points: 500 }),
       loadHistograms({ ...query, count: RIDGES }),
     ]);
-    if (!steps.length) {
-      fill(body, message(`This tensor has no step of mode ${choice.mode}.`));
-      return;
-    }
+    if (!steps.length) return fill(body, message(`This tensor has no step of mode ${choice.mode}.`));
     await steadily(body, () => {
       fill(body);
-      span = from !== null || to !== null || steps.length < 2 ? undefined : [steps[0], steps[steps.length - 1]];
+      span = spanOf([from ?? steps[0], to ?? steps[steps.length - 1]]);
       return drawAll(series, about.shape?.length === 0 ? [] : histograms, choice.statistic, query);
     });
   }
@@ -109,7 +103,7 @@ export function tensor(root, page) {
   /** Draw the histogram at a step, and over it that of another run at the step nearest to it. @param {OfTensor & {step: number}} query */
   async function drawHistogram(query) {
     const others = page.info.runs.map(({ name }) => name).filter((name) => name !== query.run);
-    const { box, body: inside } = panel(`Distribution at step ${count(query.step)}`, others.length > 0 && select("over it", [{ value: "", text: "no other run" }, ...others], now.over ?? "", (over) => go({ over }, REPLACE)));
+    const { box, body: inside } = panel(`Distribution at step ${count(query.step)}`, others.length > 0 && select("over it", [["", "no other run"], ...others], now.over ?? "", (over) => go({ over }, REPLACE)));
     body.append(box);
     const runs = [query.run, ...others.filter((name) => name === now.over)];
     const found = await Promise.all(runs.map((run) => histogramAt({ ...query, run }).catch((error) => note(`${run}: ${error.message}`))));
@@ -136,7 +130,7 @@ export function tensor(root, page) {
     });
   }
 
-  /** @param {Run} run @param {string[]} names @param {string} name @param {{mode: string, worker: string}} choice @param {TensorAbout} about */
+  /** @param {Run} run @param {string[]} names @param {string} name @param {Choice} choice @param {TensorAbout} about */
   function drawHead(run, names, name, choice, about) {
     const box = h("input", { type: "search", value: name, "aria-label": "tensor",
       onchange: () => { const found = names.find((each) => each.includes(box.value)); if (found) go({ name: names.includes(box.value) ? box.value : found }); } });
