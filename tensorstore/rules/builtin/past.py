@@ -11,7 +11,7 @@ from ...format.index_types import SavedTensor
 from ...statistics.definitions import STATISTICS
 from ...statistics.past import past_scores
 from ..parameter import integer, number, text
-from ..reader import Selector, StepView
+from ..reader import Measured, Selector, StepView
 from .base import SelectingRule, training_mode
 
 _FEWEST_PEERS = 3
@@ -30,6 +30,7 @@ class StatisticAnomaly(SelectingRule):
     """
 
     DEFAULT = Selector(("weights", "biases"))
+    JUDGES_TOGETHER = True
     statistic: str = text("l2", "statistic that is compared with its past")
     threshold: float = number(10.0, "fires if the score is more than this above or below that of the others", least=0)
     minimum: int = integer(10, "saved steps before the first comparison", least=3)
@@ -47,6 +48,12 @@ class StatisticAnomaly(SelectingRule):
         if view.mode is not training_mode(self.reader.modes()):
             raise self.nothing(view, self.selector)
         found = self.measured(view, self.selector, self.statistic)
+        view.rows(found.rows[:1], statistics=False)  # raises before anything is stored
+        steps = found.rows // max(len(view.tensors.names), 1)
+        for number in range(len(view.infos)):
+            self._judge_step(found.where(slice(*np.searchsorted(steps, (number, number + 1)))))
+
+    def _judge_step(self, found: Measured) -> None:
         pasts = [self._past[key] for key in found.keys]
         scores, medians = past_scores(found[self.statistic], pasts, self.minimum)
         known = scores[~np.isnan(scores)]
