@@ -9,13 +9,15 @@ import numpy as np
 from ...errors import InvalidRuleParameter
 from ...format.index_types import SavedTensor
 from ...statistics.definitions import STATISTICS
-from ...statistics.past import past_scores
+from ...statistics.past import past_scores, usual_steps
 from ..parameter import integer, number, text
 from ..reader import Measured, Selector, StepView
 from .base import SelectingRule, training_mode
 
 _FEWEST_PEERS = 3
 """The fewest tensors whose median score is subtracted, as a change of the learning rate moves all scores."""
+_EXACT_STEPS = 8
+"""The steps that are scored after one that may be unusual."""
 _TIMES_COMMON = 2.0
 """A score must differ from the median score by at least this many times the median score."""
 
@@ -49,9 +51,14 @@ class StatisticAnomaly(SelectingRule):
             raise self.nothing(view, self.selector)
         found = self.measured(view, self.selector, self.statistic)
         view.rows(found.rows[:1], statistics=False)  # raises before anything is stored
-        steps = found.rows // max(len(view.tensors.names), 1)
-        for number in range(len(view.infos)):
-            self._judge_step(found.where(slice(*np.searchsorted(steps, (number, number + 1)))))
+        size, step = len(found.rows) // len(view.infos), 0
+        values = found[self.statistic].reshape(len(view.infos), size)
+        while size and step < len(values):
+            # The median score is below half of the threshold, too, so that no difference reaches the threshold.
+            step += usual_steps(values[step:], [self._past[key] for key in found.keys[:size]], 0.499 * self.threshold)
+            for exact in range(step, min(step + _EXACT_STEPS, len(values))):
+                self._judge_step(found.where(slice(exact * size, (exact + 1) * size)))
+                step = exact + 1
 
     def _judge_step(self, found: Measured) -> None:
         pasts = [self._past[key] for key in found.keys]
