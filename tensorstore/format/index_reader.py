@@ -30,9 +30,10 @@ _KEPT_FOOTERS = 1024
 _READ_WHOLE = 1 << 20
 _BATCH_ROWS = 1 << 17
 
-LOCATION_COLUMNS = [name for name in SavedTensor._fields if name in INDEX_SCHEMA.names and name not in ("histogram", "sketch")]
+_LISTS = ("histogram", "sketch")
+LOCATION_COLUMNS = [name for name in SavedTensor._fields if name in INDEX_SCHEMA.names and name not in _LISTS]
 _KEYS = ["name", "global_step"]
-_REST = [*STATISTICS, "histogram", "sketch"]
+_REST = [*STATISTICS, *_LISTS]
 ROW_COLUMNS = [*LOCATION_COLUMNS, *_REST]
 """The columns of a row with its statistics."""
 _TEXTS = [field.name for field in INDEX_SCHEMA if field.type == pa.string()]

@@ -8,7 +8,6 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from copy import copy
 from dataclasses import dataclass
 from itertools import count, islice, pairwise, takewhile
 from typing import Any, TypeAlias
@@ -124,32 +123,26 @@ class Uneven(Exception):
     """An error: steps cannot be evaluated together, because more than their numbers differs."""
 
 
-class StepView:
-    """One step of a run, or consecutive ones with the same tensors, for the workers that count them alike.
+class _StepRows:
+    """The rows of one step of a run, or of consecutive ones with the same tensors, step after step.
 
-    Its rows are columns, step after step. A row becomes an object only when it is requested. Raises Uneven if the steps
-    differ by more than their numbers.
+    Raises Uneven if the steps differ by more than their numbers.
     """
 
     def __init__(self, reader: Reader, infos: Sequence[StepInfo]) -> None:
-        self._reader = reader
-        self._whole, self._first = self, 0
+        self._reader, self.infos = reader, infos
         self._rows: dict[bool, dict[int, SavedTensor]] = {True: {}, False: {}}
         """Rows with and without statistics."""
         self._numbers: dict[str, tuple[Array, Array]] = {}
-        self._select_steps(infos)
         self._read()
 
-    def _select_steps(self, infos: Sequence[StepInfo]) -> None:
-        self.infos, self.info = infos, infos[-1]
-        self.step, self.mode, self.mode_step = self.info.global_step, self.info.mode, self.info.mode_step
-
     def _read(self) -> None:
-        columns, rows = self._reader.read(self.infos[0].global_step, self.step)
+        last = self.infos[-1]
+        columns, rows = self._reader.read(self.infos[0].global_step, last.global_step)
         begins, mode_steps = (np.array([info[at] for info in self.infos]) for at in (0, 2))
         steps = columns.numbers("global_step")[0][rows]
         at = np.minimum(np.searchsorted(begins, steps), len(begins) - 1)
-        here = columns.codes("mode", self._reader.codes)[rows] == self._reader.codes.get(self.mode.name)
+        here = columns.codes("mode", self._reader.codes)[rows] == self._reader.codes.get(last.mode.name)
         here &= (steps == begins[at]) & (columns.numbers("mode_step")[0][rows] == mode_steps[at])
         rows, at = rows[here], at[here]
         if len(begins) > 1:
@@ -162,21 +155,43 @@ class StepView:
         each_step = [each[rows].reshape(len(begins), size, *each.shape[1:]) for each in identity]
         if any((each[1:] != each[:1]).any() for each in each_step):
             raise Uneven
-        self.tensors = self._reader.tensors(self.step, [each[0] for each in each_step], columns, rows[:size])
+        self.tensors = self._reader.tensors(last.global_step, [each[0] for each in each_step], columns, rows[:size])
         self._columns, self._order = columns, rows.reshape(len(begins), size)[:, self.tensors.order].ravel()
 
     def _need(self, names: Collection[str]) -> None:
-        """Read columns if they have not been read, and those of all later steps at once."""
-        self._reader.needed.update(dict.fromkeys(names))
+        """Read columns if they have not been read, and with those of the next steps."""
+        self._reader.needed.update(dict.fromkeys(names, self._reader.reads))
         if not self._columns.names.issuperset(names):
             self._read()
 
-    def part(self, at: int) -> StepView:
-        """Return one of the steps."""
-        view = copy(self)
-        view._select_steps(self.infos[at : at + 1])
-        view._first = at * len(self.tensors.names)
-        return view
+    def rows(self, wanted: list[int], statistics: bool) -> list[SavedTensor]:
+        known = self._rows[statistics]
+        if missing := [number for number in wanted if number not in known]:
+            self._need(ROW_COLUMNS if statistics else LOCATION_COLUMNS)
+            known.update(zip(missing, self._columns.rows(self._order[missing], statistics), strict=True))
+        return [known[number] for number in wanted]
+
+    def column(self, name: str) -> tuple[Array, Array]:
+        if name not in self._numbers:
+            self._need([name])
+            values, is_saved = self._columns.numbers(name)
+            self._numbers[name] = np.where(is_saved, values, np.nan)[self._order], is_saved[self._order]
+        return self._numbers[name]
+
+
+class StepView:
+    """One step of a run, or consecutive ones with the same tensors, for the workers that count them alike.
+
+    Its rows are columns, step after step. A row becomes an object only when it is requested.
+    """
+
+    def __init__(self, reader: Reader, rows: _StepRows, at: int | None = None) -> None:
+        """Show all steps of some rows, or one of them."""
+        self.infos = rows.infos if at is None else rows.infos[at : at + 1]
+        self.info, self.tensors = self.infos[-1], rows.tensors
+        self.step, self.mode, self.mode_step = self.info.global_step, self.info.mode, self.info.mode_step
+        self.revision = reader.saved.revision(self.step)
+        self._reader, self._all, self._first = reader, rows, (at or 0) * len(rows.tensors.names)
 
     def tensor_rows(self, rows: Rows) -> Rows:
         """Return the numbers of rows among the tensors of their steps."""
@@ -191,28 +206,18 @@ class StepView:
         begins = np.arange(len(self.infos))[:, None] * len(tensors.names)
         return (begins + tensors.selected[selector]).ravel()
 
-    def rows(self, numbers: Rows, statistics: bool = True) -> list[SavedTensor]:
-        """Return rows by their numbers, with their statistics unless these are not needed."""
-        whole, wanted = self._whole, (numbers + self._first).tolist()
-        known = whole._rows[statistics]
-        if missing := [number for number in wanted if number not in known]:
-            whole._need(ROW_COLUMNS if statistics else LOCATION_COLUMNS)
-            known.update(zip(missing, whole._columns.rows(whole._order[missing], statistics), strict=True))
-        return [known[number] for number in wanted]
+    def rows(self, numbers: Rows, statistics: bool = False) -> list[SavedTensor]:
+        """Return rows by their numbers, with their statistics, histograms and sketches only on request."""
+        return self._all.rows((numbers + self._first).tolist(), statistics)
 
-    def select(self, selector: Selector) -> list[SavedTensor]:
-        """Return the selected rows, by name and worker."""
-        return self.rows(self.find(selector))
+    def select(self, selector: Selector, statistics: bool = False) -> list[SavedTensor]:
+        """Return the selected rows, by step, name and worker."""
+        return self.rows(self.find(selector), statistics)
 
     def column(self, name: str, rows: Rows) -> tuple[Array, Array]:
         """Return a saved statistic of rows as float64, NaN where it is missing, and a mask of the saved ones."""
-        whole, rows = self._whole, rows + self._first
-        if name not in whole._numbers:
-            whole._need([name])
-            values, is_saved = whole._columns.numbers(name)
-            whole._numbers[name] = np.where(is_saved, values, np.nan)[whole._order], is_saved[whole._order]
-        values, is_saved = whole._numbers[name]
-        return values[rows], is_saved[rows]
+        values, is_saved = self._all.column(name)
+        return values[rows + self._first], is_saved[rows + self._first]
 
     def measure(self, rows: Rows, names: tuple[str, ...]) -> tuple[Measured, list[NotSaved]]:
         """Return statistics of rows, as `statistics` does, and the errors of the rows that lack them.
@@ -226,7 +231,7 @@ class StepView:
         lacking = []
         for at in np.flatnonzero(~is_known).tolist():
             try:
-                found = self.statistics(self.rows(rows[at : at + 1])[0], names)
+                found = self.statistics(self.rows(rows[at : at + 1], statistics=True)[0], names)
             except NotSaved as exc:
                 lacking.append(exc)
                 continue
@@ -241,7 +246,7 @@ class StepView:
         """
         if row.statistics is None and (row.name, row.worker) in self.tensors.row_of:
             at = bisect_left([info.global_step for info in self.infos], row.global_step) * len(self.tensors.names)
-            (row,) = self.rows(np.array([at + self.tensors.row_of[row.name, row.worker]]))
+            (row,) = self.rows(np.array([at + self.tensors.row_of[row.name, row.worker]]), statistics=True)
         known = {
             name: value for name, value in zip(STATISTICS, row.statistics or (), strict=False) if value is not None
         }
@@ -271,14 +276,14 @@ class Measured:
 
     def __iter__(self) -> Iterator[tuple[SavedTensor, tuple[float, ...]]]:
         values = zip(*(column.tolist() for column in self.columns.values()), strict=True)
-        return zip(self.view.rows(self.rows, statistics=False), values, strict=True)
+        return zip(self.view.rows(self.rows), values, strict=True)
 
     @property
     def keys(self) -> list[tuple[str, str]]:
         """The name and the worker of each row."""
         return [self.view.tensors.keys[row] for row in self.view.tensor_rows(self.rows).tolist()]
 
-    def where(self, chosen: Array | slice) -> Measured:
+    def where(self, chosen: Array | list[int] | slice) -> Measured:
         """Return the chosen rows, by a mask or by positions."""
         return Measured(self.view, self.rows[chosen], {name: each[chosen] for name, each in self.columns.items()})
 
@@ -309,12 +314,13 @@ class Reader:
         self._name_sets: NameSets | None = None
         """The name sets that `_selected` was computed for."""
         self._views: OrderedDict[int, list[StepView]] = OrderedDict()
-        self._together: tuple[SavedSteps | None, list[int], StepView | None] = None, [], None
+        self._together: tuple[SavedSteps | None, list[int], _StepRows | None] = None, [], None
         """The steps that `together` returned last, with their saved steps."""
         self.codes: dict[str, int] = {}
         """An integer for each text in the columns of texts."""
-        self.needed: dict[str, None] = {}
-        """The columns that rules have needed so far, which are read with those that identify a row."""
+        self.needed: dict[str, int] = {}
+        """The columns that rules have needed, each with the number of reads before it was needed last."""
+        self.reads = 0
         self._tensors: OrderedDict[tuple[tuple[int, ...], int], Tensors] = OrderedDict()
         """Tensors by their sets of names and their number."""
         self._before: tuple[object, dict[tuple[str, int, tuple[int, ...]], _Remembered]] = (None, {})
@@ -348,12 +354,11 @@ class Reader:
             infos = saved.infos(global_step)
             if not infos:
                 raise StepUnavailable(global_step)
-            of, steps, together = self._together
-            if together is not None and of is saved and global_step in range(steps[0], steps[-1] + 1):
-                views = [together.part(bisect_left(steps, global_step))]
+            of, steps, rows = self._together
+            if rows is not None and of is saved and steps[0] <= global_step <= steps[-1]:
+                views = [StepView(self, rows, bisect_left(steps, global_step))]
             else:
-                views = [StepView(self, [info]) for info in infos]
-            views[0].revision = revision
+                views = [StepView(self, _StepRows(self, [info])) for info in infos]
             self._views[global_step] = views
             if len(self._views) > _KEPT_STEPS:
                 self._views.popitem(last=False)
@@ -388,15 +393,17 @@ class Reader:
             return None
         saved = self.saved
         try:
-            view = StepView(self, [saved.infos(step)[0] for step in steps])
+            rows = _StepRows(self, [saved.infos(step)[0] for step in steps])
         except (FileError, Uneven):  # which step it is shows when each is read
             return None
-        self._together = saved, [*steps], view
-        return view
+        self._together = saved, [*steps], rows
+        return StepView(self, rows)
 
     def read(self, first: int, last: int) -> tuple[StepColumns, Rows]:
         """Return the rows from one global step to another, and the positions of those that count."""
-        names = self.needed or ROW_COLUMNS  # the first rules to ask need some of them
+        recent = [name for name, last in self.needed.items() if last > self.reads - _KEPT_STEPS]
+        names = recent or ROW_COLUMNS  # the first rules to ask need some of them
+        self.reads += 1
         return self._run.read_rows(lambda cache, steps: read_columns(cache, steps, first, last, names))
 
     def tensors(self, global_step: int, identity: Sequence[Array], columns: StepColumns, rows: Rows) -> Tensors:

@@ -50,11 +50,10 @@ class StepColumns:
         found = [np.empty(0, np.intp)]
         for group, positions in self._parts:
             (cells,) = group.cells([name])
-            is_coded = isinstance(cells, WordCells) and cells.codes is not None
-            words = cells.words if isinstance(cells, WordCells) else cells(positions)
-            codes = np.array([known.setdefault(word, len(known)) for word in words], np.intp)
-            at = cells.codes[positions] if is_coded else np.arange(len(positions)) if len(codes) > 1 else 0
-            found.append(np.broadcast_to(codes[at], len(positions)))
+            if not isinstance(cells, WordCells):
+                raise TypeError(f"the column {name} holds no texts")
+            codes = np.array([known.setdefault(word, len(known)) for word in cells.words], np.intp)
+            found.append(np.full(len(positions), codes[0]) if cells.codes is None else codes[cells.codes[positions]])
         return np.concatenate(found)
 
     def shapes(self) -> Array:
@@ -117,8 +116,10 @@ def _numbers(group: DecodedGroup, positions: Positions, name: str) -> tuple[Arra
 
 
 def _padded(cells: Any, positions: Positions) -> Array:
-    if not isinstance(cells, ListCells):
-        return np.tile(np.array(next(iter(cells(positions[:1])), ()), np.int64), (len(positions), 1))
+    if isinstance(cells, WordCells):
+        return np.tile(np.array(cells.words[0] or (), np.int64), (len(positions), 1))
+    if not isinstance(cells, ListCells):  # no writer has written such shapes
+        return np.array([hash(str(cell)) for cell in cells(positions)], np.int64).reshape(-1, 1)
     begins = cells.offsets[positions].astype(np.int64)
     lengths = cells.offsets[positions + 1] - begins
     at = np.arange(min(lengths.max(initial=0), _MOST_DIMENSIONS))

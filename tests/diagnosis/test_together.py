@@ -17,6 +17,7 @@ from tensortrial import rules
 STATISTICS = ("min", "max", "abs_max", "abs_mean", "l2", "nan_count", "inf_count", "zero_count", "kurtosis")
 RULES = ("ExplodingTensor", "GradientNormSpike", "LossSpike", "StatisticAnomaly", "ActivationOutliers")
 RULES += ("VanishingGradient", "AllZero", "PrecisionUnderflow", "WeightUpdateRatio")
+PARAMETERS = {"AllZero": {"collection_names": "gradients"}}
 STEPS = 120
 
 
@@ -90,7 +91,7 @@ def test_a_diagnosis_finds_what_rules_find_step_by_step(pair: tuple[Path, Path],
     if compacted:
         tensortrial.compact(pair[0])
     trial = tensortrial.create_trial(pair[0])
-    made = [rules.make_rule(name, trial, **({"collection_names": "gradients"} if name == "AllZero" else {})) for name in RULES]
+    made = [rules.make_rule(name, trial, **PARAMETERS.get(name, {})) for name in RULES]
     found = [each for each in rules.watch(trial, made, record=False, timeout=0.1) if not each.failed]
     last = {(each.rule, each.tensor, each.worker): each.step for each in found}
     first = {(each.rule, each.tensor, each.worker): each for each in reversed(found)}

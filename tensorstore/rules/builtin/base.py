@@ -105,7 +105,7 @@ class BuiltinRule(Rule):
                 self.judge(view)
         except UnavailableError:
             raise
-        except Exception:  # each step by itself shows at which one
+        except Exception:  # noqa: BLE001  # each step by itself shows at which one
             return None
         self._last_step = view.step
         return self._reported(self.has_reports, None)
@@ -142,7 +142,7 @@ class BuiltinRule(Rule):
 
     def losses(self, view: StepView, selector: Selector) -> list[tuple[SavedTensor, float]]:
         """Return the selected rows that are scalars, with their values. Raises what `find` raises."""
-        return scalar_losses(view.rows(self.find(view, selector), statistics=False))
+        return scalar_losses(self.rows(view, selector))
 
     def nothing(self, view: StepView, selector: Selector) -> TensorUnavailableForStep:
         """Return the error for a step without selected rows."""

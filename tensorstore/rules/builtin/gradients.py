@@ -50,8 +50,8 @@ class GradientNormSpike(BuiltinRule):
         found = self.measured(view, _GRADIENTS, "l2")
         steps, at = np.divmod(found.rows, max(len(view.tensors.names), 1))
         workers = view.tensors.workers[at]
-        for number, info in enumerate(view.infos):
-            here = slice(*np.searchsorted(steps, (number, number + 1)))
+        for place, info in enumerate(view.infos):
+            here = slice(*np.searchsorted(steps, (place, place + 1)))
             for worker in dict.fromkeys(workers[here].tolist()):
                 chosen = np.flatnonzero(workers[here] == worker) + here.start
                 norm = math.sqrt(math.fsum(np.square(found["l2"][chosen]).tolist()))

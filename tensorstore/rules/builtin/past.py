@@ -50,7 +50,7 @@ class StatisticAnomaly(SelectingRule):
         if view.mode is not training_mode(self.reader.modes()):
             raise self.nothing(view, self.selector)
         found = self.measured(view, self.selector, self.statistic)
-        view.rows(found.rows[:1], statistics=False)  # raises before anything is stored
+        view.rows(found.rows[:1])  # raises before anything is stored
         size, step = len(found.rows) // len(view.infos), 0
         values = found[self.statistic].reshape(len(view.infos), size)
         while size and step < len(values):

@@ -200,7 +200,7 @@ class LowPrecisionSaturation(SelectingRule):
         rows = rows[np.isin(view.tensors.dtypes[of], narrow) & (view.tensors.sizes[of] != 0)]
         if len(rows) and len(view.infos) > 1:
             raise Uneven  # raw values are needed
-        for row in view.rows(rows):
+        for row in view.rows(rows, statistics=True):
             try:
                 self._judge_zeros(view, row)
                 self._judge_largest(view, row)
