@@ -81,7 +81,7 @@ class StepColumns:
 
 
 def read_columns(
-    cache: RowCache, steps: SavedSteps, first: int, last: int, names: Collection[str]
+    cache: RowCache, steps: SavedSteps, first: int, last: int, names: Collection[str] = ()
 ) -> tuple[StepColumns, Positions]:
     """Return the rows of all tensors from one global step to another, and the positions of those that count.
 
