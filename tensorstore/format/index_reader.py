@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,10 +30,11 @@ _KEPT_FOOTERS = 1024
 _READ_WHOLE = 1 << 20
 _BATCH_ROWS = 1 << 17
 
-_LOCATION = [name for name in SavedTensor._fields if name in INDEX_SCHEMA.names and name not in ("histogram", "sketch")]
+_LISTS = ("histogram", "sketch")
+LOCATION_COLUMNS = [name for name in SavedTensor._fields if name in INDEX_SCHEMA.names and name not in _LISTS]
 _KEYS = ["name", "global_step"]
-_REST = [*STATISTICS, "histogram", "sketch"]
-ROW_COLUMNS = [*_LOCATION, *_REST]
+_REST = [*STATISTICS, *_LISTS]
+ROW_COLUMNS = [*LOCATION_COLUMNS, *_REST]
 """The columns of a row with its statistics."""
 _TEXTS = [field.name for field in INDEX_SCHEMA if field.type == pa.string()]
 
@@ -96,14 +98,15 @@ class IndexRows:
         statistics: bool = False,
     ) -> list[SavedTensor]:
         """Return the rows in these files, file by file, of some tensors at a global step (None: of all, at all)."""
-        found = self.read_each(paths, names, step, lambda group, positions: group.rows(positions, statistics))
+        span = None if step is None else (step, step)
+        found = self.read_each(paths, names, span, lambda group, positions: group.rows(positions, statistics))
         return [row for rows in found for row in rows]
 
     def read_each(
         self,
         paths: Sequence[str],
         names: Collection[str] | None,
-        step: int | None,
+        span: tuple[int, int] | None,
         read: Callable[[DecodedGroup, Positions], _T],
     ) -> list[_T]:
         """Return what `read` returns for each row group.
@@ -111,17 +114,17 @@ class IndexRows:
         Args:
             paths: The index files.
             names: The names of the tensors; None for all.
-            step: The global step; None for all.
-            read: A function of the row group and the positions of its rows of these tensors at this step.
+            span: The first and the last global step; None for all.
+            read: A function of the row group and the positions of its rows of these tensors at these steps.
         """
         found: list[_T] = []
         self._storage.prefetch([path for path in paths if path not in self._files])
         for path in paths:
             try:
                 file = self._file(path)
-                for number in file.groups_with(names, step):
+                for number in file.groups_with(names, span):
                     group = self._group(file, number)
-                    found.append(read(group, group.positions(names, step)))
+                    found.append(read(group, group.positions(names, span)))
                     self._count(group)
                 file.release()
             except CorruptFile:
@@ -188,12 +191,12 @@ class _IndexFile:
         self.__dict__.pop("_parquet", None)
         self.__dict__.pop("_data", None)
 
-    def groups_with(self, names: Collection[str] | None, step: int | None) -> list[int]:
-        """Return the row groups that may hold any of the names at the step."""
+    def groups_with(self, names: Collection[str] | None, span: tuple[int, int] | None) -> list[int]:
+        """Return the row groups that may hold any of the names at the steps of a span."""
         return [
             number
             for number, (_, of_names, of_steps) in enumerate(self._groups)
-            if (step is None or of_steps[0] <= step <= of_steps[1])
+            if (span is None or (of_steps[0] <= span[1] and span[0] <= of_steps[1]))
             and (names is None or any(of_names[0] <= name <= of_names[1] for name in names))
         ]
 
@@ -226,17 +229,17 @@ class DecodedGroup:
         self._in_order = bool((self._steps[1:] >= self._steps[:-1]).all())
         self.nbytes = self._names.nbytes + self._steps.nbytes
         self.counted = 0
-        words, codes = list(self._codes), self._names
         self._cells: dict[str, Cells] = {
-            "name": lambda positions: [words[code] for code in codes[positions].tolist()],
+            "name": WordCells(list(self._codes), self._names),
             "global_step": NumberCells(self._steps, None),
         }
 
-    def positions(self, names: Collection[str] | None, step: int | None) -> Positions:
+    def positions(self, names: Collection[str] | None, span: tuple[int, int] | None) -> Positions:
         first, end = 0, len(self._steps)
-        if step is not None and self._in_order:
-            first, end = self._span(step)
-            step = None
+        if span is not None and self._in_order:
+            # numpy's search would convert the whole column for a number of another dtype.
+            first, end = bisect_left(self._steps, span[0]), bisect_right(self._steps, span[1])
+            span = None
         if names is None:
             found = np.arange(first, end)
         else:
@@ -248,21 +251,12 @@ class DecodedGroup:
                 wanted = np.zeros(len(self._codes), bool)
                 wanted[codes] = True
                 found = np.flatnonzero(wanted[here]) + first
-        return found if step is None else found[self._steps[found] == step]
-
-    def _span(self, step: int) -> tuple[int, int]:
-        """Return the first row of a step and the end of its rows, where all rows are in the order of steps."""
-        steps = self._steps
-        if not len(steps) or not steps[0] <= step <= steps[-1]:
-            return 0, 0
-        # A number of another dtype would convert the whole column.
-        key = np.array(step).astype(steps.dtype)
-        return (int(steps.searchsorted(key)), int(steps.searchsorted(key, "right"))) if key == step else (0, 0)
+        return found if span is None else found[(span[0] <= self._steps[found]) & (self._steps[found] <= span[1])]
 
     def rows(self, positions: Positions, statistics: bool) -> list[SavedTensor]:
         if not len(positions):
             return []
-        columns = [cells(positions) for cells in self.cells(_LOCATION)]
+        columns = [cells(positions) for cells in self.cells(LOCATION_COLUMNS)]
         if statistics:
             *values, histograms, sketches = [cells(positions) for cells in self.cells(_REST)]
             columns += [list(map(list, zip(*values, strict=True))), histograms, sketches]
@@ -305,16 +299,29 @@ def _cells(column: pa.Array) -> tuple[Cells, int]:
     return lambda positions: [column[i].as_py() for i in positions.tolist()], column.nbytes
 
 
-def _always(cell: Any) -> tuple[Cells, int]:
-    return lambda positions: [cell] * len(positions), 0
-
-
 def _words(words: Sequence[str | None], codes: Array) -> tuple[Cells, int]:
     """Return cells of a column of few distinct texts."""
     if _is_constant(codes):
         return _always(words[codes[0]])
     codes = _compact(codes)
-    return lambda positions: [words[code] for code in codes[positions].tolist()], codes.nbytes
+    return WordCells(words, codes), codes.nbytes
+
+
+def _always(cell: Any) -> tuple[Cells, int]:
+    return WordCells([cell], None), 0
+
+
+@dataclass(frozen=True, slots=True)
+class WordCells:
+    """The cells of a column of few distinct ones: all are the first one if there are no codes."""
+
+    words: Sequence[Any]
+    codes: Array | None
+
+    def __call__(self, positions: Positions) -> list[Any]:
+        if self.codes is None:
+            return [self.words[0]] * len(positions)
+        return [self.words[code] for code in self.codes[positions].tolist()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,13 +354,19 @@ def _lists(elements: Array, offsets: Array) -> tuple[Cells, int]:
         if not length or all(map(_is_constant, rows.T)):
             return _always(elements[offsets[0] : offsets[1]].tolist())
     elements, offsets = _compact(elements), _compact(offsets)
-    return (
-        lambda positions: [
-            elements[begin:end].tolist()
-            for begin, end in zip(offsets[positions].tolist(), offsets[positions + 1].tolist(), strict=True)
-        ],
-        elements.nbytes + offsets.nbytes,
-    )
+    return ListCells(elements, offsets), elements.nbytes + offsets.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class ListCells:
+    """The cells of a column of lists, whose elements lie one after another."""
+
+    elements: Array
+    offsets: Array
+
+    def __call__(self, positions: Positions) -> list[list[Any]]:
+        ends = zip(self.offsets[positions].tolist(), self.offsets[positions + 1].tolist(), strict=True)
+        return [self.elements[begin:end].tolist() for begin, end in ends]
 
 
 def _is_constant(values: Array) -> bool:

@@ -7,9 +7,9 @@ import re
 import threading
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count, islice, takewhile
+from itertools import count, islice, pairwise, takewhile
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary, ref
 
@@ -18,8 +18,8 @@ import numpy as np
 from .. import forking
 from ..config.collection import CollectionKeys
 from ..dtypes import Array
-from ..errors import StepUnavailable
-from ..format.index_reader import Positions
+from ..errors import FileError, StepUnavailable
+from ..format.index_reader import LOCATION_COLUMNS, ROW_COLUMNS, Positions
 from ..format.index_types import SavedTensor
 from ..format.lazy import lazy
 from ..mode import ModeKeys
@@ -31,10 +31,12 @@ from ..snapshot.workers import natural
 from ..statistics.definitions import STATISTICS
 from ..statistics.derived import derive
 from ..statistics.single import statistics
-from .step_columns import StepColumns, read_columns
+from .step_columns import IDENTITY, StepColumns, read_columns
 
 _KEPT_STEPS = 32
 _KEPT_BYTES = 256 << 20
+_ROWS_TOGETHER = 1 << 17
+"""The most rows of steps that are evaluated together."""
 
 Key = tuple[str, int, str]
 Rows: TypeAlias = Positions
@@ -81,8 +83,9 @@ class Tensors:
     Rows of a step are numbered in this order. Shapes are not checked: a forged file may say anything.
     """
 
-    def __init__(self, columns: Sequence[list[Any]]) -> None:
-        self.columns = columns
+    def __init__(self, identity: Sequence[Array], columns: Sequence[list[Any]]) -> None:
+        self.identity = identity
+        """The names, workers, dtypes and shapes as integers, in the order of `columns`."""
         names, workers, dtypes, shapes = columns
         of_worker = {worker: natural(worker) for worker in set(workers)}
         self.order = np.array(sorted(range(len(names)), key=lambda row: (names[row], of_worker[workers[row]])), np.intp)
@@ -116,62 +119,119 @@ class Tensors:
         return np.array([other.row_of.get(self.keys[row], -1) for row in rows.tolist()], np.intp)
 
 
-class StepView:
-    """One step of a run, for the workers that count it as the same step of the same mode.
+class Uneven(Exception):
+    """An error: steps cannot be evaluated together, because more than their numbers differs."""
 
-    Its rows are columns. A row becomes an object only when it is requested.
+
+class _StepRows:
+    """The rows of one step of a run, or of consecutive ones with the same tensors, step after step.
+
+    Raises Uneven if the steps differ by more than their numbers.
     """
 
-    def __init__(self, reader: Reader, info: StepInfo, revision: int, columns: StepColumns, counting: Rows) -> None:
-        self.info, self.revision = info, revision
-        self.step, self.mode, self.mode_step = info.global_step, info.mode, info.mode_step
-        here = (np.array(columns.cells("mode"), object) == info.mode.name) & (
-            columns.numbers("mode_step")[0] == info.mode_step
-        )
-        counting = counting[here[counting]]
-        self.tensors = reader.tensors(self.step, columns, counting)
-        self._reader, self._columns, self._order = reader, columns, counting[self.tensors.order]
-        self._rows: dict[int, SavedTensor] = {}
+    def __init__(self, reader: Reader, infos: Sequence[StepInfo]) -> None:
+        self._reader, self.infos = reader, infos
+        self._rows: dict[bool, dict[int, SavedTensor]] = {True: {}, False: {}}
+        """Rows with and without statistics."""
         self._numbers: dict[str, tuple[Array, Array]] = {}
+        self._read()
+
+    def _read(self) -> None:
+        last = self.infos[-1]
+        columns, rows = self._reader.read(self.infos[0].global_step, last.global_step)
+        begins, mode_steps = (np.array([info[at] for info in self.infos]) for at in (0, 2))
+        steps = columns.numbers("global_step")[0][rows]
+        at = np.minimum(np.searchsorted(begins, steps), len(begins) - 1)
+        here = columns.codes("mode", self._reader.codes)[rows] == self._reader.codes.get(last.mode.name)
+        here &= (steps == begins[at]) & (columns.numbers("mode_step")[0][rows] == mode_steps[at])
+        rows, at = rows[here], at[here]
+        if len(begins) > 1:
+            in_order = np.argsort(at, kind="stable")
+            rows, at = rows[in_order], at[in_order]
+        size, rest = divmod(len(rows), len(begins))
+        if rest or (at.reshape(-1, size or 1) != np.arange(len(begins) if size else 0)[:, None]).any():
+            raise Uneven
+        identity = [*(columns.codes(name, self._reader.codes) for name in IDENTITY), columns.shapes()]
+        each_step = [each[rows].reshape(len(begins), size, *each.shape[1:]) for each in identity]
+        if any((each[1:] != each[:1]).any() for each in each_step):
+            raise Uneven
+        self.tensors = self._reader.tensors(last.global_step, [each[0] for each in each_step], columns, rows[:size])
+        self._columns, self._order = columns, rows.reshape(len(begins), size)[:, self.tensors.order].ravel()
+
+    def _need(self, names: Collection[str]) -> None:
+        """Read columns if they have not been read, and with those of the next steps."""
+        self._reader.needed.update(dict.fromkeys(names, self._reader.reads))
+        if not self._columns.names.issuperset(names):
+            self._read()
+
+    def rows(self, wanted: list[int], statistics: bool) -> list[SavedTensor]:
+        known = self._rows[statistics]
+        if missing := [number for number in wanted if number not in known]:
+            self._need(ROW_COLUMNS if statistics else LOCATION_COLUMNS)
+            known.update(zip(missing, self._columns.rows(self._order[missing], statistics), strict=True))
+        return [known[number] for number in wanted]
+
+    def column(self, name: str) -> tuple[Array, Array]:
+        if name not in self._numbers:
+            self._need([name])
+            values, is_saved = self._columns.numbers(name)
+            self._numbers[name] = np.where(is_saved, values, np.nan)[self._order], is_saved[self._order]
+        return self._numbers[name]
+
+
+class StepView:
+    """One step of a run, or consecutive ones with the same tensors, for the workers that count them alike.
+
+    Its rows are columns, step after step. A row becomes an object only when it is requested.
+    """
+
+    def __init__(self, reader: Reader, rows: _StepRows, at: int | None = None) -> None:
+        """Show all steps of some rows, or one of them."""
+        self.infos = rows.infos if at is None else rows.infos[at : at + 1]
+        self.info, self.tensors = self.infos[-1], rows.tensors
+        self.step, self.mode, self.mode_step = self.info.global_step, self.info.mode, self.info.mode_step
+        self.revision = reader.saved.revision(self.step)
+        self._reader, self._all, self._first = reader, rows, (at or 0) * len(rows.tensors.names)
+
+    def tensor_rows(self, rows: Rows) -> Rows:
+        """Return the numbers of rows among the tensors of their steps."""
+        return rows % max(len(self.tensors.names), 1)
 
     def find(self, selector: Selector) -> Rows:
-        """Return the numbers of the selected rows, by name and worker."""
+        """Return the numbers of the selected rows, by step, name and worker."""
         tensors = self.tensors
         if selector not in tensors.selected:
             names = self._reader.names(self.step, selector)
             tensors.selected[selector] = np.array([row for name in names for row in tensors.rows_of.get(name, ())], int)
-        return tensors.selected[selector]
+        begins = np.arange(len(self.infos))[:, None] * len(tensors.names)
+        return (begins + tensors.selected[selector]).ravel()
 
-    def rows(self, numbers: Rows) -> list[SavedTensor]:
-        """Return rows by their numbers."""
-        wanted = numbers.tolist()
-        if missing := [number for number in wanted if number not in self._rows]:
-            self._rows.update(zip(missing, self._columns.rows(self._order[missing]), strict=True))
-        return [self._rows[number] for number in wanted]
+    def rows(self, numbers: Rows, statistics: bool = False) -> list[SavedTensor]:
+        """Return rows by their numbers, with their statistics, histograms and sketches only on request."""
+        return self._all.rows((numbers + self._first).tolist(), statistics)
 
-    def select(self, selector: Selector) -> list[SavedTensor]:
-        """Return the selected rows, by name and worker."""
-        return self.rows(self.find(selector))
+    def select(self, selector: Selector, statistics: bool = False) -> list[SavedTensor]:
+        """Return the selected rows, by step, name and worker."""
+        return self.rows(self.find(selector), statistics)
 
     def column(self, name: str, rows: Rows) -> tuple[Array, Array]:
         """Return a saved statistic of rows as float64, NaN where it is missing, and a mask of the saved ones."""
-        if name not in self._numbers:
-            values, is_saved = self._columns.numbers(name)
-            self._numbers[name] = np.where(is_saved, values, np.nan)[self._order], is_saved[self._order]
-        values, is_saved = self._numbers[name]
-        return values[rows], is_saved[rows]
+        values, is_saved = self._all.column(name)
+        return values[rows + self._first], is_saved[rows + self._first]
 
     def measure(self, rows: Rows, names: tuple[str, ...]) -> tuple[Measured, list[NotSaved]]:
         """Return statistics of rows, as `statistics` does, and the errors of the rows that lack them.
 
-        Rows whose dtype defines none are left out.
+        Rows whose dtype defines none are left out. Raises Uneven if there are several steps, and not all have them.
         """
         columns = [self.column(name, rows) for name in names]
         values, is_known = np.array([each for each, _ in columns]), np.all([each for _, each in columns], axis=0)
+        if len(self.infos) > 1 and not is_known.all():
+            raise Uneven
         lacking = []
         for at in np.flatnonzero(~is_known).tolist():
             try:
-                found = self.statistics(self.rows(rows[at : at + 1])[0], names)
+                found = self.statistics(self.rows(rows[at : at + 1], statistics=True)[0], names)
             except NotSaved as exc:
                 lacking.append(exc)
                 continue
@@ -184,6 +244,9 @@ class StepView:
 
         None if the dtype defines none of them. Raises NotSaved.
         """
+        if row.statistics is None and (row.name, row.worker) in self.tensors.row_of:
+            at = bisect_left([info.global_step for info in self.infos], row.global_step) * len(self.tensors.names)
+            (row,) = self.rows(np.array([at + self.tensors.row_of[row.name, row.worker]]), statistics=True)
         known = {
             name: value for name, value in zip(STATISTICS, row.statistics or (), strict=False) if value is not None
         }
@@ -218,15 +281,15 @@ class Measured:
     @property
     def keys(self) -> list[tuple[str, str]]:
         """The name and the worker of each row."""
-        return [self.view.tensors.keys[row] for row in self.rows.tolist()]
+        return [self.view.tensors.keys[row] for row in self.view.tensor_rows(self.rows).tolist()]
 
-    def where(self, chosen: Array | list[int]) -> Measured:
+    def where(self, chosen: Array | list[int] | slice) -> Measured:
         """Return the chosen rows, by a mask or by positions."""
         return Measured(self.view, self.rows[chosen], {name: each[chosen] for name, each in self.columns.items()})
 
     def shares(self) -> Measured:
         """Return counts as shares of the elements, in %; NaN for tensors without elements."""
-        sizes = self.view.tensors.sizes[self.rows]
+        sizes = self.view.tensors.sizes[self.view.tensor_rows(self.rows)]
         return Measured(self.view, self.rows, {name: 100 * each / sizes for name, each in self.columns.items()})
 
 
@@ -251,6 +314,13 @@ class Reader:
         self._name_sets: NameSets | None = None
         """The name sets that `_selected` was computed for."""
         self._views: OrderedDict[int, list[StepView]] = OrderedDict()
+        self._together: tuple[SavedSteps | None, list[int], _StepRows | None] = None, [], None
+        """The steps that `together` returned last, with their saved steps."""
+        self.codes: dict[str, int] = {}
+        """An integer for each text in the columns of texts."""
+        self.needed: dict[str, int] = {}
+        """The columns that rules have needed, each with the number of reads before it was needed last."""
+        self.reads = 0
         self._tensors: OrderedDict[tuple[tuple[int, ...], int], Tensors] = OrderedDict()
         """Tensors by their sets of names and their number."""
         self._before: tuple[object, dict[tuple[str, int, tuple[int, ...]], _Remembered]] = (None, {})
@@ -284,21 +354,65 @@ class Reader:
             infos = saved.infos(global_step)
             if not infos:
                 raise StepUnavailable(global_step)
-            read = self._run.read_rows(lambda cache, steps: read_columns(cache, steps, global_step))
-            views = self._views[global_step] = [StepView(self, info, revision, *read) for info in infos]
+            of, steps, rows = self._together
+            if rows is not None and of is saved and steps[0] <= global_step <= steps[-1]:
+                views = [StepView(self, rows, bisect_left(steps, global_step))]
+            else:
+                views = [StepView(self, _StepRows(self, [info])) for info in infos]
+            self._views[global_step] = views
             if len(self._views) > _KEPT_STEPS:
                 self._views.popitem(last=False)
         return views
 
-    def tensors(self, global_step: int, columns: StepColumns, rows: Rows) -> Tensors:
+    def together(self, steps: Sequence[int]) -> Iterator[tuple[Sequence[int], StepView | None]]:
+        """Yield saved steps in groups: consecutive ones with the same tensors and a view of them, or single steps."""
+        saved = self.saved
+        lookup, columns = saved.by_global_step, saved.columns
+        ends = [
+            (of.least(each), of.greatest(each))
+            for of, each in ((lookup, each) for each in (columns.mode, columns.name_set, columns.worker))
+        ]
+        counted = lookup.least(columns.mode_step) == lookup.greatest(columns.mode_step)
+        alike = np.array([*(each for pair in ends for each in pair), counted])
+        at = np.searchsorted(lookup.distinct, steps)
+        is_new = np.ones(len(at), bool)
+        is_new[1:] = (np.diff(at) != 1) | (alike[:, at[1:]] != alike[:, at[:-1]]).any(axis=0)
+        is_new |= ~counted[at]
+        bounds = [*np.flatnonzero(is_new).tolist(), len(at)]
+        for begin, end in pairwise(bounds):
+            rows = len(self.saved.workers) * sum(len(saved.tensors(each)) for each in saved.sets_at(steps[begin]))
+            most = max(1, _ROWS_TOGETHER // max(rows, 1))
+            for first in range(begin, end, most):
+                group = steps[first : min(first + most, end)]
+                view = self._view_together(group)
+                yield from [(group, view)] if view is not None else (([step], None) for step in group)
+
+    def _view_together(self, steps: Sequence[int]) -> StepView | None:
+        """Return a view of steps; None if they must be evaluated one by one."""
+        if len(steps) < 2:
+            return None
+        saved = self.saved
+        try:
+            rows = _StepRows(self, [saved.infos(step)[0] for step in steps])
+        except (FileError, Uneven):  # which step it is shows when each is read
+            return None
+        self._together = saved, [*steps], rows
+        return StepView(self, rows)
+
+    def read(self, first: int, last: int) -> tuple[StepColumns, Rows]:
+        """Return the rows from one global step to another, and the positions of those that count."""
+        recent = [name for name, last in self.needed.items() if last > self.reads - _KEPT_STEPS]
+        names = recent or ROW_COLUMNS  # the first rules to ask need some of them
+        self.reads += 1
+        return self._run.read_rows(lambda cache, steps: read_columns(cache, steps, first, last, names))
+
+    def tensors(self, global_step: int, identity: Sequence[Array], columns: StepColumns, rows: Rows) -> Tensors:
         """Return the tensors of some rows of a step: those of another step, if they are the same."""
-        cells = [columns.cells(name) for name in ("name", "worker", "dtype", "shape")]
-        if len(rows) < len(columns):
-            cells = [[column[row] for row in rows] for column in cells]
         key = tuple(self.saved.sets_at(global_step)), len(rows)
         known = self._tensors.get(key)
-        if known is None or known.columns != cells:
-            known = self._tensors[key] = Tensors(cells)
+        if known is None or not all(map(np.array_equal, known.identity, identity)):
+            cells = [columns.cells(name, rows) for name in (*IDENTITY, "shape")]
+            known = self._tensors[key] = Tensors(identity, cells)
             if len(self._tensors) > _KEPT_STEPS:
                 self._tensors.popitem(last=False)
         return known
@@ -404,13 +518,9 @@ class Reader:
 
     def _row(self, row: SavedTensor, info: StepInfo) -> SavedTensor | None:
         """Return the row of the same tensor and worker at a step; None if the worker counts that step differently."""
-        if info.global_step in self._views:
-            view = self._view(info)
-            at = view.tensors.row_of.get((row.name, row.worker))
-            return None if at is None else view.rows(np.array([at]))[0]
-        found = self._run.saved_row(row.name, info.global_step, row.worker)
-        is_it = found is not None and (found.mode, found.mode_step) == (info.mode.name, info.mode_step)
-        return found if is_it else None
+        view = self._view(info)
+        at = view.tensors.row_of.get((row.name, row.worker))
+        return None if at is None else view.rows(np.array([at]))[0]
 
     def _view(self, info: StepInfo) -> StepView:
         views = self.views(info.global_step)

@@ -12,7 +12,7 @@ from ..read.refreshing import no_refresh
 from ..read.trial import Trial, run_reader_of
 from .action import Firing, parse_actions
 from .finding import Finding, FindingLog
-from .reader import reader_of
+from .reader import StepView, reader_of
 from .req_tensors import RequiredTensors
 
 
@@ -169,6 +169,17 @@ class Rule(ABC):
             self.set_required_tensors(step)
             self.req_tensors.fetch()
             return self._reported(self.invoke_at_step(step), step)
+
+    def evaluate_together(self, view: StepView) -> list[Finding] | None:
+        """Evaluate the rule at several saved steps at once, if that finds what it finds at each of them.
+
+        Args:
+            view: The steps.
+
+        Returns:
+            The findings, in the order of steps; None if the rule evaluates its steps one by one.
+        """
+        return None
 
     def evaluate_between_steps(self) -> list[Finding]:
         """Evaluate the rule while no new step comes, without executing actions.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from ..errors import (
@@ -15,6 +15,7 @@ from ..errors import (
     NoMoreData,
     RuleEvaluationConditionMet,
     RunStalled,
+    TensorUnavailableForStep,
     UnavailableError,
 )
 from ..mode import ModeKeys
@@ -23,6 +24,7 @@ from ..read.refreshing import no_refresh
 from ..read.trial import Trial, run_reader_of
 from ..read.waiting import Waiting
 from .finding import Finding, FindingLog, Findings
+from .reader import StepView, reader_of
 from .rule import Rule
 
 logger = logging.getLogger("tensortrial.rules")
@@ -141,11 +143,11 @@ def watch(
 def evaluate_saved(
     trial: Trial, rules: Iterable[Rule], damaged: dict[str, FileError], progress: bool = False
 ) -> list[Finding]:
-    """Evaluate rules on the steps that are saved now, without waiting for others. Nothing is recorded.
+    """Evaluate built-in rules on the steps that are saved now, without waiting for others. Nothing is recorded.
 
     Args:
         trial: Trial of the run.
-        rules: Rules made for that trial, without actions.
+        rules: Built-in rules made for that trial, without actions.
         damaged: Receives the files that cannot be read, by their paths.
         progress: Whether to show a progress bar, if tqdm is installed.
 
@@ -154,21 +156,19 @@ def evaluate_saved(
         unreadable file are left out; `trial.damaged` and `damaged` name the file.
     """
     evaluations = [_Evaluation(rule, damaged) for rule in rules]
-    steps = trial.steps()
+    steps, findings = trial.steps(), list[Finding]()
     with progress_bar(len(steps), progress, "diagnose", "step") as advance:
-        findings = list(_watch(evaluations, _counted(steps, advance), None))
+        for group, view in reader_of(trial).together(steps):
+            found = [made for each in evaluations for made in each.over(group, view)]
+            findings += [finding for _, finding in sorted(found, key=lambda made: made[0])]
+            advance(len(group))
+        findings += [finding for each in evaluations for finding in each.safely_at_end()]
     failed = {finding.rule for finding in findings if finding.failed}
     return findings + [
         Finding(each.rule.rule_name, None, None, None, None, None, None, each.why_never, failed=True)
         for each in evaluations
         if each.why_never is not None and each.rule.rule_name not in failed
     ]
-
-
-def _counted(steps: Iterable[int], advance: Callable[[float], object]) -> Iterator[int]:
-    for step in steps:
-        yield step
-        advance(1)
 
 
 def _watch(evaluations: list[_Evaluation], steps: Iterator[int | None], log: FindingLog | None) -> Iterator[Finding]:
@@ -318,6 +318,28 @@ class _Evaluation:
 
     def safely_at(self, step: int | None) -> list[Finding]:
         return [] if self.done else self._safely(lambda: self.at(step), step)
+
+    def over(self, steps: Sequence[int], view: StepView | None) -> Iterator[tuple[int, Finding]]:
+        """Yield the findings of a built-in rule at some steps, each with its step.
+
+        With a view, the steps have the same tensors, and all of them have nothing to evaluate if one has.
+        """
+        try:
+            found = None if view is None or self.done else self.rule.evaluate_together(view)
+        except UnavailableError as exc:
+            self._skipped = exc
+            return
+        if found is not None:
+            self._evaluated += 1
+            yield from ((finding.step or 0, finding) for finding in found)
+            return
+        for step in steps:
+            evaluated = self._evaluated
+            yield from ((step, finding) for finding in self.safely_at(step))
+            is_skipped = evaluated == self._evaluated and isinstance(self._skipped, TensorUnavailableForStep)
+            if self.done or (is_skipped and view is not None):
+                self.safely_at(steps[-1])  # whose error is shown if no other step has anything
+                return
 
     def safely_at_end(self) -> list[Finding]:
         return [] if self.done else self._safely(self.at_end, None)

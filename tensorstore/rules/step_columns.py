@@ -1,30 +1,43 @@
-"""The rows of one step as columns, from the step's index files."""
+"""The rows of consecutive steps as columns, from their index files."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
 
 from ..dtypes import Array
-from ..format.index_reader import ROW_COLUMNS, DecodedGroup, NumberCells, Positions
+from ..format.index_reader import DecodedGroup, ListCells, NumberCells, Positions, WordCells
 from ..format.index_types import SavedTensor
+from ..mode import ModeKeys
 from ..read.row_cache import COUNTING, RowCache, counting
 from ..snapshot.saved_steps import SavedSteps
 
+IDENTITY = ("name", "worker", "dtype")
+"""The columns of texts that, with the shape, make a tensor of one step that of another."""
+_KEYS = (*IDENTITY, "shape", "global_step", "mode", "mode_step")
+_MOST_DIMENSIONS = 64
+"""No array has more. A forged file may say anything."""
+
 
 class StepColumns:
-    """The rows of a step with their statistics as columns. A row becomes an object only when it is requested."""
+    """The rows of some steps with their statistics as columns. A row becomes an object only when it is requested."""
 
-    def __init__(self, parts: list[tuple[DecodedGroup, Positions]]) -> None:
+    def __init__(self, parts: list[tuple[DecodedGroup, Positions]], names: Collection[str]) -> None:
         self._parts = parts
+        self.names = frozenset(names)
+        """The columns that were read."""
 
     def __len__(self) -> int:
         return sum(len(positions) for _, positions in self._parts)
 
-    def cells(self, name: str) -> list[Any]:
-        """Return the cells of a column."""
-        return [cell for group, positions in self._parts for cells in group.cells([name]) for cell in cells(positions)]
+    def cells(self, name: str, wanted: Positions) -> list[Any]:
+        """Return the cells of a column at the wanted positions."""
+        found: dict[int, Any] = {}
+        for group, positions, here in self._at(wanted):
+            found.update(zip(here.tolist(), group.cells([name])[0](positions), strict=True))
+        return [found[row] for row in wanted.tolist()]
 
     def numbers(self, name: str) -> tuple[Array, Array]:
         """Return a column of numbers as float64, and an array of bool that is False where the column is null."""
@@ -32,33 +45,65 @@ class StepColumns:
         values, valid = zip(nothing, *[_numbers(*part, name) for part in self._parts], strict=True)
         return np.concatenate(values), np.concatenate(valid)
 
-    def rows(self, wanted: Positions) -> list[SavedTensor]:
+    def codes(self, name: str, known: dict[Any, int]) -> Array:
+        """Return a column of texts as integers by `known`, which gets those that it lacks."""
+        found = [np.empty(0, np.intp)]
+        for group, positions in self._parts:
+            (cells,) = group.cells([name])
+            if not isinstance(cells, WordCells):
+                raise TypeError(f"the column {name} holds no texts")
+            codes = np.array([known.setdefault(word, len(known)) for word in cells.words], np.intp)
+            found.append(np.full(len(positions), codes[0]) if cells.codes is None else codes[cells.codes[positions]])
+        return np.concatenate(found)
+
+    def shapes(self) -> Array:
+        """Return the shapes as rows of integers, -1 after their ends."""
+        found = [_padded(group.cells(["shape"])[0], positions) for group, positions in self._parts]
+        width = max((each.shape[1] for each in found), default=0)
+        wide = [np.pad(each, ((0, 0), (0, width - each.shape[1])), constant_values=-1) for each in found]
+        return np.concatenate([np.empty((0, width), np.int64), *wide])
+
+    def rows(self, wanted: Positions, statistics: bool) -> list[SavedTensor]:
         """Return the rows at the wanted positions."""
         found: dict[int, SavedTensor] = {}
+        for group, positions, here in self._at(wanted):
+            found.update(zip(here.tolist(), group.rows(positions, statistics), strict=True))
+        return [found[row] for row in wanted.tolist()]
+
+    def _at(self, wanted: Positions) -> Iterator[tuple[DecodedGroup, Positions, Positions]]:
+        """Yield the row groups of some positions, with their rows and which of the positions these are."""
         first = 0
         for group, positions in self._parts:
             here = wanted[(first <= wanted) & (wanted < first + len(positions))]
-            found.update(zip(here.tolist(), group.rows(positions[here - first], statistics=True), strict=True))
+            if len(here):
+                yield group, positions[here - first], here
             first += len(positions)
-        return [found[row] for row in wanted.tolist()]
 
 
-def read_columns(cache: RowCache, steps: SavedSteps, global_step: int) -> tuple[StepColumns, Positions]:
-    """Return the rows of all tensors at a global step, and the positions of those that are not superseded.
+def read_columns(
+    cache: RowCache, steps: SavedSteps, first: int, last: int, names: Collection[str] = ()
+) -> tuple[StepColumns, Positions]:
+    """Return the rows of all tensors from one global step to another, and the positions of those that count.
+
+    The columns that identify a row and those of some names are read at once. Superseded rows do not count.
 
     Raises:
         CorruptFile: A file cannot be read.
     """
+    wanted = [*dict.fromkeys((*_KEYS, *names))]
 
     def decoded(group: DecodedGroup, positions: Positions) -> tuple[DecodedGroup, Positions]:
-        group.cells(ROW_COLUMNS)
+        group.cells(wanted)
         return group, positions
 
-    paths = steps.paths_of(steps.files_of_step(global_step))
-    columns = StepColumns(cache.index_rows.read_each(paths, None, global_step, decoded))
+    span = ModeKeys.GLOBAL, (first, last + 1)
+    paths = steps.paths_of(steps.files_of_step(first)) if first == last else steps.files_between(*span)
+    columns = StepColumns(cache.index_rows.read_each(paths, None, (first, last), decoded), wanted)
+    every = np.arange(len(columns))
     if not steps.repeats and not steps.unknown:
-        return columns, np.arange(len(columns))
-    return columns, np.array(counting(steps, zip(*map(columns.cells, COUNTING), strict=True)), np.intp)
+        return columns, every
+    keys = zip(*(columns.cells(name, every) for name in COUNTING), strict=True)
+    return columns, np.array(counting(steps, keys), np.intp)
 
 
 def _numbers(group: DecodedGroup, positions: Positions, name: str) -> tuple[Array, Array]:
@@ -66,5 +111,19 @@ def _numbers(group: DecodedGroup, positions: Positions, name: str) -> tuple[Arra
     if isinstance(cells, NumberCells):
         valid = np.ones(len(positions), bool) if cells.valid is None else cells.valid[positions]
         return cells.numbers[positions].astype(np.float64, copy=False), valid
-    cell = next(iter(cells(positions[:1])), None)  # the type of all rows
+    cell = next(iter(cells(positions[:1])), None)  # that of all rows
     return np.full(len(positions), cell, np.float64), np.full(len(positions), cell is not None)
+
+
+def _padded(cells: Any, positions: Positions) -> Array:
+    if isinstance(cells, WordCells):
+        return np.tile(np.array(cells.words[0] or (), np.int64), (len(positions), 1))
+    if not isinstance(cells, ListCells):  # no writer has written such shapes
+        return np.array([hash(str(cell)) for cell in cells(positions)], np.int64).reshape(-1, 1)
+    begins = cells.offsets[positions].astype(np.int64)
+    lengths = cells.offsets[positions + 1] - begins
+    at = np.arange(min(lengths.max(initial=0), _MOST_DIMENSIONS))
+    is_there = at < lengths[:, None]
+    found = np.full(is_there.shape, -1, np.int64)
+    found[is_there] = cells.elements[(begins[:, None] + at)[is_there]]
+    return found

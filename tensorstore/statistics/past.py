@@ -14,6 +14,8 @@ _IQR_TO_SIGMA = 1.349
 """The interquartile range of a normal distribution in standard deviations."""
 _LEAST_SPREAD = 0.01
 """The least spread of a series, relative to its magnitude."""
+_LEAST_GROWTH = 8
+"""The share of a series by which it may grow before its quartiles are read again is 1 / this."""
 
 
 def past_scores(values: Floats, pasts: Sequence[list[float]], fewest: int) -> tuple[Floats, Floats]:
@@ -55,3 +57,50 @@ def _scores(values: Floats, pasts: Sequence[Sequence[float]]) -> tuple[Floats, F
         )
     with np.errstate(over="ignore", invalid="ignore"):
         return (value - middle) / np.maximum((high - low) / _IQR_TO_SIGMA, floor), medians
+
+
+def usual_steps(values: Floats, pasts: Sequence[list[float]], limit: float) -> int:
+    """Return for how many of the next values of each series no score can reach a limit, and add these values.
+
+    Quartiles move at most by one rank for each added value, so that those of now bound the later ones. The answer may
+    be too small: `past_scores` is exact.
+
+    Args:
+        values: The next values of n series, shape (steps, n).
+        pasts: The earlier finite values of each series, ascending. Finite values of the returned steps are added.
+        limit: A score, above 0.
+
+    Returns:
+        The number of steps.
+    """
+    steps = min(len(values), *(len(past) // _LEAST_GROWTH for past in pasts))
+    if steps < 2:
+        return 0
+    values = values[:steps]
+    found = []
+    for past in pasts:
+        least, most = ([round(share * end) for share in (0.25, 0.5, 0.75)] for end in _ends(past, steps))
+        found.append([past[0], *(past[at - steps] for at in least), *(past[at] for at in most)])
+    first, *low_bounds, high_low, middle_high, _ = np.array(found, np.float64).T
+    _, middle_low, high_least = low_bounds
+    finite = np.isfinite(values)
+    in_logarithms = (first > 0) & ((values > 0) | ~finite).all(axis=0)
+    floor = np.where((middle_low > 0) | (middle_high < 0), np.minimum(abs(middle_low), abs(middle_high)), 0)
+    floor = np.where(in_logarithms, math.log1p(_LEAST_SPREAD), np.maximum(_LEAST_SPREAD * floor, 1e-12))
+    low, high, below, above, newest = (
+        np.log(each, out=each.copy(), where=in_logarithms & (each > 0))
+        for each in (high_low, high_least, middle_low, middle_high, values)
+    )
+    with np.errstate(over="ignore", invalid="ignore"):
+        distances = np.maximum(abs(newest - below), abs(newest - above))
+        is_usual = distances / np.maximum((high - low) / _IQR_TO_SIGMA, floor) < limit
+    is_usual &= in_logarithms | (first <= 0)
+    usual = int(np.argmin([*(is_usual | ~finite).all(axis=1), False]))
+    for past, column, is_finite in zip(pasts, values[:usual].T, finite[:usual].T, strict=True):
+        past += column[is_finite].tolist()
+        past.sort()
+    return usual
+
+
+def _ends(past: Sequence[float], steps: int) -> tuple[int, int]:
+    return len(past) - 1, len(past) + steps - 2

@@ -15,6 +15,7 @@ from ...errors import InsufficientInformationForRuleInvocation, TensorUnavailabl
 from ...format.index_types import SavedTensor
 from ...mode import ModeKeys
 from ...read.trial import Trial
+from ..finding import Finding
 from ..parameter import Parameter, bind, parameters_of, signature, words
 from ..parameter import regexes as regexes_parameter
 from ..reader import Measured, Reader, Rows, Selector, StepView, reader_of
@@ -34,6 +35,8 @@ class BuiltinRule(Rule):
     """
 
     PARAMETERS: ClassVar[dict[str, Parameter]] = {}
+    JUDGES_TOGETHER: ClassVar[bool] = False
+    """True if `judge` accepts a view of several steps, and raises only before it stores anything."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -65,7 +68,10 @@ class BuiltinRule(Rule):
 
     @abstractmethod
     def judge(self, view: StepView) -> None:
-        """Report the findings of a step. Raises TensorUnavailableForStep if the step has nothing to evaluate."""
+        """Report the findings of a step. Raises TensorUnavailableForStep if the step has nothing to evaluate.
+
+        That depends on nothing but the step's mode and tensors.
+        """
 
     def is_default(self, parameter: str) -> bool:
         """Return whether a parameter has its default value."""
@@ -86,6 +92,23 @@ class BuiltinRule(Rule):
         if len(skipped) == len(views):
             raise skipped[0]
         return self.has_reports
+
+    def evaluate_together(self, view: StepView) -> list[Finding] | None:
+        """Return the findings of consecutive steps with the same tensors; None if they must be evaluated one by one."""
+        if not self.JUDGES_TOGETHER:
+            return None
+        self._begin(None)
+        if view.infos[0].global_step <= self._last_step:
+            self.reset()
+        try:
+            with np.errstate(all="ignore"):
+                self.judge(view)
+        except UnavailableError:
+            raise
+        except Exception:  # noqa: BLE001  # each step by itself shows at which one
+            return None
+        self._last_step = view.step
+        return self._reported(self.has_reports, None)
 
     def missing(self, skipped: Exception) -> str | None:
         """Return a sentence about data that the run lacks at all steps; None if it has them at other steps."""
@@ -116,6 +139,10 @@ class BuiltinRule(Rule):
     def rows(self, view: StepView, selector: Selector) -> list[SavedTensor]:
         """Return the selected rows of a step. Raises what `find` raises."""
         return view.rows(self.find(view, selector))
+
+    def losses(self, view: StepView, selector: Selector) -> list[tuple[SavedTensor, float]]:
+        """Return the selected rows that are scalars, with their values. Raises what `find` raises."""
+        return scalar_losses(self.rows(view, selector))
 
     def nothing(self, view: StepView, selector: Selector) -> TensorUnavailableForStep:
         """Return the error for a step without selected rows."""
@@ -179,6 +206,7 @@ class BuiltinRule(Rule):
             worker=row.worker,
             observed=float(observed),
             threshold=threshold,
+            step=row.global_step,
         )
 
 

@@ -21,6 +21,7 @@ class VanishingGradient(BuiltinRule):
     Evaluates the mean absolute value of every tensor of the collection `gradients`.
     """
 
+    JUDGES_TOGETHER = True
     threshold: float = number(1e-7, "fires below this mean absolute value", least=0)
 
     def judge(self, view: StepView) -> None:
@@ -36,6 +37,7 @@ class GradientNormSpike(BuiltinRule):
     units of their median absolute deviation.
     """
 
+    JUDGES_TOGETHER = True
     window: int = integer(50, "steps that the norm is compared with", least=3)
     minimum: int = integer(10, "steps before the first comparison", least=3)
     threshold: float = number(8.0, "robust z-score above which it fires", least=0)
@@ -46,12 +48,16 @@ class GradientNormSpike(BuiltinRule):
 
     def judge(self, view: StepView) -> None:
         found = self.measured(view, _GRADIENTS, "l2")
-        workers = view.tensors.workers[found.rows]
-        for worker in dict.fromkeys(workers.tolist()):
-            of_worker = found.where(workers == worker)
-            self._compare(worker, math.sqrt(math.fsum(np.square(of_worker["l2"]).tolist())), of_worker)
+        steps, at = np.divmod(found.rows, max(len(view.tensors.names), 1))
+        workers = view.tensors.workers[at]
+        for place, info in enumerate(view.infos):
+            here = slice(*np.searchsorted(steps, (place, place + 1)))
+            for worker in dict.fromkeys(workers[here].tolist()):
+                chosen = np.flatnonzero(workers[here] == worker) + here.start
+                norm = math.sqrt(math.fsum(np.square(found["l2"][chosen]).tolist()))
+                self._compare(worker, norm, found.where(chosen), info.global_step)
 
-    def _compare(self, worker: str, norm: float, gradients: Measured) -> None:
+    def _compare(self, worker: str, norm: float, gradients: Measured, step: int) -> None:
         before = self._norms[worker]
         if len(before) >= self.minimum:
             score, median = robust_score(_log(norm), before)
@@ -60,7 +66,8 @@ class GradientNormSpike(BuiltinRule):
                 largest = _largest(gradients)
                 compared = f"is {norm:.3g}, after {typical:.3g} before"
                 sentence = f"the norm of all gradients of {worker} {compared}; {largest} is the largest"
-                self.report(sentence, tensor=largest, worker=worker, observed=norm, threshold=self.factor * typical)
+                limit = self.factor * typical
+                self.report(sentence, tensor=largest, worker=worker, observed=norm, threshold=limit, step=step)
         if math.isfinite(norm):
             before.append(_log(norm))
 
@@ -68,9 +75,9 @@ class GradientNormSpike(BuiltinRule):
 def _largest(gradients: Measured) -> str:
     """Return the name of the gradient with the largest norm, after the last one without a norm."""
     largest = math.nan, ""
-    for row, (norm,) in gradients:
+    for (name, _), norm in zip(gradients.keys, gradients["l2"].tolist(), strict=True):
         if not norm <= largest[0]:
-            largest = norm, row.name
+            largest = norm, name
     return largest[1]
 
 

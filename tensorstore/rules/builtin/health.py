@@ -74,6 +74,7 @@ class ActivationOutliers(BuiltinRule):
     steps, since the outputs of some layers, such as a softmax over many classes, are never near normal.
     """
 
+    JUDGES_TOGETHER = True
     tensor_regex: tuple[str, ...] = regexes("_output_,/outputs", "names of outputs of layers")
     threshold: float = number(100.0, "fires above this kurtosis", least=1)
     factor: float = number(10.0, "it must also be this many times that of the first steps", least=1)
@@ -105,10 +106,11 @@ class PrecisionUnderflow(SelectingRule):
     """
 
     DEFAULT = Selector(("gradients",))
+    JUDGES_TOGETHER = True
     threshold: float = number(10.0, "fires above this % of subnormal numbers", 0, 100)
 
     def judge(self, view: StepView) -> None:
-        if not any(map(_is_narrow, view.tensors.dtypes[self.find(view, self.selector)])):
+        if not any(map(_is_narrow, {*view.tensors.dtypes[view.tensor_rows(self.find(view, self.selector))]})):
             return
         found = self.measured(view, self.selector, "subnormal_count").shares()
         for row, (share,) in found.where(found["subnormal_count"] > self.threshold):
@@ -130,6 +132,7 @@ class AttentionLogitGrowth(BuiltinRule):
     `attention_statistics` of the PyTorch hook, or the collection `attention` of the Keras hook.
     """
 
+    JUDGES_TOGETHER = True
     tensor_regex: tuple[str, ...] = regexes(r"^attention/.*/logit_max(_\d+)?$", "names of the largest logits of heads")
     threshold: float = number(1e4, "fires above this logit", least=0)
     growing: float = number(100.0, "fires above this logit if it has grown, too", least=0)

@@ -13,7 +13,7 @@ from ...format.index_types import SavedTensor
 from ...mode import ModeKeys
 from ..parameter import flag, integer, mode, number, regexes
 from ..reader import Selector, StepView
-from .base import BuiltinRule, SelectingRule, scalar_losses, training_mode
+from .base import BuiltinRule, SelectingRule, training_mode
 from .robust import robust_score, standard_score
 
 _LOSSES = Selector(("losses",))
@@ -28,6 +28,7 @@ class LossNotDecreasing(SelectingRule):
     have fallen by more than `diff_percent` %. Steps are counted in the evaluated mode.
     """
 
+    JUDGES_TOGETHER = True
     use_losses_collection: bool = flag(True, "evaluate the collection `losses` in addition to the selected tensors")
     num_steps: int = integer(10, "steps between the two losses, and between evaluations", least=1)
     diff_percent: float = number(0.1, "the smallest fall, in %", least=0)
@@ -51,13 +52,15 @@ class LossNotDecreasing(SelectingRule):
     def judge(self, view: StepView) -> None:
         if view.mode is not (self.mode or _validation_first(self.reader.modes_of(self.selector))):
             raise self.nothing(view, self.selector)
-        for row, loss in scalar_losses(self.rows(view, self.selector)):
+        compared = dict(self._compared)
+        for row, loss in self.losses(view, self.selector):
             key = row.name, row.worker
-            due = view.mode_step - self._compared.get(key, -self.num_steps) >= self.num_steps
-            earlier = next(self.reader.earlier(row, view.mode_step - self.num_steps), None) if due else None
+            due = row.mode_step - compared.get(key, -self.num_steps) >= self.num_steps
+            earlier = next(self.reader.earlier(row, row.mode_step - self.num_steps), None) if due else None
             if earlier is not None and earlier.scalar is not None:
-                self._compared[key] = view.mode_step
+                compared[key] = row.mode_step
                 self._compare(row, loss, earlier, earlier.scalar)
+        self._compared = compared  # only if every earlier step was readable
 
     def _compare(self, row: SavedTensor, loss: float, earlier: SavedTensor, before: float) -> None:
         fall = (
@@ -115,7 +118,7 @@ class Overfit(BuiltinRule):
             raise self.nothing(view, self.selector)
         if training:
             self._judge_evaluation(set(view.tensors.workers))
-        losses = scalar_losses(self.rows(view, self.selector))
+        losses = self.losses(view, self.selector)
         for row, loss in self._judge_together(view, losses) if training else losses:
             self._losses[ModeKeys.TRAIN if training else ModeKeys.EVAL][row.name, row.worker].append(loss)
             if not training:
@@ -173,6 +176,7 @@ class Overtraining(BuiltinRule):
     A new optimum is better than the last one by more than `delta`. After firing, the rule counts from zero.
     """
 
+    JUDGES_TOGETHER = True
     patience_train: int = integer(5, "saved training losses without a new optimum", least=1)
     patience_validation: int = integer(10, "saved validation losses without a new optimum", least=1)
     delta: float = number(0.01, "how much better a new optimum must be", least=0)
@@ -184,7 +188,7 @@ class Overtraining(BuiltinRule):
         patience = self.patience_validation if view.mode is ModeKeys.EVAL else self.patience_train
         if view.mode is ModeKeys.PREDICT:
             raise self.nothing(view, _LOSSES)
-        for row, loss in scalar_losses(self.rows(view, _LOSSES)):
+        for row, loss in self.losses(view, _LOSSES):
             key = (row.name, row.worker), view.mode
             best, since = self._best.get(key, (math.inf, 0))
             best, since = (loss, 0) if loss < best - self.delta else (best, since + 1)
@@ -206,6 +210,7 @@ class LossSpike(SelectingRule):
     """
 
     DEFAULT = _LOSSES
+    JUDGES_TOGETHER = True
     window: int = integer(128, "earlier losses that the newest one is compared with", least=3)
     minimum: int = integer(20, "losses before the first comparison", least=3)
     threshold: float = number(6.0, "fires if the loss is more than this many deviations above", least=0)
@@ -218,7 +223,7 @@ class LossSpike(SelectingRule):
     def judge(self, view: StepView) -> None:
         if view.mode not in _TRAINING:
             raise self.nothing(view, self.selector)
-        for row, loss in scalar_losses(self.rows(view, self.selector)):
+        for row, loss in self.losses(view, self.selector):
             before = self._before[row.name, row.worker]
             if len(before) >= self.minimum:
                 self._compare(row, loss, before)

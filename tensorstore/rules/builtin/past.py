@@ -9,13 +9,15 @@ import numpy as np
 from ...errors import InvalidRuleParameter
 from ...format.index_types import SavedTensor
 from ...statistics.definitions import STATISTICS
-from ...statistics.past import past_scores
+from ...statistics.past import past_scores, usual_steps
 from ..parameter import integer, number, text
-from ..reader import Selector, StepView
+from ..reader import Measured, Selector, StepView
 from .base import SelectingRule, training_mode
 
 _FEWEST_PEERS = 3
 """The fewest tensors whose median score is subtracted, as a change of the learning rate moves all scores."""
+_EXACT_STEPS = 8
+"""The steps that are scored after one that may be unusual."""
 _TIMES_COMMON = 2.0
 """A score must differ from the median score by at least this many times the median score."""
 
@@ -30,6 +32,7 @@ class StatisticAnomaly(SelectingRule):
     """
 
     DEFAULT = Selector(("weights", "biases"))
+    JUDGES_TOGETHER = True
     statistic: str = text("l2", "statistic that is compared with its past")
     threshold: float = number(10.0, "fires if the score is more than this above or below that of the others", least=0)
     minimum: int = integer(10, "saved steps before the first comparison", least=3)
@@ -47,6 +50,17 @@ class StatisticAnomaly(SelectingRule):
         if view.mode is not training_mode(self.reader.modes()):
             raise self.nothing(view, self.selector)
         found = self.measured(view, self.selector, self.statistic)
+        view.rows(found.rows[:1])  # raises before anything is stored
+        size, step = len(found.rows) // len(view.infos), 0
+        values = found[self.statistic].reshape(len(view.infos), size)
+        while size and step < len(values):
+            # The median score is below half of the threshold, too, so that no difference reaches the threshold.
+            step += usual_steps(values[step:], [self._past[key] for key in found.keys[:size]], 0.499 * self.threshold)
+            for exact in range(step, min(step + _EXACT_STEPS, len(values))):
+                self._judge_step(found.where(slice(exact * size, (exact + 1) * size)))
+                step = exact + 1
+
+    def _judge_step(self, found: Measured) -> None:
         pasts = [self._past[key] for key in found.keys]
         scores, medians = past_scores(found[self.statistic], pasts, self.minimum)
         known = scores[~np.isnan(scores)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Collection
 
@@ -26,4 +27,5 @@ def standard_score(value: float, before: Collection[float]) -> tuple[float, floa
     The deviation has ddof=1. If the earlier values are equal, it is a thousandth of their magnitude.
     """
     mean = statistics.fmean(before)
-    return (value - mean) / max(statistics.stdev(before), 1e-3 * abs(mean), 1e-12), mean
+    deviation = math.dist(before, [mean] * len(before)) / math.sqrt(len(before) - 1)
+    return (value - mean) / max(deviation, 1e-3 * abs(mean), 1e-12), mean

@@ -43,8 +43,8 @@ class SimilarAcrossRuns(SelectingRule):
     def judge(self, view: StepView) -> None:
         others = reader_of(self.other_trials[0]).views(view.step)
         other = next((each for each in others if (each.mode, each.mode_step) == (view.mode, view.mode_step)), others[0])
-        mine = {row.name: row for row in reversed(view.select(self.selector))}
-        theirs = {row.name: row for row in reversed(other.select(self.selector))}
+        mine = {row.name: row for row in reversed(view.select(self.selector, statistics=True))}
+        theirs = {row.name: row for row in reversed(other.select(self.selector, statistics=True))}
         if not mine and not theirs:
             raise self.nothing(view, self.selector)
         for name in sorted(mine.keys() ^ theirs.keys()):

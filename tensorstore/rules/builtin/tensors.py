@@ -14,7 +14,7 @@ from ...errors import InvalidRuleParameter
 from ...format.index_types import SavedTensor
 from ...mode import ModeKeys
 from ..parameter import flag, integer, number
-from ..reader import Measured, NotSaved, Rows, Selector, StepView
+from ..reader import Measured, NotSaved, Rows, Selector, StepView, Uneven
 from .base import SelectingRule
 
 # These statistics are NaN if a value is. For float32 and narrower dtypes they are infinite only if a value is.
@@ -38,13 +38,14 @@ class ExplodingTensor(SelectingRule):
     `abs_max`, `abs_mean`, `l1`, `l2` or `rms`, which are then not finite.
     """
 
+    JUDGES_TOGETHER = True
     only_nan: bool = flag(False, "fire for NaN only")
 
     def judge(self, view: StepView) -> None:
         rows = self.find(view, self.selector)
         if self.selector == self.DEFAULT:
             rows = rows[~np.isin(rows, view.find(_WITH_GAPS))]
-        full = rows[view.tensors.sizes[rows] != 0]
+        full = rows[view.tensors.sizes[view.tensor_rows(rows)] != 0]
         counts, propagated = ([view.column(name, full) for name in names] for names in (_COUNTS, _PROPAGATING))
         is_implied = np.any([has for _, has in propagated], axis=0) & ~np.all([has for _, has in counts], axis=0)
         counted, lacking = view.measure(full[~is_implied], _COUNTS)
@@ -74,6 +75,7 @@ class TensorVariance(SelectingRule):
     At least one of the two must be set, and the tensors must be selected.
     """
 
+    JUDGES_TOGETHER = True
     max_threshold: float | None = number(None, "fires above this variance")
     min_threshold: float | None = number(None, "fires below this variance")
 
@@ -94,6 +96,7 @@ class TensorVariance(SelectingRule):
 class AllZero(SelectingRule):
     """Fires if at least `threshold` % of the values of a tensor are zero. The tensors must be selected."""
 
+    JUDGES_TOGETHER = True
     threshold: float = number(100.0, "fires at this share of zeros, in %", 0, 100)
 
     def check(self) -> None:
@@ -186,13 +189,18 @@ class LowPrecisionSaturation(SelectingRule):
     reaches it.
     """
 
+    JUDGES_TOGETHER = True
     threshold: float = number(0.1, "fires above this % of values at the dtype's largest", 0, 100)
     threshold_zero: float = number(50.0, "fires above this % of zeros", 0, 100)
 
     def judge(self, view: StepView) -> None:
         rows = self.find(view, self.selector)
-        is_narrow = np.array([_largest(dtype) is not None for dtype in view.tensors.dtypes[rows]])
-        for row in view.rows(rows[is_narrow & (view.tensors.sizes[rows] != 0)]):
+        of = view.tensor_rows(rows)
+        narrow = [dtype for dtype in {*view.tensors.dtypes} if _largest(dtype) is not None]
+        rows = rows[np.isin(view.tensors.dtypes[of], narrow) & (view.tensors.sizes[of] != 0)]
+        if len(rows) and len(view.infos) > 1:
+            raise Uneven  # raw values are needed
+        for row in view.rows(rows, statistics=True):
             try:
                 self._judge_zeros(view, row)
                 self._judge_largest(view, row)

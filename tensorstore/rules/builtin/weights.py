@@ -135,7 +135,7 @@ class PoorWeightInitialization(BuiltinRule):
 
     def _judge_gradients(self, view: StepView) -> bool:
         judged = False
-        for row in view.select(_GRADIENTS):
+        for row in view.select(_GRADIENTS, statistics=True):
             try:
                 width = _central_width(view, row)
             except NotSaved:
