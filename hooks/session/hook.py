@@ -45,6 +45,8 @@ from .graph import GraphView
 from .optimizer import Gradients
 from .session_state import Run, SessionState
 
+__all__ = ["Collection", "SessionHook"]
+
 v1 = tf.compat.v1
 
 _BUILTIN = (

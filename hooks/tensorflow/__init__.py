@@ -16,9 +16,8 @@ from tensortrial.errors import ConfigurationError
 
 from ..core import current_hook, shared_names
 from ..core.shared_names import *
-from ..keras.graph_collection import Collection
 from ..session.estimator import EstimatorHook
-from ..session.hook import SessionHook
+from ..session.hook import Collection, SessionHook
 
 if TYPE_CHECKING:
     from ..keras.hook import KerasHook
