@@ -18,6 +18,7 @@ from .security import Guard
 from .served_runs import ServedRuns
 
 _START_SECONDS = 30.0
+_END_SECONDS = 5.0
 
 
 class Page:
@@ -66,14 +67,17 @@ class Page:
         config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=1)
         self._server = uvicorn.Server(config)
         self._thread: threading.Thread | None = None
+        self._describing = threading.Thread(target=self._describe, daemon=True)
 
     def serve(self) -> None:
         """Serve until the process is interrupted."""
-        self._prepare()
+        self._describing.start()
         try:
             self._server.run([self._socket])
         finally:
             self.runs.queries.close()
+            # Python ends threads that are inside a library in C++ by an exception, by which the library may abort.
+            self._describing.join(_END_SECONDS)
 
     def start(self) -> Self:
         """Serve in a thread.
@@ -81,7 +85,7 @@ class Page:
         Returns:
             The page itself.
         """
-        self._prepare()
+        self._describing.start()
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
         self._thread.start()
         deadline = time.monotonic() + _START_SECONDS
@@ -89,14 +93,10 @@ class Page:
             time.sleep(0.005)
         return self
 
-    def _prepare(self) -> None:
+    def _describe(self) -> None:
         """Describe the runs while the browser loads the page. The answer is cached, but not an error."""
-
-        def find_out() -> None:
-            with suppress(Exception):
-                self._answers.info({})
-
-        threading.Thread(target=find_out, daemon=True).start()
+        with suppress(Exception):
+            self._answers.info({})
 
     def close(self) -> None:
         """Stop serving, and close the runs."""
