@@ -106,10 +106,10 @@ def test_statistics_of_a_large_value_take_the_memory_of_one_copy(tmp_path: Path)
 
 
 @pytest.mark.s3
-def test_a_large_value_in_an_object_store(tmp_path: Path, ceph_s3: ObjectStore) -> None:
-    url = f"{ceph_s3.new_bucket()}/run"
-    options = {"storage_options": ceph_s3.storage_options}
+def test_a_large_value_in_an_object_store(tmp_path: Path, moto_s3: ObjectStore) -> None:
+    url = f"{moto_s3.new_bucket()}/run"
+    options = {"storage_options": moto_s3.storage_options}
     # The copy that was captured, and the file as it is sent.
     assert measured(WRITE, tmp_path, url, PARTED, {"hook": options, "dtype": "int32"}) < 2.3
     # The value is received in pieces, of which the client holds some hundred MB.
-    assert measured(READ, tmp_path, url, PARTED, ceph_s3.storage_options) < 0.4
+    assert measured(READ, tmp_path, url, PARTED, moto_s3.storage_options) < 0.4
