@@ -9,13 +9,13 @@ from os import PathLike
 from typing import Any
 
 from ..dtypes import Array
-from ..engines.base import repeated
 from ..errors import ConfigurationError, FileError
 from ..format.index_types import SavedTensor
 from ..mode import ModeKeys
 from ..read.opening import create_trial
 from ..read.refreshing import no_refresh
 from ..read.trial import Trial, run_reader_of
+from ..snapshot.snapshot import repeated
 from .indexes import Counts, DifferingRow, Indexes, Key
 from .result import Comparison, Difference, FirstDifference, Only
 from .statements import Side
@@ -83,8 +83,12 @@ def compare(  # noqa: PLR0913 - the ways in which two runs may correspond
                 with closing(comparing.indexes):
                     return comparing.run(map or {}, regex)
 
+        def recovered() -> None:
+            for trial in trials:
+                run_reader_of(trial).recover()
+
         # Index files may be compacted and deleted while they are read. Those of both runs are then found again.
-        return repeated(compared, lambda: True in [run_reader_of(trial).recover() for trial in trials])
+        return repeated(compared, recovered)
 
 
 def _opened(location: Location, storage_options: Mapping[str, Any] | None, stack: ExitStack) -> Trial:

@@ -68,23 +68,8 @@ class UserQuery:
     """The public views that it reads."""
 
 
-class UnreadableFile(QueryError):
+class UnreadableFile(QueryError, FileNotFoundError):
     """A file that a query reads was deleted, or perhaps changed in place, after the views were made."""
-
-
-_ATTEMPTS = 5
-"""The number of attempts to run a query whose files are compacted meanwhile."""
-
-
-def repeated(work: Callable[[], _T], remade: Callable[[], bool | None]) -> _T:
-    """Return the result of `work`. If a file cannot be read, repeat it, unless `remade` finds no other files: False."""
-    for _ in range(_ATTEMPTS - 1):
-        try:
-            return work()
-        except UnreadableFile:
-            if remade() is False:
-                raise
-    return work()
 
 
 class Answer(Protocol):

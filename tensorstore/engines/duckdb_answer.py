@@ -26,7 +26,8 @@ from ..errors import (
     TensorTrialError,
 )
 from ..html_table import html_rows
-from .base import Rows, UnreadableFile, repeated
+from ..snapshot.snapshot import repeated
+from .base import Rows, UnreadableFile
 from .interrupting import DeadlinePassed, interruptible
 from .run_files import PROTOCOL
 

@@ -16,9 +16,10 @@ from tensortrial.queries import load_view
 from ..errors import ConfigurationError, MissingExtra, QueryError, QueryTimeout, RunClosed
 from ..format.arrow_arrays import with_decimals
 from ..html_table import html_rows
+from ..snapshot.snapshot import repeated
 from ..storage.open import Storage
 from . import spark_sql
-from .base import LEFT_OUT, Database, FilesView, Rows, RunFile, UnreadableFile, UserQuery, repeated, rows_of
+from .base import LEFT_OUT, Database, FilesView, Rows, RunFile, UnreadableFile, UserQuery, rows_of
 from .interrupting import DeadlinePassed, interruptible
 
 try:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from ..errors import ConfigurationError, ExportError, TensorTrialError
 from ..progress import progress_bar
 from ..read.runs import RunLocations, Runs, open_runs
+from ..snapshot.snapshot import repeated
 from .run_summary import continued
 from .source import PART_ROWS, Since, Source
 from .tables import DEFAULT, GROWING, OF_STEPS, REPLACED, SCHEMAS, with_run
@@ -27,7 +28,6 @@ logger = logging.getLogger(__name__)
 
 _TOGETHER = 1000
 """The most parts, or replacements of small tables, that are written in one transaction."""
-_ATTEMPTS = 5
 """The number of attempts to read files that are compacted meanwhile."""
 
 
@@ -157,20 +157,24 @@ class _Job:
     def _write(
         self, table: str, sources: Sequence[Source], held: Mapping[str, Held], advance: Callable[[float], object]
     ) -> None:
-        for _ in range(_ATTEMPTS):
-            try:
-                parts = (part for source in sources for part in source.parts(table, held.get(source.run), self._since))
-                for together in _together(parts):
-                    self._write_parts(together)
-                    advance(sum(part.index_rows for part in together))
-                return
-            except FileNotFoundError:
-                # The file was compacted after it was listed: its rows are in another file now.
-                for source in sources:
-                    source.refresh()
-                held = self._target.held([source.run for source in sources])
-        names = ", ".join(source.run for source in sources[:3])
-        raise ExportError(names, "files were compacted again and again while they were read: export again")
+        def write() -> None:
+            parts = (part for source in sources for part in source.parts(table, held.get(source.run), self._since))
+            for together in _together(parts):
+                self._write_parts(together)
+                advance(sum(part.index_rows for part in together))
+
+        def refresh() -> None:
+            """Find the files that replaced others, which were compacted after they were listed."""
+            nonlocal held
+            for source in sources:
+                source.refresh()
+            held = self._target.held([source.run for source in sources])
+
+        try:
+            repeated(write, refresh)
+        except FileNotFoundError as exc:
+            names = ", ".join(source.run for source in sources[:3])
+            raise ExportError(names, f"files were compacted while they were read: {exc}; export again") from exc
 
     def _write_parts(self, parts: Sequence[Part]) -> None:
         schema = self._target.schema_of(parts[0].schema)

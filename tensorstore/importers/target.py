@@ -19,8 +19,9 @@ from ..errors import RunExists, StorageError, TensorTrialError
 from ..format.flush_range import FROM_START, FirstFlush
 from ..format.index_reader import read_batches
 from ..format.record import Plan
-from ..format.schema import END, INDEX_SCHEMA, RUN_FILE, RunInfo, WorkerInfo, end_path, index_folder
+from ..format.schema import END, INDEX_SCHEMA, RUN_FILE, RunInfo, WorkerInfo, end_path
 from ..snapshot.index_files import read_published
+from ..snapshot.snapshot import repeated
 from ..storage.open import Storage
 from ..version import __version__
 from ..write.claim import claim, claim_again
@@ -35,7 +36,6 @@ FLUSH_SECONDS = 10.0
 
 _Integers = npt.NDArray[np.int64]
 _READ = pa.schema([INDEX_SCHEMA.field(name) for name in ("name", "global_step", "saved_at", "scalar")])
-_ATTEMPTS = 5  # the number of attempts to list and read files that are compacted meanwhile
 
 
 class Found(NamedTuple):
@@ -172,7 +172,7 @@ def begin_of(
 
     Raises:
         CorruptFile: An index file of the run is damaged.
-        StorageError: The run was compacted in each of several attempts.
+        StorageError: Files were compacted twice while they were read.
     """
     run = _published(target, WORKER)
     key_had, key_now, key_withdrawn = _keys(run, source, withdrawn or _rows(source, np.empty(0, np.int64)))
@@ -205,25 +205,27 @@ def _report_changed_metadata(earlier: RunInfo, run: RunInfo, target: Storage, re
 
 def _published(target: Storage, worker: str) -> Found:
     """Return the values that a worker has published."""
-    for _ in range(_ATTEMPTS):
-        index, files = read_published(target, worker)
-        for error in index.damaged.values():
-            raise error
-        try:
-            tables = [table for file in files for table in read_batches(file.path, target.read(file.path), _READ)]
-        except FileNotFoundError:
-            continue  # compacted meanwhile
-        rows = pa.concat_tables([_READ.empty_table(), *tables])
-        coded = rows["name"].combine_chunks().dictionary_encode()
-        return Found(
-            coded.dictionary.to_pylist(),
-            coded.indices.to_numpy(zero_copy_only=False).astype(np.int64),
-            rows["global_step"].to_numpy(),
-            pc.fill_null(rows["scalar"], np.nan).to_numpy(),
-            rows["scalar"].is_valid().to_numpy(),
-            rows["saved_at"].cast(pa.int64()).to_numpy() * 1000,
-        )
-    raise StorageError(index_folder(worker), "its files were compacted while they were read; import it again")
+    try:
+        rows = repeated(lambda: _published_rows(target, worker), lambda: None)
+    except FileNotFoundError as exc:
+        raise StorageError(target.url, f"its files were compacted while they were read: {exc}; import again") from exc
+    coded = rows["name"].combine_chunks().dictionary_encode()
+    return Found(
+        coded.dictionary.to_pylist(),
+        coded.indices.to_numpy(zero_copy_only=False).astype(np.int64),
+        rows["global_step"].to_numpy(),
+        pc.fill_null(rows["scalar"], np.nan).to_numpy(),
+        rows["scalar"].is_valid().to_numpy(),
+        rows["saved_at"].cast(pa.int64()).to_numpy() * 1000,
+    )
+
+
+def _published_rows(target: Storage, worker: str) -> pa.Table:
+    index, files = read_published(target, worker)
+    for error in index.damaged.values():
+        raise error
+    tables = [table for file in files for table in read_batches(file.path, target.read(file.path), _READ)]
+    return pa.concat_tables([_READ.empty_table(), *tables])
 
 
 def _keys(*parts: Found) -> list[_Integers]:

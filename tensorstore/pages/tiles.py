@@ -16,11 +16,11 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from ..engines.base import UnreadableFile
 from ..errors import TensorTrialError
 from ..format.verified_files import verified_files
 from ..mode import ModeKeys
 from ..snapshot.saved_steps import SavedSteps
+from ..snapshot.snapshot import repeated
 from ..storage.open import Storage
 from .grid import Grid
 from .index_query import query_files
@@ -34,7 +34,6 @@ _MOST_CELLS = 1 << 20
 _KEPT_BYTES = 512 << 20
 # Tiles that took longer are cached on disk.
 _KEPT_SECONDS = 0.25
-_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -61,6 +60,8 @@ class IndexSource(Protocol):
     def readable_index(self, paths: Sequence[str]) -> list[str]: ...
 
     def rows_left_out(self) -> Mapping[str, Sequence[int]]: ...
+
+    def recover(self) -> None: ...
 
 
 @dataclass
@@ -116,29 +117,23 @@ class Tiles:
 
     def _of_mode(self, choice: Choice, width: int) -> Grid:
         """Return the tiles of a whole mode. Only new files are read."""
-        for attempt in range(_ATTEMPTS):
-            paths = self._index.steps.files()
-            try:
-                left_out = self._index.rows_left_out()
-                whole = self._whole.get(choice) or self._from_disk(choice, width, paths)
-                were_left_out = {path: rows for path, rows in left_out.items() if path in whole.files}
-                if not whole.files <= set(paths) or were_left_out != whole.left_out:  # compacted or superseded
-                    whole = _Whole(Grid.empty(width))
-                new = self._index.readable_index([path for path in paths if path not in whole.files])
-                if new:
-                    begun = time.perf_counter()
-                    whole = self._grown(whole, choice, width, new, left_out)
-                    if time.perf_counter() - begun > _KEPT_SECONDS:
-                        self._to_disk(choice, whole)
-            except (UnreadableFile, FileNotFoundError):
-                if attempt == _ATTEMPTS - 1:
-                    raise
-                continue
-            self._whole[choice] = whole
-            self._whole.move_to_end(choice)
-            self._forget()
-            return whole.grid.coarser(width)
-        raise AssertionError("unreachable")
+        whole = self._whole[choice] = repeated(lambda: self._read_whole(choice, width), self._index.recover)
+        self._whole.move_to_end(choice)
+        self._forget()
+        return whole.grid.coarser(width)
+
+    def _read_whole(self, choice: Choice, width: int) -> _Whole:
+        paths, left_out = self._index.steps.files(), self._index.rows_left_out()
+        whole = self._whole.get(choice) or self._from_disk(choice, width, paths)
+        were_left_out = {path: rows for path, rows in left_out.items() if path in whole.files}
+        if not whole.files <= set(paths) or were_left_out != whole.left_out:  # compacted or superseded
+            whole = _Whole(Grid.empty(width))
+        if new := self._index.readable_index([path for path in paths if path not in whole.files]):
+            begun = time.perf_counter()
+            whole = self._grown(whole, choice, width, new, left_out)
+            if time.perf_counter() - begun > _KEPT_SECONDS:
+                self._to_disk(choice, whole)
+        return whole
 
     def _grown(
         self, whole: _Whole, choice: Choice, width: int, new: Sequence[str], left_out: Mapping[str, Sequence[int]]
@@ -156,23 +151,20 @@ class Tiles:
 
     def _of_steps(self, choice: Choice, width: int, start: int, end: int) -> Grid:
         """Return the tiles of some steps, finer than those of the whole mode."""
-        for attempt in range(_ATTEMPTS):
-            # A change is relative to the previous step, which is searched for in as many earlier steps.
-            since = max(0, 2 * start - end) if choice.changes else start
+        # A change is relative to the previous step, which is searched for in as many earlier steps.
+        since = max(0, 2 * start - end) if choice.changes else start
+
+        def read() -> tuple[Any, ...]:
             paths = self._index.steps.files_between(ModeKeys[choice.mode], (since, end))
             key = (choice, start, end, width, frozenset(paths))
-            if key in self._zoomed:
-                break
-            try:
+            if key not in self._zoomed:
                 readable = self._index.readable_index(paths)
                 self._zoomed[key] = self._queried(choice, width, readable, (start, end), self._index.rows_left_out())
-            except (UnreadableFile, FileNotFoundError):
-                if attempt == _ATTEMPTS - 1:
-                    raise
-                continue
-            self._forget()
-            break
+            return key
+
+        key = repeated(read, self._index.recover)
         self._zoomed.move_to_end(key)
+        self._forget()
         return self._zoomed[key]
 
     def _from_disk(self, choice: Choice, width: int, paths: Sequence[str]) -> _Whole:

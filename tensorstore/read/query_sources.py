@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -18,10 +17,13 @@ from ..format.index_footer import is_index_path
 from ..format.schema import FINDINGS, FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA, WorkerInfo
 from ..format.verified_files import verified_files
 from ..snapshot.index_files import superseded_files
-from ..snapshot.saved_steps import SavedSteps, StepRange
+from ..snapshot.saved_steps import SavedSteps
 from ..snapshot.snapshot import Snapshot
 from ..storage.open import Storage
 from .counting_rows import UnsavedValues, superseded_rows
+
+if TYPE_CHECKING:
+    from .run_reader import RunReader
 
 _TEXTS = pa.list_(pa.string())
 COLLECTIONS = pa.schema(
@@ -48,28 +50,10 @@ CheckedFiles = Sequence[tuple[str, FileError | None]]
 _MISSING = "the index names this file, and it is missing"
 
 
-class SnapshotHolder(Protocol):
-    """The holder of a snapshot, which it replaces by newer ones: the gateway to a run."""
-
-    storage: Storage
-    range_steps: StepRange | None
-    version: int
-
-    @property
-    def lock(self) -> AbstractContextManager[Any]: ...
-    @property
-    def snapshot(self) -> Snapshot: ...
-    @property
-    def sources(self) -> QuerySources: ...
-    def change(self, changed: Callable[[Snapshot], Snapshot]) -> bool: ...
-    def recover(self) -> bool: ...
-    def set_aside(self, error: FileError) -> None: ...
-
-
 class QuerySources:
     """The files and tables of one run for SQL, as of the reader's last refresh. Safe to use from several threads."""
 
-    def __init__(self, reader: SnapshotHolder) -> None:
+    def __init__(self, reader: RunReader) -> None:
         self._reader, self._storage = reader, reader.storage
         self._readable_files = ReadableFiles(self._storage)
         self._unsaved_values = UnsavedValues(self._storage, self._readable_files.num_rows)
@@ -88,19 +72,20 @@ class QuerySources:
         """Return the rows of index files whose tensor was saved again at the step, of a run of this name.
 
         Raises:
-            UnreadableFile: A file was deleted meanwhile, and no other has its rows.
+            FileNotFoundError: A file was deleted meanwhile.
         """
-        return self._left_out(run, lambda: ((path, row) for path, rows in self.rows_left_out().items() for row in rows))
+        left_out = self.rows_left_out().items()
+        return arrow_arrays.table(LEFT_OUT, [(run, path, row) for path, rows in left_out for row in rows])
 
     def unsaved_values(self, run: str = "") -> pa.Table:
         """Return the rows of chunks that hold no saved value, of a run of this name.
 
         Raises:
             CorruptFile: An index file is damaged.
-            UnreadableFile: A file was deleted meanwhile, and no other has its rows.
+            FileNotFoundError: A file was deleted meanwhile.
         """
-        find = self._unsaved_values.find
-        return self._left_out(run, lambda: find(self.index_files(), self.chunk_files(), self.rows_left_out()))
+        found = self._unsaved_values.find(self.index_files(), self.chunk_files(), self.rows_left_out())
+        return arrow_arrays.table(LEFT_OUT, [(run, *each) for each in found])
 
     def rows_left_out(self) -> Mapping[str, Sequence[int]]:
         """Return the rows of index files that do not count, by file.
@@ -122,15 +107,6 @@ class QuerySources:
         lost = new.repeated_last_in(held.difference(readable))
         return superseded_rows(self._storage, paths, repeated, unknown, lost)
 
-    def _left_out(self, run: str, find: Callable[[], Iterable[tuple[str, int]]]) -> pa.Table:
-        with self._reader.lock:
-            while True:
-                try:
-                    return arrow_arrays.table(LEFT_OUT, [(run, *each) for each in find()])
-                except FileNotFoundError as exc:
-                    if not self._reader.recover():
-                        raise UnreadableFile(f"a file was deleted while it was read: {exc}") from exc
-
     def readable_index(self, paths: Sequence[str]) -> list[str]:
         """Return those of some index files that are whole; the others are among `damaged` afterwards.
 
@@ -138,15 +114,15 @@ class QuerySources:
             UnreadableFile: Some were superseded meanwhile: `steps` names others now.
         """
         with self._reader.lock:
-            checked = self._readable_files.check_new(paths, INDEX_SCHEMA)
-            if any(isinstance(error, MissingChunk) for _, error in checked) and self._reader.recover():
-                raise UnreadableFile("index files were superseded while they were read")
-            self._check_awaited(checked)
-            return self._readable(checked)
+            return self._current(self._readable_files.check_new(paths, INDEX_SCHEMA))
 
-    def forget_verified(self) -> None:
-        """Verify each file again when it is read next: files never change, unless a disk or a person damages them."""
-        self._readable_files.forget()
+    def recover(self) -> None:
+        """Find the files that replaced others; if there are none, verify each file again when it is read next.
+
+        Files never change, unless a disk or a person damages them.
+        """
+        if not self._reader.recover():
+            self._readable_files.forget()
 
     # The files of the views.
 
@@ -155,25 +131,22 @@ class QuerySources:
         return path in self._readable_files.exact
 
     def index_files(self) -> list[str]:
-        """Return the index files that can be read."""
-        return self._whole(SavedSteps.files, lambda paths: self._readable_files.check_new(paths, INDEX_SCHEMA))
+        """Return the index files that can be read. Raises UnreadableFile if some were superseded meanwhile."""
+        with self._reader.lock:
+            return self.readable_index(self.steps.files())
 
     def chunk_files(self) -> list[str]:
-        """Return the files of raw values that can be read."""
-        return self._whole(SavedSteps.chunk_paths, lambda paths: self._readable_files.check(paths, TENSORS_SCHEMA))
-
-    def _whole(
-        self, named: Callable[[SavedSteps], list[str]], check: Callable[[Sequence[str]], CheckedFiles]
-    ) -> list[str]:
-        """Return the files that the steps name, and that are whole. A file that was compacted is replaced."""
+        """Return the files of raw values that can be read. Raises UnreadableFile if some were superseded meanwhile."""
         with self._reader.lock:
-            while True:
-                checked = check(named(self.steps))
-                is_missing = any(isinstance(error, MissingChunk) for _, error in checked)
-                # What was listed a moment ago may have been compacted and deleted since.
-                if not (is_missing and self._reader.recover()):
-                    self._check_awaited(checked)
-                    return self._readable(checked)
+            return self._current(self._readable_files.check(self.steps.chunk_paths(), TENSORS_SCHEMA))
+
+    def _current(self, checked: CheckedFiles) -> list[str]:
+        """Return the files that can be read. Raises UnreadableFile if one is missing that another has replaced."""
+        missing = next((error for _, error in checked if isinstance(error, MissingChunk)), None)
+        if missing and self._reader.recover():
+            raise UnreadableFile(f"{missing}: it was deleted before the query read it")
+        self._check_awaited(checked)
+        return self._readable(checked)
 
     def finding_files(self) -> list[str]:
         """Return the files of findings that can be read."""

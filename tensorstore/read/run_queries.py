@@ -6,15 +6,19 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..engines.base import Answer, Database, Engine, FilesView, RunFile, repeated
+from ..engines.base import Answer, Database, Engine, FilesView, RunFile
 from ..errors import CorruptFile, FileError, RunClosed
 from ..format.schema import FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
 from ..snapshot.saved_steps import StepRange
-from .query_sources import QuerySources, SnapshotHolder
+from ..snapshot.snapshot import repeated
+from .query_sources import QuerySources
+
+if TYPE_CHECKING:
+    from .run_reader import RunReader
 
 # The parts of each view: views over files, and small tables.
 _SOURCES: Mapping[str, tuple[str, ...]] = {
@@ -65,7 +69,7 @@ class RunQueries:
 
     def __init__(
         self,
-        readers: Mapping[str, SnapshotHolder],
+        readers: Mapping[str, RunReader],
         engine: Engine | None = None,
         range_steps: StepRange | None = None,
         runs: Callable[[], pa.Table] | None = None,
@@ -133,11 +137,10 @@ class RunQueries:
             yield
 
     def _recover(self) -> None:
-        """Find the files that replaced others; if there are none, let all that a query reads be verified again."""
-        if not any([reader.recover() for reader in self._readers.values()]):  # noqa: C419 - each one
-            for reader in self._readers.values():
-                reader.sources.forget_verified()
-            self._sources.clear()
+        """Find the files that replaced others, or let those that a query reads be verified again."""
+        for reader in self._readers.values():
+            reader.sources.recover()
+        self._sources.clear()
 
     def _damaged(self) -> set[FileError]:
         return {error for reader in self._readers.values() for error in reader.snapshot.damaged.values()}

@@ -21,7 +21,6 @@ from ..errors import (
     FileError,
     InvalidCollectionConfiguration,
     InvalidWorker,
-    MissingChunk,
     RunClosed,
     SnapshotNotFound,
     StepUnavailable,
@@ -33,7 +32,7 @@ from ..format.index_types import SavedTensor
 from ..format.schema import MANIFEST, RunInfo, collections_path
 from ..mode import ModeKeys
 from ..snapshot.saved_steps import SavedSteps, StepRange
-from ..snapshot.snapshot import Snapshot, settled, take
+from ..snapshot.snapshot import Snapshot, repeated, settled, take
 from ..snapshot.workers import mark_ended, natural
 from ..storage.open import Storage
 from ..suggestions import near_names
@@ -483,14 +482,9 @@ class RunReader:
         return self.read_rows(lambda cache, steps: cache.of_tensors(steps, names, mode, span, worker))
 
     def read_rows(self, read: Callable[[RowCache, SavedSteps], _T]) -> _T:
-        """Return what `read` returns, again where a file was missing because another one replaced it."""
+        """Return what `read` returns, once more where a file was missing because another one replaced it."""
         with self.lock:
-            while True:
-                try:
-                    return read(self._row_cache, self.snapshot.steps)
-                except CorruptFile:
-                    if not self.recover():
-                        raise
+            return repeated(lambda: read(self._row_cache, self.snapshot.steps), self.recover)
 
     def saved_row(self, name: str, global_step: int, worker: str) -> SavedTensor | None:
         """Return one row with its statistics; None if the worker did not save the tensor at the step."""
@@ -498,22 +492,18 @@ class RunReader:
 
     def read(self, rows: Sequence[SavedTensor]) -> list[Array]:
         """Return the raw values of rows, which must have one. Raises MissingChunk or CorruptFile."""
-        while True:
-            try:
-                return read_values(self.storage, rows, self.verify)
-            except MissingChunk:
-                # Compacted away since the rows were read, or really missing.
-                now = self._rows_now(rows)
-                if list(map(_located, now)) == list(map(_located, rows)):
-                    raise
-                rows = now
+        known = rows
 
-    def _rows_now(self, rows: Sequence[SavedTensor]) -> list[SavedTensor]:
-        """Return the current rows of the same tensors: compaction may have moved their values to another chunk."""
-        with self.lock:
-            self.recover()
-            by_worker = ({each.worker: each for each in self.rows(row.name, row.global_step)} for row in rows)
-            return [now.get(row.worker, row) for row, now in zip(rows, by_worker, strict=True)]
+        def relocated() -> bool:
+            """Find the rows of the same tensors anew: compaction may have moved their values to another chunk."""
+            nonlocal rows
+            with self.lock:
+                self.recover()
+                by_worker = ({each.worker: each for each in self.rows(row.name, row.global_step)} for row in known)
+                rows = [now.get(row.worker, row) for row, now in zip(known, by_worker, strict=True)]
+            return list(map(_located, rows)) != list(map(_located, known))
+
+        return repeated(lambda: read_values(self.storage, rows, self.verify), relocated)
 
 
 def _located(row: SavedTensor) -> SavedTensor:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from xxhash import xxh3_64_intdigest
 
@@ -23,6 +24,7 @@ AWAITED_SECONDS = 60.0
 LISTED_SECONDS = 600.0
 """After so long all files are listed again. Compaction deletes superseded files, by default after an hour."""
 
+_T = TypeVar("_T")
 _Indexes = Mapping[str, WorkerIndex]
 
 
@@ -195,6 +197,20 @@ def _next(source: FileSource, since: Snapshot, *, is_first: bool = False, claims
         listed_at=time.monotonic() if is_full else since.listed_at,
         is_outdated=not is_first and (since.steps.lack(files) or steps.contradicts),
     )
+
+
+def repeated(work: Callable[[], _T], remade: Callable[[], bool | None]) -> _T:
+    """Return the result of `work`, which runs once more where a file was missing that other files have replaced.
+
+    `remade` finds these files, and returns False if there are none. Whatever is missing the second time is an error,
+    which names the file.
+    """
+    try:
+        return work()
+    except (CorruptFile, FileNotFoundError):
+        if remade() is False:
+            raise
+    return work()
 
 
 def settled(storage: Storage, snapshot: Snapshot) -> Snapshot:

@@ -54,7 +54,7 @@ class NotedIndex:
 
     def __init__(self, index: IndexSource) -> None:
         self._index, self.read = index, list[str]()
-        self.rows_left_out = index.rows_left_out
+        self.rows_left_out, self.recover = index.rows_left_out, index.recover
 
     @property
     def steps(self) -> SavedSteps:
