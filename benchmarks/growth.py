@@ -89,8 +89,8 @@ def write(out: str, rows: int) -> None:
 
 def flush(out: str, number: int) -> None:
     """One more step, as a writer of the run would publish it."""
-    from tensortrial.format.flush_range import FirstFlush
     from tensortrial.format.record import Plan, Record, Step
+    from tensortrial.format.schema import FirstFlush
     from tensortrial.mode import ModeKeys
     from tensortrial.storage.open import open_storage
     from tensortrial.write.writer import Writer

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from .mode import ModeKeys, modes
     from .named_queries import NamedQuery, list_queries, query, query_text
     from .pages import Page, page
-    from .read.opening import create_trial
-    from .read.refreshing import no_refresh, refresh
+    from .read.opening import create_trial, no_refresh, refresh
     from .read.runs import Runs, open_runs
     from .read.step_states import LateWorker, StepState
     from .read.tensor import Tensor
@@ -54,8 +53,7 @@ _NAMES_OF = {
     "mode": ("ModeKeys", "modes"),
     "named_queries": ("NamedQuery", "list_queries", "query", "query_text"),
     "pages": ("Page", "page"),
-    "read.opening": ("create_trial",),
-    "read.refreshing": ("no_refresh", "refresh"),
+    "read.opening": ("create_trial", "no_refresh", "refresh"),
     "read.runs": ("Runs", "open_runs"),
     "read.step_states": ("LateWorker", "StepState"),
     "read.tensor": ("Tensor",),
@@ -113,7 +111,8 @@ def __getattr__(name: str) -> Any:
     module = _MODULE_OF.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{module}", __name__), name)
+    found = globals()[name] = getattr(import_module(f".{module}", __name__), name)
+    return found
 
 
 def __dir__() -> list[str]:

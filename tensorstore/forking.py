@@ -10,7 +10,9 @@ import ctypes
 import os
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar, overload
+
+_T = TypeVar("_T")
 
 _known: weakref.WeakSet[Any] = weakref.WeakSet()
 _callbacks: list[Callable[[], None]] = []
@@ -42,3 +44,31 @@ def _in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_in_child)
+
+
+class lazy(Generic[_T]):  # noqa: N801  # used as a decorator, like property
+    """`functools.cached_property` without its lock.
+
+    Before Python 3.12 all objects of a class share that lock, and a forked child may find it held forever. Without it,
+    two threads may both compute the value.
+    """
+
+    def __init__(self, compute: Callable[[Any], _T]) -> None:
+        self._compute = compute
+        self.__doc__ = compute.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> lazy[_T]: ...
+
+    @overload
+    def __get__(self, instance: object, owner: type) -> _T: ...
+
+    def __get__(self, instance: object | None, owner: type) -> _T | lazy[_T]:
+        if instance is None:
+            return self
+        value = self._compute(instance)
+        instance.__dict__[self._name] = value
+        return value

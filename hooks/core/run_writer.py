@@ -18,9 +18,17 @@ from typing import Any
 from tensortrial.config.metadata import checked_metadata
 from tensortrial.config.reduction_config import boolean
 from tensortrial.errors import AlreadyPublished, ConfigurationError, RunExists, TensorTrialError, WorkerClaimed
-from tensortrial.format.flush_range import FROM_START, FirstFlush
 from tensortrial.format.record import Record, ScalarBatch, Step, ValueBatch
-from tensortrial.format.schema import CODECS, COLLECTIONS, RUN_FILE, RunInfo, WorkerInfo, collections_path
+from tensortrial.format.schema import (
+    CODECS,
+    COLLECTIONS,
+    FROM_START,
+    RUN_FILE,
+    FirstFlush,
+    RunInfo,
+    WorkerInfo,
+    collections_path,
+)
 from tensortrial.mode import ModeKeys
 from tensortrial.snapshot.manifest import MOST_FILES_AT_CLOSE, write_manifest
 from tensortrial.storage.open import Storage, open_storage
@@ -35,9 +43,17 @@ from tensortrial.write.claim import (
     has_left_job,
     saved_steps,
 )
-from tensortrial.write.lease import Lease, LeaseInfo, Observer, in_use, lease_seconds, wait_until_stopped
+from tensortrial.write.lease import (
+    Lease,
+    LeaseInfo,
+    Observer,
+    check_unused,
+    in_use,
+    lease_seconds,
+    remove_run,
+    wait_until_stopped,
+)
 from tensortrial.write.progress import Progress, in_step_with, place_of
-from tensortrial.write.removal import check_removable, remove_run
 from tensortrial.write.writer import Writer
 
 from .configuration.collections import CollectionManager
@@ -179,7 +195,7 @@ class RunWriter:
         while self._options.on_exists == "number" and self._holds_run():
             self._open_next()
         if self._options.on_exists == "replace" and self._holds_run():
-            check_removable(self._observer, self._storage)
+            check_unused(self._observer, self._storage)
         elif (
             self._options.on_exists == "restart_crashed"
             and self._holds_run()
@@ -259,7 +275,7 @@ class RunWriter:
         lease.take()
         try:
             # A process that was quicker may have removed the run, and begun its own, meanwhile.
-            check_removable(self._observer, self._storage, lease.info)
+            check_unused(self._observer, self._storage, own=lease.info)
             remove_run(self._storage, lease.info.path)
         finally:
             lease.withdraw()

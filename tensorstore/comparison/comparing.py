@@ -12,8 +12,7 @@ from ..dtypes import Array
 from ..errors import ConfigurationError, FileError
 from ..format.index_types import SavedTensor
 from ..mode import ModeKeys
-from ..read.opening import create_trial
-from ..read.refreshing import no_refresh
+from ..read.opening import create_trial, no_refresh
 from ..read.trial import Trial, run_reader_of
 from ..snapshot.snapshot import repeated
 from .indexes import Counts, DifferingRow, Indexes, Key

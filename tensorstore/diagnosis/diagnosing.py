@@ -12,13 +12,12 @@ from typing import Any
 
 from ..errors import FileError
 from ..format.schema import EndInfo, end_path
-from ..read.opening import create_trial
-from ..read.refreshing import no_refresh
-from ..read.run_file import run_info
+from ..read.opening import create_trial, no_refresh
 from ..read.trial import Trial, run_reader_of
 from ..rules.finding import Finding
 from ..rules.registry import make_rule
 from ..rules.running import CANNOT_RUN, evaluate_saved
+from ..snapshot.snapshot import run_info
 from ..visible import in_a_line
 from .causes import Places, problems
 from .checks import ANOMALY, SPIKES, RunFacts, checks_for, parameters_of

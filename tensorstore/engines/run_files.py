@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..format.lazy import lazy
+from ..forking import lazy
 from ..format.schema import FINDINGS, INDEX, TENSORS
 from ..format.verified_files import VerifiedFiles, verified_files
 from ..storage.base import check_path

@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import CorruptFile, FileError, MissingChunk, StorageError
-from ..format.flush_range import flush_range_of
-from ..format.schema import INDEX_SCHEMA, RUN_FILE
+from ..format.schema import INDEX_SCHEMA, RUN_FILE, flush_range_of
 from ..read.counting_rows import ValueLocation, index_rows, superseded_rows, value_locations
 from ..snapshot.index_files import IndexFile, read_index, superseded_files
 from ..snapshot.saved_steps import SavedSteps

@@ -18,11 +18,10 @@ from .arrow_arrays import column, numbers, numpy_of, texts
 from .checksum import read_ends, read_seal
 from .chunk_reader import ChunkFile, check_digests, read_bytes
 from .chunk_writer import ChunkWriter, ValueSpan
-from .flush_range import FlushRange, folder_of
 from .footer import footer_of, num_rows
 from .index_types import SavedTensor
 from .record import Plan, Step, TensorSpec
-from .schema import INDEX_SCHEMA, is_chunk_of
+from .schema import INDEX_SCHEMA, FlushRange, folder_of, is_chunk_of
 
 _LARGE_BYTES = 64 << 20
 """A chunk of so many bytes stays as it is."""

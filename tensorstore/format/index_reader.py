@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 
 from ..dtypes import Array
 from ..errors import CorruptFile
+from ..forking import lazy
 from ..statistics.definitions import STATISTICS
 from ..storage.open import ByteRange, Storage
 from . import arrow_arrays
 from .checksum import check_file
 from .chunk_reader import ChunkFile
 from .index_types import SavedTensor
-from .lazy import lazy
 from .schema import FOOTER_GROUPS, INDEX_SCHEMA, SKETCH
 
 _KEPT_BYTES = 64 << 20

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ..dtypes import Array
 from ..errors import AlreadyPublished
 from ..statistics.definitions import STATISTICS
 from ..storage.open import Sink, Storage, translated
 from .arrow_arrays import lists, numbers, numpy_of, spread, structs, texts
+from .checksum import sealed
 from .chunk_merge import discard
-from .index_footer import footer_entries, summarize
-from .index_types import IndexedStep, IndexSummary
+from .index_types import IndexedStep, IndexSummary, footer_entries, summarize
 from .parquet_writer import distinct
 from .schema import FOOTER_COMPACTED, FOOTER_GROUPS, HISTOGRAM, INDEX_SCHEMA, SKETCH
-from .sealed_parquet import sealed_parquet
 
 # Small enough that one step is read without decoding a whole flush, large enough to compress.
 _ROW_GROUP_ROWS = 32_768
@@ -303,3 +304,23 @@ class _Rows:
         """Return a column. One that is all null is made faster than converted."""
         dtype = pa.from_numpy_dtype(values.dtype)
         return numbers(values, dtype, valid) if valid.any() else pa.nulls(self._count, dtype)
+
+
+@contextmanager
+def sealed_parquet(sink: Sink, schema: pa.Schema, **options: Any) -> Iterator[pq.ParquetWriter]:
+    """Write a Parquet file into a sink, which is not published yet.
+
+    The file is put together in memory: its seal stands before its footer and has a checksum of it.
+
+    Args:
+        sink: Where the file will be.
+        schema: The columns.
+        options: What pyarrow's ParquetWriter takes.
+
+    Yields:
+        The writer of the rows.
+    """
+    file = pa.BufferOutputStream()
+    with pq.ParquetWriter(file, schema, write_page_checksum=True, **options) as writer:
+        yield writer
+    sink.append(sealed(sink.path, memoryview(file.getvalue())))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from weakref import WeakKeyDictionary
+
+import pyarrow as pa
 
 from ..storage.base import Blocks, ByteRange, ReadableRanges
 from .checksum import BLOCK_BYTES, Seal, read_end, read_seal
-from .footer import footer_of
+from .footer import footer_of, num_rows, schema_of
 
 _BATCH_BLOCKS = 256
 
@@ -23,6 +26,8 @@ class _Verified:
     """The other files that were read: for each block, whether it was verified."""
     checksums: dict[str, int] = field(default_factory=dict)
     """The checksums of all files that were read."""
+    described: dict[str, tuple[pa.Schema, int]] = field(default_factory=dict)
+    """The columns and the number of rows of each file of which `described` was requested."""
 
 
 class VerifiedFiles:
@@ -35,6 +40,7 @@ class VerifiedFiles:
     def __init__(self, storage: ReadableRanges, verified: _Verified) -> None:
         self._storage = storage
         self._whole, self._opened, self._checksums = verified.whole, verified.opened, verified.checksums
+        self._described = verified.described
 
     def size(self, path: str) -> int:
         """Return the file's size in bytes."""
@@ -58,7 +64,7 @@ class VerifiedFiles:
 
     def forget(self) -> None:
         """Forget what was verified."""
-        for each in (self._whole, self._opened, self._checksums):
+        for each in (self._whole, self._opened, self._checksums, self._described):
             each.clear()
 
     def checksum(self, path: str) -> int:
@@ -88,6 +94,21 @@ class VerifiedFiles:
     def footer(self, path: str) -> bytes:
         """Return the footer of a file, after it was verified. Raises ValueError for a file that is not Parquet."""
         return footer_of(self.read_end(path))
+
+    def described(self, path: str, schema: pa.Schema) -> tuple[pa.Schema, int]:
+        """Return the columns of a file and the number of its rows.
+
+        Raises ValueError for a file that is not Parquet, or lacks columns of a schema.
+        """
+        if path not in self._described:
+            footer = self.footer(path)
+            _check_columns(columns := schema_of(footer), schema)
+            self._described[path] = columns, num_rows(footer)
+        return self._described[path]
+
+    def is_described(self, path: str) -> bool:
+        """Return whether `described` has returned what it says of a file."""
+        return path in self._described
 
     def _read(self, wanted: ByteRange) -> bytes | bytearray:
         opened = self._open(wanted.path)
@@ -140,3 +161,13 @@ def verified_files(storage: ReadableRanges) -> VerifiedFiles:
     if found is None:
         found = _verified[storage] = _Verified()
     return VerifiedFiles(storage, found)
+
+
+@lru_cache(maxsize=16)
+def _check_columns(found: pa.Schema, expected: pa.Schema) -> None:
+    """Raise ValueError if a column is missing, or of another type."""
+    for each in expected:
+        if each.name not in found.names:
+            raise ValueError(f"it has no column {each.name}")
+        if (kind := found.field(each.name).type) != each.type:
+            raise ValueError(f"its column {each.name} is {kind}, not {each.type}")

@@ -19,9 +19,8 @@ import numpy.typing as npt
 
 from ..config.metadata import checked_metadata
 from ..errors import ConfigurationError, UnsupportedValue
-from ..format.flush_range import FirstFlush
 from ..format.record import Plan, Record, ScalarBatch, Step
-from ..format.schema import UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo
+from ..format.schema import UNKNOWN_DTYPE, UNKNOWN_SHAPE, FirstFlush, RunInfo
 from ..mode import ModeKeys
 from ..progress import progress_bar
 from ..storage.open import Storage

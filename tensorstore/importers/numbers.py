@@ -13,11 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..format.arrow_arrays import lists, numbers, spread, texts
-from ..format.flush_range import FirstFlush, folder_of
 from ..format.index_types import IndexSummary, NamedTensor, StepSummary
 from ..format.index_writer import write_index
 from ..format.record import Plan
-from ..format.schema import INDEX_SCHEMA, index_path
+from ..format.schema import INDEX_SCHEMA, FirstFlush, folder_of, index_path
 from ..mode import ModeKeys
 from ..storage.open import Storage, translated
 

@@ -16,10 +16,9 @@ import pyarrow.compute as pc
 
 from ..config.collection import CollectionKeys, is_loss
 from ..errors import RunExists, StorageError, TensorTrialError
-from ..format.flush_range import FROM_START, FirstFlush
 from ..format.index_reader import read_batches
 from ..format.record import Plan
-from ..format.schema import END, INDEX_SCHEMA, RUN_FILE, RunInfo, WorkerInfo, end_path
+from ..format.schema import END, FROM_START, INDEX_SCHEMA, RUN_FILE, FirstFlush, RunInfo, WorkerInfo, end_path
 from ..snapshot.index_files import read_published
 from ..snapshot.snapshot import repeated
 from ..storage.open import Storage

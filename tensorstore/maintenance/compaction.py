@@ -23,16 +23,25 @@ from ..errors import (
     UnknownFormat,
 )
 from ..format.chunk_merge import MergedChunks, flush_range_of_merged, merge_chunks
-from ..format.flush_range import FlushRange, flush_range_of, folder_of, range_path
-from ..format.index_footer import joined
 from ..format.index_reader import read_rows
-from ..format.index_types import IndexSummary
+from ..format.index_types import IndexSummary, joined
 from ..format.index_writer import publish_compacted
-from ..format.schema import CODECS, MANIFEST, TENSORS, chunk_folder, index_folder, is_chunk_of
+from ..format.schema import (
+    CODECS,
+    MANIFEST,
+    TENSORS,
+    FlushRange,
+    chunk_folder,
+    flush_range_of,
+    folder_of,
+    index_folder,
+    is_chunk_of,
+    range_path,
+)
 from ..progress import progress_bar
-from ..read.run_file import run_info
 from ..snapshot.index_files import IndexFile, WorkerIndex, read_index, read_summaries
 from ..snapshot.manifest import write_manifest
+from ..snapshot.snapshot import run_info
 from ..snapshot.workers import read_workers
 from ..storage.open import ByteRange, Storage, open_storage
 from .deletion_age import DELETE_OLDER_THAN_SECONDS, check_deletion_age

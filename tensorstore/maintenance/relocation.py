@@ -13,8 +13,7 @@ from ..errors import NotARun, RunExists, RunNotFound, StorageError
 from ..format.schema import RUN_FILE
 from ..storage.base import ByteRange, StoredFile
 from ..storage.open import Storage, open_storage
-from ..write.lease import Observer
-from ..write.removal import check_removable, remove_run
+from ..write.lease import Observer, check_unused, remove_run
 
 _PIECE = 16 << 20
 
@@ -100,7 +99,7 @@ def _removable(path: str | os.PathLike[str], storage_options: Mapping[str, Any] 
 
 
 def _check_unused(storage: Storage) -> None:
-    check_removable(Observer(storage), storage)
+    check_unused(Observer(storage), storage)
 
 
 def _renamed(source: Storage, target: Storage) -> bool:

@@ -10,16 +10,16 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
-from ..errors import AlreadyPublished, RunInUse
+from ..errors import AlreadyPublished
 from ..format.index_types import IndexSummary
 from ..format.schema import COLLECTIONS, END, INDEX, MANIFEST, TENSORS, LostInfo, lost_path
-from ..read.run_file import run_info
 from ..read.verify import Damage, Unnamed, Verification, verify_run
 from ..snapshot.index_files import read_index, read_summaries
 from ..snapshot.manifest import write_manifest
+from ..snapshot.snapshot import run_info
 from ..snapshot.workers import read_workers
 from ..storage.open import Storage, open_storage
-from ..write.lease import Observer, read_leases
+from ..write.lease import Observer, check_unused
 from .deletion_age import DELETE_OLDER_THAN_SECONDS, check_deletion_age
 
 
@@ -84,16 +84,8 @@ def repair(
     storage = open_storage(path, storage_options)
     run_info(storage)
     if not force:
-        _check_not_in_use(storage)
+        check_unused(Observer(storage), storage, "repair it with force=True (--force)")
     return _Repairer(storage, verify_run(storage, progress), delete_older_than, dry_run).run()
-
-
-def _check_not_in_use(storage: Storage) -> None:
-    alive = Observer(storage).alive(read_leases(storage))
-    if alive:
-        lease = alive[0]
-        remedy = "repair it with force=True (--force)"
-        raise RunInUse(storage.url, lease.worker, str(lease.process), lease.started_at, remedy)
 
 
 class _Repairer:

@@ -8,8 +8,8 @@ from typing import Any
 
 from ..errors import CorruptFile, NotARun
 from ..format.schema import RUN_FILE
-from ..read.run_file import run_info
 from ..read.verify import Verification, verify_run
+from ..snapshot.snapshot import run_info
 from ..storage.open import open_storage
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from ..errors import ConfigurationError
 from ..format.schema import FINDINGS, RunInfo
 from ..mode import ModeKeys
-from ..read.query_sources import QuerySources, parquet_files
+from ..read.run_queries import QuerySources, parquet_files
 from ..read.trial import Trial, run_reader_of
 from ..statistics.computed import NOTHING, USUAL, Computed, from_raw
 from ..statistics.definitions import STATISTICS

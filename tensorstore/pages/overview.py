@@ -12,9 +12,9 @@ from ..errors import TensorTrialError
 from ..format.documents import utc
 from ..format.schema import RunInfo
 from ..maintenance.notes import notes_of
-from ..read.run_file import run_info
 from ..read.runs import Runs
 from ..read.trial import run_reader_of
+from ..snapshot.snapshot import run_info
 from ..snapshot.workers import natural
 from ..storage.open import Storage
 from .grid import Grid

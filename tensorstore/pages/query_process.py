@@ -26,9 +26,9 @@ from ..engines.base import Answer
 from ..engines.memory_limit import ENVIRONMENT_VARIABLE, default_memory_limit, memory_of_process
 from ..errors import QueryError, TensorTrialError
 from ..named_queries import query as run_query
-from ..read.run_file import run_info
 from ..read.runs import Runs
 from ..read.trial import Trial
+from ..snapshot.snapshot import run_info
 from ..storage.open import Storage
 from .payload import cell, dump
 

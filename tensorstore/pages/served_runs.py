@@ -16,10 +16,9 @@ from ..errors import ConfigurationError, CorruptFile, RunNotFound, TensorTrialEr
 from ..format.schema import END, FINDINGS, INDEX, RUN_FILE
 from ..maintenance.notes import change_notes, notes_of
 from ..parallel import in_threads
-from ..read.run_file import run_info
-from ..read.run_search import RunSearch, short_names
-from ..read.runs import RunLocations, Runs
+from ..read.runs import RunLocations, Runs, RunSearch, short_names
 from ..read.trial import Trial, run_reader_of
+from ..snapshot.snapshot import run_info
 from ..storage.open import Storage
 from . import overview
 from .open_run import OpenRun

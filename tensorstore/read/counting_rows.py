@@ -20,7 +20,7 @@ from ..errors import CorruptFile
 from ..format.arrow_arrays import encoded, numpy_of
 from ..format.footer import row_groups
 from ..format.index_reader import read_batches
-from ..format.schema import INDEX_SCHEMA, is_chunk_path
+from ..format.schema import INDEX_SCHEMA, TENSORS_SCHEMA, is_chunk_path
 from ..format.verified_files import verified_files
 from ..snapshot.saved_steps import StepKey
 from ..storage.open import Storage
@@ -146,8 +146,6 @@ class UnsavedValues:
     """The rows of chunks that belong to a step that was never finished, or to a tensor that was saved again."""
 
     storage: Storage
-    num_rows: Mapping[str, int]
-    """The number of rows of each chunk that can be read."""
     parts: dict[str, Counter[str]] = field(default_factory=dict)
     """By index file: how many rows of each chunk it names, with those that do not count."""
 
@@ -169,7 +167,11 @@ class UnsavedValues:
         saved = Counter[str]()
         for of_file in counts:
             saved.update(of_file)
-        doubtful = [chunk for chunk in chunks if saved[chunk] != self.num_rows[chunk]]
+        doubtful = [
+            chunk
+            for chunk in chunks
+            if saved[chunk] != verified_files(self.storage).described(chunk, TENSORS_SCHEMA)[1]
+        ]
         starts = {chunk: starts_of_row_groups(self.storage, chunk) for chunk in doubtful}
         rows: dict[str, set[int]] = {chunk: set() for chunk in doubtful}
         for path, of_file in zip(index_files, counts, strict=True):

@@ -1,19 +1,22 @@
-"""Opening one run."""
+"""Opening a run, and blocks of code in which open runs do, or do not, find new data by themselves."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any, overload
 
 from ..engines.base import Engine
-from ..errors import ConfigurationError, SnapshotNotFound
+from ..errors import ConfigurationError, MissingCollectionFiles, RunNotFound, SnapshotNotFound
 from ..format.schema import RunInfo
 from ..snapshot.saved_steps import StepRange, checked_range
-from ..snapshot.snapshot import Snapshot
+from ..snapshot.snapshot import Snapshot, run_info
 from ..storage.open import Storage, open_storage
-from .run_file import wait_for_run
 from .trial import Trial
+
+_POLL_SECONDS = 0.05
 
 
 def create_trial(  # noqa: PLR0913 - all options of a trial
@@ -78,3 +81,56 @@ def _checked(storage: Storage, run: RunInfo, snapshot: Snapshot | str, range_ste
     if range_steps not in (None, snapshot.range_steps):
         raise ConfigurationError(f"range_steps={range_steps} is not that of the snapshot, {snapshot.range_steps}")
     return snapshot
+
+
+@overload
+def no_refresh(trials: Trial) -> AbstractContextManager[Trial]: ...
+@overload
+def no_refresh(trials: Iterable[Trial]) -> AbstractContextManager[list[Trial]]: ...
+def no_refresh(trials: Trial | Iterable[Trial]) -> AbstractContextManager[Any]:
+    """Stop trials from finding new data inside a `with` block: they read what they have seen so far.
+
+    Args:
+        trials: One trial, or several.
+
+    Returns:
+        The context manager. It yields the trial, or the list of trials, and restores what was before.
+    """
+    return _refreshing(trials, False)
+
+
+@overload
+def refresh(trials: Trial) -> AbstractContextManager[Trial]: ...
+@overload
+def refresh(trials: Iterable[Trial]) -> AbstractContextManager[list[Trial]]: ...
+def refresh(trials: Trial | Iterable[Trial]) -> AbstractContextManager[Any]:
+    """Allow trials to find new data by themselves inside a `with` block.
+
+    Args:
+        trials: One trial, or several.
+
+    Returns:
+        The context manager. It yields the trial, or the list of trials, and restores what was before.
+    """
+    return _refreshing(trials, True)
+
+
+@contextmanager
+def _refreshing(trials: Trial | Iterable[Trial], wanted: bool) -> Iterator[Trial | list[Trial]]:
+    given = trials if isinstance(trials, Trial) else list(trials)
+    with ExitStack() as stack:
+        for trial in [given] if isinstance(given, Trial) else given:
+            stack.enter_context(trial.refreshing(wanted))
+        yield given
+
+
+def wait_for_run(storage: Storage, timeout: float | None) -> RunInfo:
+    """Return the `run.json` of a run, as soon as it exists, for at most `timeout` seconds."""
+    deadline = time.monotonic() + (timeout or 0)
+    while True:
+        try:
+            return run_info(storage)
+        except (RunNotFound, MissingCollectionFiles):
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(_POLL_SECONDS)

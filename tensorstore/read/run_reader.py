@@ -32,17 +32,15 @@ from ..format.index_types import SavedTensor
 from ..format.schema import MANIFEST, RunInfo, collections_path
 from ..mode import ModeKeys
 from ..snapshot.saved_steps import SavedSteps, StepRange
-from ..snapshot.snapshot import Snapshot, repeated, settled, take
+from ..snapshot.snapshot import Snapshot, read_run_file, repeated, run_info, settled, take
 from ..snapshot.workers import mark_ended, natural
 from ..storage.open import Storage
 from ..suggestions import near_names
 from .row_cache import RowCache
-from .run_file import read_run_file, run_info
 from .step_states import StepState, StepStates
 
 if TYPE_CHECKING:
-    from .query_sources import QuerySources
-    from .run_queries import RunQueries
+    from .run_queries import QuerySources, RunQueries
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +101,8 @@ class RunReader:
         """The content of `run.json` when it was compared last."""
         self._snapshot = Snapshot(self.info)
         self._become(self.always or take(self.storage, self.info, range_steps=self.range_steps))
-        self._row_cache = RowCache(self.storage, self.range_steps)
+        self._row_cache: RowCache | None = None
+        self._states: StepStates | None = None
         self._sources: QuerySources | None = None
         self._queries: RunQueries | None = None
         self._note_end()
@@ -121,7 +120,7 @@ class RunReader:
     @property
     def sources(self) -> QuerySources:
         """The files and tables for SQL. Another object once the run was opened again, for whatever reason."""
-        from .query_sources import QuerySources  # what SQL needs is imported with the first query
+        from .run_queries import QuerySources  # what SQL needs is imported with the first query
 
         with self.lock:
             self._make_own()
@@ -138,8 +137,10 @@ class RunReader:
     @property
     def states(self) -> StepStates:
         """The steps and workers of the run, as of the last refresh."""
-        self._make_own()
-        return self._states
+        snapshot = self.snapshot
+        if (states := self._states) is None or states.snapshot is not snapshot:
+            states = self._states = StepStates(snapshot, self.storage)
+        return states
 
     def _become(self, snapshot: Snapshot) -> bool:
         """Read another snapshot from now on, and log what is damaged in it. Return whether it is another."""
@@ -147,7 +148,6 @@ class RunReader:
         if snapshot is before:
             return False
         self.version += 1
-        self._states = StepStates(snapshot, self.storage)
         for path in snapshot.damaged.keys() - before.damaged.keys():
             what = "opened by listing, because its manifest is damaged" if path == MANIFEST else _LEFT_OUT
             logger.warning("run %s: %s: %s", self.storage.url, what, snapshot.damaged[path])
@@ -241,7 +241,7 @@ class RunReader:
         return True
 
     def _note_end(self) -> None:
-        self._ended_at = time.monotonic() if self._states.job_ended else None
+        self._ended_at = time.monotonic() if self._snapshot.job_ended else None
 
     @contextmanager
     def refreshing(self, wanted: bool) -> Iterator[None]:
@@ -484,7 +484,9 @@ class RunReader:
     def read_rows(self, read: Callable[[RowCache, SavedSteps], _T]) -> _T:
         """Return what `read` returns, once more where a file was missing because another one replaced it."""
         with self.lock:
-            return repeated(lambda: read(self._row_cache, self.snapshot.steps), self.recover)
+            self._make_own()
+            cache = self._row_cache = self._row_cache or RowCache(self.storage, self.range_steps)
+            return repeated(lambda: read(cache, self.snapshot.steps), self.recover)
 
     def saved_row(self, name: str, global_step: int, worker: str) -> SavedTensor | None:
         """Return one row with its statistics; None if the worker did not save the tensor at the step."""

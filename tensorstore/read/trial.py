@@ -18,14 +18,13 @@ from ..format.schema import RunInfo
 from ..html_table import html_table
 from ..mode import ModeKeys
 from ..snapshot.saved_steps import StepRange, checked_range
-from ..snapshot.snapshot import Snapshot
+from ..snapshot.snapshot import Snapshot, run_info
 from ..snapshot.workers import natural
 from ..storage.open import Storage
 from ..suggestions import near_names
 from .frame import frame_of
 from .name_filter import belongs_to, name_patterns
 from .plots import TrialPlots
-from .run_file import run_info
 from .run_reader import RunReader
 from .step_states import LateWorker, StepState
 from .tensor import Tensor
@@ -354,7 +353,7 @@ class Trial:
 
         False for up to a minute while an index file cannot be read, for a cause that may pass.
         """
-        return self._reader.now().job_ended
+        return self._reader.now().snapshot.job_ended
 
     def late_workers(self) -> list[LateWorker]:
         """Return the workers that the newest saved steps wait for.

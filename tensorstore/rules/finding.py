@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import FileError
+from ..format.index_writer import sealed_parquet
 from ..format.schema import FINDINGS, FINDINGS_SCHEMA
-from ..format.sealed_parquet import sealed_parquet
 from ..html_table import html_table
 from ..storage.open import Storage
 

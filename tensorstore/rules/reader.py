@@ -19,9 +19,9 @@ from .. import forking
 from ..config.collection import CollectionKeys
 from ..dtypes import Array
 from ..errors import FileError, StepUnavailable
+from ..forking import lazy
 from ..format.index_reader import LOCATION_COLUMNS, ROW_COLUMNS, Positions
 from ..format.index_types import SavedTensor
-from ..format.lazy import lazy
 from ..mode import ModeKeys
 from ..read.run_reader import RunReader
 from ..read.trial import Trial, run_reader_of

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from ..errors import ConfigurationError, RuleEvaluationConditionMet, UnavailableError
-from ..read.refreshing import no_refresh
+from ..read.opening import no_refresh
 from ..read.trial import Trial, run_reader_of
 from .action import Firing, parse_actions
 from .finding import Finding, FindingLog

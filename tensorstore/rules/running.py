@@ -20,7 +20,7 @@ from ..errors import (
 )
 from ..mode import ModeKeys
 from ..progress import progress_bar
-from ..read.refreshing import no_refresh
+from ..read.opening import no_refresh
 from ..read.trial import Trial, run_reader_of
 from ..read.waiting import Waiting
 from .finding import Finding, FindingLog, Findings

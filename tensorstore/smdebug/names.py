@@ -55,7 +55,7 @@ MODULES: Mapping[str, Mapping[str, str]] = {
     "smdebug.rules.req_tensors": {"RequiredTensors": "tensortrial.rules.req_tensors"},
     "smdebug.rules.action": _ACTIONS,
     "smdebug.analysis": {},
-    "smdebug.analysis.utils": dict.fromkeys(("no_refresh", "refresh"), "tensortrial.read.refreshing"),
+    "smdebug.analysis.utils": dict.fromkeys(("no_refresh", "refresh"), "tensortrial.read.opening"),
     "smdebug.core": {},
     **{f"smdebug.core.{name}": {} for name in _OF_CORE},
     "smdebug.core.collection": _COLLECTION,

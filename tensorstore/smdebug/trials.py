@@ -12,7 +12,7 @@ from tensortrial.config.collection import Collection, CollectionKeys, Collection
 from tensortrial.errors import UnavailableError
 from tensortrial.mode import ModeKeys
 from tensortrial.read import tensor, trial
-from tensortrial.read.run_file import wait_for_run
+from tensortrial.read.opening import wait_for_run
 from tensortrial.read.trial import run_reader_of
 from tensortrial.snapshot.saved_steps import StepRange
 from tensortrial.storage.open import open_storage

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ..format.lazy import lazy
+from ..forking import lazy
 
 Integers = npt.NDArray[np.integer[Any]]
 

@@ -10,10 +10,8 @@ from typing import NamedTuple
 
 from ..errors import FileError, MissingIndexFile, StorageError
 from ..format.checksum import read_ends
-from ..format.flush_range import FlushRange, current_files, flush_range_of, folder_of
-from ..format.index_footer import read_summary
-from ..format.index_types import IndexSummary
-from ..format.schema import end_path, index_folder
+from ..format.index_types import IndexSummary, read_summary
+from ..format.schema import FlushRange, current_files, end_path, flush_range_of, folder_of, index_folder
 from ..storage.base import FileSource
 
 _SUFFIX = ".parquet"

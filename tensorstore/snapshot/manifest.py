@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 from ..errors import CorruptFile
 from ..format.checksum import check_file, read_ends, seal_needs, sealed
 from ..format.documents import Count, Number, read_document
-from ..format.flush_range import current_files
 from ..format.schema import (
     COLLECTIONS,
     END,
@@ -27,6 +26,7 @@ from ..format.schema import (
     MANIFEST,
     RUN_FILE,
     RunInfo,
+    current_files,
 )
 from ..storage.base import Paths, Storage, Tails
 from ..storage.foreign_errors import missing
@@ -133,12 +133,7 @@ class Manifest:
 
 
 def read_manifest(storage: Storage, run: RunInfo) -> Manifest | CorruptFile | None:
-    """Return the manifest of a run; None if it has none that describes it as it is now, the error of a damaged one.
-
-    On a disk it is not read: to list a folder costs nothing there, and shows every change.
-    """
-    if storage.is_local:
-        return None
+    """Return the manifest of a run; None if it has none that describes it as it is now, the error of a damaged one."""
     try:
         manifest = Manifest.from_bytes(storage.read_document(MANIFEST, MOST_BYTES), storage.url)
     except FileNotFoundError:

@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import ConfigurationError
+from ..forking import lazy
 from ..format import arrow_arrays
 from ..format.index_types import IndexSummary, NamedTensor, StepSummary
-from ..format.lazy import lazy
 from ..mode import ModeKeys
 from .columns import Integers, Lookup, distinct
 from .index_files import IndexFile

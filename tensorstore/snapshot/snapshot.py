@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from xxhash import xxh3_64_intdigest
 
-from ..errors import CorruptFile, FileError
-from ..format.lazy import lazy
-from ..format.schema import MANIFEST, RunInfo
+from ..errors import CorruptFile, FileError, MissingCollectionFiles, NotARun, RunNotFound, StorageError
+from ..forking import lazy
+from ..format.schema import COLLECTIONS, LEASES, MANIFEST, RUN_FILE, RunInfo
 from ..storage.base import FileSource, Storage
 from .index_files import IndexFile, WorkerIndex, read_index, without_replaced
 from .manifest import Manifest, read_manifest
@@ -87,6 +88,11 @@ class Snapshot:
         return {path: self.damaged[path] for path in self._unread if path in self.damaged and self.is_awaited(path)}
 
     @property
+    def job_ended(self) -> bool:
+        """True if the job has ended, so that nothing more will come: no file can be read that could not."""
+        return self.workers.job_ended and not self.awaited
+
+    @property
     def is_listing_due(self) -> bool:
         """True if files that were superseded since may soon be deleted. Another machine has another clock."""
         return not 0 <= time.monotonic() - self.listed_at < LISTED_SECONDS
@@ -148,7 +154,8 @@ def take(
         UnknownFormat: A later release wrote a file.
     """
     if since is None or since.is_outdated:
-        manifest = None if source is not None else read_manifest(storage, run)
+        # On a disk it is not read: to list a folder costs nothing there, and shows every change.
+        manifest = None if source is not None or storage.is_local else read_manifest(storage, run)
         if isinstance(manifest, Manifest):
             manifest.keep_ends(storage)
             source = manifest
@@ -248,3 +255,49 @@ def _read_indexes(
         found += files
     is_new = any(new[worker] is not since.get(worker) for worker in new)
     return (new if is_new else since), found
+
+
+def run_info(storage: Storage) -> RunInfo:
+    """Return the `run.json` of a run.
+
+    Raises RunNotFound, NotARun, MissingCollectionFiles, UnknownFormat.
+    """
+    content = read_run_file(storage)
+    with _naming_the_run(storage):
+        info = RunInfo.from_bytes(content, storage.url)
+    if not storage.list(COLLECTIONS):
+        raise MissingCollectionFiles(storage.url, "the run has no collections: no worker has begun to save")
+    return info
+
+
+def read_run_file(storage: Storage) -> bytes:
+    """Return the content of a run's `run.json`. Raises RunNotFound and NotARun."""
+    with _naming_the_run(storage):
+        for _ in range(2):  # a run may begin between the two
+            with suppress(FileNotFoundError):
+                return storage.read_document(RUN_FILE)
+            # A job that resumes a run which never began has a lease before anything else.
+            if not storage.exists_any() or storage.list("") == [LEASES]:
+                raise RunNotFound(storage.url, "there is no run here; create_trial(..., timeout=60) waits for one")
+    raise NotARun(storage.url, _what_else(storage))
+
+
+@contextmanager
+def _naming_the_run(storage: Storage) -> Iterator[None]:
+    """Raise errors that name the run: of many runs, it must be plain which one cannot be read."""
+    try:
+        yield
+    except CorruptFile as exc:
+        raise NotARun(storage.url, str(exc)) from exc
+    except StorageError as exc:
+        raise StorageError(storage.url, str(exc)) from exc
+
+
+def _what_else(storage: Storage) -> str:
+    # smdebug numbers the folders of its collections.
+    if any(name.isdecimal() for name in storage.list(COLLECTIONS)):
+        return (
+            "smdebug wrote this run. Import it with `tensortrial import smdebug SOURCE TARGET`, or with "
+            "tensortrial.importers.smdebug.import_run(source, target), and open the target"
+        )
+    return f"there are files here, but no {RUN_FILE}: this is not a run of tensortrial"

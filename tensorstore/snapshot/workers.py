@@ -12,9 +12,9 @@ from typing import Any
 from urllib.parse import unquote
 
 from ..errors import AlreadyPublished, CorruptFile, FileError, InvalidWorker, StorageError
+from ..forking import lazy
 from ..format.checksum import document_bytes
-from ..format.index_footer import is_index_path
-from ..format.lazy import lazy
+from ..format.index_types import is_index_path
 from ..format.schema import (
     COLLECTIONS,
     END,

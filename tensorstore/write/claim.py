@@ -11,7 +11,6 @@ from itertools import chain
 from urllib.parse import unquote
 
 from ..errors import AlreadyPublished, FileError, RunExists, StorageError, WorkerClaimed
-from ..format.flush_range import FirstFlush, flush_range_of, folder_of
 from ..format.footer import row_groups
 from ..format.schema import (
     COLLECTIONS,
@@ -22,11 +21,14 @@ from ..format.schema import (
     RUN_FILE,
     STOP_FILE,
     TENSORS,
+    FirstFlush,
     RunInfo,
     WorkerInfo,
     chunk_folder,
     collections_path,
     end_path,
+    flush_range_of,
+    folder_of,
 )
 from ..format.verified_files import verified_files
 from ..snapshot.index_files import list_index, read_published

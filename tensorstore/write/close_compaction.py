@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from ..errors import AlreadyPublished, CorruptFile, MissingChunk, StorageError
 from ..format.chunk_merge import merge_chunks
-from ..format.flush_range import current_files, flush_range_of, folder_of, range_path
 from ..format.index_types import IndexedStep
 from ..format.index_writer import indexed_rows, publish_compacted
+from ..format.schema import current_files, flush_range_of, folder_of, range_path
 from ..snapshot.index_files import list_index
 from ..storage.open import Storage
 

@@ -6,21 +6,25 @@ opens a later session removes the files of the earlier ones. So a writer whose f
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
 
 from ..errors import AlreadyPublished, ConfigurationError, RunInUse, RunTakenOver, StorageError
+from ..format import schema
 from ..format.checksum import document_bytes
-from ..format.documents import Count, Number, read_document
+from ..format.documents import Count, Number, Whole, read_document
 from ..format.schema import END, LEASES, lease_path, session_end_path
 from ..storage.open import Storage
-from .process import Process, this_process
 
 logger = logging.getLogger(__name__)
 
@@ -357,3 +361,109 @@ def in_use(storage: Storage, lease: LeaseInfo) -> RunInUse:
 def _clock() -> float:
     # Goes on while the machine sleeps, where the system has such a clock.
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True)
+class Process:
+    """Names one process among all that ever ran, on any machine."""
+
+    id: Annotated[int, Whole(1, (1 << 31) - 1)]
+    """The process id, which the operating system uses again."""
+    started: str = ""
+    """The time at which the kernel started the process, in ticks since the boot; empty where it is unknown."""
+    host: str = ""
+    boot: str = ""
+    """The boot of the machine and the namespace in which `id` counts; empty where the system does not say. Containers
+    of one machine share the boot, but each counts its processes for itself."""
+
+    def __str__(self) -> str:
+        own = " (this process)" if self == this_process() else ""
+        return f"process {self.id} on host {self.host!r}{own}"
+
+    @property
+    def is_local(self) -> bool:
+        """Return whether this process can see the other one: both run on one machine, in one namespace."""
+        return bool(self.boot and self.started) and self.boot == _boot() and self.host == socket.gethostname()
+
+    @property
+    def runs(self) -> bool:
+        """Return whether a local process still runs. A later process with the same id is told apart by its start."""
+        started = _started(self.id)
+        if started is not None:
+            return started == self.started
+        try:
+            os.kill(self.id, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True  # it runs, and is hidden from this user
+        return False  # it ended, and its parent has not noticed yet
+
+
+def this_process() -> Process:
+    """Return the identity of the calling process."""
+    return _identity(os.getpid())
+
+
+@functools.lru_cache(maxsize=1)
+def _identity(number: int) -> Process:
+    return Process(number, _started(number) or "", socket.gethostname(), _boot())
+
+
+@functools.lru_cache(maxsize=1)
+def _boot() -> str:
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text("ascii").strip()
+        return f"{boot} {os.readlink(_PROC / 'self/ns/pid')}"
+    except OSError:
+        return ""
+
+
+def _started(number: int) -> str | None:
+    """Return when a process was started; None if it does not run any more, or cannot be seen."""
+    try:
+        text = (_PROC / str(number) / "stat").read_text("utf-8", errors="replace")
+    except OSError:
+        return None
+    # The second field is the program's name in parentheses, which may hold spaces and parentheses itself.
+    fields = text.rpartition(")")[2].split()
+    return None if fields[0] in ("Z", "X") else fields[19]
+
+
+_REMEDY = "choose another folder: only a run that nobody writes to is replaced, moved or deleted"
+_DOCUMENTS = (schema.RUN_FILE, schema.MANIFEST, schema.STOP_FILE, schema.NOTES_FILE)
+_FOLDERS = (
+    *(schema.INDEX, schema.TENSORS, schema.FINDINGS, schema.LOST, schema.END, schema.LEASES),
+    schema.COLLECTIONS,
+)
+
+
+def check_unused(observer: Observer, storage: Storage, remedy: str = _REMEDY, own: LeaseInfo | None = None) -> None:
+    """Check that no living process but the holder of `own` writes to a run.
+
+    Raises:
+        RunInUse: One does; `remedy` says what to do.
+    """
+    for lease in observer.alive(each for each in read_leases(storage) if each != own):
+        raise RunInUse(storage.url, lease.worker, str(lease.process), lease.started_at, remedy)
+
+
+def remove_run(storage: Storage, kept: str = "") -> None:
+    """Delete the files of a run and of its system metrics, but not the file `kept`. Files of other kinds stay."""
+    found = [file.path for file in storage.walk() if _is_of_run(file.path) and file.path != kept]
+    # A removal that is interrupted leaves a run that is refused, and can be replaced.
+    for path in sorted(
+        found, key=lambda path: (path == schema.RUN_FILE, path.startswith(f"{schema.COLLECTIONS}/"), path)
+    ):
+        storage.remove(path)
+
+
+def _is_of_run(path: str) -> bool:
+    folder, _, rest = path.removeprefix(f"{schema.SYSTEM}/").partition("/")
+    if folder == "tensorboard":
+        return rest.rpartition("/")[2].startswith("events.out.tfevents.")
+    is_document = path.endswith((".json", ".parquet"))
+    return is_document and (folder in _FOLDERS if rest else folder in _DOCUMENTS)

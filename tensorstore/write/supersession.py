@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import AlreadyPublished, FileError, MissingIndexFile, RunTakenOver, StorageError, TensorTrialError
-from ..format.flush_range import flush_range_of, folder_of
-from ..format.index_footer import joined
 from ..format.index_reader import read_rows
+from ..format.index_types import joined
 from ..format.index_writer import publish_compacted
+from ..format.schema import flush_range_of, folder_of
 from ..snapshot.index_files import IndexFile, read_index
 from ..storage.open import Storage
 

@@ -16,11 +16,19 @@ from ..dtypes import Array, as_scalar, dtype_name, to_bytes
 from ..errors import RunTakenOver, StorageError, TensorTrialError
 from ..format.checksum import document_bytes
 from ..format.chunk_writer import PART_BYTES, ChunkWriter
-from ..format.flush_range import FROM_START, FirstFlush, folder_of
 from ..format.index_types import IndexedStep
 from ..format.index_writer import indexed_rows, write_index
 from ..format.record import Record, ScalarBatch, Step, TensorSpec, ValueBatch, plan_by_axis
-from ..format.schema import STEPS_PER_DIRECTORY, chunk_path, end_path, index_path, session_end_path
+from ..format.schema import (
+    FROM_START,
+    STEPS_PER_DIRECTORY,
+    FirstFlush,
+    chunk_path,
+    end_path,
+    folder_of,
+    index_path,
+    session_end_path,
+)
 from ..mode import ModeKeys
 from ..statistics.batched import can_join, statistics_of_many
 from ..statistics.by_axis import axis_within, statistics_by_axis

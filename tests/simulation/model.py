@@ -17,7 +17,7 @@ from simulation.world import World
 from support.internals import ENDED_RESCAN_SECONDS, newest_session
 from tensortrial.errors import FileError, TensorTrialError
 from tensortrial.format.schema import WorkerInfo
-from tensortrial.read.refreshing import no_refresh
+from tensortrial.read.opening import no_refresh
 from tensortrial.read.step_states import StepState
 from tensortrial.read.trial import Trial
 

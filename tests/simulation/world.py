@@ -22,16 +22,16 @@ from tensortrial.format import chunk_merge, index_writer
 from tensortrial.hooks.core import recorder, run_writer
 from tensortrial.hooks.core.process import stop_request
 from tensortrial.maintenance import compaction, repair
-from tensortrial.read import opening, run_file, run_reader, step_states, trial, waiting
+from tensortrial.read import opening, run_reader, step_states, trial, waiting
 from tensortrial.snapshot import index_files, snapshot, workers
 from tensortrial.write import claim, close_compaction, lease, writer
-from tensortrial.write.process import Process as ProcessIdentity
+from tensortrial.write.lease import Process as ProcessIdentity
 
 _OPENED = (run_writer, opening, compaction, repair)
 _THREADED = (writer, lease)
 _TIMED = (
     *(writer, lease, recorder, stop_request, run_reader, trial, waiting, compaction, index_writer),
-    *(run_file, index_files, snapshot, workers, step_states),
+    *(opening, index_files, snapshot, workers, step_states),
     run_writer,
     repair,
     claim,

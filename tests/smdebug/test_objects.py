@@ -19,7 +19,7 @@ from torch import nn  # noqa: E402
 
 from tensortrial.errors import TensorUnavailable  # noqa: E402
 from tensortrial.hooks.core import current_hook  # noqa: E402
-from tensortrial.read.refreshing import no_refresh  # noqa: E402
+from tensortrial.read.opening import no_refresh  # noqa: E402
 from tensortrial.smdebug.rules import Rule, invoke_rule  # noqa: E402
 from tensortrial.smdebug.trials import LocalTrial, S3Trial, Trial, create_trial  # noqa: E402
 

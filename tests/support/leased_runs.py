@@ -13,8 +13,7 @@ from tensortrial.hooks.core.configuration.options import Framework, HookOptions
 from tensortrial.hooks.core.process.rank import Rank
 from tensortrial.hooks.core.recorder import Recorder
 from tensortrial.storage.open import Storage
-from tensortrial.write.lease import LeaseInfo, read_leases
-from tensortrial.write.process import Process
+from tensortrial.write.lease import LeaseInfo, Process, read_leases
 
 SECONDS = 60.0
 

@@ -16,9 +16,8 @@ import pyarrow.parquet as pq
 from tensortrial.config.collection import Collection
 from tensortrial.dtypes import storable
 from tensortrial.format.checksum import sealed
-from tensortrial.format.flush_range import FROM_START
 from tensortrial.format.record import Plan, Record, Step
-from tensortrial.format.schema import RunInfo, WorkerInfo
+from tensortrial.format.schema import FROM_START, RunInfo, WorkerInfo
 from tensortrial.mode import ModeKeys
 from tensortrial.storage.open import open_storage
 from tensortrial.write.claim import Resumption, claim, claim_again

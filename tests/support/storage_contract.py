@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from support.limits import set_limits
 from tensortrial.engines.run_files import RunFiles
 from tensortrial.errors import AlreadyPublished, CorruptFile
-from tensortrial.format.sealed_parquet import sealed_parquet
+from tensortrial.format.index_writer import sealed_parquet
 from tensortrial.storage.open import ByteRange, Storage, register_flush
 
 _names = st.text("abz09-./=_", min_size=1, max_size=4).filter(lambda s: "/" not in s and not s.startswith("."))

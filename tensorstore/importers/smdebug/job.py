@@ -16,8 +16,7 @@ from typing import Any
 
 from ...errors import ConfigurationError, FileError, NotARun, RunNotFound
 from ...format.checksum import document_bytes
-from ...format.flush_range import FROM_START, FirstFlush
-from ...format.schema import MARKED_END, end_path
+from ...format.schema import FROM_START, MARKED_END, FirstFlush, end_path
 from ...progress import progress_bar
 from ...storage.open import Storage, open_storage
 from ...write.claim import claim, claim_again, saved_steps

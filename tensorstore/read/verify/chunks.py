@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
@@ -10,19 +9,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...dtypes import Array, parse_dtype
+from ...dtypes import Array
 from ...errors import CorruptFile, FileError
 from ...format.arrow_arrays import numpy_of
-from ...format.checksum import BLOCK_BYTES, Seal, read_end, read_seal
+from ...format.checksum import Seal, read_end, read_seal
 from ...format.chunk_reader import ChunkFile, read_values
 from ...format.footer import row_groups
 from ...format.index_types import SavedTensor
 from ...format.verified_files import verified_files
-from ...statistics.digest import LEAF_BYTES, digest_header, digest_of_leaves, leaves_of
 from ...storage.base import ReadableRanges
-from ...storage.open import ByteRange, Storage, StoredFile
-from .checking import Findings
+from ...storage.open import Storage, StoredFile
 from .index import rows_of
+from .report import Findings
 from .stream import FileInMemory, Piece, ValueRanges, pieces_of
 
 _KEYS = ["name", "mode", "mode_step", "global_step", "worker", "dtype", "shape"]
@@ -31,8 +29,6 @@ _SMALL_BYTES, _SMALL_REMOTE_BYTES = 1 << 20, 64 << 20
 _BATCH_BYTES = 16 << 20
 """Values of so many bytes are read together."""
 _BATCH_ROWS = 4096
-_PIECE_BYTES = 8 << 20
-assert _PIECE_BYTES % BLOCK_BYTES == _PIECE_BYTES % LEAF_BYTES == 0
 
 
 def check_chunk(storage: Storage, file: StoredFile, rows: pa.Table, findings: Findings) -> None:
@@ -151,34 +147,9 @@ def _batches(rows: Iterator[SavedTensor]) -> Iterator[list[SavedTensor]]:
         yield list(batch)
 
 
-def check_value_in_pieces(storage: Storage, row: SavedTensor) -> None:
-    """Read a large value that lies in one byte range, piece by piece.
-
-    Raises:
-        CorruptFile: It is not where the index says, does not fit its dtype and shape, or is not what was saved.
-    """
-    chunk, offset = str(row.chunk), row.offset or 0
-    (prefix,) = storage.read_ranges([ByteRange(chunk, offset - 4, 4)])
-    got, leaves = 0, list[Array]()
-    for begin in range(0, row.nbytes, _PIECE_BYTES):
-        length = min(_PIECE_BYTES, row.nbytes - begin)
-        (data,) = storage.read_ranges([ByteRange(chunk, offset + begin, length)])
-        got += len(data)
-        leaves.append(leaves_of(data))
-    if int.from_bytes(prefix, "little") != row.nbytes or got != row.nbytes:
-        raise CorruptFile(chunk, f"the value of {row.name!r} at step {row.global_step} is not where the index says")
-    if math.prod(row.shape) * parse_dtype(row.dtype).itemsize != row.nbytes:
-        raise CorruptFile(chunk, f"the value of {row.name!r} at step {row.global_step} does not fit its shape")
-    if row.digest != digest_of_leaves(np.concatenate(leaves), digest_header(row.dtype, row.shape)):
-        raise CorruptFile(chunk, f"the value of {row.name!r} at step {row.global_step} does not have its digest")
-
-
 def _check_values(storage: Storage, rows: Sequence[SavedTensor], findings: Findings) -> None:
     try:
-        if rows[0].nbytes > _BATCH_BYTES and rows[0].offset is not None and rows[0].parts == 1:
-            check_value_in_pieces(storage, rows[0])
-        else:
-            read_values(storage, rows)
+        read_values(storage, rows)
     except FileNotFoundError:
         raise
     except (FileError, ValueError, OSError) as exc:

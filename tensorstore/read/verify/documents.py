@@ -31,7 +31,7 @@ from ...format.schema import (
 from ...snapshot.manifest import MOST_BYTES, Manifest
 from ...storage.base import DOCUMENT_BYTES
 from ...storage.open import Storage, StoredFile
-from .checking import Findings
+from .report import Findings
 
 
 def _check_findings(data: bytes, path: str) -> None:

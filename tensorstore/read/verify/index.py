@@ -16,7 +16,7 @@ from ...format.index_types import IndexSummary, SavedTensor
 from ...format.schema import INDEX_SCHEMA, is_chunk_path
 from ...snapshot.index_files import IndexFile
 from ...storage.open import Storage
-from .checking import Findings
+from .report import Findings
 from .stream import pieces_of
 
 _LARGE_BYTES = 64 << 20

@@ -1,9 +1,13 @@
-"""The result of a verification."""
+"""The result of a verification, and how it is collected."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+from ...errors import FileError, StorageError
+from ...format.index_types import SavedTensor
 
 
 @dataclass(frozen=True)
@@ -110,3 +114,69 @@ class Verification:
             f"{self.run}: {state} ({self.files} files, {self.nbytes / 1e6:.1f} MB, {self.rows} saved tensors, "
             f"{self.values} raw values)"
         )
+
+
+class Findings:
+    """The damage of a run, by file, and how much was read."""
+
+    def __init__(self, advance: Callable[[float], object]) -> None:
+        self._advance = advance
+        self._found: dict[str, Damage] = {}
+        self._values: dict[str, list[tuple[int, str]]] = {}
+        """The global step and the name of each value that cannot be read, by chunk."""
+        self._read: dict[str, int] = {}
+        self._counts: dict[str, tuple[int, int]] = {}
+
+    def read(self, path: str, nbytes: int) -> None:
+        """Count bytes that were read of a file. Bytes that are read again are not counted."""
+        before = self._read.get(path)
+        self._read[path] = (before or 0) + nbytes
+        self._advance(nbytes)
+
+    def was_read(self, path: str) -> bool:
+        """Return whether anything of a file was read."""
+        return path in self._read
+
+    def count(self, index_file: str, rows: int, values: int) -> None:
+        """Take note of how many rows an index file has, and how many of them have their value in a chunk."""
+        self._counts[index_file] = rows, values
+
+    def forget(self, index_files: Iterable[str]) -> None:
+        """Forget the rows of files that were compacted meanwhile."""
+        for path in index_files:
+            self._counts.pop(path, None)
+
+    def totals(self) -> tuple[int, int, int, int]:
+        """Return the number of files that were read, their bytes, and the numbers of rows and of values in chunks."""
+        rows, values = map(sum, zip(*self._counts.values(), strict=True)) if self._counts else (0, 0)
+        return len(self._read), sum(self._read.values()), rows, values
+
+    def damaged(self, path: str, reason: str | Exception, worker: str | None = None) -> None:
+        """Take note that a file is damaged. Only the first reason of a file is kept."""
+        self._found.setdefault(path, _damage(path, reason, worker))
+
+    def value_damaged(self, row: SavedTensor, reason: str | Exception) -> None:
+        """Take note that the raw value of a row cannot be read."""
+        path = str(row.chunk)
+        found = self._found.get(path) or _damage(path, reason, row.worker)
+        self._found[path] = replace(found, worker=found.worker or row.worker)
+        self._values.setdefault(path, []).append((row.global_step, row.name))
+
+    def is_damaged(self, path: str) -> bool:
+        """Return whether a file was found damaged."""
+        return path in self._found
+
+    def damage(self) -> tuple[Damage, ...]:
+        """Return all damage, by file."""
+        found = []
+        for path, damage in sorted(self._found.items()):
+            values = self._values.get(path, [])
+            steps, names = {step for step, _ in values}, {name for _, name in values}
+            found.append(replace(damage, steps=tuple(sorted(steps)), tensors=tuple(sorted(names)), values=len(values)))
+        return tuple(found)
+
+
+def _damage(path: str, reason: str | Exception, worker: str | None) -> Damage:
+    is_missing = isinstance(reason, FileNotFoundError) and not isinstance(reason, FileError)
+    text = "it is missing" if is_missing else str(reason).removeprefix(f"{path}: ")
+    return Damage(path, text, worker, may_pass=isinstance(reason, StorageError))

@@ -18,11 +18,10 @@ from ...progress import progress_bar
 from ...snapshot.index_files import IndexFile, read_index, read_summaries
 from ...snapshot.workers import Workers, read_workers
 from ...storage.open import Storage, StoredFile
-from .checking import Findings
 from .chunks import check_chunk
 from .documents import check_document, is_document, read_lost
 from .index import check_index_file, rows_of
-from .report import Unfinished, Unnamed, Verification
+from .report import Findings, Unfinished, Unnamed, Verification
 
 _TEMPORARY = re.compile(r"(.*/)?\.[^/]+\.[0-9a-f]{16}\.tmp", re.DOTALL)
 _INDEX_FILE = re.compile(rf"{INDEX}/worker=[^/]+/step=\d+/[^/]+\.parquet")
@@ -35,7 +34,7 @@ def verify_run(storage: Storage, progress: bool = False) -> Verification:
     """Read every byte of a run, and return what is damaged, unfinished or not needed.
 
     The run may be written and compacted meanwhile. Memory is bounded by the largest index file, and by the largest
-    value that is compressed or has several parts.
+    value that is damaged, compressed or has several parts.
 
     Args:
         storage: The folder of the run.

@@ -13,7 +13,7 @@ from support.plain_hook import Hook
 from tensortrial import create_trial
 from tensortrial.errors import ConfigurationError, CorruptFile
 from tensortrial.mode import modes
-from tensortrial.read.lost_rows import LostRows
+from tensortrial.read.step_states import LostRows
 from tensortrial.snapshot.saved_steps import SavedSteps
 
 

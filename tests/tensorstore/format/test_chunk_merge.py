@@ -15,7 +15,7 @@ from support.limits import keep_index_files, set_limits
 from support.runs import EVAL, TRAIN, Job
 from tensortrial.errors import CorruptFile, MissingChunk
 from tensortrial.format.chunk_merge import flush_range_of_merged
-from tensortrial.format.flush_range import FlushRange
+from tensortrial.format.schema import FlushRange
 from tensortrial.maintenance.compaction import compact
 from tensortrial.read.trial import Trial, run_reader_of
 

@@ -18,8 +18,7 @@ from support.limits import set_limits
 from support.runs import EPOCH, EVAL, TRAIN, Job
 from tensortrial.errors import CorruptFile, UnknownFormat
 from tensortrial.format.checksum import TAIL_BYTES, seal_needs, sealed
-from tensortrial.format.index_footer import read_summary
-from tensortrial.format.index_types import IndexSummary, StepSummary
+from tensortrial.format.index_types import IndexSummary, StepSummary, read_summary
 from tensortrial.format.index_writer import write_compacted
 from tensortrial.format.schema import (
     FOOTER_CHUNKS,

@@ -22,7 +22,7 @@ from support.limits import set_limits
 from support.runs import Job, edit_document
 from support.servers import ObjectStore
 from tensortrial.errors import ConfigurationError, CorruptFile, NotARun, RunNotFound, UnknownFormat
-from tensortrial.format.flush_range import FlushRange, current_files, flush_range_of
+from tensortrial.format.schema import FlushRange, current_files, flush_range_of
 from tensortrial.maintenance import compaction
 from tensortrial.maintenance.compaction import Compaction, compact
 

@@ -22,8 +22,7 @@ from tensortrial.errors import RunInUse, RunTakenOver
 from tensortrial.format.schema import session_end_path
 from tensortrial.hooks.core.process.rank import Rank
 from tensortrial.storage.open import open_storage
-from tensortrial.write.lease import Observer, read_leases
-from tensortrial.write.process import this_process
+from tensortrial.write.lease import Observer, read_leases, this_process
 
 BEGINNING = """
 import os, sys, time

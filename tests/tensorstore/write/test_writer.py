@@ -18,8 +18,8 @@ from support import warm
 from support.internals import queued_bytes
 from support.runs import EVAL, TRAIN, Job
 from tensortrial.errors import StorageError, TensorTrialError, UnsupportedValue, WorkerClaimed
-from tensortrial.format.flush_range import current_files
 from tensortrial.format.record import Plan, Record, ScalarBatch, Step
+from tensortrial.format.schema import current_files
 from tensortrial.storage.local import LocalStorage
 from tensortrial.storage.open import Sink
 from tensortrial.write.writer import Writer
