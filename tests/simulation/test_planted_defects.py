@@ -15,6 +15,7 @@ from simulation.disk import Disk
 from simulation.faults import FaultAt, NoFaults, faults_at
 from simulation.histories import Operator, Story, compacted, overtaken, run, shortest, unflushed
 from tensortrial.maintenance import compaction
+from tensortrial.read.run_queries import QuerySources
 from tensortrial.snapshot import index_files, snapshot
 from tensortrial.snapshot.manifest import Manifest
 from tensortrial.write import claim, lease, progress, writer
@@ -156,10 +157,45 @@ def test_a_snapshot_that_loses_a_file(put: Put) -> None:
     assert finds(shortest, is_local=False)
 
 
+def test_a_refresh_that_loses_a_file(put: Put) -> None:
+    read = snapshot.read_index
+
+    def without_last(source: Any, worker: str, since: Any = None, **options: Any) -> tuple[Any, Any]:
+        index, files = read(source, worker, since, **options)
+        return index, files[:-1] if since is not None else files
+
+    put(snapshot, "read_index", without_last)
+    assert finds(followed, is_local=False)
+
+
+def followed(operator: Operator) -> None:
+    """A worker trains, and a process that follows it sees all that was published."""
+    worker = operator.worker(Training(steps=6, flush_every=1, flush_seconds=0.0, pause_seconds=2.0))
+    operator.wait_for(operator.reader(looks=8, pause_seconds=3.0), worker)
+    operator.settle()
+
+
+def test_sql_that_returns_rows_which_were_saved_again(put: Put) -> None:
+    put(QuerySources, "rows_left_out", lambda self: {})
+    put(lease.Lease, "check", lambda self, at_once=False: None)  # the process that was taken over goes on
+    assert finds_sql(overtaken, range(40))
+
+
+def finds_sql(story: Story, seeds: Sequence[int]) -> bool:
+    """Return whether SQL has rows that the methods of a trial lack, in a history."""
+    return any("SQL returns the rows" in str(run(seed, True, NoFaults(), story)[2]) for seed in seeds)
+
+
 def test_a_manifest_that_is_taken_as_current_after_a_later_session(put: Put) -> None:
     put(Manifest, "is_current", lambda *_: True)
     put(claim, "MANIFEST", "another.parquet")  # the session leaves it there
     assert finds(resumed, is_local=False)
+
+
+def test_a_manifest_that_names_files_which_a_later_session_has_superseded(put: Put) -> None:
+    put(Manifest, "is_current", lambda *_: True)
+    put(claim, "MANIFEST", "another.parquet")
+    assert finds(gone_back, is_local=False)
 
 
 def resumed(operator: Operator) -> None:

@@ -11,12 +11,15 @@ import pytest
 from night.compactions import query_while_compacting
 
 import tensortrial
+from support.fleeing import Fleeing, NeverEnds
 from support.internals import index_paths
 from support.limits import keep_index_files, set_limits
 from support.runs import GLOBAL, Job
-from tensortrial.errors import QueryError
+from tensortrial.errors import CorruptFile, QueryError, TensorTrialError
 from tensortrial.format.record import Step
 from tensortrial.maintenance.compaction import compact
+from tensortrial.pages.open_run import OpenRun
+from tensortrial.read import run_reader
 from tensortrial.read.runs import Runs
 from tensortrial.read.trial import Trial, run_reader_of
 from tensortrial.storage.base import Paths, Tails
@@ -131,6 +134,50 @@ def test_files_that_are_compacted_again_before_they_are_listed_again(tmp_path: P
         assert trial.steps(show_incomplete_steps=True) == [*range(16)]
         assert not storage.before_reading
         assert not trial.damaged
+
+
+READS: dict[str, Callable[[Trial, Path], object]] = {
+    "value": lambda trial, _: trial.tensor("w").value(0),
+    "values": lambda trial, _: trial.tensor("loss").values(),
+    "sql": lambda trial, _: trial.sql("select * from tensors").fetchall(),
+    "tensor_values": lambda trial, _: trial.sql("select * from tensor_values").fetchall(),
+    "export": lambda trial, target: tensortrial.export(trial, f"parquet:{target}", progress=False),
+    "compare": lambda trial, _: tensortrial.compare(trial, trial),
+    "tiles": lambda trial, _: OpenRun(trial).grid("value", "GLOBAL", "", (None, None), 100),
+    "zoomed": lambda trial, _: OpenRun(trial).grid("value", "GLOBAL", "", (1, 2), 100),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_files_that_are_compacted_again_after_each_listing_are_an_error_that_names_one(
+    tmp_path: Path, read: str
+) -> None:
+    write(tmp_path / "run", 1)
+    storage = Fleeing(tmp_path / "run")
+    trial = opened(storage)
+    storage.flees = True
+    with pytest.raises(TensorTrialError, match=r"index/worker=worker_0/step=000000000000/00000000[-\d]*\.parquet"):
+        READS[read](trial, tmp_path / "target")
+    storage.flees = False
+    assert trial.tensor("loss").values() == {0: 0.0}
+    assert trial.sql("select count(*) from tensors").fetchall() == [(2,)]
+
+
+def test_a_retry_that_never_ends_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def repeated(work: Callable[[], object], remade: Callable[[], object]) -> object:
+        while True:
+            try:
+                return work()
+            except (CorruptFile, FileNotFoundError):
+                remade()
+
+    monkeypatch.setattr(run_reader, "repeated", repeated)
+    write(tmp_path, 1)
+    storage = Fleeing(tmp_path)
+    trial = opened(storage)
+    storage.flees = True
+    with pytest.raises(NeverEnds):
+        trial.tensor("loss").values()
 
 
 def test_files_that_are_compacted_while_their_footers_are_read(tmp_path: Path) -> None:
