@@ -2,27 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate, product
+from itertools import product
+from math import prod
+from operator import attrgetter
+from typing import NamedTuple
 
 from ..errors import SnapshotNotFound
-from ..format.flush_range import FlushRange, flush_range_of, folder_of
 from ..format.index_types import IndexSummary
-from ..format.schema import RunInfo
+from ..format.schema import FlushRange, RunInfo, flush_range_of, folder_of
 from ..storage.base import Storage
 from .index_files import IndexFile, WorkerIndex, read_index, read_summaries
 from .saved_steps import SavedSteps, StepRange, is_in_range
 from .snapshot import Snapshot, digest_of_path, id_of_digests, take
 
-_MOST_TRIED = 1 << 18
+_MOST_TRIED = 1 << 20
+"""The most combinations of states of one half of the workers."""
+_MOST_STATES = 1 << 16
+"""The most states of a worker."""
+
+
+class _State(NamedTuple):
+    """The index files that a worker had at a moment."""
+
+    at: float
+    """When its last step was saved, in seconds since 1970."""
+    digest: int
+    """The part of these files in the id of a snapshot."""
+    files: Sequence[IndexFile]
+    """Files in the order of their flushes, of which the state has the first ones that no other supersedes."""
+    length: int
+    """The number of the first ones."""
 
 
 def snapshot_named(storage: Storage, run: RunInfo, name: str, range_steps: StepRange | None = None) -> Snapshot:
     """Return the snapshot of a run that has an id.
 
-    A worker publishes its files one after another, and all workers do so at about the same time. So a snapshot has the
-    files up to a time, with one more or one less of some workers.
+    The states that the files of a worker had are those after each flush, before and after each compaction. All
+    combinations of them are tried where there are few; of many workers, those with their steps of about the same time.
 
     Raises:
         SnapshotNotFound: No such set of files has the id.
@@ -31,9 +51,13 @@ def snapshot_named(storage: Storage, run: RunInfo, name: str, range_steps: StepR
     now = take(storage, run, range_steps=range_steps, source=storage)
     if now.id == name:
         return now
-    for files in _histories(storage, now, range_steps or (None, None)):
-        if chosen := _set_named(files, name):
-            return _snapshot_of(now, chosen)
+    of_workers = [_files(storage, worker, index) for worker, index in now.index.items()]
+    is_id = re.fullmatch("[0-9a-f]{16}", name)
+    for compactions in (slice(1), slice(-1, None), slice(None)) if is_id else ():  # without any, with all, and others
+        histories = [[*_states(files, compactions, range_steps or (None, None))] for files in of_workers]
+        for chosen in _chosen(histories, name):
+            if files := [file for state in chosen for file in _current(state.files[: state.length])]:
+                return _snapshot_of(now, files)
     raise SnapshotNotFound(
         storage.url,
         f"the run has no snapshot {name!r}: its files were compacted, its workers were far apart, or it was taken of "
@@ -41,42 +65,77 @@ def snapshot_named(storage: Storage, run: RunInfo, name: str, range_steps: StepR
     )
 
 
-def _histories(storage: Storage, now: Snapshot, range_steps: StepRange) -> Iterator[list[IndexFile]]:
-    """Yield the index files in the order of publishing: the current ones, and those that were not compacted."""
-    current, flushed = list[IndexFile](), list[IndexFile]()
-    for worker, index in now.index.items():
-        _, files = read_index(storage, worker)
-        older = read_summaries(storage, index.superseded)
-        found = [IndexFile(worker, path, summary) for path, _, summary in older if isinstance(summary, IndexSummary)]
-        current += files
-        flushed += [file for file in [*files, *found] if file.summary.compacted_at is None]
-    for each in (current, flushed):
-        kept = [file for file in each if any(is_in_range(step.global_step, range_steps) for step in file.summary.steps)]
-        yield sorted(kept, key=lambda file: max(step.saved_at_us for step in file.summary.steps))
+def _files(storage: Storage, worker: str, index: WorkerIndex) -> list[IndexFile]:
+    """Return the index files of a worker in the order of their flushes, superseded ones included."""
+    _, current = read_index(storage, worker)
+    older = read_summaries(storage, index.superseded)
+    found = [IndexFile(worker, path, summary) for path, _, summary in older if isinstance(summary, IndexSummary)]
+    files = [file for file in [*current, *found] if file.summary.steps]
+    return sorted(files, key=lambda file: (file.flushes.last, -file.flushes.first))
 
 
-def _set_named(files: Sequence[IndexFile], name: str) -> list[IndexFile]:
-    """Return a set of index files whose snapshot has the id `name`; empty if no set that is tried has it.
+def _states(files: Sequence[IndexFile], compactions: slice, range_steps: StepRange) -> Iterator[_State]:
+    """Yield the states of a worker after each flush, with the first n compactions, for some n of 0 to all."""
+    compacted = sorted(each.summary.compacted_at for each in files if each.summary.compacted_at is not None)
+    some = [0.0, *compacted][compactions][-max(1, _MOST_STATES // max(1, len(files))) :]
+    states = []
+    for until in some:
+        done = [file for file in files if (file.summary.compacted_at or 0.0) <= until]
+        held, digest, at = dict[str, int](), 0, 0.0
+        states.append(_State(at, digest, done, 0))
+        for length, file in enumerate(done, 1):
+            digest -= sum(held.pop(path) for path in _superseded_by(file, held))
+            is_in = any(is_in_range(step.global_step, range_steps) for step in file.summary.steps)
+            held[file.path] = digest_of_path(file.path) if is_in else 0
+            digest += held[file.path]
+            at = max(at, *(step.saved_at_us / 1e6 for step in file.summary.steps))
+            states.append(_State(at, digest, done, length))
+    yield from sorted(states, key=attrgetter("at"))
 
-    Each set holds the files published up to one moment. A worker may have one file more or one less than that.
-    """
-    of_worker: dict[str, list[IndexFile]] = {}
+
+def _superseded_by(file: IndexFile, held: Iterable[str]) -> list[str]:
+    """Return those of a worker's index files that another one supersedes."""
+    if file.summary.compacted_at is None:
+        return []
+    folder = folder_of(file.path)
+    of = ((path, flush_range_of(path)) for path in held if folder_of(path) == folder)
+    return [path for path, flushes in of if flushes is not None and file.flushes.supersedes(flushes)]
+
+
+def _current(files: Iterable[IndexFile]) -> list[IndexFile]:
+    """Return the files that no later one supersedes."""
+    held: dict[str, IndexFile] = {}
     for file in files:
-        of_worker.setdefault(file.worker, []).append(file)
-    digests = {
-        worker: list(accumulate((digest_of_path(file.path) for file in own), initial=0))
-        for worker, own in of_worker.items()
-    }
-    counts = dict.fromkeys(of_worker, 0)
-    are_few = 3 ** len(of_worker) * len(files) <= _MOST_TRIED
-    shifts = list(product((0, -1, 1) if are_few else (0,), repeat=len(of_worker)))
-    for file in files:
-        counts[file.worker] += 1
-        for shift in shifts:
-            ends = {each: max(0, count + by) for (each, count), by in zip(counts.items(), shift, strict=True)}
-            if id_of_digests(digests[each][: end + 1][-1] for each, end in ends.items()) == name:
-                return [file for each, end in ends.items() for file in of_worker[each][:end]]
-    return []
+        for path in _superseded_by(file, held):
+            del held[path]
+        held[file.path] = file
+    return list(held.values())
+
+
+def _chosen(histories: Sequence[Sequence[_State]], name: str) -> Iterator[tuple[_State, ...]]:
+    """Yield the states, one of each worker, whose files have the id `name`."""
+    half = len(histories) // 2
+    moments = sorted({state.at for history in histories for state in history})
+    longest = max(map(len, histories), default=0)
+    for width in (longest, 64, 32, 16, 8, 4, 2, 1, 0):
+        centers = moments if width < longest else moments[:1]
+        sizes = [min(len(history), 2 * width + 1) for history in histories]
+        if len(centers) * max(prod(sizes[:half]), prod(sizes[half:])) <= _MOST_TRIED:
+            break
+    for center in centers:
+        near = [_near(history, center, width) for history in histories]
+        # The states of one half of the workers are looked up for those of the other half.
+        firsts = {id_of_digests(state.digest for state in states): states for states in product(*near[:half])}
+        for states in product(*near[half:]):
+            rest = id_of_digests([int(name, 16), *(-state.digest for state in states)])
+            if rest in firsts:
+                yield firsts[rest] + states
+
+
+def _near(history: Sequence[_State], moment: float, width: int) -> Sequence[_State]:
+    """Return the state of a worker at a moment, and some before and after it."""
+    at = bisect_right(history, moment, key=attrgetter("at")) - 1
+    return history[max(0, at - width) : at + width + 1]
 
 
 def _snapshot_of(now: Snapshot, files: Sequence[IndexFile]) -> Snapshot:

@@ -17,6 +17,7 @@ _CONSTANTS = {
     # A closing run with more files writes no manifest.
     "files_of_a_manifest_at_close": "hooks.core.run_writer.MOST_FILES_AT_CLOSE",
     "rows_of_a_compacted_file": "maintenance.compaction._ROWS",
+    "flushes_of_a_block": "maintenance.compaction._BLOCK",
     "bytes_of_a_tile": "format.chunk_merge._TILE_BYTES",
     "bytes_of_a_merged_chunk": "format.chunk_merge._MOST_BYTES",
     "bytes_merged_at_once": "format.chunk_merge._BATCH_BYTES",

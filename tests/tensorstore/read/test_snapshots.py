@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tensortrial
-from support.limits import keep_index_files
+from support.limits import keep_index_files, set_limits
 from support.runs import Job
 from tensortrial.errors import ConfigurationError, SnapshotNotFound, StepNotYetAvailable
 
@@ -197,6 +197,48 @@ def test_a_snapshot_of_many_workers_is_found_by_its_id_or_refused(
             assert trial.steps()[-1] == last
     with pytest.raises(SnapshotNotFound):
         tensortrial.create_trial(tmp_path, snapshot="0" * 16)
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 5])
+def test_a_snapshot_of_workers_that_are_far_apart_is_found_by_its_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: int
+) -> None:
+    keep_index_files(monkeypatch)
+    jobs = [Job(tmp_path, f"worker_{rank}", 4, flush_seconds=3600) for rank in range(4)]
+    counts = [1, 1 + ahead, 1, 1 + 2 * ahead]
+    for job, count in zip(jobs, counts, strict=True):
+        flush(job, count)
+    with tensortrial.create_trial(tmp_path) as trial:
+        name, rows = str(trial.snapshot), trial.sql("select count(*) from tensors").fetchall()
+    for job, count in zip(jobs, counts, strict=True):
+        flush(job, 12 - count)
+        job.close()
+    with tensortrial.create_trial(tmp_path, snapshot=name) as trial:
+        assert trial.sql("select count(*) from tensors").fetchall() == rows
+
+
+def test_a_snapshot_between_two_compactions_is_found_by_its_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_index_files(monkeypatch)
+    set_limits(monkeypatch, flushes_of_a_block=2)
+    names = dict[str, list[int]]()
+    with Job(tmp_path, flush_seconds=3600) as job:
+        for _ in range(7):
+            flush(job, 1)
+            for _ in range(2):
+                with tensortrial.create_trial(tmp_path) as trial:
+                    names[str(trial.snapshot)] = trial.steps()
+                tensortrial.compact(tmp_path)
+    assert len(names) > 7
+    for name, steps in names.items():
+        with tensortrial.create_trial(tmp_path, snapshot=name) as trial:
+            assert trial.steps() == steps
+            assert trial.tensor("x").values() == {step: float(step) for step in steps}
+
+
+def flush(job: Job, count: int) -> None:
+    for _ in range(count):
+        job.step({"x": float(job.next_global_step)})
+        job.flush()
 
 
 def test_a_trial_of_a_snapshot_does_not_wait_for_steps(tmp_path: Path) -> None:
