@@ -195,7 +195,15 @@ def test_a_manifest_that_is_taken_as_current_after_a_later_session(put: Put) -> 
 def test_a_manifest_that_names_files_which_a_later_session_has_superseded(put: Put) -> None:
     put(Manifest, "is_current", lambda *_: True)
     put(claim, "MANIFEST", "another.parquet")
-    assert finds(gone_back, is_local=False)
+    assert finds(gone_back_and_killed, is_local=False)
+
+
+def gone_back_and_killed(operator: Operator) -> None:
+    """A worker resumes a run at an earlier step, and is killed: no other manifest is written."""
+    training = Training(steps=5, flush_every=1, flush_seconds=0.0)
+    operator.wait_for(operator.worker(training))
+    operator.wait_for(operator.worker(replace(training, steps=2, resume=True, resume_at=1, end="kill")))
+    operator.settle()
 
 
 def resumed(operator: Operator) -> None:
