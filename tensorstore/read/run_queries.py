@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -23,9 +23,6 @@ from ..snapshot.saved_steps import SavedSteps, StepRange
 from ..snapshot.snapshot import Snapshot, repeated
 from ..storage.open import Storage
 from .counting_rows import UnsavedValues, superseded_rows
-
-if TYPE_CHECKING:
-    from .run_reader import RunReader
 
 _TEXTS = pa.list_(pa.string())
 COLLECTIONS = pa.schema(
@@ -54,10 +51,28 @@ _SCHEMAS = {INDEX: INDEX_SCHEMA, TENSORS: TENSORS_SCHEMA, FINDINGS: FINDINGS_SCH
 _MISSING = "the index names this file, and it is missing"
 
 
+class SnapshotHolder(Protocol):
+    """The holder of a snapshot, which it replaces by newer ones: the gateway to a run."""
+
+    storage: Storage
+    range_steps: StepRange | None
+    version: int
+
+    @property
+    def lock(self) -> AbstractContextManager[Any]: ...
+    @property
+    def snapshot(self) -> Snapshot: ...
+    @property
+    def sources(self) -> QuerySources: ...
+    def change(self, changed: Callable[[Snapshot], Snapshot]) -> bool: ...
+    def recover(self) -> bool: ...
+    def set_aside(self, error: FileError) -> None: ...
+
+
 class QuerySources:
     """The files and tables of one run for SQL, as of the reader's last refresh. Safe to use from several threads."""
 
-    def __init__(self, reader: RunReader) -> None:
+    def __init__(self, reader: SnapshotHolder) -> None:
         self._reader, self._storage = reader, reader.storage
         self._files = verified_files(self._storage)
         self._unsaved_values = UnsavedValues(self._storage)
@@ -286,7 +301,7 @@ class RunQueries:
 
     def __init__(
         self,
-        readers: Mapping[str, RunReader],
+        readers: Mapping[str, SnapshotHolder],
         engine: Engine | None = None,
         range_steps: StepRange | None = None,
         runs: Callable[[], pa.Table] | None = None,
