@@ -43,8 +43,8 @@ def create_trial(  # noqa: PLR0913 - all options of a trial
         verify: Compare raw values with their digests when they are read.
         snapshot: Opens the run as it was: a `trial.snapshot`, or the id that is its text. Such a trial finds no new
             data. Without the raw values and index files of that time, which `compact` replaces, its values may be
-            missing. An id is looked up among the index files of the run, which may fail if workers publish at
-            different times; the snapshot itself, which can be pickled, needs no search.
+            missing. An id is looked up among the index files of the run, which may fail if many workers publish
+            at different times; the snapshot itself, which can be pickled, needs no search.
         **ignored: `parallel`, `check`, `index_mode`, `cache`, `profiler` and `output_dir`, which smdebug had. They have
             no effect.
 
