@@ -11,6 +11,7 @@ from ..config.collection import Collection
 from ..errors import ConfigurationError
 from ..mode import ModeKeys
 from ..read.plots import Names
+from ..read.runs import Runs
 from ..read.trial import Trial, run_reader_of
 from ..snapshot.saved_steps import StepRange, checked_range
 from ..statistics.computed import NOTHING, Computed, from_raw
@@ -114,6 +115,18 @@ def select(
         0 if first is None else first,
         _LAST if end is None else end,
     )
+
+
+def selection_of(source: Trial | Runs, *arguments: Any) -> Selection:
+    """Return the selection of a plot of one or several runs; see `select`. For one run, with computed statistics."""
+    if isinstance(source, Trial):
+        return select([source], *arguments).with_raw(source)
+    trials = [source.trial(name) for name in source.names]
+    try:
+        return select(trials, *arguments)
+    finally:
+        for trial in trials:
+            trial.close()
 
 
 def nothing_saved(chosen: Selection) -> ConfigurationError:

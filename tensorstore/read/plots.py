@@ -1,9 +1,10 @@
-"""The plots of `Trial.plot` and `Runs.plot`: an interface, as the package that draws is a layer above this one."""
+"""The plots of `Trial.plot` and `Runs.plot`. The package that draws is a layer above this one, loaded on first use."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from ..mode import ModeKeys
 from ..snapshot.saved_steps import StepRange
@@ -15,8 +16,22 @@ GLOBAL = ModeKeys.GLOBAL
 Names = str | Iterable[str] | None
 
 
-class RunsPlots(Protocol):
-    """Plots of several runs, which `tensortrial.plots.RunsPlots` draws."""
+class RunsPlots:
+    """The plots of one or several runs. `Runs.plot` creates it.
+
+    Each method draws into `ax`, or into a new figure, and returns the Axes, so that everything can be changed
+    afterwards. Gaps between saved steps are grey; NaN and infinities are marked.
+
+    Args:
+        source: The runs.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+    """
+
+    def __init__(self, source: Any) -> None:
+        self._source, self._drawing = source, import_module("tensortrial.plots")
+        self._drawing.require_matplotlib()
 
     def scalars(
         self,
@@ -51,10 +66,17 @@ class RunsPlots(Protocol):
         Raises:
             ConfigurationError: No tensor matches, none has values, or `smoothing` is out of range.
         """
+        chosen = self._drawing.selection_of(self._source, names, statistic, mode, worker, steps)
+        drawn: Axes = self._drawing.draw_scalars(self._source, chosen, smoothing, ax)
+        return drawn
 
 
-class TrialPlots(RunsPlots, Protocol):
-    """Plots of one run, which `tensortrial.plots.TrialPlots` draws."""
+class TrialPlots(RunsPlots):
+    """The plots of one run. `Trial.plot` creates it.
+
+    Args:
+        source: The run.
+    """
 
     def heatmap(
         self,
@@ -87,6 +109,9 @@ class TrialPlots(RunsPlots, Protocol):
         Raises:
             ConfigurationError: No tensor matches, or none has the statistic.
         """
+        chosen = self._drawing.selection_of(self._source, names, statistic, mode, worker, steps)
+        drawn: Axes = self._drawing.draw_heatmap(self._source, chosen, ax, own_past)
+        return drawn
 
     def histograms(
         self,
@@ -116,6 +141,10 @@ class TrialPlots(RunsPlots, Protocol):
             TensorUnavailable: No tensor of this name was saved.
             ConfigurationError: The tensor has neither histograms nor raw values.
         """
+        self._source.tensor(name)
+        chosen = self._drawing.selection_of(self._source, [name], None, mode, worker, steps)
+        drawn: Axes = self._drawing.draw_histograms(self._source, chosen, name, ax)
+        return drawn
 
     def tensor(
         self,
@@ -148,3 +177,5 @@ class TrialPlots(RunsPlots, Protocol):
             StepUnavailable: The step was not saved.
             ConfigurationError: No raw value was saved at any step, or the elements are no numbers.
         """
+        drawn: Axes = self._drawing.draw_raw_value(self._source, name, step, ModeKeys.parse(mode), worker, ax)
+        return drawn

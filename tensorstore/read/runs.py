@@ -9,7 +9,6 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from importlib import import_module
 from typing import Any, Self
 
 import pyarrow as pa
@@ -174,9 +173,7 @@ class Runs:
         Raises:
             MissingExtra: matplotlib is not installed.
         """
-        # By its name: a layer above this one, loaded on first use.
-        plots: RunsPlots = import_module("tensortrial.plots").RunsPlots(self)
-        return plots
+        return RunsPlots(self)
 
     def refresh(self) -> None:
         """Find new runs, and new data in the runs that are open.

@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
 from ..config.collection import Collection, CollectionKeys, Collections
@@ -518,9 +517,7 @@ class Trial:
         Raises:
             MissingExtra: matplotlib is not installed.
         """
-        # By its name: a layer above this one, loaded on first use.
-        plots: TrialPlots = import_module("tensortrial.plots").TrialPlots(self)
-        return plots
+        return TrialPlots(self)
 
     # Refreshing.
 
