@@ -71,7 +71,7 @@ class Side:
         )"""
 
     def compared_rows(self) -> str:
-        """Return the query of the rows without those of skipped steps."""
+        """Return the query of the rows of all steps that are not skipped."""
         if not self.skips:
             return self.rows()
         return f"(from {self.rows()} anti join catalogue.skipped using (mode, step))"

@@ -59,7 +59,7 @@ class Problem:
     origin: str | None = None
 
     def lines(self) -> list[str]:
-        """Return its consequences, a line for each rule."""
+        """Return the consequences of the problem, a line for each rule."""
         more = [f"the same in {_listed(self.tensors, 'more tensor')}"] if self.tensors else []
         return [*more, *map(in_a_line, self.explains)]
 

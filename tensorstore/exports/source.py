@@ -39,7 +39,7 @@ class _WorkerFiles:
         self.files = sorted(files, key=_first_step)
         self.last_steps = list(map(_last_step, self.files))
         self.is_whole = is_whole
-        """True if none of its files is damaged, missing or unreadable."""
+        """True if no file of the run is damaged, missing or unreadable."""
         self._digests: dict[int, str] = {}
         self._superseded_rows: Mapping[str, Sequence[int]] | None = None
 

@@ -70,7 +70,7 @@ class _RowGroup:
         self.batches: list[ValueBatch] = []
         """The batches in whose buffers the page lies: these must not be used again before the page is written."""
         self.read: list[Record] = []
-        """The records that end with this row group: their memory can then be released."""
+        """The records whose last bytes are in this row group. Once it is written, their memory can be released."""
         self.nbytes = 0
 
     def add(self, step: Step, specs: Sequence[TensorSpec], part: int, sizes: Sequence[int], nbytes: int) -> None:

@@ -207,7 +207,7 @@ def _columns(worker: str, steps: Sequence[IndexedStep]) -> list[pa.Array]:
 
 
 class _Rows:
-    """The columns, for the rows of several steps, in which not every row has a cell."""
+    """The rows of several steps, and their columns that may be null."""
 
     def __init__(self, steps: Sequence[IndexedStep], counts: Sequence[int]) -> None:
         self._count = sum(counts)

@@ -228,7 +228,7 @@ class RunReader:
             self._note_end()
 
     def _is_replaced(self) -> bool:
-        """Read what is in the folder now if it is another run. Return whether it is."""
+        """Read the folder again if it holds another run now. Return whether it does."""
         content, self._claims_read_at = read_run_file(self.storage), time.monotonic()
         if content == self._run_file:
             return False

@@ -100,7 +100,7 @@ class Tensors:
             self.rows_of[name].append(row)
         self.selected: dict[Selector, Rows] = {}
         self.holding: dict[int, Array] = {}
-        """An id of each row, equal for names in the same sets, by the number of sets of the run."""
+        """The ids of the rows, by the number of sets that the run had. Names in the same sets have the same id."""
 
     @lazy
     def keys(self) -> list[tuple[str, str]]:

@@ -36,11 +36,11 @@ class SMDebugCustomerError(SMDebugRuntimeError):
 
 
 class IndexReaderException(TensorTrialError):
-    """A script catches it when it reads a run."""
+    """The error that scripts catch when they read a run."""
 
 
 class NoMoreProfilerData(TensorTrialError):
-    """A script catches it when it reads files of SageMaker's profiler."""
+    """The error that scripts catch when they read files of SageMaker's profiler."""
 
 
 __all__ = [

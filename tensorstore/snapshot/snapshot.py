@@ -110,7 +110,7 @@ class Snapshot:
         return replace(self, unread={path: time.monotonic(), **self.unread})
 
     def with_readable(self, paths: Iterable[str]) -> Snapshot:
-        """Return the snapshot after files could be read, some of them again."""
+        """Return the snapshot after these files could be read, among them unread ones."""
         if not self.unread or not (read := self.unread.keys() & set(paths)):
             return self
         unread = {path: lost_at for path, lost_at in self.unread.items() if path not in read}

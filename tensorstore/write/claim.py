@@ -177,7 +177,7 @@ class Resumption:
         self._claims = dict(_claims(storage))
         self.session = self._session()
         self.back_to: dict[str, int] = {}
-        """The global step that a checkpoint's step is for each worker, once `progress` was called with one."""
+        """The global step of the checkpoint, by worker. `progress` fills it in."""
 
     def in_the_way(self) -> list[LeaseInfo]:
         """Return the leases that must not be alive: those of earlier sessions, and the worker's own."""

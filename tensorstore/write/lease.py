@@ -38,7 +38,7 @@ _ANSWER_SECONDS = 5.0
 _LOCK_SECONDS = 30.0
 
 _released: set[tuple[str, LeaseInfo]] = set()
-"""The leases, by run, that this process has released and whose files do not say so: the disk was full."""
+"""The leases, by run, that this process has released, but could not mark as released: the disk was full."""
 
 
 def lease_seconds() -> float:
