@@ -58,7 +58,7 @@ class Gradients:
         def compute_gradients(*args: Any, **kwargs: Any) -> Any:
             pairs = compute(*args, **kwargs)
             if _scaling.inner is None:
-                self._add_computed(kwargs["loss"] if "loss" in kwargs else args[0], pairs)
+                self.add_computed(kwargs["loss"] if "loss" in kwargs else args[0], pairs)
             else:
                 _scaling.inner.append(self)
             return pairs
@@ -74,7 +74,8 @@ class Gradients:
         optimizer.compute_gradients, optimizer.apply_gradients = compute_gradients, apply_gradients
         _observe_scaling()
 
-    def _add_computed(self, loss: Any, pairs: Iterable[tuple[Any, Any]]) -> None:
+    def add_computed(self, loss: Any, pairs: Iterable[tuple[Any, Any]]) -> None:
+        """Add the gradients that an optimizer has computed of a loss."""
         if tf.is_tensor(loss):
             self.losses.add(loss.name)
         self._add(pairs)
@@ -107,7 +108,7 @@ def _observe_scaling() -> None:
         finally:
             _scaling.inner = before
         for gradients in inner or ():
-            gradients._add_computed(loss, pairs)
+            gradients.add_computed(loss, pairs)
         return pairs
 
     outer_class.compute_gradients = compute_gradients

@@ -171,7 +171,7 @@ class LocalStorage(Storage):
 
     def create(self, path: str, data: bytes | memoryview) -> None:
         temporary = self._write_temporary(path, data, self._durable)
-        self._publish(temporary, path)
+        self.publish_file(temporary, path)
 
     def replace(self, path: str, data: bytes | memoryview) -> None:
         with translated(path, "write"):
@@ -224,7 +224,8 @@ class LocalStorage(Storage):
     def sink(self, path: str) -> Sink:
         return _LocalSink(self, path, self._durable)
 
-    def _temporary(self, path: str) -> str:
+    def temporary_name(self, path: str) -> str:
+        """Return the name of a new file in the folder of a path, which no reader lists."""
         folder, _, name = self._full(path).rpartition("/")
         return f"{folder}/.{name}.{os.urandom(8).hex()}.tmp"
 
@@ -233,7 +234,7 @@ class LocalStorage(Storage):
             self._durable_folders.sync_names(os.path.dirname(file))
 
     def _write_temporary(self, path: str, data: bytes | memoryview, synced: bool) -> str:
-        temporary = self._temporary(path)
+        temporary = self.temporary_name(path)
         with _removed_on_error(temporary), translated(path, "write"):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
             number = _in_its_folder(temporary, lambda: os.open(temporary, flags, 0o666))
@@ -245,7 +246,8 @@ class LocalStorage(Storage):
                 os.close(number)
         return temporary
 
-    def _publish(self, temporary: str, path: str) -> None:
+    def publish_file(self, temporary: str, path: str) -> None:
+        """Publish a temporary file under its path."""
         with _removed_on_error(temporary), translated(path, "write"):
             file = self._full(path)
             try:
@@ -271,7 +273,7 @@ class _LocalSink(Sink):
 
     def __init__(self, storage: LocalStorage, path: str, durable: bool) -> None:
         self._storage, self.path, self._durable = storage, path, durable
-        self._temporary = storage._temporary(path)
+        self._temporary = storage.temporary_name(path)
         with _removed_on_error(self._temporary), translated(path, "write"):
             file = _in_its_folder(self._temporary, lambda: BoundedWrites(self._temporary, "xb"))
             self.file = io.BufferedWriter(file)
@@ -285,7 +287,7 @@ class _LocalSink(Sink):
             if self._durable:
                 self.file.flush()
                 sync_file(self.file.fileno())
-        self._storage._publish(self._temporary, self.path)
+        self._storage.publish_file(self._temporary, self.path)
 
     def abort(self) -> None:
         with suppress(Exception):

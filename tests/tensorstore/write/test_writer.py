@@ -417,7 +417,7 @@ def test_flush_raises_the_error_of_its_own_publishing(tmp_path: Path, monkeypatc
 def test_a_compacted_index_whose_publication_seems_to_fail_keeps_its_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish, failed = LocalStorage._publish, list[str]()
+    publish, failed = LocalStorage.publish_file, list[str]()
 
     def answer_lost(self: LocalStorage, temporary: str, path: str) -> None:
         publish(self, temporary, path)
@@ -425,7 +425,7 @@ def test_a_compacted_index_whose_publication_seems_to_fail_keeps_its_values(
             failed.append(path)
             raise StorageError(path, "the answer was lost")
 
-    monkeypatch.setattr(LocalStorage, "_publish", answer_lost)
+    monkeypatch.setattr(LocalStorage, "publish_file", answer_lost)
     with Job(tmp_path) as job:
         for number in range(8):
             job.step({"a": np.full(100, number)})
