@@ -11,9 +11,9 @@ from tensortrial.errors import MissingExtra
 from tensortrial.mode import ModeKeys
 
 from ..core.recorder import guarded
-from ..core.versions import check_version
 from ..library.integrations import continue_at, numbers_in
 from ..library.training_steps import TrainingSteps
+from ..library.versions import check_version
 from ..pytorch import Hook
 
 try:

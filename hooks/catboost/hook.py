@@ -20,12 +20,12 @@ from tensortrial.config.collection import CollectionKeys
 from tensortrial.errors import MissingExtra
 
 from ..core import current_hook
-from ..core.boosting_hook import BoostingHook, as_array, boosting_framework
 from ..core.configuration.options import HookOptions, accepts_fields_of
 from ..core.process.rank import rank_of_process
 from ..core.recorder import guarded
 from ..core.user_values import shown
-from ..core.versions import check_version
+from ..library.boosting_hook import BoostingHook, as_array, boosting_framework
+from ..library.versions import check_version
 
 try:
     import catboost
@@ -97,7 +97,7 @@ class Hook(BoostingHook):
             model: A CatBoost model after `fit`.
         """
         if not isinstance(model, catboost.CatBoost) or not model.is_fitted():
-            self._refuse_call("save_model", f"it takes a CatBoost model after fit, got {shown(model)}")
+            self.recorder.refuse_call("save_model", f"it takes a CatBoost model after fit, got {shown(model)}")
             return
         self._save_last_round(model.get_evals_result())
         last = self.recorder.clock.newest().get(self.mode, -1)
@@ -125,7 +125,7 @@ class Hook(BoostingHook):
         """
         columns = results if isinstance(results, Mapping) else getattr(results, "to_dict", lambda _: None)("list")
         if not isinstance(columns, Mapping):
-            self._refuse_call("save_cv_results", f"it takes what catboost.cv returns, got {shown(results)}")
+            self.recorder.refuse_call("save_cv_results", f"it takes what catboost.cv returns, got {shown(results)}")
             return
         metrics = {name: list(values) for name, values in columns.items() if name != "iterations"}
         for row in range(min(map(len, metrics.values()), default=0)):

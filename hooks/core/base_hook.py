@@ -165,7 +165,7 @@ class BaseHook:
         Args:
             mode: modes.TRAIN, EVAL, PREDICT or GLOBAL, or its name. Any other value is logged and changes nothing.
         """
-        self._set_mode(ModeKeys.parse(mode))
+        self._steps.set_mode(ModeKeys.parse(mode))
 
     @guarded
     def resume_at(self, step: int, mode: ModeKeys | str | None = None) -> None:
@@ -179,7 +179,7 @@ class BaseHook:
                 trained for.
             mode: The mode of the step. Default: the current one.
         """
-        self._resume_at(step, mode)
+        self._steps.resume_at(step, mode)
 
     @contextmanager
     def step(self, step: int | None = None, mode: ModeKeys | str | None = None) -> Iterator[None]:
@@ -214,7 +214,7 @@ class BaseHook:
         """
         clock = self.recorder.clock
         if not clock.may_begin_by_call:
-            self._refuse_call("begin_step", "inside `with hook.step():`, whose block is one step")
+            self.recorder.refuse_call("begin_step", "inside `with hook.step():`, whose block is one step")
             return
         if clock.begun_by_call:
             self._release_step()
@@ -224,7 +224,7 @@ class BaseHook:
     def end_step(self) -> None:
         """End the step that `begin_step` began."""
         if not self.recorder.clock.begun_by_call:
-            self._refuse_call("end_step", "no step is open that begin_step began")
+            self.recorder.refuse_call("end_step", "no step is open that begin_step began")
             return
         self._release_step()
 
@@ -268,7 +268,7 @@ class BaseHook:
             mode: The mode that the step is counted in. Default: the current one.
         """
         if not isinstance(values, Mapping):
-            self._refuse_call("log", f"it takes a dictionary of numbers by their names, got {shown(values)}")
+            self.recorder.refuse_call("log", f"it takes a dictionary of numbers by their names, got {shown(values)}")
             return
         if step is None:
             self._begin_call(values)
@@ -355,23 +355,18 @@ class BaseHook:
         """
         return array_of(value), False
 
-    @guarded
-    def _set_mode(self, mode: ModeKeys) -> None:
-        self.recorder.set_mode(mode)
-
-    def _resume_at(self, step: Any, mode: Any) -> None:
-        self.recorder.resume_at(step, mode)
+    @property
+    def _steps(self) -> Any:
+        """The object that begins and ends steps."""
+        return self.recorder
 
     @guarded
-    def _hold_step(self, step: Any = None, mode: Any = None) -> None:
-        self.recorder.hold_step(step, mode)
-
-    def _refuse_call(self, method: str, reason: str) -> None:
-        self.recorder.refuse_call(method, ConfigurationError(reason))
+    def _hold_step(self, step: Any, mode: Any) -> None:
+        self._steps.hold_step(step, mode)
 
     @guarded
     def _release_step(self) -> None:
-        self.recorder.release_step()
+        self._steps.release_step()
 
 
 def _copy(kind: type[Any], out_dir: str, was_active: bool) -> Any:

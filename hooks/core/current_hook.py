@@ -28,10 +28,9 @@ def current() -> Any:
 
 
 def get_or_create(create: Callable[[str | None], Any], json_config_path: str | None, creates: bool) -> Any:
-    """Return the current hook. If it `creates` one, make it where there is none yet, or only a closed one.
+    """Return the current hook. With `creates`, make one if there is none, or if it is closed.
 
-    A closed one is returned where its configuration allows no other run. Nothing is made where no path is passed and
-    there is no configuration.
+    A closed hook is returned if the configuration allows no other run. No hook is made without a configuration.
 
     Args:
         create: Makes a hook of the framework from the path of a JSON configuration.

@@ -13,18 +13,17 @@ logger = logging.getLogger("tensortrial.hooks")
 STRICT_VARIABLE = "TENSORTRIAL_STRICT"
 
 # A program that makes up new names forever is to fill neither the memory nor the log with them.
-_MAX_REFUSALS = 1000
+_MAX_LOGGED = 1000
 
 
 class Failures:
     """The errors inside the hook of `out_dir`, and the values and calls that it left out. Each is logged once."""
 
     def __init__(self, out_dir: str) -> None:
-        self._out_dir = without_credentials(out_dir)
+        self._out_dir = out_dir
         self.first: str | None = None
         """The error that turned the hook off, in one line; None if it is on."""
-        self._warned_of_loss = self._warned_of_repetition = False
-        self._refused: set[str] = set()
+        self._logged: set[str] = set()
 
     def note(self, exc: Exception) -> None:
         """Log the first error that turns the hook off, and keep it for the run's end."""
@@ -32,7 +31,7 @@ class Failures:
             self.first = f"{type(exc).__name__}: {exc}"
             logger.error(
                 "the hook of %s is off from here on, training is not affected: %s",
-                self._out_dir,
+                without_credentials(self._out_dir),
                 self.first,
                 exc_info=exc,
             )
@@ -41,23 +40,25 @@ class Failures:
         """Log once for each `key` that a value or a call was left out. In strict mode the error is raised."""
         if strict():
             raise exc
-        if key not in self._refused and len(self._refused) < _MAX_REFUSALS:
-            self._refused.add(key)
-            logger.error(message, *arguments)
+        self._log_once(logging.ERROR, key, message, *arguments)
 
     def warn_of_loss(self) -> None:
         """Log, once, that a value was saved after the hook was closed."""
-        if not self._warned_of_loss:
-            text = "the hook of %s is closed, and what is saved with it from here on is lost: make a hook for each run"
-            logger.warning(text, self._out_dir)
-        self._warned_of_loss = True
+        text = "the hook of %s is closed, and what is saved with it from here on is lost: make a hook for each run"
+        self._log_once(logging.WARNING, text, text, without_credentials(self._out_dir))
 
     def warn_of_repetition(self, name: str) -> None:
         """Log, once, that a number takes the place of the one before."""
-        if not self._warned_of_repetition:
-            text = "put each step into `with hook.step():`, or pass its number: hook.log({…}, step=i)"
-            logger.warning("only the last %r is kept, because no step has begun since the one before: %s", name, text)
-        self._warned_of_repetition = True
+        text = (
+            "only the last %r is kept, because no step has begun since the one before: put each step into "
+            "`with hook.step():`, or pass its number: hook.log({…}, step=i)"
+        )
+        self._log_once(logging.WARNING, text, text, name)
+
+    def _log_once(self, level: int, key: str, message: str, *arguments: object) -> None:
+        if key not in self._logged and len(self._logged) < _MAX_LOGGED:
+            self._logged.add(key)
+            logger.log(level, message, *arguments)
 
     def warn_of_short_run(self, mode: str, num_steps: int, interval: int) -> None:
         """Log that at many steps collections were due only once."""
@@ -65,7 +66,7 @@ class Failures:
             "collections were saved to %s at only 1 of the %d steps of mode %s, as they are at every %dth; to save "
             "more, pass a smaller interval, SaveConfig(save_interval=%d), or save the first steps too, "
             "SaveConfig(warmup_steps=10)",
-            self._out_dir,
+            without_credentials(self._out_dir),
             num_steps,
             mode,
             interval,

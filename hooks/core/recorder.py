@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-import numpy as np
-
 from tensortrial.config.collection import CollectionKeys, check_collection_name
 from tensortrial.config.reduction_config import names
 from tensortrial.dtypes import Array, dtype_name, in_stored_dtype, storable
@@ -29,7 +27,7 @@ from .user_values import as_nanoseconds, as_number
 
 # Once the captured tensors of the open step have this many bytes, they go to the writer before the step closes: memory
 # stays bounded however large a step is, and the writer works while the step runs.
-_HAND_OVER_BYTES = 4 << 20
+_ENQUEUE_BYTES = 4 << 20
 
 
 class Recording(Protocol):
@@ -144,31 +142,6 @@ class Recorder(StepRecorder):
             if step is not None:
                 step.records.append(record)
                 self._count_bytes(step, nbytes)
-
-    def record_later(
-        self,
-        plan: Plan,
-        fetch: Callable[[], Array | float],
-        nbytes: int,
-        *,
-        step: Step | None = None,
-        saved_at_ns: int | None = None,
-    ) -> None:
-        """Keep a value at the open step, or at another one, which the writer's thread fetches when it needs it.
-
-        Args:
-            plan: What of the value to keep.
-            fetch: Returns the value, to which nobody else writes. It is called once, on another thread.
-            nbytes: The bytes of the value.
-            step: The step to keep it at; None for the open one.
-            saved_at_ns: Nanoseconds since 1970. Default: now.
-        """
-        if self.active:
-            # An array that counts as this many bytes and takes none, until the value is there.
-            placeholder = np.broadcast_to(np.zeros((), np.uint8), (nbytes,))
-            record = Record(plan, placeholder, time.time_ns() if saved_at_ns is None else saved_at_ns)
-            record.ready = functools.partial(_fetch, record, fetch)
-            self.add(record, step)
 
     @contextmanager
     def saving_at(self, step: Any = None, mode: Any = None, *, plans: bool = True) -> Iterator[Step | None]:
@@ -341,9 +314,9 @@ class Recorder(StepRecorder):
         if step is not self.clock.step:
             return
         self._waiting_bytes += nbytes
-        if self._waiting_bytes >= _HAND_OVER_BYTES and self.run.open:
+        if self._waiting_bytes >= _ENQUEUE_BYTES and self.run.open:
             records, step.records = step.records, []
-            self._handed_over += len(records)
+            self._enqueued += len(records)
             self._waiting_bytes = 0
             self.run.put(step, records)
 
@@ -358,9 +331,3 @@ def _collections(collections_to_write: Iterable[str] | str) -> tuple[str, ...]:
 
 # A program that saves a thousand tensors a step passes the same text each time.
 _collections_in = functools.lru_cache(maxsize=256)(_collections)
-
-
-def _fetch(record: Record, fetch: Callable[[], Array | float]) -> None:
-    value = fetch()
-    record.value = value if isinstance(value, float) else storable(value)
-    record.ready = None

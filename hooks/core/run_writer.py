@@ -89,7 +89,7 @@ class RunWriter:
         _check_not_negative("queue_bytes", options.queue_bytes)
         self.duty = duty
         self._options, self._framework, self._collections = options, framework, collections
-        self._metadata = checked_metadata(options.metadata)
+        self._metadata = {} if options.metadata is None else checked_metadata(options.metadata)
         leads = duty.num_workers == 1 or duty.worker == "worker_0"
         self.environment = KeptEnvironment(parse_parts(options.environment), leads)
         self._durable = boolean("durable", options.durable)
@@ -121,7 +121,7 @@ class RunWriter:
         if self._exports_tensorboard:
             folder = self._options.tensorboard_dir or f"{out_dir.rstrip('/')}/tensorboard"
             self._tensorboard = open_storage(folder, self._options.storage_options)
-        self._stop_request, self._observer = StopRequest(self._storage), Observer(self._storage)
+        self._observer = Observer(self._storage)
 
     def _open_next(self) -> None:
         """Write to the folder of the next number."""
@@ -238,6 +238,7 @@ class RunWriter:
             self._lease, first_flush = self._claim_again(run)
         else:
             self._lease, first_flush = self._claim_new(run), FROM_START
+        self._stop_request = StopRequest(self._storage)
         self._writer = Writer(
             self._storage,
             self.duty.worker,

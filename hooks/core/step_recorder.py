@@ -16,9 +16,8 @@ from tensortrial.format.record import BatchBuffers, Step
 from tensortrial.mode import ModeKeys
 
 from .called_steps import CalledSteps, step_number
-from .configuration.collections import CollectionManager
-from .configuration.health import define_health
-from .configuration.options import Framework, HookOptions, check_on_exists
+from .configuration.collections import CollectionManager, define_health
+from .configuration.options import Framework, HookOptions, check_on_exists, parse_interval
 from .configuration.planner import Planner
 from .failures import Failures, strict
 from .process.rank import Duty, Rank
@@ -26,7 +25,7 @@ from .process.shutdown import close_at_exit, closed, ends_by_signal, watch
 from .run_writer import RunWriter
 from .steps.checkpoint_steps import CheckpointSteps
 from .steps.step_clock import StepClock
-from .system.metrics import SystemMetrics, parse_interval
+from .system.metrics import SystemMetrics
 from .user_values import shown
 
 logger = logging.getLogger("tensortrial.hooks")
@@ -106,9 +105,10 @@ class StepRecorder:
         self.called_steps = CalledSteps(self.clock, self.run, self._begin_called)
         # Replicas share a process, and the first one samples it.
         seconds = parse_interval(options.system_metrics) if collections is None else None
-        self._system = SystemMetrics(options, seconds if self.active else None, self._newest_step)
-        self._batch_buffers = BatchBuffers()
-        self._handed_over = self._waiting_bytes = 0
+        self._system: SystemMetrics | None = None
+        if self.active and seconds is not None:
+            self._system = SystemMetrics(options, seconds, self._newest_step)
+        self._enqueued = self._waiting_bytes = 0
         # By mode: the steps of this session, and those at which something was due.
         self._counted: dict[str, list[int]] = {}
         self.pending_models: set[str] = set()
@@ -200,7 +200,7 @@ class StepRecorder:
         """Take back the open step if nothing of it was recorded: it did not happen. The next one gets its number."""
         with self._lock:
             step = self.clock.step
-            if step is None or step.records or self._handed_over or self.clock.held:
+            if step is None or step.records or self._enqueued or self.clock.held:
                 return
             self.saving = False
             self.clock.withdraw()
@@ -235,9 +235,11 @@ class StepRecorder:
         mode = mode or clock.mode
         following = clock.next_number(mode) if ahead is None or ahead.mode is not mode else ahead.mode_step
         if number is not None and number < following:
-            text = f"step {number} of mode {mode.name} begins after step {following - 1}, and steps go forward only; "
-            text += f"it is counted as step {following}. To save at a past step, pass step= to save_scalar or log"
-            self.refuse_call("step", ConfigurationError(text))
+            self.refuse_call(
+                "step",
+                f"step {number} of mode {mode.name} begins after step {following - 1}, and steps go forward only; it "
+                f"is counted as step {following}. To save at a past step, pass step= to save_scalar or log",
+            )
             number = following
         if mode is not clock.mode:
             self._close_step()
@@ -255,11 +257,11 @@ class StepRecorder:
         if step is None or (number in (None, step.mode_step) and mode in (None, step.mode)):
             return
         inner = " ".join(str(each) for each in ("step", number, mode and f"of mode {mode.name}") if each is not None)
-        exc = ConfigurationError(
+        self.refuse_call(
+            "step",
             f"{inner} begins inside step {step.mode_step} of mode {step.mode.name}, and becomes a part of it; end that "
-            "one first"
+            "one first",
         )
-        self.refuse_call("step", exc)
 
     def release_step(self) -> None:
         """End what `hold_step` began, and close the step unless it is still held."""
@@ -268,7 +270,10 @@ class StepRecorder:
                 self._close_step()
 
     def _begin_called(self, mode: ModeKeys, number: int | None) -> Step | None:
-        """Begin the next step, or a later one, for values saved ahead of it. In another mode it is only counted."""
+        """Begin the next step, or a later one, for values that are saved before it runs. Return the step.
+
+        A step of another mode is counted, but not opened.
+        """
         if mode is not self.clock.mode and number is not None:
             self._stop_if_requested()
             return self.clock.skip_to(mode, number)
@@ -303,12 +308,6 @@ class StepRecorder:
         """Return whether a tensor of one of these names is saved at some step."""
         return self.active and self.planner.may_save(names)
 
-    def name_saved(self) -> None:
-        """Add the names of the tensors that were saved to their collections, which may have matched them by a regex."""
-        for plan in self.planner.made():
-            for name in plan.collections:
-                self.collections.require(name).add_tensor_names([plan.name])
-
     def _stop_if_requested(self) -> None:
         """End the training by TrainingStopped, with the run closed, if a rule has requested that in the run."""
         reason = self.run.reason_to_stop()
@@ -328,14 +327,14 @@ class StepRecorder:
         if step is None or not self.run.open:
             return
         # A step without any tensor leaves no trace.
-        if step.records or self._handed_over:
+        if step.records or self._enqueued:
             # Not kept by the step, which the writer keeps until it is published: their memory is used again before.
             records, step.records = step.records, []
             self.run.put(step, records, closes=True)
             self.clock.last_saved = step
             if self.planner.in_training:
                 self.collections.warn_of_unmatched(self.planner.due, self.planner.tensor_names)
-        self._handed_over = self._waiting_bytes = 0
+        self._enqueued = self._waiting_bytes = 0
 
     def _close_steps(self) -> None:
         self._close_step()
@@ -349,7 +348,8 @@ class StepRecorder:
         self.run.steps = self._newest_step() + 1
 
     def _close_run(self) -> None:
-        self._batch_buffers = BatchBuffers()  # the next run of the process uses the memory of these
+        if self.run.open:
+            del self._batch_buffers  # the next run of the process uses their memory
         self.run.close(self.failures.first)
 
     # The run.
@@ -368,7 +368,9 @@ class StepRecorder:
             self.planner.refresh()
             self.run.claim()
             self.clock.continue_after(self.run.progress)
-            self._system.start(self.run.out_dir, self.run.duty)
+            self._batch_buffers = BatchBuffers()
+            if self._system is not None:
+                self._system.start(self.run.out_dir, self.run.duty)
 
     def _newest_step(self) -> int:
         return self.clock.newest()[ModeKeys.GLOBAL]
@@ -398,7 +400,7 @@ class StepRecorder:
                     errors.append(exc)
             self.active = self.saving = False
         # After the run, and without the lock: a sample may take long on a machine in trouble.
-        errors += self._system.stop()
+        errors += [] if self._system is None else self._system.stop()
         closed(self)
         if errors and strict():
             raise errors[0]
@@ -410,7 +412,8 @@ class StepRecorder:
         self.closed = True
         self.clock.withdraw()
         self.run.forget()
-        self._system.forget()
+        if self._system is not None:
+            self._system.forget()
 
     # Failures.
 
@@ -433,29 +436,9 @@ class StepRecorder:
         """Leave out one tensor that cannot be stored, and log that once. In strict mode the error is raised."""
         self.failures.refuse(exc, shown(name), "tensor %r is not saved: %s", name, exc)
 
-    def replace_save_config(self, config: Any) -> None:
-        """Save at other steps from here on, in the collections without a SaveConfig of their own.
-
-        Raises:
-            ConfigurationError: It is none.
-        """
-        parsed = SaveConfig.parse(config)
-        parsed.inherit(self.save_config)
-        self.collections.follow(parsed)
-        self.save_config = parsed
-
-    def replace_reduction_config(self, config: ReductionConfig | None) -> None:
-        """Save in another form from here on, in the collections without a ReductionConfig of their own.
-
-        Raises:
-            ConfigurationError: It is none.
-        """
-        check_reduction_config(config)
-        self.reduction_config = config or ReductionConfig()
-        self.planner.follow(self.reduction_config)
-
-    def refuse_call(self, method: str, exc: Exception) -> None:
+    def refuse_call(self, method: str, reason: Exception | str) -> None:
         """Leave out a call with wrong arguments, and log that once. In strict mode the error is raised."""
+        exc = ConfigurationError(reason) if isinstance(reason, str) else reason
         self.failures.refuse(exc, f"{method}: {exc}", "%s had no effect: %s", method, exc)
 
     @property

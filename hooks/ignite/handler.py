@@ -9,9 +9,9 @@ from typing import Any
 from tensortrial.errors import MissingExtra
 from tensortrial.mode import ModeKeys
 
-from ..core.versions import check_version
 from ..library.integrations import numbers_in
 from ..library.training_steps import TrainingSteps
+from ..library.versions import check_version
 from ..pytorch import Hook
 
 try:

@@ -19,9 +19,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from tensortrial.config.collection import LOSS_NAMES, CollectionKeys, check_collection_name
+from tensortrial.dtypes import Array, storable
 from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
-from tensortrial.format.record import Plan, Step
+from tensortrial.format.record import Plan, Record, Step
 from tensortrial.mode import ModeKeys
 
 from ..core import current_hook
@@ -31,7 +34,7 @@ from ..core.configuration.options import Framework, HookOptions, accepts_fields_
 from ..core.process.rank import Rank, rank_of_process
 from ..core.recorder import Recorder, guarded
 from ..core.user_values import as_nanoseconds, shown
-from ..core.versions import check_version
+from ..library.versions import check_version
 
 try:
     import jax
@@ -135,7 +138,9 @@ class Hook(CalledHook):
             mode: The mode that the steps are counted in. Default: the current one.
         """
         if not isinstance(values, Mapping):
-            self._refuse_call("log_stacked", f"it takes a dictionary of arrays by their names, got {shown(values)}")
+            self.recorder.refuse_call(
+                "log_stacked", f"it takes a dictionary of arrays by their names, got {shown(values)}"
+            )
             return
         first = step_number(first_step)
         columns: dict[str, tuple[int, Callable[[], Any]]] = {}
@@ -170,7 +175,9 @@ class Hook(CalledHook):
             ordered: Keep the order of the calls. JAX cannot do that for a function on several devices.
         """
         if not isinstance(values, Mapping):
-            self._refuse_call("log_in_jit", f"it takes a dictionary of numbers by their names, got {shown(values)}")
+            self.recorder.refuse_call(
+                "log_in_jit", f"it takes a dictionary of numbers by their names, got {shown(values)}"
+            )
         elif self.recorder.active:
             jax.debug.callback(_Callback(self, "log", mode), dict(values), step, ordered=ordered)
 
@@ -230,7 +237,7 @@ class Hook(CalledHook):
         try:
             for part in parts_of(leaf):
                 named = replace(plan, name=plan.name + part.suffix) if part.suffix else plan
-                self.recorder.record_later(named, part.fetch, part.nbytes, step=at)
+                self._record_later(named, part.fetch, part.nbytes, at)
         except UnsupportedValue as exc:
             self.recorder.refuse(plan.name, exc)
 
@@ -259,8 +266,7 @@ class Hook(CalledHook):
             return
         with self.recorder.saving_at(step, mode, plans=False) as at:
             if at is not None:
-                saved_at = time.time_ns() if saved_at is None else saved_at
-                self.recorder.record_later(plan, fetch, 8, step=at, saved_at_ns=saved_at)
+                self._record_later(plan, fetch, 8, at, saved_at)
 
     def _save_tensor(
         self, name: str, value: Any, collections_to_write: Iterable[str] | str, step: Any, mode: Any
@@ -274,13 +280,30 @@ class Hook(CalledHook):
             with self.recorder.saving_at(step, mode, plans=False) as at:
                 for part in parts if at is not None else ():
                     plan = self.recorder.tensor_plan(name + part.suffix, collections_to_write)
-                    self.recorder.record_later(plan, part.fetch, part.nbytes, step=at)
+                    self._record_later(plan, part.fetch, part.nbytes, at)
         except ConfigurationError as exc:
             self.recorder.refuse(name, exc)
+
+    def _record_later(
+        self, plan: Plan, fetch: Callable[[], Array | float], nbytes: int, at: Step | None, saved_at: int | None = None
+    ) -> None:
+        """Keep a value that the writer's thread fetches, once, when it needs it. Nobody else writes to the value."""
+        if self.recorder.active:
+            # An array that counts as this many bytes and takes none, until the value is there.
+            placeholder = np.broadcast_to(np.zeros((), np.uint8), (nbytes,))
+            record = Record(plan, placeholder, time.time_ns() if saved_at is None else saved_at)
+            record.ready = partial(_fetch, record, fetch)
+            self.recorder.add(record, at)
 
     @guarded
     def _let_go(self) -> None:
         self._trees.forget()
+
+
+def _fetch(record: Record, fetch: Callable[[], Array | float]) -> None:
+    value = fetch()
+    record.value = value if isinstance(value, float) else storable(value)
+    record.ready = None
 
 
 class _Callback:

@@ -14,7 +14,7 @@ from typing import Any
 
 import keras
 
-from ..core.configuration.health import ATTENTION
+from ..core.configuration.collections import ATTENTION
 from ..core.recorder import Recorder
 from .backend import IS_TENSORFLOW
 

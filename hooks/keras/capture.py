@@ -12,12 +12,12 @@ from tensortrial.dtypes import Array
 from tensortrial.format.record import Plan, Step
 
 from ..core.recorder import guarded
-from ..core.replicas import LeadingRecorder
 from ..core.step_recorder import logger
 from .backend import HAS_VARIABLES, functions_run_eagerly, to_array, variable_array
 from .collection import Collection
 from .hyperparameters import present_numbers
 from .names import Names, VariableNaming, is_built
+from .replicas import LeadingRecorder
 from .routers import plan_of
 from .step_functions import CapturingStep, EagerStep, GraphStep, StepFunction, is_graph
 from .step_tensors import StepTensors

@@ -22,11 +22,11 @@ from tensortrial.mode import ModeKeys, modes
 
 from ..core import current_hook
 from ..core.base_hook import BaseHook, accepts_documented_names
-from ..core.configuration.health import ATTENTION, define_attention
+from ..core.configuration.collections import ATTENTION, define_attention
 from ..core.configuration.options import Framework, HookOptions, accepts_fields_of
 from ..core.process.rank import rank_of_process
 from ..core.recorder import Recorder, guarded
-from ..core.replicas import LeadingRecorder
+from .replicas import LeadingRecorder
 
 try:
     import keras
@@ -118,7 +118,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         self._thread: threading.Thread | None = None
         self._outer: Phase | None = None
         self._batch_runs = False
-        self._awaited: Phase | None = None
+        self._pending: Phase | None = None
         # Keras 2 need not convert the logs of each batch to numbers for this callback.
         self._supports_tf_logs = True
         for name, regex in _PATTERNS.items():
@@ -383,7 +383,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
             recorder.set_mode(_MODES[phase])
         for each in recorder.all:
             each.begin_step()
-        self._batch_runs, self._awaited = True, phase
+        self._batch_runs, self._pending = True, phase
         if recorder.saving:
             self._capture.capture_variables()
 
@@ -391,8 +391,8 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         """Return the function that runs the open step; None for the model's own."""
         if not self._batch_runs or self._thread is not threading.current_thread():
             return None
-        if in_loop and function.phase == self._awaited:
-            self._awaited = None
+        if in_loop and function.phase == self._pending:
+            self._pending = None
             return self._capture.choose(function, source)
         self._keep_apart()
         return None
@@ -400,7 +400,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
     @guarded
     def _keep_apart(self) -> None:
         """Keep changes by a callback's own step out of the open step."""
-        if self._awaited is None:
+        if self._pending is None:
             self._capture.updates.end()
         else:
             self._capture.forget_variables()

@@ -12,9 +12,9 @@ from tensortrial.mode import ModeKeys
 from tensortrial.statistics.blocks import nature
 
 from ..core.recorder import Recorder
-from ..core.replicas import LeadingRecorder
 from .backend import variable_array
 from .names import Names, Weight
+from .replicas import LeadingRecorder
 from .strategy import value_of
 
 DUE_WITH = frozenset({CollectionKeys.UPDATES, CollectionKeys.HEALTH})

@@ -1,1 +1,1 @@
-"""The base of the callbacks and loggers for training libraries: the hook that they hold, and its steps."""
+"""The parts that hooks, callbacks and loggers of several training libraries share."""

@@ -16,11 +16,11 @@ import numpy as np
 from tensortrial.errors import MissingExtra
 
 from ..core import current_hook
-from ..core.boosting_hook import BoostingHook, boosting_framework
 from ..core.configuration.options import HookOptions, accepts_fields_of
 from ..core.process.rank import rank_of_process
 from ..core.recorder import guarded
-from ..core.versions import check_version
+from ..library.boosting_hook import BoostingHook, boosting_framework
+from ..library.versions import check_version
 
 try:
     import lightgbm as lgb

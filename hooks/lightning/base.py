@@ -8,7 +8,7 @@ from typing import Any
 
 from tensortrial.errors import MissingExtra
 
-from ..core.versions import check_version
+from ..library.versions import check_version
 
 _NAMES = ("lightning.pytorch", "pytorch_lightning")
 

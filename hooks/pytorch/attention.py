@@ -11,7 +11,7 @@ import torch
 from torch.nn.functional import multi_head_attention_forward, scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
-from ..core.configuration.health import ATTENTION, define_attention
+from ..core.configuration.collections import ATTENTION, define_attention
 from ..core.recorder import guarded
 from .hook import Hook
 from .multihead import projected

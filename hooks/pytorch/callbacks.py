@@ -99,7 +99,7 @@ class BeginStep(_Callback):
             was_on = switch.on
             self.receiver.begin_root(self._subject, None)
             if self.receiver.saving_tensors and not was_on:
-                compiled.warn_of_unforeseen_step()
+                compiled.warn_of_unplanned_step()
 
 
 class _ModuleCallback(_Callback):

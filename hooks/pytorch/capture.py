@@ -17,22 +17,24 @@ from tensortrial.config.collection import CollectionKeys
 from tensortrial.errors import UnsupportedValue
 from tensortrial.format.buffer_pool import SMALL_BYTES
 from tensortrial.format.record import Plan, Record
+from tensortrial.mode import ModeKeys
 
 from ..core.configuration.collections import ModuleCollection
 from ..core.recorder import Recorder, guarded
 from ..core.steps.step_clock import OccurrenceCounter
 from . import compile as compiled
-from .arrays import PLAIN, hiding_in, host_copy, host_dtype, local_part, tensors_in, values_and_lengths
+from .arrays import PLAIN, hiding_in, host_copy, host_dtype, local_part, tensors_in, to_tensor, values_and_lengths
 from .buffer_pool import BufferPool
 from .callbacks import GradientCallback
 from .callers import Caller, caller_of, in_probe
 from .device import Batch, Measured, Ready, copy_later
-from .gradients import OPTIMIZER, Unscaling, gradients_of
+from .gradients import LOCAL, OPTIMIZER, Unscaling, gradients_of
 from .losses import is_loss_key, is_scalar, losses_in
 from .models import Models
-from .names import Root
-from .optimizers import Optimizers
-from .routers import Routers
+from .names import Root, activations_in
+from .optimizers import Optimizers, groups_of
+from .routers import router_values
+from .scripting import hide_callbacks_from_scripting
 from .unsaved import MissedCapture, NothingSaved
 from .updates import OPTIMIZER_KIND, Updates
 
@@ -69,7 +71,7 @@ class Capture:
         self._hiding: set[type[Any]] = set()
         self._batches: dict[torch.device, Batch] = {}
         self._buffers = BufferPool()
-        self._routers = Routers(recorder, self.planned)
+        self._raw_plans: dict[str, Plan] = {}
         self.models = Models(self, recorder.collections, moments)
         self.optimizers = Optimizers(self)
         self.updates = Updates(recorder, self, self.optimizers, self.models.parameter_names)
@@ -102,6 +104,102 @@ class Capture:
         """Return whether one of these tensors may be saved at some step."""
         self.resolve_modules()
         return self.recorder.may_save(names)
+
+    # What the user registers, and saves by a call.
+
+    @guarded
+    def register_module(self, module: torch.nn.Module, name: str | None) -> None:
+        """Capture the tensors of a model."""
+        hide_callbacks_from_scripting()
+        root = self.models.register(module, name)
+        if root is not None:
+            self.recorder.pending_models.add(root.name)
+            self.recorder.run.environment.add("activations", activations_in(root))
+            self.missed.expect(root)
+            # Compiled code that runs before the first step has its callbacks.
+            compiled.refresh()
+            compiled.switch.turn(self, self.recorder.active)
+
+    @guarded
+    def register_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Capture the updates of an optimizer, and of those inside it."""
+        for each in [] if self.recorder.closed else self.optimizers.with_callbacks(optimizer):
+            name = self.optimizers.register(each)
+            if name is not None:
+                self.recorder.collections.include([CollectionKeys.HYPERPARAMETERS])
+                self.recorder.run.environment.add("optimizers", {name: groups_of(each)})
+
+    @guarded
+    def register_loss(self, module: torch.nn.Module) -> None:
+        """Capture the output of a loss, and its inputs."""
+        self.models.register_loss(module)
+
+    def save_gradients_now(self, module: torch.nn.Module | None) -> None:
+        """Capture the current gradients of a registered model, or of all, in place of those of the backward."""
+        step = self.updates.saved_by_call = self.recorder.clock.step
+        for root, model in self.models.living() if self.saving_tensors else ():
+            if module is None or root is self.models.root_of(module):
+                root.gradients_saved_at = step
+                self.save_gradients(root, model)
+
+    def record_tensor_value(self, base: str, value: Any) -> None:
+        """Capture a value as the next one of this base name in the step."""
+        if not self.saving:
+            return
+        name = f"{base}_output_{self.occurrences.next(self.recorder.clock.step, base, 'output')}"
+        if "loss" in base.lower():
+            self.models.add_loss(name)
+        try:
+            self.tensor(name, to_tensor(value))
+        except UnsupportedValue as exc:
+            self.recorder.refuse(name, exc)
+
+    # The steps that the user begins and ends.
+
+    def set_mode(self, mode: ModeKeys) -> None:
+        """Close the open step, and count the following ones in a mode."""
+        self.send()
+        self.recorder.set_mode(mode)
+        self.turn_switch()
+
+    def resume_at(self, step: Any, mode: Any) -> None:
+        """Continue at a step of a checkpoint."""
+        self.end_step()
+        self.recorder.resume_at(step, mode)
+        self.models.start_again()
+        self.optimizers.start_again()
+
+    def hold_step(self, step: Any, mode: Any) -> None:
+        """Begin a step that lasts until `release_step`."""
+        if self.recorder.counting:
+            self.end_step()
+        self.recorder.hold_step(step, mode)
+        self.follow_plan()
+        if self.recorder.counting:
+            self.unsaved.check()
+            for root, _ in self.models.living():
+                self.save_parameters(root)
+                self.recorder.pending_models.discard(root.name)
+        self.turn_switch()
+
+    def release_step(self) -> None:
+        """End the step that `hold_step` began."""
+        saved = self.saving
+        for root, module in self.models.living() if saved and LOCAL in self.moments else ():
+            # A pipeline scales the sum of the microbatches' gradients after the last of them.
+            if root.in_pipeline and root.gradients_saved_at is not self.recorder.clock.step:
+                self.save_gradients(root, module)
+        self.recorder.release_step()
+        if saved and not self.saving:
+            self.unsaved.note_due_step()
+
+    @guarded
+    def begin_close(self) -> None:
+        """Prepare for the end of the run."""
+        self.unsaved.begin_close()
+        self.send()
+
+    # What callbacks call.
 
     @guarded
     def begin_root(self, root: Root, module: torch.nn.Module | None) -> None:
@@ -305,7 +403,17 @@ class Capture:
             self.models.add_loss(name)
         self.tensor(name, tensor)
         if direction == "output" and label == 0 and CollectionKeys.HEALTH in self.recorder.planner.due:
-            self._routers.record(path, tensor)
+            for name, found in router_values(path, tensor):
+                self._record_raw(name, found)
+
+    def _record_raw(self, name: str, tensor: torch.Tensor) -> None:
+        """Record a small tensor that was computed, raw wherever statistics of it are due."""
+        if name not in self._raw_plans:
+            plan = self.recorder.planner.plan(name)
+            if plan is None:
+                return
+            self._raw_plans[name] = Plan(name, plan.collections, raw=True)
+        self.planned(self._raw_plans[name], tensor)
 
     def _warn_of_hidden(self, path: str, direction: str, kind: type[Any]) -> None:
         """Log, once for each class, that the tensors in its objects are not saved."""

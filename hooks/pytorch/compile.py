@@ -152,7 +152,7 @@ def refresh() -> None:
             del _answers[question]
 
 
-def warn_of_unforeseen_step() -> None:
+def warn_of_unplanned_step() -> None:
     """Warn of a step that became due after its compiled code had checked the switch."""
     if any(_answers.values()):
         _warn("of a step that became due after its compiled code had started")

@@ -15,8 +15,7 @@ from typing import Any, ClassVar
 
 from tensortrial.config.collection import CollectionKeys
 from tensortrial.dtypes import Array
-from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
-from tensortrial.mode import ModeKeys
+from tensortrial.errors import ConfigurationError, MissingExtra
 
 from ..core import current_hook
 from ..core.base_hook import BaseHook
@@ -31,13 +30,10 @@ except ImportError as exc:
     raise MissingExtra("torch", "torch", "the PyTorch hook") from exc
 
 
-from . import compile as compiled
-from .arrays import to_array, to_tensor
+from .arrays import to_array
 from .capture import Capture
 from .gradients import LOCAL, Scaler, parse_moments
-from .names import activations_in
-from .optimizers import groups_of, innermost
-from .scripting import hide_callbacks_from_scripting
+from .optimizers import innermost
 from .updates import LOCAL_KIND
 
 _BUILTIN = (
@@ -147,7 +143,7 @@ class Hook(BaseHook):
         if name is not None:
             self.capture.models.check_name(module, name)
         self._warn_if_copy()
-        self._register_module(module, name)
+        self.capture.register_module(module, name)
 
     register_hook = register_module
 
@@ -182,7 +178,7 @@ class Hook(BaseHook):
         Raises:
             ConfigurationError: `optimizer` is not a torch.optim.Optimizer.
         """
-        self._register_optimizer(innermost(optimizer))
+        self.capture.register_optimizer(innermost(optimizer))
 
     @guarded
     def save_gradients(self, module: torch.nn.Module | None = None) -> None:
@@ -195,12 +191,7 @@ class Hook(BaseHook):
         Args:
             module: A registered model. Default: all of them.
         """
-        capture = self.capture
-        step = capture.updates.saved_by_call = self.recorder.clock.step
-        for root, model in capture.models.living() if capture.saving_tensors else ():
-            if module is None or root is capture.models.root_of(module):
-                root.gradients_saved_at = step
-                capture.save_gradients(root, model)
+        self.capture.save_gradients_now(module)
 
     def save_gradients_at_updates(self) -> None:
         """Save local gradients as the steps of registered optimizers use them, under their own names.
@@ -220,7 +211,7 @@ class Hook(BaseHook):
             ConfigurationError: `loss_module` is not a torch.nn.Module.
         """
         _check_module(loss_module, "register_loss")
-        self._register_loss(loss_module)
+        self.capture.register_loss(loss_module)
 
     @guarded
     def record_tensor_value(self, tensor_name: str, tensor_value: Any) -> None:
@@ -231,20 +222,10 @@ class Hook(BaseHook):
                 belongs to the collection `losses`.
             tensor_value: A torch tensor, an array, or a number.
         """
-        if not self.capture.saving:
-            return
-        number = self.capture.occurrences.next(self.recorder.clock.step, tensor_name, "output")
-        name = f"{tensor_name}_output_{number}"
-        if "loss" in tensor_name.lower():
-            self.capture.models.add_loss(name)
-        try:
-            self.capture.tensor(name, to_tensor(tensor_value))
-        except UnsupportedValue as exc:
-            self.recorder.refuse(name, exc)
+        self.capture.record_tensor_value(tensor_name, tensor_value)
 
     def close(self) -> None:
-        self.capture.unsaved.begin_close()
-        self._send()
+        self.capture.begin_close()
         super().close()
 
     def _let_go(self) -> None:
@@ -254,77 +235,9 @@ class Hook(BaseHook):
         # The array of a tensor is a copy already.
         return to_array(value), isinstance(value, torch.Tensor)
 
-    @guarded
-    def _set_mode(self, mode: ModeKeys) -> None:
-        self.capture.send()
-        self.recorder.set_mode(mode)
-        self.capture.turn_switch()
-
-    def _resume_at(self, step: Any, mode: Any) -> None:
-        self.capture.end_step()
-        super()._resume_at(step, mode)
-        self.capture.models.start_again()
-        self.capture.optimizers.start_again()
-
-    @guarded
-    def _send(self) -> None:
-        self.capture.send()
-
-    @guarded
-    def _hold_step(self, step: Any = None, mode: Any = None) -> None:
-        capture = self.capture
-        if self.recorder.counting:
-            capture.end_step()
-        self.recorder.hold_step(step, mode)
-        capture.follow_plan()
-        if self.recorder.counting:
-            capture.unsaved.check()
-            for root, _ in capture.models.living():
-                capture.save_parameters(root)
-                self.recorder.pending_models.discard(root.name)
-        capture.turn_switch()
-
-    @guarded
-    def _release_step(self) -> None:
-        capture = self.capture
-        saved = capture.saving
-        for root, module in capture.models.living() if saved else ():
-            # A pipeline scales the sum of the microbatches' gradients after the last of them.
-            if (
-                root.in_pipeline
-                and LOCAL in capture.moments
-                and root.gradients_saved_at is not self.recorder.clock.step
-            ):
-                capture.save_gradients(root, module)
-        self.recorder.release_step()
-        if saved and not capture.saving:
-            capture.unsaved.note_due_step()
-
-    # Registering.
-
-    @guarded
-    def _register_module(self, module: torch.nn.Module, name: str | None) -> None:
-        hide_callbacks_from_scripting()
-        root = self.capture.models.register(module, name)
-        if root is not None:
-            self.recorder.pending_models.add(root.name)
-            self.recorder.run.environment.add("activations", activations_in(root))
-            self.capture.missed.expect(root)
-            # Compiled code that runs before the first step has its callbacks.
-            compiled.refresh()
-            compiled.switch.turn(self.capture, self.recorder.active)
-
-    @guarded
-    def _register_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        for each in [] if self.recorder.closed else self.capture.optimizers.with_callbacks(optimizer):
-            name = self.capture.optimizers.register(each)
-            if name is not None:
-                self.recorder.collections.include([CollectionKeys.HYPERPARAMETERS])
-                self.recorder.run.environment.add("optimizers", {name: groups_of(each)})
-
-    @guarded
-    def _register_loss(self, loss_module: torch.nn.Module) -> None:
-        self.capture.models.register_loss(loss_module)
+    @property
+    def _steps(self) -> Capture:
+        return self.capture
 
 
 get_hook = current_hook.getter(Hook.create_from_json_file)

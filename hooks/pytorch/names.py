@@ -32,7 +32,7 @@ class Root:
     name: str
     reference: weakref.ref[torch.nn.Module]
     prefix: str = ""
-    """The prefix of its modules' paths, if another root has the same paths."""
+    """The prefix of the paths of the model's modules, if another model has the same paths."""
     ran_at: object = None
     """The step at which it ran last."""
     parameters_saved_at: object = None

@@ -3,54 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import torch
 
-from tensortrial.format.record import Plan
-
-from ..core.recorder import Recorder
 from .arrays import local_part
 
 _ROUTERS = re.compile(r"(?i)(^|[._])\w*(router|gate)$")
 """Matches the names of modules that are treated as routers. A gate_proj is not one."""
 
 
-class Routers:
-    """A recorder of the decisions of routers, with the collection `health`.
+def router_values(path: str, output: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
+    """Return the load of each expert and the entropy of the choice of one, by name; nothing unless it is a router.
 
     Args:
-        recorder: The recorder of the hook.
-        record: Records a tensor of which something is due.
+        path: The name of a module.
+        output: Its first output: a logit or a probability of each expert, along the last axis.
     """
-
-    def __init__(self, recorder: Recorder, record: Callable[[Plan, torch.Tensor], None]) -> None:
-        self._recorder, self._record = recorder, record
-        self._plans: dict[str, Plan] = {}
-
-    def record(self, path: str, output: torch.Tensor) -> None:
-        """Record the load of each expert, and the entropy of the choice of one, if the collection `health` is due.
-
-        Args:
-            path: The name of the module.
-            output: Its first output: a logit or a probability of each expert, along the last axis.
-        """
-        if not _ROUTERS.search(path) or output.dim() < 2 or not output.is_floating_point() or not output.numel():
-            return
-        if output.size(-1) < 2:
-            return
-        with torch.no_grad():
-            logits = local_part(output).detach().float().flatten(0, -2)
-            self._save(f"router/{path}/load", load_of(logits))
-            self._save(f"router/{path}/entropy", entropy_of(logits))
-
-    def _save(self, name: str, value: torch.Tensor) -> None:
-        if name not in self._plans:
-            plan = self._recorder.planner.plan(name)
-            if plan is None:
-                return
-            self._plans[name] = Plan(name, plan.collections, raw=True)
-        self._record(self._plans[name], value)
+    if not _ROUTERS.search(path) or output.dim() < 2 or not output.is_floating_point() or not output.numel():
+        return []
+    if output.size(-1) < 2:
+        return []
+    with torch.no_grad():
+        logits = local_part(output).detach().float().flatten(0, -2)
+        return [(f"router/{path}/load", load_of(logits)), (f"router/{path}/entropy", entropy_of(logits))]
 
 
 def load_of(logits: torch.Tensor) -> torch.Tensor:

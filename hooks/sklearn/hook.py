@@ -23,7 +23,7 @@ from ..core.configuration.options import Framework, HookOptions, accepts_fields_
 from ..core.process.rank import rank_of_process
 from ..core.recorder import Recorder, guarded
 from ..core.user_values import shown
-from ..core.versions import check_version
+from ..library.versions import check_version
 
 try:
     import sklearn

@@ -13,9 +13,9 @@ from tensortrial.redaction import without_credentials
 
 from ..core.callbacks import UncopiedCallback
 from ..core.recorder import guarded
-from ..core.versions import check_version
 from ..library.integrations import arguments_in, continue_at, numbers_in
 from ..library.training_steps import TrainingSteps
+from ..library.versions import check_version
 from ..pytorch import Hook, SaveConfig
 
 try:

@@ -20,10 +20,10 @@ from tensortrial.dtypes import Array
 from tensortrial.errors import MissingExtra, UnsupportedValue
 
 from ..core import current_hook
-from ..core.boosting_hook import PATTERNS, BoostingHook, as_array, boosting_framework
 from ..core.configuration.options import HookOptions, accepts_fields_of
 from ..core.process.rank import Rank, rank_of_process
 from ..core.recorder import guarded
+from ..library.boosting_hook import PATTERNS, BoostingHook, as_array, boosting_framework
 
 try:
     import xgboost as xgb

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from tensortrial.config.reduction_config import ReductionConfig, boolean
+from tensortrial.config.reduction_config import ReductionConfig, boolean, check_reduction_config
 from tensortrial.config.reduction_config import names as as_names
 from tensortrial.config.save_config import SaveConfig
 from tensortrial.errors import ConfigurationError
@@ -83,7 +83,7 @@ class ScriptHook(BaseHook):
 
     @save_config.setter
     def save_config(self, config: SaveConfig) -> None:
-        self._assign("save_config", config, self.recorder.replace_save_config)
+        self._assign("save_config", config, self._replace_save_config)
 
     @property
     def reduction_config(self) -> ReductionConfig:
@@ -92,7 +92,20 @@ class ScriptHook(BaseHook):
 
     @reduction_config.setter
     def reduction_config(self, config: ReductionConfig) -> None:
-        self._assign("reduction_config", config, self.recorder.replace_reduction_config)
+        self._assign("reduction_config", config, self._replace_reduction_config)
+
+    def _replace_save_config(self, config: Any) -> None:
+        """Save at other steps from here on, in the collections without a SaveConfig of their own."""
+        parsed = SaveConfig.parse(config)
+        parsed.inherit(self.recorder.save_config)
+        self.recorder.collections.follow(parsed)
+        self.recorder.save_config = parsed
+
+    def _replace_reduction_config(self, config: Any) -> None:
+        """Save in another form from here on, in the collections without a ReductionConfig of their own."""
+        check_reduction_config(config)
+        self.recorder.reduction_config = config or ReductionConfig()
+        self.recorder.planner.follow(self.recorder.reduction_config)
 
     @property
     def export_tensorboard(self) -> bool:
@@ -156,8 +169,11 @@ class ScriptHook(BaseHook):
     @property
     def collection_manager(self) -> CollectionManager:
         """The collections of the hook, each with the names of the tensors that it has saved."""
-        self.recorder.name_saved()
-        return self.recorder.collections
+        collections = self.recorder.collections
+        for plan in self.recorder.planner.made():
+            for name in plan.collections:  # one that matched the tensor by a regex does not know its name
+                collections.require(name).add_tensor_names([plan.name])
+        return collections
 
     def has_default_configuration(self) -> bool:
         """Return whether the hook was made without an argument that chooses what is saved."""

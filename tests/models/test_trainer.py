@@ -17,7 +17,7 @@ transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.errors import ConfigurationError, UnsupportedFramework  # noqa: E402
-from tensortrial.hooks.core.versions import check_version  # noqa: E402
+from tensortrial.hooks.library.versions import check_version  # noqa: E402
 from tensortrial.hooks.pytorch import Hook, SaveConfig, modes  # noqa: E402
 from tensortrial.hooks.transformers import TensorTrialCallback  # noqa: E402
 

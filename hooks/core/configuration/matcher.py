@@ -62,7 +62,10 @@ class Matcher:
     def matching(self, name: str) -> list[Collection]:
         """Return the collections that match a name, in their order."""
         self.refresh()
-        found = set(self._of_name(name))
+        if self._by_name is not None:
+            found = set(self._by_name.get(name, ()))
+        else:
+            found = {index for index in self._named if name in self._collections[index].tensor_names}
         for index, pattern in [*self._others, *self._candidates(name)]:
             if index not in found and pattern.search(name):
                 found.add(index)
@@ -70,11 +73,6 @@ class Matcher:
             found.difference_update(self._own)
             found.update(index for index in self._own if self._collections[index].matches(name))
         return [self._collections[index] for index in sorted(found)]
-
-    def _of_name(self, name: str) -> Iterable[int]:
-        if self._by_name is not None:
-            return self._by_name.get(name, ())
-        return [index for index in self._named if name in self._collections[index].tensor_names]
 
     def _candidates(self, name: str) -> Iterator[_Pattern]:
         for length in self._lengths:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
@@ -13,6 +14,8 @@ from tensortrial.config.collection import Collection
 from tensortrial.config.reduction_config import ReductionConfig
 from tensortrial.config.save_config import DEFAULT_SAVE_INTERVAL, STEP_ARGUMENTS, SaveConfig, with_save_config
 from tensortrial.errors import ConfigurationError
+
+from ..user_values import shown
 
 
 # The positional arguments are in smdebug's order. A hook that has more arguments inherits from this class and adds them
@@ -127,6 +130,40 @@ def check_on_exists(value: Any, num_workers: int) -> None:
             f"on_exists={value!r} is for runs of one worker, and {num_workers} workers write to this one: pass an "
             "out_dir that is new for each job"
         )
+
+
+SYSTEM_METRICS_VARIABLE = "TENSORTRIAL_SYSTEM_METRICS"
+"""0 samples nothing, 1 every ten seconds, 30 every thirty, whatever a hook's argument says."""
+
+DEFAULT_SECONDS = 10.0
+_LEAST_SECONDS = 0.1
+_WORDS = {"0": False, "false": False, "1": True, "true": True}
+
+
+def parse_interval(value: Any) -> float | None:
+    """Return the seconds between two samples: those of TENSORTRIAL_SYSTEM_METRICS, else those of a hook's argument.
+
+    Returns:
+        The seconds; None if nothing is sampled.
+
+    Raises:
+        ConfigurationError: It is neither True, False, None nor a number of seconds from 0.1 on.
+    """
+    value = os.environ.get(SYSTEM_METRICS_VARIABLE, "").strip() or value
+    if isinstance(value, str):
+        value = _WORDS.get(value.lower(), value)
+    if value is None or isinstance(value, bool):
+        return DEFAULT_SECONDS if value else None
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if not _LEAST_SECONDS <= seconds < math.inf:
+        raise ConfigurationError(
+            f"system_metrics must be True, False or the seconds between two samples, {_LEAST_SECONDS} or more, got "
+            f"{shown(value)}"
+        )
+    return seconds
 
 
 @dataclass(frozen=True)

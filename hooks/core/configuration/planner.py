@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from tensortrial.config.changes import Changes
 from tensortrial.config.collection import Collection, CollectionKeys, is_loss
@@ -27,6 +28,17 @@ _ALWAYS_RAW = frozenset(
 )
 _TRAINING_ONLY = frozenset({CollectionKeys.GRADIENTS, CollectionKeys.OPTIMIZER_VARIABLES})
 _NOT_TRAINING = (ModeKeys.EVAL, ModeKeys.PREDICT)
+
+
+class _Form(NamedTuple):
+    """The form in which a collection keeps its tensors."""
+
+    raw: bool
+    statistics: tuple[str, ...]
+    histogram: bool
+    digest: bool
+    sketch: bool
+    axis: int | None
 
 
 class Planner:
@@ -61,6 +73,7 @@ class Planner:
         self._plans_by_due: dict[tuple[bool, frozenset[str]], dict[str, Plan | None]] = {}
         self._together: dict[tuple[bool, frozenset[str], tuple[str, ...]], tuple[Plan | None, ...]] = {}
         self._explicit: dict[tuple[str, tuple[str, ...], bool], Plan] = {}
+        self._forms: dict[str, _Form] = {}
         self._fingerprint: tuple[object, ...] = ()
         self._refreshed_at = -1
         self._matcher = Matcher(collections)
@@ -83,11 +96,12 @@ class Planner:
         if fingerprint == self._fingerprint:
             return False
         self._fingerprint = fingerprint
-        self._matcher = Matcher(self._collections)
+        self._matcher = Matcher(self._collections)  # its own counts do not show a list that was changed in place
         self._matcher.refresh()
         self._plans_by_due.clear()
         self._together.clear()
         self._explicit.clear()
+        self._forms.clear()
         self.generation += 1
         return True
 
@@ -170,21 +184,29 @@ class Planner:
         statistics: dict[str, None] = {}
         by_axis: dict[int, dict[str, None]] = {}
         for collection in due:
-            config = collection.reduction_config or self._reduction_config
-            of_config = dict.fromkeys(config.statistics)
-            statistics |= of_config
-            always_raw = collection.name in _ALWAYS_RAW
-            raw |= config.raw or always_raw
-            histogram |= self._histograms if collection.save_histogram is None else collection.save_histogram
-            digest |= config.digest
-            sketch |= config.quantiles
-            if config.axis is not None and not always_raw:
-                by_axis.setdefault(config.axis, {}).update(of_config)
+            form = self._forms.get(collection.name) or self._form_of(collection)
+            of_form = dict.fromkeys(form.statistics)
+            statistics |= of_form
+            raw |= form.raw
+            histogram |= form.histogram
+            digest |= form.digest
+            sketch |= form.sketch
+            if form.axis is not None:
+                by_axis.setdefault(form.axis, {}).update(of_form)
         if by_axis:
             self._collections.require(CollectionKeys.BY_AXIS)
         axes = tuple((axis, tuple(along)) for axis, along in by_axis.items())
         parameter = self._collections.parameters.get(name)
         return Plan(name, _names(matching), raw, tuple(statistics), histogram, parameter, digest, axes, sketch)
+
+    def _form_of(self, collection: Collection) -> _Form:
+        config = collection.reduction_config or self._reduction_config
+        always_raw = collection.name in _ALWAYS_RAW
+        histogram = self._histograms if collection.save_histogram is None else collection.save_histogram
+        axis = None if always_raw else config.axis
+        form = _Form(config.raw or always_raw, config.statistics, histogram, config.digest, config.quantiles, axis)
+        self._forms[collection.name] = form
+        return form
 
 
 def _names(collections: Iterable[Collection]) -> tuple[str, ...]:

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import math
-import os
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tensortrial.config.save_config import SaveConfig
-from tensortrial.errors import ConfigurationError
 from tensortrial.format.record import Plan, ScalarBatch, Step
 from tensortrial.format.schema import SYSTEM
 from tensortrial.mode import ModeKeys
@@ -26,19 +23,12 @@ from ..configuration.collections import CollectionManager
 from ..configuration.options import Framework, HookOptions
 from ..process.rank import Duty
 from ..run_writer import RunWriter
-from ..user_values import shown
 
 if TYPE_CHECKING:
     from .probe import Probe
 
 logger = logging.getLogger("tensortrial.hooks")
 
-VARIABLE = "TENSORTRIAL_SYSTEM_METRICS"
-"""0 samples nothing, 1 every ten seconds, 30 every thirty, whatever a hook's argument says."""
-
-DEFAULT_SECONDS = 10.0
-_LEAST_SECONDS = 0.1
-_WORDS = {"0": False, "false": False, "1": True, "true": True}
 COLLECTION = "system"
 _STOP_SECONDS = 10.0
 """The longest that a closing run waits for the last sample: SIGTERM leaves 20 seconds for all."""
@@ -51,28 +41,27 @@ class SystemMetrics:
 
     Args:
         options: The options of the run.
-        seconds: The time between two samples; None for no samples.
+        seconds: The time between two samples.
         newest_step: Returns the global step that training is at. It is called by another thread.
 
     Raises:
         MissingExtra: psutil is not installed.
     """
 
-    def __init__(self, options: HookOptions, seconds: float | None, newest_step: Callable[[], int]) -> None:
+    def __init__(self, options: HookOptions, seconds: float, newest_step: Callable[[], int]) -> None:
         self._options, self._seconds, self._newest_step = options, seconds, newest_step
         self._thread: threading.Thread | None = None
         self._ending = threading.Event()
         self._run: RunWriter | None = None
         self._plans: dict[str, Plan] = {}
         self._error: Exception | None = None
-        if seconds is not None:
-            from . import probe  # psutil is optional
+        from . import probe  # psutil is optional
 
-            self._make_probe, self._versions = probe.Probe, probe.VERSIONS
+        self._make_probe, self._versions = probe.Probe, probe.VERSIONS
 
     def start(self, out_dir: str, duty: Duty) -> None:
         """Begin to sample, as a worker of the job whose run is in `out_dir`."""
-        if self._seconds is not None and self._thread is None:
+        if self._thread is None:
             self._thread = threading.Thread(
                 target=self._sample_until_end,
                 args=(self._seconds, out_dir, duty),
@@ -158,29 +147,3 @@ class SystemMetrics:
                 exc,
                 exc_info=exc,
             )
-
-
-def parse_interval(value: Any) -> float | None:
-    """Return the seconds between two samples: those of TENSORTRIAL_SYSTEM_METRICS, else those of a hook's argument.
-
-    Returns:
-        The seconds; None if nothing is sampled.
-
-    Raises:
-        ConfigurationError: It is neither True, False, None nor a number of seconds from 0.1 on.
-    """
-    value = os.environ.get(VARIABLE, "").strip() or value
-    if isinstance(value, str):
-        value = _WORDS.get(value.lower(), value)
-    if value is None or isinstance(value, bool):
-        return DEFAULT_SECONDS if value else None
-    try:
-        seconds = float(value)
-    except (TypeError, ValueError):
-        seconds = math.nan
-    if not _LEAST_SECONDS <= seconds < math.inf:
-        raise ConfigurationError(
-            f"system_metrics must be True, False or the seconds between two samples, {_LEAST_SECONDS} or more, got "
-            f"{shown(value)}"
-        )
-    return seconds

@@ -17,10 +17,10 @@ from tensortrial.config.collection import CollectionKeys
 from tensortrial.errors import ConfigurationError, UnsupportedValue
 
 from ...core.recorder import Recorder, guarded
-from ...core.replicas import LeadingRecorder
 from ..backend import IS_TENSORFLOW, check_dense, graph, unconverted, user_array
 from ..graph_callback import GraphCallback, compiled_by_xla, is_variable
 from ..names import Counter, VariableNaming, dense_parts, tensors_in
+from ..replicas import LeadingRecorder
 from ..strategy import replica_here, replicas, strategy_here, value_of
 from .names import TapeNames
 from .recorder import TapeRecorder
@@ -47,13 +47,13 @@ class TapeHook(ABC):
         self.tape_updates = TapeUpdates(self)
         self._callbacks: dict[int, GraphCallback] = {}
         # The optimizers that were not used yet, each with the name of a method and its replacement.
-        self._awaited_optimizers: list[tuple[Any, str, Any]] = []
+        self._pending_optimizers: list[tuple[Any, str, Any]] = []
 
     def _forget_tapes(self) -> None:
         """Release the state of a training loop, and restore its optimizers."""
-        for optimizer, name, method in self._awaited_optimizers:
+        for optimizer, name, method in self._pending_optimizers:
             _remove(optimizer, name, method)
-        self._awaited_optimizers.clear()
+        self._pending_optimizers.clear()
         self.tape_updates.forget()
         self._callbacks.clear()
         self.tape_names.forget()
@@ -159,7 +159,7 @@ class TapeHook(ABC):
             return apply(*args, **kwargs)
 
         object.__setattr__(optimizer, name, checked)
-        self._awaited_optimizers.append((optimizer, name, checked))
+        self._pending_optimizers.append((optimizer, name, checked))
 
     @guarded
     def _check_tape(self) -> None:

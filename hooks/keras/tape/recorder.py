@@ -12,7 +12,6 @@ import keras
 from tensortrial.config.collection import CollectionKeys
 
 from ...core.recorder import guarded
-from ...core.replicas import LeadingRecorder
 from ..attention import AttentionCalls
 from ..backend import IS_TENSORFLOW, Unscaled, dense, graph
 from ..call_order import CallOrder
@@ -20,6 +19,7 @@ from ..graph_callback import GraphCallback, is_variable
 from ..layer_calls import observe_calls_in_this_thread
 from ..loss_scaling import observe_scaling
 from ..names import Counter, VariableNaming, Weight, dense_parts, layer_inputs, layer_outputs, tensors_in
+from ..replicas import LeadingRecorder
 from ..routers import router_tensors
 from .names import TapeNames
 

@@ -20,8 +20,8 @@ import tensortrial
 from support.plain_hook import Hook
 from support.programs import start
 from tensortrial.errors import ConfigurationError, MissingExtra
+from tensortrial.hooks.core.configuration.options import DEFAULT_SECONDS, parse_interval
 from tensortrial.hooks.core.system.gpus import find_gpus
-from tensortrial.hooks.core.system.metrics import DEFAULT_SECONDS, parse_interval
 from tensortrial.read.trial import Trial
 
 psutil = pytest.importorskip("psutil")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Concatenate, ParamSpec
 
-from .configuration.options import Framework, HookOptions
-from .process.rank import Rank
-from .recorder import Recorder
+from ..core.configuration.options import Framework, HookOptions
+from ..core.process.rank import Rank
+from ..core.recorder import Recorder
 
 _P = ParamSpec("_P")
 

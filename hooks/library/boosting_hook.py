@@ -11,11 +11,11 @@ from tensortrial.config.collection import CollectionKeys
 from tensortrial.dtypes import Array
 from tensortrial.mode import ModeKeys
 
-from .base_hook import BaseHook
-from .configuration.options import Framework, HookOptions
-from .process.rank import Rank
-from .recorder import Recorder
-from .step_recorder import logger
+from ..core.base_hook import BaseHook
+from ..core.configuration.options import Framework, HookOptions
+from ..core.process.rank import Rank
+from ..core.recorder import Recorder
+from ..core.step_recorder import logger
 
 SAVE_INTERVAL = 10
 """The rounds between two saves where no configuration says otherwise."""
