@@ -120,7 +120,7 @@ class Recorder(StepRecorder):
         # A value with memory of its own is copied once more if it is small: that is quicker than to keep it apart.
         if plan.only_raw and value.size != 1 and stored.nbytes < (SMALL_BYTES if owned else BATCHED_BYTES):
             with self._lock:
-                step = step or self.clock.step
+                step = step or self._due_step
                 if step is not None:
                     spec = plan.spec(name, stored.shape, stored.nbytes)
                     step.add_small(self._batch_buffers, spec, stored, time.time_ns())
@@ -134,11 +134,16 @@ class Recorder(StepRecorder):
             kept, owner = BUFFERS.acquire(value), BUFFERS
         self.add(Record(plan, kept, time.time_ns(), owner=owner), step)
 
+    @property
+    def _due_step(self) -> Step | None:
+        """The open step; None if nothing is due at it: another thread has begun it since the value was planned for."""
+        return self.clock.step if self.saving else None
+
     def add(self, record: Record, step: Step | None = None) -> None:
         """Keep a record, whose value nobody else writes to, at the open step or at another one."""
         nbytes = 8 if isinstance(record.value, float) else record.value.nbytes
         with self._lock:
-            step = step or self.clock.step
+            step = step or self._due_step
             if step is not None:
                 step.records.append(record)
                 self._count_bytes(step, nbytes)
@@ -216,7 +221,7 @@ class Recorder(StepRecorder):
         if len(plans) < len(found):
             numbers = [number for plan, number in zip(found, numbers, strict=True) if plan is not None]
         with self._lock:
-            step = self.clock.step
+            step = self._due_step
             if self.active and step is not None and plans:
                 step.records.append(ScalarBatch(plans, list(numbers), [time.time_ns()] * len(plans)))
 
