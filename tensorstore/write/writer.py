@@ -156,6 +156,8 @@ class Writer:
         self._changed = threading.Condition()
         self._queue: deque[_Batch | _FlushRequest | _Stop] = deque()
         self._queued_bytes = 0
+        self._num_waiting = 0
+        """The threads that wait until less is queued."""
         self._unpublished_steps = 0
         self._stopping = False
         self._error: BaseException | None = None
@@ -177,10 +179,14 @@ class Writer:
             self._raise_error()
             if self._queued_bytes + nbytes > self._queue_bytes:
                 self._changed.notify_all()  # the thread may sleep until its flush is due
-            # One batch always passes, however large.
-            while self._queued_bytes and self._queued_bytes + nbytes > self._queue_bytes:
-                self._changed.wait()
-                self._raise_error()
+            self._num_waiting += 1
+            try:
+                # One batch always passes, however large.
+                while self._queued_bytes and self._queued_bytes + nbytes > self._queue_bytes:
+                    self._changed.wait()
+                    self._raise_error()
+            finally:
+                self._num_waiting -= 1
             if self._stopping:
                 raise ValueError("the writer is closed")
             self._queue.append(_Batch(step, records, nbytes, closes))
@@ -189,7 +195,7 @@ class Writer:
             self._queued_bytes += nbytes
             self._unpublished_steps += closes
             # Once a flush is planned, the thread wakes for it: to wake for each number would hold up training.
-            if self._flush_due is None or self._queued_bytes > _LITTLE_BYTES:
+            if self._flush_due is None or self._queued_bytes > _LITTLE_BYTES or self._num_waiting:
                 self._changed.notify_all()
             if self._queued_bytes > _MUCH * self._queue_bytes:
                 self._changed.wait(_MOMENT_SECONDS)

@@ -77,6 +77,25 @@ def test_without_flush_seconds_a_disk_is_published_to_every_second(tmp_path: Pat
         assert time.monotonic() - began > 0.5
 
 
+def test_threads_that_wait_for_a_full_queue_do_not_wait_for_a_flush(tmp_path: Path) -> None:
+    writer = Writer(LocalStorage(str(tmp_path)), "w", flush_seconds=3600, queue_bytes=1000)
+    writer.put(Step(TRAIN, 0, 0), [Record(Plan("first", (), True), np.zeros(8), 0)], closes=True)  # plans the flush
+
+    def put_many(number: int) -> None:
+        for count in range(50):
+            step = Step(TRAIN, 1 + 50 * number + count, 1 + 50 * number + count)
+            writer.put(step, [Record(Plan("a", (), True), np.zeros(100, np.uint8), 0) for _ in range(4)], closes=True)
+
+    threads = [threading.Thread(target=put_many, args=(number,), daemon=True) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + 60
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    assert not any(thread.is_alive() for thread in threads)
+    writer.close()
+
+
 def test_flush_bytes_publishes_before_the_time(tmp_path: Path) -> None:
     with Job(tmp_path, flush_seconds=3600, flush_bytes=100_000) as job:
         step = job.begin()
