@@ -6,7 +6,9 @@ without a hook, and that of the other threads, which is the writer's.
 
 With --cpu each process trains two equal models in turns, step by step, one of them with a hook, and prints CPU times
 only: on a busy machine they vary less than the time of a step. It tells steps at which the chosen collections are due
-from those at which at most a loss is, and computes from both what a run of 2,000 steps costs.
+from those at which at most a loss is, and computes from both what a run of 2,000 steps costs. A second line has what a
+tensor costs the training thread beside its copy, the CPU of the writer's thread for a step, which bounds how long it
+holds the GIL, and how often a second the training thread opens a file or lists a folder once the run is claimed.
 
     python benchmarks/training.py
     python benchmarks/training.py --model gpt --case statistics --case raw
@@ -19,6 +21,8 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
+import threading
 import time
 
 from common import header, in_fresh_process, line, scratch
@@ -164,18 +168,53 @@ def run_in_turns(name: str, case: str, out_dir: str, steps: int, compiled: bool)
     bare, hooked = training(name, None, compiled), training(name, hook, compiled)
     for _ in range(5):
         bare()
+    hooked()  # claims the run
     without, quiet, due = [], [], []
-    whole = time.process_time()
+    opened = count_opened()
+    whole, begun = time.process_time(), time.perf_counter()
     for _ in range(steps):
         without.append(_thread_seconds(bare))
         more = _thread_seconds(hooked) - without[-1]
         (due if hook is not None and hook.capture.saving_tensors else quiet).append(more)
+    opened_each_second = len(opened) / (time.perf_counter() - begun)
     if hook is not None:
         hook.close()
     own = sum(quiet) + sum(due)
     others = time.process_time() - whole - own - 2 * sum(without)
     medians = [statistics.median(each) if each else 0.0 for each in (without, quiet, due)]
-    print(json.dumps([1e3 * each for each in (*medians, own / steps, others / steps)]))
+    milliseconds = [1e3 * each for each in (*medians, own / steps, others / steps)]
+    print(json.dumps([*milliseconds, beside_copies(out_dir, medians[2]) if due else 0.0, opened_each_second]))
+
+
+def count_opened() -> list[str]:
+    """Return a list that grows with each file that this thread opens, and each folder that it lists."""
+    opened, thread = [], threading.get_ident()
+
+    def note(event: str, arguments: tuple) -> None:
+        # `open` with an opener, which calls `os.open`, is two events.
+        is_opener = event == "open" and arguments[1] is None and opened[-1:] == [arguments[0]]
+        if event in ("open", "os.listdir", "os.scandir") and threading.get_ident() == thread and not is_opener:
+            opened.append(arguments[0])
+
+    sys.addaudithook(note)
+    return opened
+
+
+def beside_copies(out_dir: str, seconds: float) -> float:
+    """Return the microseconds of a tensor beside its copy, of a step at which the hook takes `seconds`."""
+    import torch
+
+    import tensortrial
+
+    query = "select shape from tensors where global_step = (select max(global_step) from tensors) and len(shape) > 0"
+    shapes = [row[0] for row in tensortrial.create_trial(out_dir).sql(query).fetchall()]
+    pairs = [(torch.ones(shape), torch.empty(shape)) for shape in shapes]
+
+    def copy() -> None:
+        for source, target in pairs:
+            target.copy_(source)
+
+    return 1e6 * (seconds - statistics.median(_thread_seconds(copy) for _ in range(30))) / len(pairs)
 
 
 def _thread_seconds(call) -> float:
@@ -193,13 +232,18 @@ def compare_in_turns(model: str, cases: list[str], rounds: int, how: list[str]) 
     share = sum(map(growing.should_save_step, range(2000))) / 2000
     for case in cases:
         found = [_measure(model, case, [*how, "--cpu"]) for _ in range(rounds)]
-        base, quiet, due, _, others = map(statistics.median, zip(*found, strict=True))
+        base, quiet, due, _, others, beside, opened = map(statistics.median, zip(*found, strict=True))
         text = f"{_span(1 + each[3] / each[0] for each in found)}"
         if case == "default":
             long = (1 + (each[1] + share * (each[2] - each[1])) / each[0] for each in found)
             text = f"{_span(long)} of 2,000 steps; these steps {text}"
         text += f"; a step {base:.1f} ms, nothing due +{quiet:.2f} ms, due +{due:.2f} ms; others {others:.2f} ms"
         line(f"  {AIMS[case][0]}", text, AIMS[case][1])
+        if due:
+            text = (
+                f"{beside:.0f} us a tensor beside the copy; writer {others:.1f} ms; {opened:.2f} files opened a second"
+            )
+            line("", text, "25 us, 1 ms, 1 a second")
 
 
 def _span(values) -> str:
