@@ -7,7 +7,7 @@ without a hook, and that of the other threads, which is the writer's.
 With --cpu each process trains two equal models in turns, step by step, one of them with a hook, and prints CPU times
 only: on a busy machine they vary less than the time of a step. It tells steps at which the chosen collections are due
 from those at which at most a loss is, and computes from both what a run of 2,000 steps costs. A second line has what a
-tensor costs the training thread beside its copy, the CPU of the writer's thread for a step, which bounds how long it
+tensor costs the training thread without its copy, the CPU of the writer's thread for a step, which bounds how long it
 holds the GIL, and how often a second the training thread opens a file or lists a folder once the run is claimed.
 
     python benchmarks/training.py
@@ -183,7 +183,7 @@ def run_in_turns(name: str, case: str, out_dir: str, steps: int, compiled: bool)
     others = time.process_time() - whole - own - 2 * sum(without)
     medians = [statistics.median(each) if each else 0.0 for each in (without, quiet, due)]
     milliseconds = [1e3 * each for each in (*medians, own / steps, others / steps)]
-    print(json.dumps([*milliseconds, beside_copies(case, out_dir) if due else 0.0, opened_each_second]))
+    print(json.dumps([*milliseconds, without_copies(case, out_dir) if due else 0.0, opened_each_second]))
 
 
 def count_opened() -> list[str]:
@@ -200,8 +200,8 @@ def count_opened() -> list[str]:
     return opened
 
 
-def beside_copies(case: str, out_dir: str) -> float:
-    """Return the microseconds that a hook's calls take for a tensor, beside its copy, outside of a training."""
+def without_copies(case: str, out_dir: str) -> float:
+    """Return the microseconds that a hook's calls take for a tensor, without its copy, outside of a training."""
     import torch
 
     import tensortrial
@@ -245,7 +245,7 @@ def compare_in_turns(model: str, cases: list[str], rounds: int, how: list[str]) 
     share = sum(map(growing.should_save_step, range(2000))) / 2000
     for case in cases:
         found = [_measure(model, case, [*how, "--cpu"]) for _ in range(rounds)]
-        base, quiet, due, _, others, beside, opened = map(statistics.median, zip(*found, strict=True))
+        base, quiet, due, _, others, calls_us, opened = map(statistics.median, zip(*found, strict=True))
         text = f"{_span(1 + each[3] / each[0] for each in found)}"
         if case == "default":
             long = (1 + (each[1] + share * (each[2] - each[1])) / each[0] for each in found)
@@ -253,7 +253,7 @@ def compare_in_turns(model: str, cases: list[str], rounds: int, how: list[str]) 
         text += f"; a step {base:.1f} ms, nothing due +{quiet:.2f} ms, due +{due:.2f} ms; others {others:.2f} ms"
         line(f"  {AIMS[case][0]}", text, AIMS[case][1])
         if due:
-            text = f"{beside:.0f} us a tensor beside the copy; writer {others:.1f} ms; {opened:.2f} files a second"
+            text = f"{calls_us:.0f} us a tensor without its copy; writer {others:.1f} ms; {opened:.2f} files a second"
             line("", text, "25 us, 1 ms, 1 a second")
 
 
