@@ -171,8 +171,8 @@ class BaseHook:
     def resume_at(self, step: int, mode: ModeKeys | str | None = None) -> None:
         """Continue a run at the step of a checkpoint, or at an earlier step of this process that is to be repeated.
 
-        What was saved from this step on is set aside: by earlier sessions, when the first step begins; by this process,
-        at once. Nothing is deleted: the view `superseded` shows it to SQL.
+        What was saved from this step on is superseded: what earlier sessions saved, when the first step begins; what
+        this process saved, at once. Nothing is deleted: the view `superseded` shows it to SQL.
 
         Args:
             step: The number of the step that comes next in its mode: the number of steps that the checkpoint was

@@ -161,11 +161,11 @@ class RunWriter:
         found = replace(self._continued(resumption), session=self.progress.session)
         if not self.open or found.global_step < self.progress.global_step:
             self.progress = found
-        self.set_aside(found)
+        self.supersede_from(found)
         return found
 
-    def set_aside(self, back_to: Progress) -> None:
-        """Set aside what this session has saved from the point on at which its steps continue."""
+    def supersede_from(self, back_to: Progress) -> None:
+        """Supersede what this session has saved from the point on at which its steps continue."""
         self.resumes, self._earlier = True, None
         if self._writer is not None:
             self._writer.flush(back_to)

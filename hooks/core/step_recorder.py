@@ -192,7 +192,7 @@ class StepRecorder:
             self._close_step()
             mode = self.clock.mode if mode is None else ModeKeys.parse(mode)
             if back_to := self.clock.go_back(mode, number):
-                self.run.set_aside(back_to)
+                self.run.supersede_from(back_to)
             else:
                 self.clock.start(self.run.resume_at(mode, number))
 

@@ -75,7 +75,7 @@ class BoostingHook(BaseHook):
     def _begin_at(self, rounds: int) -> None:
         """Begin a training whose model has some rounds already: its steps have the numbers of its rounds.
 
-        What the run has saved from there on is set aside. Only where another model was trained before, which had steps
+        What the run has saved from there on is superseded. Only where another model was trained before, which had steps
         too, the steps continue.
         """
         newest = self.recorder.clock.newest().get(self.mode, -1)

@@ -126,7 +126,7 @@ class Source:
         read = {worker: read_index(self._storage, worker) for worker in self._workers}
         for index, _ in read.values():
             for path, error in index.damaged.items():
-                self._set_aside(path, error)
+                self._exclude(path, error)
         self._files = {worker: _readable(files, index.damaged) for worker, (index, files) in read.items()}
         self._indexes = {worker: index for worker, (index, _) in read.items()}
 
@@ -150,7 +150,7 @@ class Source:
         ]
         return hashlib.blake2b("\n".join(of_workers).encode(), digest_size=8).hexdigest()[:15]
 
-    def _set_aside(self, path: str, error: FileError) -> None:
+    def _exclude(self, path: str, error: FileError) -> None:
         self.damaged[f"{self._storage.url}/{path}"] = error
 
     def parts(self, table: str, held: Held | None, since: Since = None) -> Iterator[Part]:
@@ -245,26 +245,26 @@ class Source:
                         rows = rows.filter(pc.is_in(rows["global_step"], pa.array(steps, pa.int64())))
                     yield file.path, rows
             except CorruptFile as exc:
-                self._set_aside(file.path, exc)
+                self._exclude(file.path, exc)
 
     def _locations(self, path: str, rows: pa.Table) -> list[ValueLocation]:
         try:
             return list(value_locations(path, rows))
         except CorruptFile as exc:
-            self._set_aside(path, exc)
+            self._exclude(path, exc)
             return []
 
     def _values_in(self, chunk: str, wanted: Sequence[ValueLocation]) -> Iterator[pa.Table]:
         try:
             yield from value_rows(self._storage, chunk, wanted)
         except CorruptFile as exc:
-            self._set_aside(chunk, exc)
+            self._exclude(chunk, exc)
         except FileNotFoundError:
             # The chunk may have been compacted: the index is read once more for the new locations of its values.
             if chunk not in self._missed:
                 self._missed.add(chunk)
                 raise
-            self._set_aside(chunk, MissingChunk(chunk, "the index names this chunk, and it is missing"))
+            self._exclude(chunk, MissingChunk(chunk, "the index names this chunk, and it is missing"))
 
 
 @dataclass(frozen=True)

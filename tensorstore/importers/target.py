@@ -190,7 +190,7 @@ def begin_of(
     if step > done:
         return Begin(done + 1)
     if count := int(np.count_nonzero(run.step[gone] >= step)):
-        report(f"{target.url}: {count} values from step {step} on, which the source no longer has, are set aside")
+        report(f"{target.url}: {count} values from step {step} on, which the source no longer has, are superseded")
     return Begin(step, goes_back=True)
 
 

@@ -41,7 +41,7 @@ COLLECTIONS = pa.schema(
 """The collections that each worker was configured to save."""
 
 _TAIL_BYTES = 64 << 10
-"""Enough for most footers."""
+"""The bytes that are read of the end of a file. Most footers fit into them."""
 _WHOLE_BYTES = 4 << 20
 """A larger remote file is verified part by part, as an engine reads it."""
 CheckedFiles = Sequence[tuple[str, FileError | None]]
@@ -66,7 +66,7 @@ class SnapshotHolder(Protocol):
     def sources(self) -> QuerySources: ...
     def change(self, changed: Callable[[Snapshot], Snapshot]) -> bool: ...
     def recover(self) -> bool: ...
-    def set_aside(self, error: FileError) -> None: ...
+    def exclude(self, error: FileError) -> None: ...
 
 
 class QuerySources:
@@ -229,7 +229,7 @@ class QuerySources:
         """Return the files that exist and are whole: one bad file would make a view useless."""
         for _, error in checked:
             if error is not None:
-                self._reader.set_aside(error)
+                self._reader.exclude(error)
         return [path for path, error in checked if error is None]
 
 

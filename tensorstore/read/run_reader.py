@@ -267,9 +267,9 @@ class RunReader:
                     yield Collection.from_dict(document)
                 except InvalidCollectionConfiguration as exc:
                     error = CorruptFile(collections_path(info.worker), f"one of its collections is skipped: {exc}")
-                    self.set_aside(error)
+                    self.exclude(error)
 
-    def set_aside(self, error: FileError) -> None:
+    def exclude(self, error: FileError) -> None:
         """Take note that a file of the run is damaged. The rest of the run can be read."""
         self.change(lambda snapshot: snapshot.with_damaged(error.path, error))
 

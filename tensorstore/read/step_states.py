@@ -151,7 +151,7 @@ class StepStates:
         progress = {
             worker: found
             for worker, found in self.saved.progress().items()
-            if worker not in session.not_begun or found[0] < session.first_step  # others it will set aside
+            if worker not in session.not_begun or found[0] < session.first_step  # others it will supersede
         }
         newest = max((last for last, _ in progress.values()), default=None)
         if newest is None:

@@ -204,7 +204,7 @@ class _Reading:
         return new if is_new else self._since
 
     def expect(self, path: str, by: str) -> None:
-        """Expect an index file that the file `by` names. It is set aside if it is missing."""
+        """Expect an index file that the file `by` names. It is excluded if it is missing."""
         if not self._knows(path):
             self._named[path] = by
 
@@ -238,7 +238,7 @@ class _Reading:
                 elif isinstance(summary, FileNotFoundError) and path not in self._unread and path not in gone_before:
                     gone.add(path)
                 else:
-                    self._set_aside(path, summary)
+                    self._exclude(path, summary)
         numbered = [path for path in listed if flush_range_of(path) and self._unread.get(path) != _LOST]
         if numbered:
             self._last = current_files(numbered)[-1]
@@ -291,7 +291,7 @@ class _Reading:
         if self._unread.pop(path, None) is not None:
             self._damaged.pop(path, None)
 
-    def _set_aside(self, path: str, error: Exception) -> None:
+    def _exclude(self, path: str, error: Exception) -> None:
         if isinstance(error, (StorageError, FileNotFoundError)):
             # The cause may pass: each listing tries the file again.
             self._unread.setdefault(path, time.monotonic())

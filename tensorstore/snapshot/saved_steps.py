@@ -584,7 +584,7 @@ def _keys(rows: Columns, worker: int) -> frozenset[StepKey]:
 def _without_overruled(rows: Columns) -> tuple[Columns, Columns]:
     """Return the rows, and apart from them those of steps that their worker has saved again, as another step of a mode.
 
-    A job went back to a checkpoint, and a damaged file kept them from being set aside; or its process was taken over,
+    A job went back to a checkpoint, and a damaged file kept them from being superseded; or its process was taken over,
     and had a flush on its way. As with values, the last one counts.
     """
     cells = list(rows.cells("worker", "global_step", "mode", "mode_step"))

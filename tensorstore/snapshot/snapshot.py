@@ -49,11 +49,11 @@ class Snapshot:
     waiting: Sequence[IndexFile] = ()
     """Files that replaced others since: what else is in them is new in the next snapshot."""
     going_back: frozenset[tuple[str, int]] = frozenset()
-    """The workers, with their sessions, that may still set aside steps, also steps of others."""
+    """The workers, with their sessions, that may still supersede steps, also steps of others."""
     listed_at: float = field(default_factory=time.monotonic)
     """The time of the last listing of all files, by the monotonic clock."""
     is_outdated: bool = False
-    """True if steps were set aside that `steps` still has. Then the next snapshot is taken without this one."""
+    """True if steps were superseded that `steps` still has. Then the next snapshot is taken without this one."""
 
     @lazy
     def id(self) -> str:

@@ -35,7 +35,7 @@ from ..snapshot.index_files import list_index, read_published
 from ..storage.open import Storage
 from .lease import LeaseInfo, Observer, read_leases
 from .progress import Progress, SavedStep, after, in_step_with, latest, lies_at, rewound
-from .supersession import set_aside_after
+from .supersession import supersede_after
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ def claim_again(
 ) -> FirstFlush:
     """Continue a run, with the session and the steps that `progress` found.
 
-    If the session goes back, what was saved after its first step is set aside.
+    If the session goes back, what was saved after its first step is superseded.
 
     Args:
         storage: The run.
@@ -109,7 +109,7 @@ def claim_again(
         skipped: How many flushes another process may be about to publish. Their numbers are left out.
         check: Raises an error if another process has taken the run over. That is possible after each slow call: what
             this process does then would be done to the session of the other one.
-        back_to: The global step from which on what a worker saved is set aside, by worker. Default: the first one of
+        back_to: The global step from which on what a worker saved is superseded, by worker. Default: the first one of
             the session.
 
     Returns:
@@ -126,15 +126,15 @@ def claim_again(
         check()
         storage.remove(path)
     if worker.goes_back:
-        _set_aside_later_steps(storage, worker, skipped, check, back_to or {})
+        _supersede_later_steps(storage, worker, skipped, check, back_to or {})
     first = next_flush(storage, worker.worker)
     return first._replace(number=first.number + skipped) if first.number else first
 
 
-def _set_aside_later_steps(
+def _supersede_later_steps(
     storage: Storage, worker: WorkerInfo, skipped: int, check: Callable[[], None], back_to: Mapping[str, int]
 ) -> None:
-    """Set aside what this worker, and those that are not in its job, saved after its first step.
+    """Supersede what this worker, and those that are not in its job, saved after its first step.
 
     The others of the job, which may go back to other steps, do it themselves. One whose name does not show that it is
     in the job may claim, and publish, meanwhile: what has a smaller number than its next
@@ -145,7 +145,7 @@ def _set_aside_later_steps(
     flushes = {each: next_flush(storage, each).number + skipped for each in sorted(workers)}
     for each, flush in flushes.items():
         if each == worker.worker or has_left_job(storage, worker, each):
-            set_aside_after(storage, each, back_to.get(each, worker.first_global_step), flush, check)
+            supersede_after(storage, each, back_to.get(each, worker.first_global_step), flush, check)
 
 
 def has_left_job(storage: Storage, worker: WorkerInfo, other: str) -> bool:

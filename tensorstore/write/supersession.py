@@ -1,4 +1,4 @@
-"""Sets aside what was saved after a step, when a job goes back to a checkpoint.
+"""Supersedes what was saved after a step, when a job goes back to a checkpoint.
 
 In each folder of the index that has later steps, one file with the rows before the step supersedes all others, as a
 compacted file does. So every reader passes over the later rows, and nothing is deleted: a compaction deletes no file of
@@ -28,7 +28,7 @@ _ATTEMPTS = 5
 """The number of times that files may be compacted between listing and reading, or that the storage may fail."""
 
 
-def set_aside_after(
+def supersede_after(
     storage: Storage, worker: str, step: int, flush: int, check: Callable[[], None] = lambda: None
 ) -> None:
     """Supersede what a worker saved at a global step and after it.
@@ -37,7 +37,7 @@ def set_aside_after(
 
     Args:
         storage: The run.
-        worker: The worker, which writes no more of what is set aside.
+        worker: The worker, which writes no more of what is superseded.
         step: The global step.
         flush: A number of a flush that no file has. Files of later flushes stay.
         check: Raises an error if another process has taken the run over, whose files a new file would supersede.
@@ -55,7 +55,7 @@ def set_aside_after(
                 is_here = any(each.global_step >= step for file in files for each in file.summary.steps)
                 has_later_steps |= is_here
                 if files and (is_here or (has_later_steps and not is_done)):
-                    _set_aside_in(storage, files, step, flush, check)
+                    _supersede_in(storage, files, step, flush, check)
                 break
             except RunTakenOver:
                 raise
@@ -78,7 +78,7 @@ def set_aside_after(
 def _may_pass(exc: Exception) -> bool:
     """Return whether the cause of an error may pass.
 
-    Files were compacted meanwhile, or set aside by another worker of the job, perhaps from a later step on.
+    Files were compacted meanwhile, or superseded by another worker of the job, perhaps from a later step on.
     """
     passes = isinstance(exc, FileNotFoundError | AlreadyPublished | StorageError)
     return passes and not isinstance(exc, MissingIndexFile)
@@ -109,7 +109,7 @@ def _readable(files: Sequence[IndexFile | FileError]) -> list[IndexFile]:
     return sorted(readable, key=lambda file: file.flushes)
 
 
-def _set_aside_in(
+def _supersede_in(
     storage: Storage, files: Sequence[IndexFile], step: int, flush: int, check: Callable[[], None]
 ) -> None:
     rows = pa.concat_tables([read_rows(file.path, storage.read(file.path)) for file in files])

@@ -41,7 +41,7 @@ from .claim import next_flush
 from .close_compaction import SmallIndex
 from .lease import Lease
 from .progress import Progress
-from .supersession import set_aside_after
+from .supersession import supersede_after
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class _FlushRequest(threading.Event):
     """Queued behind what it covers; set once that is published, or never will be."""
 
     back_to: Progress | None = None
-    """The point from which on all steps are set aside after that."""
+    """The point from which on all steps are superseded after that."""
 
 
 class _Stop:
@@ -203,7 +203,7 @@ class Writer:
     def flush(self, back_to: Progress | None = None) -> None:
         """Publish every closed step, and return when that is done.
 
-        With `back_to`, set aside what this worker saved from there on. No step may be open.
+        With `back_to`, supersede what this worker saved from there on. No step may be open.
         """
         with self._changed:
             is_done = not self._unpublished_steps and back_to is None
@@ -296,7 +296,7 @@ class Writer:
             try:
                 self._publish()
                 if item.back_to is not None:
-                    self._set_aside(item.back_to)
+                    self._supersede(item.back_to)
             except BaseException as exc:
                 self._error = exc  # before the caller wakes, to whom nothing else says that it failed
                 raise
@@ -432,9 +432,9 @@ class Writer:
         with contextlib.nullcontext() if self._lease is None else self._lease.writing():
             self._publish_all()
 
-    def _set_aside(self, back_to: Progress) -> None:
+    def _supersede(self, back_to: Progress) -> None:
         with contextlib.nullcontext() if self._lease is None else self._lease.writing():
-            set_aside_after(self._storage, self._worker, back_to.global_step, self._flush)
+            supersede_after(self._storage, self._worker, back_to.global_step, self._flush)
             self._flush, self._last_index_file, self._last_folder = next_flush(self._storage, self._worker)
         self._small = None
         if self._also_to is not None:

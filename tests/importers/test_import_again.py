@@ -118,7 +118,7 @@ def test_a_source_that_began_again_sets_its_first_run_aside_and_says_so(tmp_path
         run = csv.import_run(source, tmp_path / "run", progress=False, report=reported.append)
     assert values(run, "loss") == {0: 1.0, 1: 5.0}
     assert tensortrial.create_trial(run).verify().is_whole
-    assert reported == [f"{run}: 1 values from step 1 on, which the source no longer has, are set aside"]
+    assert reported == [f"{run}: 1 values from step 1 on, which the source no longer has, are superseded"]
     before = "select global_step, scalar from superseded order by all"
     assert tensortrial.create_trial(run).sql(before).fetchall()[-2:] == [(1, 2.0), (2, 3.0)]
 

@@ -41,7 +41,7 @@ class HookOptions:
         on_exists: What to do if out_dir holds a run. "fail": refuse it. "number": save to the first of out_dir-2,
             out_dir-3 and so on that is free. "replace": delete that run at the first step, unless a living process
             writes to it; files that are no part of it stay. "resume": the same as `resume`. "restart_crashed": begin
-            again at step 0 in a run that has not ended, whose steps are set aside, and refuse one that has.
+            again at step 0 in a run that has not ended, whose steps are superseded, and refuse one that has.
         force: With `resume`, take over from a process that still writes to the run: it stops writing.
         storage_options: Options for fsspec, which opens out_dir.
         flush_seconds: Seconds that a closed step may wait before it is published; 0: it does not wait. Default: 1 on a

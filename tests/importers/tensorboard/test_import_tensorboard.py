@@ -127,7 +127,7 @@ def test_what_tensorboard_forgets_after_an_import_is_set_aside_by_the_next(
         assert trial.loaded_all_steps
         assert trial.verify().is_whole
     (sentence,) = reported
-    assert "from step 3 on, which the source no longer has, are set aside" in sentence
+    assert "from step 3 on, which the source no longer has, are superseded" in sentence
     before = sorted((tmp_path / "run").rglob("*.parquet"))
     import_one(source, tmp_path / "run", report=reported.append)
     assert sorted((tmp_path / "run").rglob("*.parquet")) == before
