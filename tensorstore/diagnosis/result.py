@@ -134,7 +134,7 @@ class Diagnosis:
     @property
     def headline(self) -> str:
         """The first cause, in a sentence; empty without a problem."""
-        return "" if self.is_healthy else f"{_capitalized(self.problems[0].headline)}."
+        return "" if self.is_healthy else as_sentence(self.problems[0].headline)
 
     def paragraphs(self) -> list[tuple[Problem, str]]:
         """Return the problems as paragraphs.
@@ -209,10 +209,10 @@ class Diagnosis:
         return {**asdict(self), "is_healthy": self.is_healthy, "headline": self.headline, "text": str(self)}
 
 
-def _capitalized(sentence: str) -> str:
-    # The case of a name at the beginning is kept.
+def as_sentence(clause: str) -> str:
+    """Return a clause with a capital letter and a full stop. The case of a name at the beginning is kept."""
     begins = ("at step ", "between steps ", "infinity ")
-    return sentence[:1].upper() + sentence[1:] if sentence.startswith(begins) else sentence
+    return f"{clause[:1].upper() + clause[1:] if clause.startswith(begins) else clause}."
 
 
 def _when(step: int | None) -> str:

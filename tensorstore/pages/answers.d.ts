@@ -94,6 +94,8 @@ interface Run {
   /** The id of what is shown of it: the same for the same index files. */
   snapshot: string;
   steps: number;
+  /** how many tensors were saved, at each step counted */
+  values: number;
   workers: string[];
   modes: ModeSteps[];
   /** that were saved for at least one tensor */
@@ -219,10 +221,8 @@ interface Finding {
 interface Diagnosis {
   /** one sentence */
   summary: string;
-  /** the first cause, in one sentence; empty without a problem */
-  headline: string;
-  /** in the order in which they began; step is of the mode */
-  problems: { step: number | null; mode: string | null; tensor: string | null; text: string; note: boolean }[];
+  /** in the order in which they began; step is of the mode, lines are what follows from it, and origin is the weight that left its past before */
+  problems: { step: number | null; mode: string | null; tensor: string | null; origin: string | null; headline: string; advice: string; lines: string[]; note: boolean }[];
   /** files that cannot be read, so that the answer may lack what they hold */
   damaged: { path: string; reason: string }[];
   /** rules, with what is missing for them */
@@ -382,13 +382,6 @@ interface OnHeatmap {
   move: (seen: Seen) => void;
 }
 
-/** With what and where a heat map is drawn. */
-interface Pen {
-  context: CanvasRenderingContext2D;
-  plot: Box;
-  ink: Record<string, string>;
-}
-
 /** Tensors as a row. */
 interface Line {
   row: Row;
@@ -506,7 +499,7 @@ interface Plot {
 }
 
 interface PlotAxis {
-  values?: (plot: Plot, marks: (number | null)[]) => string[];
+  values?: (plot: Plot, marks: (number | null)[], axis: number, space: number, apart: number) => string[];
   [key: string]: any;
 }
 

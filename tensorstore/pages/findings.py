@@ -41,16 +41,18 @@ def findings(run: OpenRun) -> list[dict[str, Any]]:
 def diagnosis(run: OpenRun) -> dict[str, Any]:
     """Return the diagnosis of a run, as of `tensortrial diagnose`, with the location of each problem."""
     from ..diagnosis import diagnose
+    from ..diagnosis.result import as_sentence
 
     found = diagnose(run.trial)
     problems = []
-    for problem, text in found.paragraphs():
+    for problem, _ in found.paragraphs():
         step, mode = _step_of_mode(run, problem.step, problem.mode)
-        place = {"step": step, "mode": mode, "tensor": problem.tensor}
-        problems.append({**place, "text": text, "note": problem.is_note})
+        place = {"step": step, "mode": mode, "tensor": problem.tensor, "origin": problem.origin}
+        advice = f"What to try: {problem.advice}."
+        said = {"headline": as_sentence(problem.headline), "advice": advice, "lines": problem.lines()}
+        problems.append({**place, **said, "note": problem.is_note})
     return {
         "summary": found.summary,
-        "headline": found.headline,
         "problems": problems,
         "damaged": [{"path": path, "reason": reason} for path, reason in found.damaged.items()],
         "unchecked": [{"rule": each.rule, "reason": each.reason} for each in found.unchecked],

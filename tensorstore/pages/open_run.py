@@ -181,6 +181,13 @@ class OpenRun:
         return [each for each in self.statistics if each in STATISTICS or each in _MADE]
 
     @property
+    def num_values(self) -> int:
+        """The number of tensors that were saved, counted at each step of each worker."""
+        steps = self._reader.snapshot.steps
+        saved = np.bincount(steps.columns.name_set).tolist()
+        return sum(times * len(steps.name_sets[number]) for number, times in enumerate(saved))
+
+    @property
     def nbytes(self) -> int:
         """The size of all files of the run."""
         return self.kept("nbytes", lambda: sum(file.nbytes for file in self._reader.storage.walk()))

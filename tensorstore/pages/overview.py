@@ -38,6 +38,7 @@ def describe_run(run: OpenRun) -> dict[str, Any]:
         "ended": run.trial.loaded_all_steps,
         "snapshot": str(run.trial.snapshot),
         "steps": len(np.unique(steps.steps)),
+        "values": run.num_values,
         "saved": int(steps.saved_at_ms.max()) if len(steps.steps) else None,
         "workers": workers,
         "modes": [_describe_mode(run, mode) for mode in run.modes],
@@ -82,7 +83,7 @@ def unreadable(storage: Storage, error: TensorTrialError) -> dict[str, Any]:
 
 def _outline(storage: Storage, info: RunInfo, damaged: Mapping[str, TensorTrialError]) -> dict[str, Any]:
     nothing: dict[str, Any] = dict.fromkeys(("workers", "modes", "statistics", "collections"), ())
-    known = {"path": storage.url, "opened": False, "ended": True, "snapshot": "", "steps": 0, "saved": None}
+    known = {"path": storage.url, "opened": False, "ended": True, "snapshot": "", "steps": 0, "values": 0, "saved": None}
     said = [f"{path}: {error}" for path, error in damaged.items()]
     return {**known, **nothing, "findings": 0, "damaged": said, **_about(storage, info)}
 

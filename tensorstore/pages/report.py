@@ -24,7 +24,7 @@ _MOST_BYTES = 4_500_000
 _MOST_OPENED = 32
 # Each tensor is read separately, so fewer are included of a run with more rows than this.
 _MOST_TENSORS, _FEWEST_TENSORS, _ROWS = 48, 8, 20_000_000
-# The most values (tensors x steps) of a run that is diagnosed by default; also in static/diagnosis.js.
+# The most values of a run that is diagnosed by default; also in static/diagnosis.js.
 _MOST_DIAGNOSED = 400_000
 # The number of steps of a tensor that can be selected.
 _MOST_STEPS = 1_000
@@ -105,7 +105,7 @@ def _requests(answers: Answers, runs: list[OpenRun], diagnose: bool | None) -> I
     for run in runs:
         yield "names", {"run": run.name}
         yield "findings", {"run": run.name}
-        if diagnose or (diagnose is None and _is_small(run)):
+        if diagnose or (diagnose is None and run.num_values <= _MOST_DIAGNOSED):
             yield "diagnosis", {"run": run.name}
     # The first view shows one mode and one statistic.
     for rank in range(len(_STATISTICS)):
@@ -118,10 +118,6 @@ def _requests(answers: Answers, runs: list[OpenRun], diagnose: bool | None) -> I
             yield from _few(runs, answers)
     for run in runs:
         yield from _tensors(answers, run)
-
-
-def _is_small(run: OpenRun) -> bool:
-    return len(run.names) * len(run.steps(ModeKeys.GLOBAL.name).steps) <= _MOST_DIAGNOSED
 
 
 def _few(runs: list[OpenRun], answers: Answers) -> Iterator[Addressed]:

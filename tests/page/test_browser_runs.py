@@ -121,6 +121,18 @@ def test_a_run_of_tensors_opens_on_the_heat_map_under_its_diagnosis(tmp_path: Pa
 # The list at the side.
 
 
+def test_a_long_run_that_saved_tensors_at_few_steps_is_diagnosed_unasked(tmp_path: Path, tab: Any) -> None:
+    with tensortrial.Run(tmp_path / "run", reduction_config=tensortrial.ReductionConfig(norms=["l2"])) as run:
+        for step in range(3000):
+            run.log({"loss": 1.0 / (1 + step)}, step=step)
+            if step % 1000 == 0:
+                for number in range(150):
+                    run.save_tensor(f"layer{number}", np.ones(3), step=step)
+    with serving(tmp_path / "run") as served:
+        show(tab, served, "view=overview")
+        tab.wait_for_function("() => document.querySelector('.diagnosed b')?.innerText.includes('3,000 steps')")
+
+
 def test_an_interval_that_is_no_multiple_of_a_column_leaves_no_column_empty(tmp_path: Path, tab: Any) -> None:
     statistics = tensortrial.ReductionConfig(norms=["l2"])
     with tensortrial.Run(tmp_path / "run", reduction_config=statistics, save_interval=50) as run:
@@ -257,6 +269,7 @@ def test_a_run_that_is_deleted_on_the_screen_is_named_and_shown_again_once_it_is
         shutil.rmtree(tmp_path / "run")
         tab.wait_for_selector("main .error")
         assert "run" in text(tab, "main .error")
+        assert "steps" not in text(tab, "#bar")
         tab.keyboard.press("3")
         tab.wait_for_function("() => location.hash.includes('view=scalars')")
         tab.wait_for_selector("main .error")
@@ -283,6 +296,24 @@ def test_a_run_that_is_replaced_on_the_screen_is_diagnosed_again(tmp_path: Path,
         tab.wait_for_function("() => document.querySelector('.diagnosis h3')?.innerText.includes('6 steps')")
 
 
+def test_a_comparison_follows_a_run_that_is_replaced_and_one_that_is_deleted(tmp_path: Path, tab: Any) -> None:
+    def write_run(name: str, loss: float) -> None:
+        with tensortrial.Run(tmp_path / name) as run:
+            run.log({"loss": loss}, step=0)
+
+    write_run("a", 1.0)
+    write_run("b", 2.0)
+    with serving(tmp_path) as served:
+        show(tab, served, "view=compare&a=a&b=b")
+        assert "first difference" in text(tab)
+        shutil.rmtree(tmp_path / "b")
+        write_run("b", 1.0)
+        tab.wait_for_function("() => document.querySelector('main').innerText.includes('no difference')")
+        shutil.rmtree(tmp_path / "b")
+        tab.wait_for_function("() => document.querySelector('main').innerText.includes('Only one run is open')")
+        assert "Not here: b" in text(tab, "#bar")
+
+
 def test_the_table_of_runs_has_the_last_and_the_best_loss_and_metadata_that_differs(url: str, tab: Any) -> None:
     show(tab, url, "view=runs")
     titles = tab.locator("thead th").all_inner_texts()
@@ -292,7 +323,8 @@ def test_the_table_of_runs_has_the_last_and_the_best_loss_and_metadata_that_diff
     assert rows(tab) == RUNS
     best = tab.locator("tbody tr").first.locator("td").nth(titles.index("train/loss best")).inner_text()
     assert float(best) == pytest.approx(10 / 19 - 1, rel=1e-3)
-    tab.get_by_text("columns", exact=True).click()
+    assert text(tab, ".chooser summary").startswith("columns: ")
+    tab.locator(".chooser summary").click()
     ready(tab, lambda: tab.get_by_label("data", exact=True).check())
     assert "data" in tab.locator("thead th").all_inner_texts()
 
@@ -309,6 +341,25 @@ def test_long_names_leave_the_table_of_runs_in_the_window(tmp_path: Path, tab: A
         boxes = [each.bounding_box() for each in heads[: titles.index("lr")]]
         assert all(box["x"] + box["width"] <= 1280 for box in boxes)
         picture(tab, "runs-of-long-names")
+
+
+def test_metadata_without_room_is_among_the_columns_to_choose(tmp_path: Path, tab: Any) -> None:
+    for number in range(2):
+        metadata = {f"key{key}": f"a long value of run {number}, {'x' * 30}" for key in range(8)}
+        with tensortrial.Run(tmp_path / f"run-{number}", metadata=metadata) as run:
+            run.log({"loss": 1.0, "accuracy": 0.5}, step=1)
+    wider = "() => Math.max(...[...document.querySelectorAll('main .scroll')].map(e => e.scrollWidth - e.clientWidth))"
+    with serving(tmp_path) as served:
+        show(tab, served, "view=runs")
+        assert tab.evaluate(wider) <= 0
+        titles = tab.locator("thead th").all_inner_texts()
+        assert "key0" in titles
+        assert "key7" not in titles
+        chosen = '["steps","last loss",%s]' % ",".join(f'"meta key{key}"' for key in range(8))
+        show(tab, served, f"view=runs&cols={chosen}")
+        assert tab.evaluate(wider) <= 0
+        assert "key7" in tab.locator("thead th").all_inner_texts()
+        picture(tab, "runs-of-long-metadata")
 
 
 def test_ticked_runs_can_be_hidden_and_shown_again(url: str, tab: Any) -> None:
@@ -493,6 +544,15 @@ def test_the_marks_of_steps_are_whole_numbers_inside_their_charts(url: str, tab:
         marks = tab.evaluate("window.marks")
         assert {mark["text"] for mark in marks if not re.fullmatch("[0-9,]+", mark["text"])} == set(), state
         assert [mark for mark in marks if mark["left"] < 0 or mark["right"] > mark["width"]] == [], state
+
+
+def test_times_of_an_axis_are_years_months_and_days(url: str, tab: Any) -> None:
+    tab.add_init_script(MARKS)
+    show(tab, url, "view=scalars&x=time&run=run-00")
+    tab.wait_for_function("() => window.marks.length")
+    marks = tab.evaluate("window.marks")
+    assert [each for each in marks if not re.fullmatch(r"20\d\d-\d\d-\d\d( \d\d:\d\d(:\d\d)?)?", each["text"])] == []
+    assert [each for each in marks if each["left"] < 0 or each["right"] > each["width"]] == []
 
 
 MARKS = """

@@ -133,7 +133,9 @@ def test_a_report_begins_with_the_diagnosis_unless_that_is_refused(runs: Path, t
     CliRunner().invoke(main, ["report", run, "--output", str(path)])
     held, expected = embedded(path.read_text())[address], diagnose(run)
     assert held["summary"] == expected.summary
-    assert [each["text"] for each in held["problems"]] == [text for _, text in expected.paragraphs()]
-    assert held["problems"][0]["text"].startswith("First, at step ")
+    problems = [problem for problem, _ in expected.paragraphs()]
+    assert [each["advice"] for each in held["problems"]] == [f"What to try: {each.advice}." for each in problems]
+    assert [each["lines"] for each in held["problems"]] == [each.lines() for each in problems]
+    assert held["problems"][0]["headline"] == expected.headline != ""
     assert held["problems"][0]["tensor"] == expected.problems[0].tensor
     assert {each["rule"] for each in held["unchecked"]} == {each.rule for each in expected.unchecked} != set()

@@ -4,7 +4,7 @@ const SPECIAL = new Map(["NaN", "Infinity", "-Infinity"].map((text) => [text, Nu
 /** The keys of numbers, of which JSON lacks some. */
 const NUMBERS = new Set(["min", "max", "mean", "last", "value", "values", "observed", "threshold", "maxAbs"]);
 
-/** Return a value of JSON, with a number in place of a text that stands for one. @param {any} value */
+/** Return a value of JSON, a number for "NaN" and the like. @param {any} value */
 export const numberOf = (value) => SPECIAL.get(value) ?? value;
 
 /** @param {string} key @param {any} value */
@@ -18,18 +18,14 @@ const revived = (key, value) => !NUMBERS.has(key) ? value : Array.isArray(value)
 const embedded = JSON.parse(document.getElementById("answers")?.textContent || "null", revived);
 const RESOLUTION = new Set(["columns", "points", "count", "from", "to", "statistics"]);
 
-/** A report has no such answer. */
-export class NotInReport extends Error {}
+export const NOT_IN_REPORT = "This report does not hold that. Open the run itself by: tensortrial page RUN";
+class NotInReport extends Error {}
 
-/** Return what is loaded, or the error of a report that does not have it. @template T @param {Promise<T>} loading @returns {Promise<T | NotInReport>} */
-export async function unlessMissing(loading) {
-  try {
-    return await loading;
-  } catch (error) {
-    if (error instanceof NotInReport) return error;
-    throw error;
-  }
-}
+/** Return what is loaded, undefined if a report does not have it. @template T @param {Promise<T>} loading @returns {Promise<T | undefined>} */
+export const unlessMissing = (loading) => loading.catch((error) => {
+  if (!(error instanceof NotInReport)) throw error;
+  return undefined;
+});
 
 /** Fetch JSON. @param {string} path @param {Record<string, any>} [parameters] null and "" leave one out @param {RequestInit} [how] @returns {Promise<any>} */
 async function fetchJson(path, parameters = {}, how = {}) {
@@ -40,7 +36,7 @@ async function fetchJson(path, parameters = {}, how = {}) {
   const address = query.size ? `api/${path}?${query}` : `api/${path}`;
   if (embedded) {
     if (address in embedded) return embedded[address];
-    throw new NotInReport("This report does not hold that. Open the run itself by: tensortrial page RUN");
+    throw new NotInReport(NOT_IN_REPORT);
   }
   const response = await fetch(address, how);
   if (!response.ok) throw new Error(await problemOf(response));
@@ -106,7 +102,7 @@ export const loadSizes = () => fetchJson("sizes");
 /** @type {Map<string, Promise<string[]>>} */
 const namesOfRuns = new Map();
 
-/** Return the names of a run's tensors in execution order. @param {string} run @returns {Promise<string[]>} */
+/** Return a run's tensors in execution order. @param {string} run @returns {Promise<string[]>} */
 export function loadTensorNames(run) {
   let names = namesOfRuns.get(run);
   if (!names) namesOfRuns.set(run, (names = fetchJson("names", { run })));
@@ -125,7 +121,7 @@ export const loadHistograms = (query) => fetchJson("histograms", query);
 /** null if the raw value was not saved @type {Load<OfTensor & {step: number, slice: string}, Value | null>} */
 export const loadValue = (query) => fetchJson("value", query);
 
-/** Return the address of a raw value as a file of numpy; a report has none. @param {OfTensor & {step: number}} query */
+/** Return the address of a raw value as a file of numpy, if any. @param {OfTensor & {step: number}} query */
 export const addressOfNpy = ({ run, name, mode, worker, step }) => !embedded && `api/npy?${new URLSearchParams({ run, name, mode, worker, step: String(step) })}`;
 
 /** Change what is noted about a run. @param {Run} run @param {{note?: string, tags?: string[], archived?: boolean}} change */
@@ -139,7 +135,7 @@ export const loadFindings = (run) => fetchJson("findings", { run });
 /** @type {Load<string, Diagnosis>} */
 export const loadDiagnosis = (run) => fetchJson("diagnosis", { run });
 
-/** Return what a report holds of one request whose parameters name several runs: of all of them together. @param {string} path @returns {any[]} */
+/** Return what a report holds of one request for several runs. @param {string} path @returns {any[]} */
 function heldOf(path) {
   return Object.entries(embedded ?? {}).filter(([address]) => address.startsWith(`api/${path}?`)).flatMap(([, answer]) => answer);
 }

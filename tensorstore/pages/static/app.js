@@ -31,9 +31,7 @@ const VIEWS = [
 
 const OF_ONE_RUN = new Set(["overview", "tensor", "availability", "findings"]);
 
-const bar = /** @type {HTMLElement} */ (document.getElementById("bar"));
-const main = /** @type {HTMLElement} */ (document.getElementById("view"));
-const side = /** @type {HTMLElement} */ (document.getElementById("runs"));
+const [bar, main, side] = ["bar", "view", "runs"].map((id) => /** @type {HTMLElement} */ (document.getElementById(id)));
 const help = /** @type {HTMLDialogElement} */ (document.getElementById("help"));
 
 /** @type {Page} */
@@ -96,15 +94,17 @@ async function showState() {
     main.scrollTop = 0;
     shown = { key, view: make(main, page) };
   }
-  const shownRuns = OF_ONE_RUN.has(key) || page.info.runs.length === 1 ? printable(chosenRun(page.info, now).name) : counted(page.info.runs.length, "run");
-  document.title = `${title} · ${shownRuns} · tensortrial`;
+  document.title = `${title} · ${isOneShown(key) ? printable(chosenRun(page.info, now).name) : counted(page.info.runs.length, "run")} · tensortrial`;
   await attempt(() => shown?.view.show(now));
 }
 
-/** Return whether the state shows one run, which the server must have opened. @param {State} now */
+/** Return whether one run is shown, which the server must have opened. @param {State} now */
 function isOfOne(now) {
   return Boolean(now.run) || OF_ONE_RUN.has(viewOf(now).key);
 }
+
+/** Return whether a view shows one run. @param {string} key */
+const isOneShown = (key) => OF_ONE_RUN.has(key) || page.info.runs.length === 1;
 
 async function refresh() {
   const now = state();
@@ -132,7 +132,7 @@ async function grown() {
 let waiting = null;
 let busy = false;
 
-/** Let the view show something after what it shows now; of several that wait, only the last counts. @param {Action} action */
+/** Let the view show something after what it shows now; of several, the last. @param {Action} action */
 async function attempt(action) {
   waiting = action;
   if (busy) return;
@@ -156,27 +156,29 @@ function fail(error) {
   const text = error instanceof Error ? error.message : String(error);
   fill(main, h("div", { class: "error", role: "alert" }, text),
     h("p", { class: "tools" }, h("button", { onclick: () => location.reload() }, "Try again"), h("a", { href: "#" }, "Start over")));
+  drawBar();
 }
 
 function drawBar() {
   if (!page) return;
   const now = state();
   const { key: current } = viewOf(now);
-  const ofOne = OF_ONE_RUN.has(current) || page.info.runs.length === 1;
+  const ofOne = isOneShown(current);
   const run = chosenRun(page.info, now);
   const live = ofOne ? !run.ended : page.info.runs.some(({ ended }) => !ended);
   const status = page.info.frozen ? h("span", { class: "status" }, "report")
     : !connected ? h("span", { class: "status warn" }, "not connected")
+    : lost ? h("span", { class: "status warn" }, "not readable")
     : live ? h("span", { class: "status live", title: "The job may be running: new steps appear by themselves." }, "live")
     : h("span", { class: "status", title: "New runs appear by themselves." }, "ended");
   const views = VIEWS.filter(({ key }) => key !== "availability" || run.workers.length > 1 || current === key);
   const known = new Set(["", ...page.info.runs.map(({ name }) => name)]);
-  const strange = [...new Set([now.run ?? "", ...listOf(now.runs)])].filter((name) => !known.has(name));
+  const strange = [...new Set([now.run ?? "", ...listOf(now.runs), ...(current === "compare" ? [now.a ?? "", now.b ?? ""] : [])])].filter((name) => !known.has(name));
   fill(bar,
     h("span", { class: "brand" }, "tensortrial"),
     ofOne ? h("span", { class: "name run", title: run.path }, run.name) : h("span", {}, counted(page.info.runs.length, "run")),
     status,
-    ofOne && quiet(counted(run.steps, "step"), run.workers.length > 1 && `, ${counted(run.workers.length, "worker")}`, run.saved !== null && `, ${run.ended ? "until" : "last saved"} ${date(run.saved)}`),
+    ofOne && !lost && quiet(counted(run.steps, "step"), run.workers.length > 1 && `, ${counted(run.workers.length, "worker")}`, run.saved !== null && `, ${run.ended ? "until" : "last saved"} ${date(run.saved)}`),
     strange.length > 0 && h("span", { class: "warn", role: "alert" }, `Not here: ${strange.join(", ")}`),
     h("span", { class: "spring" }),
     h("button", { title: "Light or dark", "aria-label": "Light or dark", onclick: switchTheme }, "◐"),

@@ -22,7 +22,7 @@ export function axisOf(now) {
   return now.logy === "1" ? "log" : now.logy === "0" ? "linear" : "auto";
 }
 
-/** Return uPlot's scale of y. Values of both signs that span many decades get an inverse hyperbolic sine, which is linear around zero. @param {Chart} chart */
+/** Return uPlot's scale of y: for many decades of both signs an inverse hyperbolic sine. @param {Chart} chart */
 function scaleY({ logY = "linear", lines }) {
   const sizes = lines.flatMap(({ values }) => Array.from(values, (value) => value ?? NaN)).filter((value) => Number.isFinite(value) && value !== 0);
   const positive = sizes.every((value) => value > 0);
@@ -45,7 +45,7 @@ function farRange(_, min, max) {
   return [min - beyond, max + beyond];
 }
 
-/** Return what chooses the marks of y where uPlot has none: beyond 1e±32, and over hundreds of decades. @param {number} distr */
+/** Return what chooses marks of y where uPlot has none: beyond 1e±32 and over hundreds of decades. @param {number} distr */
 function farMarks(distr) {
   /** @typedef {(plot: any, axis: number, min: number, max: number) => number[]} Marks */
   const incrs = /** @type {Marks} */ ((_, _axis, min, max) => [Math.max((max - min) / 3, 5)]);
@@ -60,7 +60,7 @@ export function spanOf(xs) {
   return low < high ? [low, high] : undefined;
 }
 
-/** Return one x of several lines, and what puts the values of a line at their places on it. @param {ArrayLike<number>[]} xs */
+/** Return one x of several lines, and what puts the values of a line onto it. @param {ArrayLike<number>[]} xs */
 export function together(xs) {
   const x = [...new Set(xs.flatMap((each) => Array.from(each)))].sort((a, b) => a - b);
   const index = new Map(x.map((each, i) => [each, i]));
@@ -73,7 +73,7 @@ export function together(xs) {
   return { x, spread };
 }
 
-/** Return a chart without what a logarithmic x axis cannot show, such as step 0. @param {Chart} chart @returns {Chart} */
+/** Return a chart without what a logarithmic x axis cannot show. @param {Chart} chart @returns {Chart} */
 function positive(chart) {
   const from = Array.from(chart.x).filter((x) => !(x > 0)).length;
   const cut = (/** @type {ArrayLike<any>} */ each) => Array.from(each).slice(from);
@@ -88,7 +88,9 @@ export function draw(parent, given) {
   const { quiet, line, mark } = inks(style);
   const axis = { stroke: quiet, grid: { stroke: line, width: 0.5 }, ticks: { stroke: line, width: 0.5, size: 4 }, font: `${innerWidth >= 2200 ? 14 : 11}px system-ui` };
   const y = scaleY(chart);
+  const { height = 200 } = chart;
   const far = chart.lines.some(({ values }) => isFar(values));
+  const isTime = chart.unit === "time";
   const farX = chart.unit === "number" && isFar(chart.x);
   const decades = far ? {} : { filter: (/** @type {any} */ _, /** @type {(number | null)[]} */ splits) =>
     splits.map((at) => (y.distr < 3 || at === 0 || Number.isInteger(Math.log10(Math.abs(at ?? NaN))) ? at : null)) };
@@ -109,13 +111,13 @@ export function draw(parent, given) {
   /** @type {PlotOptions} */
   const options = {
     width: Math.max(200, parent.clientWidth),
-    height: chart.height ?? 200,
-    padding: [null, 22 * scale, null, null], // half of the last mark's text
-    scales: { x: { time: chart.unit === "time", distr: chart.logX ? 3 : 1, range: farX ? farRange : chart.span && (() => chart.span) }, y: far && y.distr === 1 ? { ...y, range: farRange } : y },
+    height,
+    padding: [8 * scale, (isTime ? 56 : 22) * scale, null, null], // half of the last mark's text
+    scales: { x: { time: isTime, distr: chart.logX ? 3 : 1, range: farX ? farRange : chart.span && (() => chart.span) }, y: far && y.distr === 1 ? { ...y, range: farRange } : y },
     axes: [
-      { ...axis, ...(farX && farMarks(1)), ...(chart.unit === "step" && !chart.logX && { incrs: WHOLE }), space: 60 * scale, size: 30 * scale,
-        values: chart.unit === "time" ? undefined : (_, at) => at.map((v) => (v === null ? "" : textOfX(chart, v))) },
-      { ...axis, size: 62 * scale, ...(far && farMarks(y.distr)), grid: { ...axis.grid, ...decades }, ticks: { ...axis.ticks, ...decades }, values: (_, at) => at.map((v) => (v === null ? "" : number(v))) },
+      { ...axis, ...(farX && farMarks(1)), ...(chart.unit === "step" && !chart.logX && { incrs: WHOLE }), space: (isTime ? 125 : 60) * scale, size: 26 * scale,
+        values: (_, at, _axis, _space, apart) => at.map((v) => (v === null ? "" : textOfX(chart, v, apart))) },
+      { ...axis, size: 62 * scale, space: (height < 180 ? 20 : 30) * scale, ...(far && farMarks(y.distr)), grid: { ...axis.grid, ...decades }, ticks: { ...axis.ticks, ...decades }, values: (_, at) => at.map((v) => (v === null ? "" : number(v))) },
     ],
     series: [
       {},
@@ -157,19 +159,19 @@ export function draw(parent, given) {
   }
   new ResizeObserver(() => {
     const width = Math.max(200, parent.clientWidth);
-    if (parent.isConnected && Math.abs(width - plot.width) > 2) plot.setSize({ width, height: chart.height ?? 200 });
+    if (parent.isConnected && Math.abs(width - plot.width) > 2) plot.setSize({ width, height });
   }).observe(parent);
   return plot;
 }
 
-/** Return an x as text. @param {Chart} chart @param {number} value */
-function textOfX(chart, value) {
-  if (chart.unit === "time") return date(value * 1000, 19);
+/** Return an x as text. @param {Chart} chart @param {number} value @param {number} [apart] the distance of marks, by which a time has its seconds, or is a day */
+function textOfX(chart, value, apart = 1) {
+  if (chart.unit === "time") return date(value * 1000, apart < 60 ? 19 : apart < 86400 ? 16 : 10);
   if (chart.unit === "duration") return duration(value);
   return chart.unit === "step" ? count(value) : number(value);
 }
 
-/** Return which points of a line uPlot draws: all where there are few, else those without a neighbour. @param {ChartLine} line @param {number} few */
+/** Return the points of a line that are drawn: all of few, else those without a neighbour. @param {ChartLine} line @param {number} few */
 function pointsOf(line, few) {
   const values = line.values;
   const places = Array.from(values, (_, i) => i).filter((i) => values[i] !== undefined);
@@ -179,7 +181,7 @@ function pointsOf(line, few) {
   return { show: drawn.length > 0, size: 5, width: 0, fill: LINES[(line.color ?? 0) % LINES.length], filter: () => drawn };
 }
 
-/** Show the values of the lines at the pointer, the largest first; of many, those nearest to it. @param {Plot} plot @param {Chart} chart */
+/** Show the values of the lines at the pointer, the largest first. @param {Plot} plot @param {Chart} chart */
 function explain(plot, chart) {
   const { left, top } = plot.cursor;
   if (!plot.over.matches(":hover")) return; // another chart has the pointer
@@ -206,7 +208,7 @@ function explain(plot, chart) {
   tooltip({ title, rows: content, note: rows.length > near.length ? `and ${count(rows.length - near.length)} further away` : "" }, box.left + left, box.top + top);
 }
 
-/** Return the place of a line's value at the marked x, else of the one that is nearest to a pixel, -1 if none is near. @param {Plot} plot @param {number} series @param {number} left */
+/** Return the place of a line's value at the marked x, else of the nearest one, -1 if none is near. @param {Plot} plot @param {number} series @param {number} left */
 function nearestPlace(plot, series, left) {
   const [xs, values] = [plot.data[0], plot.data[series]];
   const isHeld = (/** @type {number} */ i) => values[i] !== undefined;
@@ -234,7 +236,7 @@ function drawable(values, log) {
 /** @param {string} color @param {number} alpha */
 const withAlpha = (color, alpha) => alpha >= 1 ? color : `${color}${Math.round(alpha * 255).toString(16).padStart(2, "0")}`;
 
-/** Return a panel with a title and, to its right, what there is to say about it. @param {string | Node} title @param {Child} [aside] @param {boolean} [wide] */
+/** Return a panel with a title and a remark to its right. @param {string | Node} title @param {Child} [aside] @param {boolean} [wide] */
 export function panel(title, aside, wide = false) {
   const body = h("div", {});
   const box = h("section", { class: wide ? "panel wide" : "panel" }, h("header", {}, h("h3", {}, title), h("span", { class: "quiet aside" }, aside)), body);

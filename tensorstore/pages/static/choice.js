@@ -2,17 +2,19 @@
 
 import { h, select } from "./dom.js";
 import { inOrder } from "./format.js";
-import { go, link } from "./state.js";
+import { go, link, state } from "./state.js";
 
-/** The statistics in words. */
-export const STATISTICS = /** @type {Record<string, string>} */ ({
-  l2: "L2 norm", l1: "L1 norm", mean: "mean", std: "standard deviation", variance: "variance", min: "minimum", max: "maximum",
-  abs_mean: "mean |x|", abs_max: "largest |x|", abs_min: "smallest |x|", abs_std: "std of |x|", abs_l2: "L2 norm of |x|", abs_l1: "L1 norm of |x|",
-  abs_variance: "variance of |x|", nan_count: "NaN count", inf_count: "infinity count", zero_count: "zero count", rms: "RMS", subnormal_count: "subnormal count", saturated_count: "saturated count",
-  zero_fraction: "share of zeros", update_ratio: "update / parameter", gradient_ratio: "gradient / parameter", digest_changed: "changed since the step before", value: "value of scalars",
+const STATISTICS = /** @type {Record<string, string>} */ ({
+  l2: "L2 norm", l1: "L1 norm", std: "standard deviation", min: "minimum", max: "maximum", nan_count: "NaN count", inf_count: "infinity count", rms: "RMS",
+  zero_fraction: "share of zeros", update_ratio: "update / parameter", gradient_ratio: "gradient / parameter", digest_changed: "changed since last save", value: "value of scalars",
 });
 
-/** Return whether the state names a run that is not served. @param {Info} info @param {State} now */
+/** Return a statistic in words. @param {string} statistic @returns {string} */
+export function inWords(statistic) {
+  return statistic.startsWith("abs_") ? `${inWords(statistic.slice(4))} of |x|` : STATISTICS[statistic] ?? statistic.replaceAll("_", " ");
+}
+
+/** Return whether the state names an unknown run. @param {Info} info @param {State} now */
 export function isStrange(info, now) {
   return Boolean(now.run) && !info.runs.some((run) => run.name === now.run);
 }
@@ -22,7 +24,7 @@ export function newestFirst(info) {
   return [...info.runs].sort((a, b) => (b.started ?? 0) - (a.started ?? 0) || inOrder(a.name, b.name));
 }
 
-/** Return the run that views of one run show: the one that the state names, by default the newest of those that are ticked. @param {Info} info @param {State} now */
+/** Return the run that the state names, by default the newest ticked one. @param {Info} info @param {State} now */
 export function chosenRun(info, now) {
   const ticked = tickedRuns(info, now);
   return info.runs.find((run) => run.name === now.run) ?? ticked[0] ?? newestFirst(info)[0];
@@ -31,16 +33,22 @@ export function chosenRun(info, now) {
 /** Return whether lists leave a run out. @param {Run} run @param {State} now */
 export const isHidden = (run, now) => (run.archived && !now.archived) || listOf(now.hidden).includes(run.name);
 
-/** How many runs views of several runs show unless others are ticked. */
+/** How many runs are ticked at first. */
 const MOST_RUNS = 30;
 
-/** Return the runs that views of several runs show, the newest first. @param {Info} info @param {State} now */
+/** Return the ticked runs, the newest first. @param {Info} info @param {State} now */
 export function tickedRuns(info, now) {
   const runs = newestFirst(info);
   if (now.runs === undefined) return runs.filter((run) => !isHidden(run, now)).slice(0, MOST_RUNS);
   const wanted = new Set(listOf(now.runs));
   return runs.filter(({ name }) => wanted.has(name));
 }
+
+/** Return their names. @param {Info} info @param {State} now */
+export const tickedNames = (info, now) => tickedRuns(info, now).map(({ name }) => name);
+
+/** Return the range of steps that the state shows. @param {State} now */
+export const rangeOf = ({ from, to }) => ({ from: from ? Number(from) : null, to: to ? Number(to) : null });
 
 /** Return the list of texts that the state holds as JSON. @param {string | undefined} text @returns {string[]} */
 export function listOf(text) {
@@ -52,14 +60,14 @@ export function listOf(text) {
   }
 }
 
-/** Return the text for the state of a list with a member added, or removed if it is there; null for an empty list. @param {string | undefined} text @param {string} member */
+/** Return the state of a list with a member added, or removed if it is there; null if empty. @param {string | undefined} text @param {string} member */
 export function toggled(text, member) {
   const list = listOf(text);
   const next = list.includes(member) ? list.filter((each) => each !== member) : [...list, member];
   return next.length ? JSON.stringify(next) : null;
 }
 
-/** Return the keys of metadata, those that differ between runs first. @param {Run[]} runs @returns {{key: string, differs: boolean}[]} */
+/** Return the keys of metadata, those that differ first. @param {Run[]} runs @returns {{key: string, differs: boolean}[]} */
 export function metadataKeys(runs) {
   const known = [...new Set(runs.flatMap(({ metadata }) => Object.keys(metadata)))];
   const keys = known.map((key) => ({ key, differs: new Set(runs.map(({ metadata }) => JSON.stringify(metadata[key]))).size > 1 }));
@@ -81,19 +89,31 @@ export function colorsOf(info, now) {
   return (name) => places.get(name) ?? 0;
 }
 
+/** Return a button that adds something to a list of the state, or removes it. @param {string} key of the list @param {string} member @param {State} now @param {string} label */
+export function star(key, member, now, label) {
+  const on = listOf(now[key]).includes(member);
+  return h("button", { class: "plain pin", "aria-pressed": String(on), "aria-label": `pin ${label}`, title: on ? "No longer at the top" : "Keep at the top", onclick: () => go({ [key]: toggled(now[key], member) }) }, on ? "★" : "☆");
+}
+
+/** Return the link to a run. @param {string} run @param {string | null} [view] by default the present one */
+export const runLink = (run, view = state().view) => link({ run, view, name: null, step: null, from: null, to: null, worker: null, mode: null });
+
+/** Return what is known of a mode of a run. @param {Run} run @param {string | null | undefined} mode */
+export const modeOf = (run, mode) => run.modes.find((each) => each.mode === mode);
+
 /** Return a link to a tensor. @param {string} name @param {Record<string, any>} at what else the state has: step, mode, run @param {Child} [text] */
 export const tensorLink = (name, at, text = name) => h("a", { class: "name", href: link({ view: "tensor", name, from: null, to: null, ...at }) }, text);
 
-/** Return what chooses the mode and the worker, where there are several. @param {Run} run @param {Choice} choice */
+/** Return what chooses among several modes and workers. @param {Run} run @param {Choice} choice */
 export function modeAndWorker(run, { mode, worker }) {
   return [run.modes.length > 1 && select("mode", run.modes.map((each) => each.mode), mode, (to) => go({ mode: to, step: null, from: null, to: null })),
     run.workers.length > 1 && select("worker", [["", "all"], ...run.workers], worker, (to) => go({ worker: to }))];
 }
 
-/** Return what the state chooses of a run, or the defaults. @param {Run} run @param {State} now @returns {Choice} */
+/** Return what is chosen of a run. @param {Run} run @param {State} now @returns {Choice} */
 export function choose(run, now) {
   const statistic = now.stat && run.statistics.includes(now.stat) ? now.stat
     : ["l2", "abs_mean", "std", "mean"].find((each) => run.statistics.includes(each)) ?? run.statistics[0] ?? "";
-  const mode = run.modes.find((each) => each.mode === now.mode)?.mode ?? run.modes[0]?.mode ?? "";
+  const mode = modeOf(run, now.mode)?.mode ?? run.modes[0]?.mode ?? "";
   return { statistic, mode, worker: run.workers.includes(now.worker) ? now.worker : "" };
 }

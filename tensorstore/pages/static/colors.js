@@ -10,13 +10,13 @@ const DIVERGING_DARK = ["c6e2ff", "6baed6", "2f7fc1", "1f4468", "26282c", "6b3a1
 export const LINES = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8f7f00", "#7b6fd0"];
 const DASHES = [[], [10, 4], [3, 3], [10, 3, 3, 3]];
 
-/** Return the dashes of a line: after eight colours, they come again dashed. @param {number} color */
+/** Return the dashes of a line: none for the first eight. @param {number} color */
 export function dashOf(color) {
   return DASHES[Math.floor(color / LINES.length) % DASHES.length];
 }
 
 const INKS = ["text", "quiet", "line", "hole", "ground", "mark", "accent"];
-/** Return the colours of the style sheet by their names. @param {CSSStyleDeclaration} style @returns {Record<string, string>} */
+/** Return the colours of the style sheet by name. @param {CSSStyleDeclaration} style @returns {Record<string, string>} */
 export const inks = (style) => Object.fromEntries(INKS.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
 
 /** @param {HTMLCanvasElement} canvas */
@@ -25,38 +25,21 @@ export const penOf = (canvas) => /** @type {CanvasRenderingContext2D} */ (canvas
 /** What is not a finite number, in every scale. */
 export const NOT_FINITE = "#e6007e";
 
-/** Return whether the page is dark. */
 export function isDark() {
   const chosen = document.documentElement.dataset.theme;
   return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
-/** @type {Map<string, Uint32Array>} */
-const tables = new Map();
-
-/** Return a lookup table of 256 pixels, as a little-endian Uint32 of ImageData holds them. @param {ScaleKind} kind */
+/** Return a table of 256 pixels, as a little-endian Uint32 of ImageData holds them. @param {ScaleKind} kind */
 export function lookup(kind) {
-  const dark = isDark();
-  const key = `${kind} ${dark}`;
-  let table = tables.get(key);
-  if (!table) {
-    table = interpolate(kind === "sequential" ? SEQUENTIAL : dark ? DIVERGING_DARK : DIVERGING_LIGHT);
-    tables.set(key, table);
-  }
-  return table;
-}
-
-/** @param {string[]} anchors */
-function interpolate(anchors) {
-  const table = new Uint32Array(256);
+  const anchors = kind === "sequential" ? SEQUENTIAL : isDark() ? DIVERGING_DARK : DIVERGING_LIGHT;
   const channels = anchors.map((hex) => [0, 2, 4].map((at) => parseInt(hex.slice(at, at + 2), 16)));
-  for (let i = 0; i < 256; i++) {
+  return Uint32Array.from({ length: 256 }, (_, i) => {
     const place = (i / 255) * (anchors.length - 1);
     const at = Math.min(Math.floor(place), anchors.length - 2);
     const [r, g, b] = channels[at].map((low, c) => Math.round(low + (channels[at + 1][c] - low) * (place - at)));
-    table[i] = pixel(r, g, b);
-  }
-  return table;
+    return pixel(r, g, b);
+  });
 }
 
 /** @param {number} r @param {number} g @param {number} b */
@@ -75,7 +58,7 @@ export function css(value) {
   return `rgb(${value & 255} ${(value >> 8) & 255} ${(value >> 16) & 255})`;
 }
 
-/** Return where in a lookup table, 0 to 255, a finite value lies. @param {Scale} scale @param {number} value */
+/** Return the place of a finite value in a lookup table. @param {Scale} scale @param {number} value */
 export function indexOf(scale, value) {
   if (scale.neutral && Math.abs(value) < scale.neutral) return 128;
   const map = scale.log ? (/** @type {number} */ x) => Math.log(Math.max(x, scale.low)) : (/** @type {number} */ x) => x;

@@ -13,7 +13,7 @@ const UNITS = /** @type {Record<string, Chart["unit"]>} */ ({ time: "time", rela
 /** @param {Spec} spec */
 export const title = ({ name, mode }) => mode ? `${name} · ${mode}` : name;
 
-/** Return the charts of scalars: one for each name, or where steps of a mode are its x, for each of its modes. @param {ScalarRow[]} rows @param {State} now @returns {Spec[]} */
+/** Return a chart for each scalar, and if x is steps of a mode, for each of its modes. @param {ScalarRow[]} rows @param {State} now @returns {Spec[]} */
 export function specsOf(rows, now) {
   return [...grouped(rows, ({ name }) => name)].flatMap(/** @returns {Spec[]} */ ([name, found]) => {
     const modes = [...new Set(found.map(({ mode }) => mode))].sort((a, b) => Number(b === "TRAIN") - Number(a === "TRAIN"));
@@ -74,7 +74,8 @@ export function drawCurves({ spec, box, body }, all, runs, info, now, equal = fa
   draw(body, { x, lines, bands, unit: UNITS[now.x] ?? "step", sync: "scalars", span: equal ? spanOf(all.filter(({ mode }) => now.x || modes.has(mode)).flatMap(xOf)) : undefined, logX: now.logx === "1" && now.x !== "time", logY: axisOf(now),
     height: Number(box.dataset.height),
     onclick: (at) => { if (!now.x) go({ view: "tensor", name: spec.name, step: at, run: curves[0].run, mode: curves[0].mode }); } });
-  const bad = curves.reduce((sum, curve) => sum + curve.nonfinite, 0);
+  const bad = curves.filter(({ nonfinite }) => nonfinite);
   const aside = box.querySelector(".aside");
-  if (aside) fill(aside, bad > 0 && h("span", { class: "bad" }, `NaN or infinite at ${counted(bad, "step")}`), bad === 0 && curves.length === 1 && `last ${number(curves[0].last.value)}`);
+  if (aside) fill(aside, bad.length > 0 && h("span", { class: "bad" }, `NaN or infinite ${curves.length > 1 ? `in ${bad.length} of ${curves.length} lines` : `at ${counted(bad[0].nonfinite, "step")}`}`),
+    !bad.length && curves.length === 1 && `last ${number(curves[0].last.value)}`);
 }

@@ -1,19 +1,19 @@
 /** What went wrong in a run: one sentence above the overview, all of it among the findings. */
 
-import { loadDiagnosis, loadTensorNames } from "./api.js";
-import { tensorLink } from "./choice.js";
+import { loadDiagnosis } from "./api.js";
+import { modeOf, tensorLink } from "./choice.js";
 import { fill, h, note } from "./dom.js";
 import { count, counted } from "./format.js";
 import { link } from "./state.js";
 
-/** How many values, tensors × steps, are diagnosed without being asked for. */
+/** How many saved values are diagnosed unasked. */
 const MOST_DIAGNOSED = 400_000;
 
 /**
  * Show what went wrong: at once if a report holds it, or a run that has ended is small, otherwise when a button is pressed.
  * @param {HTMLElement} box @param {Page} page @param {Run} run @param {(run: Run, found: Diagnosis) => Child[]} say
  */
-export async function drawDiagnosis(box, page, run, say) {
+export function drawDiagnosis(box, page, run, say) {
   const version = `${run.name} ${run.ended && run.saved}`;
   if (box.dataset.version === version) return;
   box.dataset.version = version;
@@ -22,24 +22,30 @@ export async function drawDiagnosis(box, page, run, say) {
     show(h("div", { class: "diagnosed well quiet", role: "status" }, "Looking for what went wrong …"));
     return loadDiagnosis(run.name).then((found) => show(...say(run, found)), (error) => show(!page.info.frozen && note(`Not diagnosed: ${error.message}`)));
   };
-  const tensors = (await loadTensorNames(run.name)).length;
-  if (page.info.frozen || (run.ended && tensors * run.steps <= MOST_DIAGNOSED)) void ask();
+  if (page.info.frozen || (run.ended && run.values <= MOST_DIAGNOSED)) void ask();
   else show(note(h("button", { onclick: ask }, "What went wrong?"), run.ended && " It takes a while for this run."));
 }
 
-/** Return a diagnosis as one sentence with links to what it names. @param {Run} run @param {Diagnosis} found @param {...Child} before */
+/** Return a diagnosis as one sentence with links. @param {Run} run @param {Diagnosis} found @param {...Child} before */
 export function inOneSentence(run, found, ...before) {
   const first = found.problems.find((each) => !each.note);
   const more = found.problems.length - (first ? 1 : 0);
   return [h("div", { class: first ? "diagnosed" : "diagnosed well", role: "status" }, ...before,
-    h("b", {}, first ? found.headline : found.summary.slice(found.summary.indexOf(": ") + 2)), " ",
+    h("b", {}, first ? first.headline : summaryOf(found)), " ",
     ...placesOf(run, first, h("a", { href: link({ view: "findings", run: run.name }) }, more > 0 ? `all of it, ${counted(more, "more remark")}` : "all of it")))];
+}
+
+/** Return how many problems were found, without the run. @param {Diagnosis} found */
+function summaryOf({ summary }) {
+  const text = summary.slice(summary.indexOf(": ") + 2);
+  return text[0].toUpperCase() + text.slice(1);
 }
 
 /** Return a diagnosis as paragraphs. @param {Run} run @param {Diagnosis} found */
 export function inFull(run, found) {
-  return [h("h3", {}, found.summary),
-    ...found.problems.map((each) => h("p", { class: each.note && "quiet" }, each.text, " ", ...placesOf(run, each))),
+  return [h("h3", {}, summaryOf(found)),
+    ...found.problems.map((each) => h("div", { class: each.note ? "diagnosed note" : "diagnosed" }, each.note && "Note: ", h("b", {}, each.headline), " ", ...placesOf(run, each),
+      h("p", {}, each.advice), each.lines.length > 0 && h("ul", {}, ...each.lines.map((line) => h("li", {}, line))))),
     found.damaged.length > 0 && h("p", {}, "Not read, so that the answer may lack what happened in them:"),
     ...found.damaged.map((each) => h("p", { class: "error" }, each.path, ": ", each.reason)),
     found.unchecked.length > 0 && h("details", {}, h("summary", {}, `${count(found.unchecked.length)} rules could not be checked`),
@@ -48,14 +54,14 @@ export function inFull(run, found) {
 
 /** Return links to where a problem is, and others. @param {Run} run @param {Diagnosis["problems"][0] | undefined} problem @param {...Node} others */
 function placesOf(run, problem, ...others) {
-  const { tensor, step = null, mode = null } = problem ?? {};
-  const links = [tensor && tensorLink(tensor, { run: run.name, step, mode }), step !== null && h("a", { href: around(run, { mode, step }) }, "in the overview"), ...others].filter(Boolean);
+  const { origin, tensor, step = null, mode = null } = problem ?? {};
+  const links = [...[origin, tensor].map((name) => name && tensorLink(name, { run: run.name, step, mode })), step !== null && h("a", { href: around(run, { mode, step }) }, "in the overview"), ...others].filter(Boolean);
   return links.flatMap((each, i) => (i ? [" · ", each] : [each]));
 }
 
-/** Return the link to a finding in the overview, with as many steps before as after. @param {Run} run @param {{mode: string | null, step: number}} finding */
+/** Return the link to a finding in the overview. @param {Run} run @param {{mode: string | null, step: number}} finding */
 export function around(run, finding) {
-  const mode = run.modes.find((each) => each.mode === finding.mode) ?? run.modes[0];
+  const mode = modeOf(run, finding.mode) ?? run.modes[0];
   const half = mode ? Math.max(10, Math.round((mode.last - mode.first) / 12)) : 10;
   return link({ view: "overview", run: run.name, mode: finding.mode, from: mode && finding.step - half > mode.first ? finding.step - half : null,
     to: mode && finding.step + half < mode.last ? finding.step + half : null, rows: null, fold: null, q: null, collection: null });

@@ -12,7 +12,11 @@ import { REPLACE, go, state } from "./state.js";
  * @returns {HTMLElementTagNameMap[K]}
  */
 export function h(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
+  return made(document.createElement(tag), attributes, children);
+}
+
+/** @template {Element} T @param {T} element @param {Record<string, any>} attributes @param {Child[]} children */
+function made(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === undefined || value === null || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
@@ -22,43 +26,31 @@ export function h(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** Append children, leaving out what is null, undefined or false. @param {Element} element @param {Child[]} children */
+/** Append children but null, undefined and false. @param {Element} element @param {Child[]} children */
 function append(element, children) {
-  for (const child of children) {
-    if (child === null || child === undefined || child === false) continue;
-    if (Array.isArray(child)) {
-      append(element, child);
-      continue;
-    }
-    element.append(child instanceof Node ? child : printable(String(child)));
+  for (const child of children.flat()) {
+    if (child !== null && child !== undefined && child !== false) element.append(child instanceof Node ? child : printable(String(child)));
   }
 }
 
-/** Return an element of SVG. @param {string} tag @param {Record<string, string | number>} attributes @param {...(Node | string)} children */
-export function s(tag, attributes, ...children) {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
-  element.append(...children.map((child) => (typeof child === "string" ? printable(child) : child)));
-  return element;
-}
+/** Return an element of SVG. @param {string} tag @param {Record<string, any>} attributes @param {...Child} children */
+export const s = (tag, attributes, ...children) => made(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 
-/** @param {...Child} children said quietly */
-export const quiet = (...children) => h("span", { class: "quiet" }, ...children);
-/** @param {...Child} children of a quiet paragraph */
-export const note = (...children) => h("p", { class: "quiet" }, ...children);
-/** @param {...Child} children of a row of tools */
-export const toolbar = (...children) => h("div", { class: "tools" }, ...children);
-/** @param {...Child} children of a name */
-export const named = (...children) => h("span", { class: "name" }, ...children);
-/** @param {...Child} children said instead of something else */
-export const message = (...children) => h("p", { class: "message" }, ...children);
+/** Return what makes elements of one class. @template {"span" | "p" | "div"} K @param {K} tag @param {string} kind */
+const makerOf = (tag, kind) => (/** @type {Child[]} */ ...children) => h(tag, { class: kind }, ...children);
+export const quiet = makerOf("span", "quiet");
+export const note = makerOf("p", "quiet");
+export const toolbar = makerOf("div", "tools");
+export const named = makerOf("span", "name");
+/** What is said instead of something else. */
+export const message = makerOf("p", "message");
 
-/** Return a name that lines break between its parts, and long ones anywhere. @param {string} name @returns {(string | Node)[]} */
+/** Return a name that lines break between its parts. @param {string} name @returns {(string | Node)[]} */
 export function breakable(name) {
   return name.split(/(?<=[/._ -])|(?<=[a-z])(?=[A-Z])/).flatMap((part) => part.match(/[^]{1,14}/gu) ?? []).flatMap((part) => [part, document.createElement("wbr")]);
 }
 
-/** Replace the content of an element. A field that somebody uses keeps its focus, and what was typed meanwhile. @param {Element} element @param {...Child} children */
+/** Replace the content of an element. A used field keeps its focus and its text. @param {Element} element @param {...Child} children */
 export function fill(element, ...children) {
   const used = document.activeElement;
   const label = used && element.contains(used) ? used.getAttribute("aria-label") : null;
@@ -71,16 +63,6 @@ export function fill(element, ...children) {
   if (again instanceof HTMLInputElement && used instanceof HTMLInputElement && again.type === "search") {
     again.value = used.value;
     again.setSelectionRange(used.selectionStart, used.selectionEnd);
-  }
-}
-
-/** Replace the content of an element step by step without moving what is seen. @param {HTMLElement} element @param {() => Promise<void> | void} action */
-export async function steadily(element, action) {
-  element.style.minHeight = `${element.offsetHeight}px`;
-  try {
-    await action();
-  } finally {
-    element.style.minHeight = "";
   }
 }
 
@@ -174,7 +156,7 @@ function cellOf({ number: numeric, key, cell }, row) {
   return cell ? cell(row) : numeric ? number(key?.(row)) : textOf(key?.(row));
 }
 
-/** Return rows sorted by a key; rows without one come last either way. @template T @param {T[]} rows @param {(row: T) => any} key @param {boolean} descending */
+/** Return rows sorted by a key, those without one last. @template T @param {T[]} rows @param {(row: T) => any} key @param {boolean} descending */
 function sortRows(rows, key, descending) {
   const sign = descending ? -1 : 1;
   const absent = (/** @type {any} */ value) => value === null || value === undefined || Number.isNaN(value);

@@ -40,7 +40,7 @@ export function chartMenu(plot, chart, title) {
   return menu;
 }
 
-/** Return a chart's numbers as a table: x and a column for each line. @param {Chart} chart @returns {[string[], any[][]]} */
+/** Return a chart's numbers as a table. @param {Chart} chart @returns {[string[], any[][]]} */
 export function tableOf(chart) {
   const unit = chart.unit === "number" || !chart.unit ? "x" : chart.unit === "step" ? "step" : "seconds";
   return [[unit, ...chart.lines.map(({ label }) => label)],
@@ -63,7 +63,7 @@ function savePng(plot, title) {
   canvas.toBlob((blob) => blob && save(`${title}.png`, blob));
 }
 
-/** Return a chart as SVG, of the size that it has on the screen. @param {Plot} plot @param {Chart} chart @param {string} title */
+/** Return a chart as SVG. @param {Plot} plot @param {Chart} chart @param {string} title */
 export function svgOf(plot, chart, title) {
   const style = getComputedStyle(document.body);
   const { text, quiet, line } = inks(style);

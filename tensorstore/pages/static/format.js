@@ -3,7 +3,7 @@
 /** Control characters but line feeds, and marks that change the direction or the place of text. */
 const UNPRINTABLE = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
 
-/** Return a name of a run with unprintable characters as escapes, such as `\u202e`. @param {string} text */
+/** Return a text with unprintable characters as escapes, such as `\u202e`. @param {string} text */
 export function printable(text) {
   return String(text).replace(UNPRINTABLE, (mark) => `\\u${mark.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
@@ -46,7 +46,7 @@ export function textOf(value) {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-/** Return items in groups by a key, in the order of their first members. @template T @param {Iterable<T>} items @param {(item: T) => string} keyOf @returns {Map<string, T[]>} */
+/** Return items by a key, in the order of their first members. @template T @param {Iterable<T>} items @param {(item: T) => string} keyOf @returns {Map<string, T[]>} */
 export function grouped(items, keyOf) {
   const groups = new Map();
   for (const item of items) {
@@ -92,6 +92,16 @@ export function commonPrefix(names) {
 export function withoutPrefix(name, prefix) {
   const at = name.lastIndexOf("/") + 1;
   return prefix && name.startsWith(prefix, at) && name.length > at + prefix.length ? name.slice(0, at) + name.slice(at + prefix.length) : name;
+}
+
+/** Return the first whole number below `high` from which on something holds, else `high`. @param {number} low @param {number} high @param {(at: number) => boolean} holds */
+export function firstOf(low, high, holds) {
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (holds(middle)) high = middle;
+    else low = middle + 1;
+  }
+  return low;
 }
 
 /**

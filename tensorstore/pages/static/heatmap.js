@@ -2,7 +2,7 @@
 
 import { NOT_FINITE, css, indexOf, inks, lookup, penOf, pixelOf, scaleOf } from "./colors.js";
 import { h, quiet } from "./dom.js";
-import { count, printable, ticks } from "./format.js";
+import { count, firstOf, printable, ticks } from "./format.js";
 
 /** What a cell holds. */
 export const VALUE = 0;
@@ -10,7 +10,7 @@ export const VALUE = 0;
 export const NOTHING = 1;
 /** NaN or an infinity was counted. */
 export const NONFINITE = 2;
-/** The step is missing: it was lost, or is not complete yet. */
+/** The step was lost, or is not complete yet. */
 export const MISSING = 3;
 
 const AXIS = 26; // pixels below for the steps
@@ -22,7 +22,9 @@ export class Heatmap {
   constructor(parent, on) {
     this.on = on;
     this.canvas = h("canvas", { class: "heatmap", tabindex: "0", role: "application",
-      "aria-label": "Heat map of tensors by steps. Arrow keys move, Enter opens, plus and minus zoom, 0 shows all." });
+      "aria-label": "Heat map of tensors by steps. Arrow keys move, Enter opens, plus and minus zoom, 0 shows all.", ...this.listeners() });
+    this.context = penOf(this.canvas);
+    this.ink = inks(getComputedStyle(parent));
     this.parent = parent;
     parent.append(this.canvas);
     /** @type {Model} empty until the first is shown */
@@ -38,10 +40,9 @@ export class Heatmap {
     /** @type {{x: number, y: number, window: Seen, moved: boolean} | null} */
     this.drag = null;
     new ResizeObserver(() => this.redraw()).observe(parent);
-    this.listen();
   }
 
-  /** Show a model, at the same place if there was one with as many rows. @param {Model} model @param {Partial<Seen>} [window] */
+  /** Show a model, at the same place if it has as many rows. @param {Model} model @param {Partial<Seen>} [window] */
   show(model, window = {}) {
     const rows = model.rows.length;
     const keep = this.model.rows.length === rows;
@@ -56,22 +57,20 @@ export class Heatmap {
     this.redraw();
   }
 
-  /** Draw at the next frame. */
   redraw() {
     cancelAnimationFrame(this.frame);
     this.frame = requestAnimationFrame(() => this.draw());
   }
 
-  /** Return the place of the cells inside the canvas, in pixels: labels have the room that the longest needs. */
-  plot() {
+  /** Return the place of the cells inside the canvas, in pixels. */
+  get plot() {
     const { clientWidth: width, clientHeight: height } = this.parent;
     const left = Math.round(Math.max(60, Math.min(this.labelled + 10, width * 0.4)));
     return { left, top: TOP, width: Math.max(1, width - left - 8), height: Math.max(1, height - TOP - AXIS) };
   }
 
-  /** Draw everything. */
   draw() {
-    const { model, canvas } = this;
+    const { model, canvas, context } = this;
     const { clientWidth: width, clientHeight: height } = this.parent;
     if (!model.end || !width || !height) return;
     const ratio = devicePixelRatio || 1;
@@ -79,45 +78,40 @@ export class Heatmap {
     canvas.height = Math.round(height * ratio);
     canvas.style.width = `${width}px`;
     canvas.style.height = `${height}px`;
-    const context = penOf(canvas);
     context.scale(ratio, ratio);
-    const ink = inks(getComputedStyle(canvas));
+    this.ink = inks(getComputedStyle(canvas));
     context.font = `${innerWidth >= 2200 ? 13 : 11}px system-ui, sans-serif`;
     this.labelled = Math.max(...model.rows.map((row) => indentOf(row) + context.measureText(symbolOf(row) + printable(row.text)).width), 0);
-    const plot = this.plot();
-    canvas.dataset.left = String(plot.left);
-    const pen = { context, plot, ink };
-    this.drawCells(pen, ratio);
-    this.drawLabels(pen);
-    this.drawSteps(pen);
-    this.drawMarks(pen);
-    this.drawCursor(pen);
+    canvas.dataset.left = String(this.plot.left);
+    this.drawCells(ratio);
+    this.drawLabels();
+    this.drawSteps();
+    this.drawMarks();
+    this.drawCursor();
   }
 
-  /** Draw the cells; they are painted again only when something but the cursor changed. @param {Pen} pen @param {number} ratio device pixels a pixel */
-  drawCells(pen, ratio) {
-    const { context, plot, ink } = pen;
-    const model = this.model;
+  /** Draw the cells, which are painted again if more than the cursor changed. @param {number} ratio device pixels a pixel */
+  drawCells(ratio) {
+    const { context, plot, ink, model } = this;
     const [width, height] = [Math.round(plot.width * ratio), Math.round(plot.height * ratio)];
     if (!model.rows.length || !model.starts.length || width < 1 || height < 1) return;
     const key = JSON.stringify([this.window, width, height, ink.ground, ratio]);
     if (this.painted?.key !== key || this.painted.model !== model) {
       const canvas = new OffscreenCanvas(width, height);
       const target = /** @type {OffscreenCanvasRenderingContext2D} */ (canvas.getContext("2d"));
-      target.putImageData(this.paint(target.createImageData(width, height), ratio, ink), 0, 0);
+      target.putImageData(this.paint(target.createImageData(width, height), ratio), 0, 0);
       this.painted = { key, model, canvas };
     }
     context.drawImage(this.painted.canvas, plot.left, plot.top, plot.width, plot.height);
-    this.drawSeparators(pen);
+    this.drawSeparators();
   }
 
-  /** Paint the cells into an image and return it. @param {ImageData} image @param {number} ratio @param {Record<string, string>} ink */
-  paint(image, ratio, ink) {
+  /** Paint the cells into an image and return it. @param {ImageData} image @param {number} ratio */
+  paint(image, ratio) {
     const { flags } = this.model;
     const { width, height } = image;
     const pixels = new Uint32Array(image.data.buffer);
-    const ground = pixelOf(ink.ground);
-    const hole = pixelOf(ink.hole);
+    const [ground, hole] = [pixelOf(this.ink.ground), pixelOf(this.ink.hole)];
     const colors = this.colorsOfCells(ground);
     const place = this.columnsOfPixels(width);
     const [period, stroke] = [Math.round(6 * ratio), Math.round(2 * ratio)];
@@ -148,7 +142,7 @@ export class Heatmap {
     return colors;
   }
 
-  /** Return the first and the last column of each pixel, -1 where there is none. @param {number} width */
+  /** Return the first and last column of each pixel, -1 for none. @param {number} width */
   columnsOfPixels(width) {
     const model = this.model;
     const { step0, step1 } = this.window;
@@ -165,13 +159,7 @@ export class Heatmap {
   columnAt(step) {
     const { starts, end } = this.model;
     if (!starts.length || step < starts[0] || step >= end) return -1;
-    let [low, high] = [0, starts.length - 1];
-    while (low < high) {
-      const middle = (low + high + 1) >> 1;
-      if (starts[middle] <= step) low = middle;
-      else high = middle - 1;
-    }
-    return low;
+    return firstOf(0, starts.length, (at) => starts[at] > step) - 1;
   }
 
   /**
@@ -200,19 +188,19 @@ export class Heatmap {
     return found;
   }
 
-  /** @param {Pen} pen */
-  drawSeparators({ context, plot, ink }) {
+  drawSeparators() {
+    const { context, plot, ink } = this;
     const { row0, row1 } = this.window;
     const tall = plot.height / (row1 - row0);
     if (tall < 6) return;
     context.fillStyle = ink.ground;
     for (let row = Math.ceil(row0); row <= row1; row++) {
-      context.fillRect(plot.left, plot.top + (row - row0) * tall - 0.5, plot.width, tall > 14 ? 1 : 0.5);
+      context.fillRect(plot.left, this.yOf(row) - 0.5, plot.width, tall > 14 ? 1 : 0.5);
     }
   }
 
-  /** @param {Pen} pen */
-  drawLabels({ context, plot, ink }) {
+  drawLabels() {
+    const { context, plot, ink } = this;
     const model = this.model;
     const { row0, row1 } = this.window;
     const tall = plot.height / (row1 - row0);
@@ -223,7 +211,7 @@ export class Heatmap {
     for (let row = Math.floor(row0); row < Math.min(row1, model.rows.length); row++) visible.push(row);
     if (this.cursor) visible.push(this.cursor.row); // last, so that it lies on top
     for (const row of visible) {
-      const y = plot.top + (row + 0.5 - row0) * tall;
+      const y = this.yOf(row + 0.5);
       if (y < plot.top || y > plot.top + plot.height || (row % every && this.cursor?.row !== row)) continue;
       const { text, kind } = model.rows[row];
       const indent = indentOf(model.rows[row]);
@@ -236,15 +224,15 @@ export class Heatmap {
     }
   }
 
-  /** @param {Pen} pen */
-  drawSteps({ context, plot, ink }) {
+  drawSteps() {
+    const { context, plot, ink } = this;
     const { step0, step1 } = this.window;
     context.fillStyle = ink.quiet;
     context.textBaseline = "top";
     context.textAlign = "center";
     const bottom = plot.top + plot.height;
     for (const step of ticks(step0, step1 - 1, Math.floor(plot.width / 90), 1)) {
-      const x = this.xOf(step + 0.5, plot);
+      const x = this.xOf(step + 0.5);
       context.fillRect(x, bottom, 1, 4);
       const half = context.measureText(count(step)).width / 2;
       context.fillText(count(step), Math.min(x, plot.left + plot.width + 8 - half), bottom + 7); // whole, also at the end
@@ -253,19 +241,25 @@ export class Heatmap {
     context.fillText("step", plot.left - 16, bottom + 7);
   }
 
-  /** Return the pixel at which a step lies. @param {number} step @param {Box} plot */
-  xOf(step, plot) {
-    const { step0, step1 } = this.window;
+  /** Return the pixel at which a step lies. @param {number} step */
+  xOf(step) {
+    const { window: { step0, step1 }, plot } = this;
     return plot.left + ((step - step0) / (step1 - step0)) * plot.width;
   }
 
-  /** @param {Pen} pen */
-  drawMarks({ context, plot, ink }) {
+  /** Return the pixel at which a row begins. @param {number} row */
+  yOf(row) {
+    const { window: { row0, row1 }, plot } = this;
+    return plot.top + ((row - row0) / (row1 - row0)) * plot.height;
+  }
+
+  drawMarks() {
+    const { context, ink } = this;
     const model = this.model;
     const { step0, step1, row0, row1 } = this.window;
     for (const { row, step } of model.marks) {
       if (step < step0 || step >= step1) continue;
-      const x = this.xOf(step + 0.5, plot);
+      const x = this.xOf(step + 0.5);
       context.fillStyle = ink.mark;
       context.beginPath();
       context.moveTo(x - 5, 2);
@@ -273,7 +267,7 @@ export class Heatmap {
       context.lineTo(x, TOP - 2);
       context.fill();
       if (row < row0 || row >= row1) continue;
-      const y = plot.top + ((row + 0.5 - row0) / (row1 - row0)) * plot.height;
+      const y = this.yOf(row + 0.5);
       // A ring in two colours stands out from every colour of a cell.
       context.lineWidth = 5;
       context.strokeStyle = ink.ground;
@@ -286,17 +280,17 @@ export class Heatmap {
     }
   }
 
-  /** @param {Pen} pen */
-  drawCursor({ context, plot, ink }) {
+  drawCursor() {
+    const { context, plot, ink } = this;
     const model = this.model;
     if (!this.cursor) return;
     const { row, column } = this.cursor;
     const { row0, row1 } = this.window;
     const tall = plot.height / (row1 - row0);
-    const y = plot.top + (row - row0) * tall;
-    const from = column < 0 ? plot.left : this.xOf(model.starts[column], plot);
+    const y = this.yOf(row);
+    const from = column < 0 ? plot.left : this.xOf(model.starts[column]);
     const to = column < 0 ? plot.left + plot.width
-      : this.xOf(column + 1 < model.starts.length ? model.starts[column + 1] : model.end, plot);
+      : this.xOf(column + 1 < model.starts.length ? model.starts[column + 1] : model.end);
     context.strokeStyle = ink.text;
     context.lineWidth = 1.5;
     context.strokeRect(from - 0.5, y - 0.5, Math.max(3, to - from), Math.max(3, tall));
@@ -305,7 +299,7 @@ export class Heatmap {
   /** Return the cell at a pixel of the canvas. @param {number} x @param {number} y @returns {Cell | null} */
   cellAt(x, y) {
     const { model } = this;
-    const plot = this.plot();
+    const { plot } = this;
     if (y < plot.top || y >= plot.top + plot.height) return null;
     const { row0, row1, step0, step1 } = this.window;
     const row = Math.floor(row0 + ((y - plot.top) / plot.height) * (row1 - row0));
@@ -317,46 +311,37 @@ export class Heatmap {
 
   /** Return the mark at a pixel of the canvas. @param {number} x @param {number} y */
   markAt(x, y) {
-    const plot = this.plot();
-    const { row0, row1 } = this.window;
-    return this.model.marks.find(({ row, step }) => {
-      if (Math.abs(this.xOf(step + 0.5, plot) - x) > 7) return false;
-      return y < TOP || Math.abs(plot.top + ((row + 0.5 - row0) / (row1 - row0)) * plot.height - y) < 8;
-    });
+    return this.model.marks.find(({ row, step }) => Math.abs(this.xOf(step + 0.5) - x) <= 7 && (y < TOP || Math.abs(this.yOf(row + 0.5) - y) < 8));
   }
 
-  /** Listen to the pointer and the keyboard. */
-  listen() {
-    const { canvas } = this;
-    canvas.addEventListener("pointerdown", (event) => {
-      this.drag = { x: event.offsetX, y: event.offsetY, window: this.window, moved: false };
-      canvas.setPointerCapture(event.pointerId);
-    });
-    canvas.addEventListener("pointermove", (event) => this.pointerMoved(event));
-    canvas.addEventListener("pointerup", (event) => this.pointerUp(event));
-    canvas.addEventListener("pointerleave", () => this.hover(null, 0, 0));
-    canvas.addEventListener("dblclick", () => this.reset());
-    canvas.addEventListener("keydown", (event) => this.keyDown(event));
-    canvas.addEventListener("wheel", (event) => {
-      event.preventDefault();
-      const factor = Math.exp(Math.sign(event.deltaY || event.deltaX) * 0.25);
-      const plot = this.plot();
-      if (event.shiftKey || event.offsetX < plot.left) this.zoom("row", factor, (event.offsetY - plot.top) / plot.height);
-      else this.zoom("step", factor, (event.offsetX - plot.left) / plot.width);
-    }, { passive: false });
+  listeners() {
+    return {
+      onpointerdown: (/** @type {PointerEvent} */ { offsetX: x, offsetY: y, pointerId }) => {
+        this.drag = { x, y, window: this.window, moved: false };
+        this.canvas.setPointerCapture(pointerId);
+      },
+      onpointermove: (/** @type {PointerEvent} */ event) => this.pointerMoved(event),
+      onpointerup: (/** @type {PointerEvent} */ event) => this.pointerUp(event),
+      onpointerleave: () => this.hover(null, 0, 0),
+      ondblclick: () => this.reset(),
+      onkeydown: (/** @type {KeyboardEvent} */ event) => this.keyDown(event),
+      onwheel: (/** @type {WheelEvent} */ event) => {
+        event.preventDefault();
+        const factor = Math.exp(Math.sign(event.deltaY || event.deltaX) * 0.25);
+        const { plot } = this;
+        if (event.shiftKey || event.offsetX < plot.left) this.zoom("row", factor, (event.offsetY - plot.top) / plot.height);
+        else this.zoom("step", factor, (event.offsetX - plot.left) / plot.width);
+      },
+    };
   }
 
   /** @param {PointerEvent} event */
-  pointerMoved(event) {
-    const { drag } = this;
-    if (!drag) {
-      this.hover(this.cellAt(event.offsetX, event.offsetY), event.clientX, event.clientY);
-      return;
-    }
-    const [dx, dy] = [event.offsetX - drag.x, event.offsetY - drag.y];
+  pointerMoved({ offsetX, offsetY, clientX, clientY }) {
+    const { drag, plot } = this;
+    if (!drag) return this.hover(this.cellAt(offsetX, offsetY), clientX, clientY);
+    const [dx, dy] = [offsetX - drag.x, offsetY - drag.y];
     if (!drag.moved && Math.hypot(dx, dy) < 4) return;
     drag.moved = true;
-    const plot = this.plot();
     const { window: from } = drag;
     const steps = (-dx / plot.width) * (from.step1 - from.step0);
     const rows = (-dy / plot.height) * (from.row1 - from.row0);
@@ -364,12 +349,12 @@ export class Heatmap {
   }
 
   /** @param {PointerEvent} event */
-  pointerUp(event) {
+  pointerUp({ offsetX, offsetY }) {
     const { drag } = this;
     this.drag = null;
     if (!drag || drag.moved) return;
-    const mark = this.markAt(event.offsetX, event.offsetY);
-    const cell = this.cellAt(event.offsetX, event.offsetY);
+    const mark = this.markAt(offsetX, offsetY);
+    const cell = this.cellAt(offsetX, offsetY);
     if (mark) mark.onopen();
     else if (cell) this.on.open(cell);
   }
@@ -400,11 +385,8 @@ export class Heatmap {
         row: Math.max(0, Math.min(model.rows.length - 1, at.row + down)),
         column: Math.max(0, Math.min(model.starts.length - 1, at.column + right)),
       };
-      const plot = this.plot();
       const box = this.canvas.getBoundingClientRect();
-      const { row0, row1 } = this.window;
-      this.hover(cell, box.left + this.xOf(model.starts[cell.column], plot),
-        box.top + plot.top + ((cell.row + 1 - row0) / (row1 - row0)) * plot.height);
+      this.hover(cell, box.left + this.xOf(model.starts[cell.column]), box.top + this.yOf(cell.row + 1));
     } else if (event.key === "Enter" && this.cursor) this.on.open(this.cursor);
     else if (event.key === "+" || event.key === "=") this.zoom("step", 1 / 1.5);
     else if (event.key === "-") this.zoom("step", 1.5);
@@ -422,7 +404,6 @@ export class Heatmap {
     this.move({ ...this.window, [`${what}0`]: fixed - at * span, [`${what}1`]: fixed + (1 - at) * span });
   }
 
-  /** Show everything. */
   reset() {
     const rows = this.model.rows.length;
     this.move({ step0: 0, step1: Infinity, row0: 0, row1: rows });
@@ -449,16 +430,10 @@ function symbolOf({ kind }) {
   return kind === "open" ? "▾ " : kind === "folded" ? "▸ " : "";
 }
 
-/** Return a name that fits, with its beginning left out: its end tells tensors apart. @param {CanvasRenderingContext2D} context @param {string} text @param {number} room pixels */
+/** Return a name that fits, without its beginning: the end tells tensors apart. @param {CanvasRenderingContext2D} context @param {string} text @param {number} room pixels */
 function fitting(context, text, room) {
   if (context.measureText(text).width <= room) return text;
-  let [low, high] = [1, text.length];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (context.measureText(`…${text.slice(middle)}`).width <= room) high = middle;
-    else low = middle + 1;
-  }
-  return `…${text.slice(low)}`;
+  return `…${text.slice(firstOf(1, text.length, (at) => context.measureText(`…${text.slice(at)}`).width <= room))}`;
 }
 
 /**

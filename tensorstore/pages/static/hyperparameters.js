@@ -10,7 +10,7 @@ import { tooltip } from "./tooltip.js";
 const WIDTH = 900;
 const HEIGHT = 320;
 
-/** Return where a column's values lie: numbers on a scale, logarithmic over more than two decades, others evenly. @param {Column} column @param {Run[]} runs @returns {Axis} */
+/** Return an axis: numbers on a scale, logarithmic over two decades, others evenly. @param {Column} column @param {Run[]} runs @returns {Axis} */
 function axisOf(column, runs) {
   const values = runs.map(column.value).filter((value) => value !== null && value !== undefined);
   const finite = values.filter(Number.isFinite);
@@ -37,22 +37,12 @@ function picture(label, parts) {
   return h("figure", { class: "figure" }, s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label }, ...parts));
 }
 
-/**
- * Let the pointer explain a run's mark, and a click open the run.
- * @param {Element} mark
- * @param {Run} run
- * @param {Column[]} columns
- * @param {(run: Run) => void} open
- */
-function alive(mark, run, columns, open) {
-  mark.addEventListener("pointermove", (event) => tooltip({ title: run.name, rows: columns.map((column) => [column.title, textOf(column.value(run)) || "–"]) },
-    /** @type {PointerEvent} */ (event).clientX, /** @type {PointerEvent} */ (event).clientY));
-  mark.addEventListener("pointerleave", () => tooltip(null));
-  const opened = () => { tooltip(null); open(run); };
-  mark.addEventListener("click", opened);
-  mark.addEventListener("keydown", (event) => { if (/** @type {KeyboardEvent} */ (event).key === "Enter") opened(); });
-  for (const [name, value] of Object.entries({ tabindex: "0", role: "link", "aria-label": run.name })) mark.setAttribute(name, value);
-  return mark;
+/** Return the attributes of a run's mark. @param {Run} run @param {Column[]} columns @param {(run: Run) => void} open */
+function ofRun(run, columns, open) {
+  const onclick = () => { tooltip(null); open(run); };
+  return { class: "run", tabindex: 0, role: "link", "aria-label": run.name, onclick, onpointerleave: () => tooltip(null),
+    onkeydown: (/** @type {KeyboardEvent} */ { key }) => { if (key === "Enter") onclick(); },
+    onpointermove: (/** @type {PointerEvent} */ { clientX, clientY }) => tooltip({ title: run.name, rows: columns.map((column) => [column.title, textOf(column.value(run)) || "–"]) }, clientX, clientY) };
 }
 
 /** Return a scatter of a metric over a hyperparameter. @param {{runs: Run[], x: Column, y: Column, color: (run: string) => number, open: (run: Run) => void}} plot */
@@ -64,7 +54,7 @@ export function scatter({ runs, x, y, color, open }) {
   const points = runs.flatMap((run) => {
     const [a, b] = [across.place(run), up.place(run)];
     if (a === null || b === null) return [];
-    return [alive(s("circle", { cx: px(a), cy: py(b), r: 5, fill: LINES[color(run.name) % LINES.length], "fill-opacity": 0.85, class: "run" }), run, [x, y], open)];
+    return [s("circle", { cx: px(a), cy: py(b), r: 5, fill: LINES[color(run.name) % LINES.length], "fill-opacity": 0.85, ...ofRun(run, [x, y], open) })];
   });
   return picture(`${y.title} over ${x.title}`, [
     ...across.marks.flatMap(({ at, text }) => [s("line", { x1: px(at), x2: px(at), y1: top, y2: bottom, class: "grid" }), s("text", { x: px(at), y: bottom + 16, "text-anchor": "middle" }, text)]),
@@ -74,7 +64,7 @@ export function scatter({ runs, x, y, color, open }) {
     ...points]);
 }
 
-/** Return runs as lines across an axis for each column, coloured by the last one. @param {{runs: Run[], columns: Column[], open: (run: Run) => void}} plot */
+/** Return runs as lines across the axes of columns, coloured by the last. @param {{runs: Run[], columns: Column[], open: (run: Run) => void}} plot */
 export function parallel({ runs, columns, open }) {
   const [left, right, top, bottom] = [60, WIDTH - 90, 40, HEIGHT - 16];
   const axes = columns.map((column) => axisOf(column, runs));
@@ -92,7 +82,7 @@ export function parallel({ runs, columns, open }) {
       if (at !== null) path += `${down ? "L" : "M"}${px(i)} ${py(at)}`;
       down = at !== null;
     });
-    return [alive(s("path", { d: path, fill: "none", stroke: css(palette[Math.round(30 + worth * 190)]), "stroke-width": 2, "stroke-opacity": 0.8, class: "run" }), run, columns, open)];
+    return [s("path", { d: path, fill: "none", stroke: css(palette[Math.round(30 + worth * 190)]), "stroke-width": 2, "stroke-opacity": 0.8, ...ofRun(run, columns, open) })];
   });
   return picture(columns.map(({ title }) => title).join(", "), [...lines,
     ...axes.flatMap((axis, i) => [s("line", { x1: px(i), x2: px(i), y1: top, y2: bottom, class: "axis" }),

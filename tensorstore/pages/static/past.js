@@ -1,5 +1,7 @@
 /** How unusual each value of a series is against the series' own past: a robust z. */
 
+import { firstOf } from "./format.js";
+
 const LEAST = 5; // values that make a past
 const LARGEST = 99;
 
@@ -21,7 +23,7 @@ export function robustZ(values) {
     if (!Number.isFinite(values[i])) continue;
     const value = positive ? Math.log10(values[i]) : values[i] / 8; // else a distance may be infinite
     result[i] = past.length < LEAST ? 0 : distance(past, value, positive);
-    past.splice(place(past, value), 0, value);
+    past.splice(firstOf(0, past.length, (at) => past[at] >= value), 0, value);
   }
   return result;
 }
@@ -34,15 +36,4 @@ function distance(past, value, logarithm) {
   const least = logarithm ? Math.log10(1.01) : Math.max(Math.abs(median) * 0.01, 1e-13);
   const z = (value - median) / Math.max((at(0.75) - at(0.25)) / 1.349, least);
   return Math.max(-LARGEST, Math.min(LARGEST, z));
-}
-
-/** Return where a value belongs in an ascending list. @param {number[]} sorted @param {number} value */
-function place(sorted, value) {
-  let [low, high] = [0, sorted.length];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (sorted[middle] < value) low = middle + 1;
-    else high = middle;
-  }
-  return low;
 }

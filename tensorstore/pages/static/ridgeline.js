@@ -5,7 +5,7 @@ import { LINES, inks, penOf } from "./colors.js";
 import { h } from "./dom.js";
 import { count, number, ticks } from "./format.js";
 
-/** Return the histograms that one axis can show: one that is twenty times as wide as most would hide all others. @param {Histogram[]} histograms */
+/** Return the histograms for one axis, without those twenty times as wide as most. @param {Histogram[]} histograms */
 export function comparable(histograms) {
   const known = histograms.filter(({ edges }) => edges.length > 1);
   const width = (/** @type {Histogram} */ { edges }) => edges[edges.length - 1] - edges[0];
@@ -80,9 +80,9 @@ function trace(context, { edges, counts }, x, base, scale) {
   context.closePath();
 }
 
-/** Return the share of values in each bin: ridges of one tensor are then comparable. @param {ArrayLike<number>} counts */
+/** Return the share of values in each bin. @param {ArrayLike<number>} counts */
 function density(counts) {
-  let total = 0;
-  for (let i = 0; i < counts.length; i++) total += counts[i];
-  return Array.from(counts, (each) => each / (total || 1));
+  const all = Array.from(counts);
+  const total = all.reduce((sum, each) => sum + each, 0) || 1;
+  return all.map((each) => each / total);
 }

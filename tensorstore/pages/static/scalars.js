@@ -3,19 +3,19 @@
 const KINDS = [/loss|perplexity|nll|logloss/i, /acc|auc|f1|precision|recall|error|rmse|mae|reward|score|bleu|rouge|r2/i, /(^|[^a-z])lr([^a-z]|$)|learning.?rate/i];
 const HIGHER_IS_BETTER = /acc|auc|(^|[^a-z])f1|precision|recall|reward|score|bleu|rouge|(^|[^a-z])r2|map/i;
 
-/** Return how early a scalar is shown: losses, then measures of quality, then learning rates, then all others. @param {string} name @param {boolean} isLoss whether it was saved as one */
+/** Return how early a scalar is shown: losses, metrics, learning rates, others. @param {string} name @param {boolean} isLoss whether it was saved as one */
 export function rankOf(name, isLoss) {
   if (isLoss) return 0;
   const found = KINDS.findIndex((kind) => kind.test(name));
   return found < 0 ? KINDS.length : found;
 }
 
-/** Return whether a scalar had the same finite value at several steps. @param {ScalarRow} row */
+/** Return whether a scalar has one finite value at several steps. @param {ScalarRow} row */
 export function isConstant({ min, max, last, steps }) {
   return steps > 1 && min !== null && min === max && last.value === min;
 }
 
-/** Return the best value of a scalar: the largest of an accuracy or a score, the smallest of all others. @param {ScalarRow} row */
+/** Return the best value: the largest of an accuracy or a score, else the smallest. @param {ScalarRow} row */
 export function bestOf({ name, min, max }) {
   return HIGHER_IS_BETTER.test(name) ? max : min;
 }

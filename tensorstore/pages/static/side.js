@@ -1,10 +1,10 @@
 /** The list of runs at the side of every view: which are shown, in which colour. */
 
-import { chosenRun, colorsOf, isHidden, listOf, metadataKeys, newestFirst, tickedRuns, toggled } from "./choice.js";
+import { chosenRun, colorsOf, isHidden, listOf, metadataKeys, newestFirst, runLink, star, tickedRuns, toggled } from "./choice.js";
 import { LINES, dashOf } from "./colors.js";
 import { fill, h, note, quiet, s, select, textbox, toolbar } from "./dom.js";
 import { count, date, grouped, inOrder, textOf } from "./format.js";
-import { REPLACE, go, link } from "./state.js";
+import { REPLACE, go } from "./state.js";
 
 const MOST_ROWS = 300;
 
@@ -59,26 +59,26 @@ export function drawSide(side, info, now, ofOne) {
       onchange: () => go({ runs: toggled(JSON.stringify([...names]), run.name) ?? "[]" }) });
     return h("li", { class: isChosen && "chosen", title: [run.path, `started ${date(run.started)}, ${count(run.steps)} steps`, run.tags.join(", "), run.note].filter(Boolean).join("\n") },
       box, stroke(color(run.name)),
-      h("a", { class: "name", href: link({ run: run.name, ...(ofOne ? {} : { view: "overview" }), name: null, step: null, from: null, to: null, worker: null, mode: null }), "aria-current": isChosen && "true" }, run.name),
+      h("a", { class: "name", href: runLink(run.name, ofOne ? now.view : "overview"), "aria-current": isChosen && "true" }, run.name),
       ...marksOf(run),
-      h("button", { class: "plain pin", "aria-pressed": String(pinned.has(run.name)), title: pinned.has(run.name) ? "No longer at the top" : "Keep at the top", onclick: () => go({ pinned: toggled(now.pinned, run.name) }) }, pinned.has(run.name) ? "★" : "☆"));
+      star("pinned", run.name, now, run.name));
   }
 }
 
-/** Return what a list says of a run next to its name. @param {Run} run */
+/** Return what is said of a run next to its name. @param {Run} run */
 export const marksOf = (run) => [
   !run.ended && h("span", { class: "status live", title: "It may be running." }),
   run.damaged.length > 0 && h("span", { class: "bad", title: run.damaged.join("\n") }, "damaged"),
   run.findings > 0 && h("span", { class: "bad", title: `${count(run.findings)} findings of rules` }, "!"),
   ...run.tags.map((tag) => h("span", { class: "tag", title: run.note }, tag))];
 
-/** Return the runs that lists show, the newest first: neither hidden nor archived, and found by what was searched. @param {Info} info @param {State} now */
+/** Return the runs that lists show, the newest first. @param {Info} info @param {State} now */
 export function listedRuns(info, now) {
   const wanted = (now.rq ?? "").toLowerCase();
   return newestFirst(info).filter((run) => !isHidden(run, now) && `${run.name} ${JSON.stringify([run.metadata, run.tags])} ${run.note}`.toLowerCase().includes(wanted));
 }
 
-/** Return runs by their value of the metadata that the state groups by. @param {Run[]} runs @param {State} now @returns {[string, Run[]][]} */
+/** Return runs in the groups that the state chooses. @param {Run[]} runs @param {State} now @returns {[string, Run[]][]} */
 export function groupsOf(runs, now) {
   if (!now.group) return [["", runs]];
   return [...grouped(runs, (run) => textOf(run.metadata[now.group]))].sort(([a], [b]) => inOrder(a, b))

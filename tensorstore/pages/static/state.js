@@ -11,7 +11,7 @@ export function state() {
   return found;
 }
 
-/** Return the link to a state: the present one with some keys changed; null or "" removes a key. @param {Record<string, string | number | null | undefined>} change @param {State} [base] */
+/** Return the link to the state with some keys changed; null or "" removes a key. @param {Record<string, string | number | null | undefined>} change @param {State} [base] */
 export function link(change, base = state()) {
   const next = new URLSearchParams(base);
   for (const [key, value] of Object.entries(change)) {
@@ -36,7 +36,6 @@ export function go(change, { replace = false, quiet = false } = {}) {
   if (!quiet) announce();
 }
 
-/** Call every listener. */
 export function announce() {
   const now = state();
   for (const listener of listeners) listener(now);

@@ -1,6 +1,6 @@
 /** Tensors as rows: in order, or folded by the path of their module. */
 
-/** Return the parts of a tensor's name: "gradient/Net_conv1.weight" has gradient, Net_conv1 and weight. @param {string} name */
+/** Return gradient, Net_conv1 and weight of "gradient/Net_conv1.weight". @param {string} name */
 export function parts(name) {
   return name.split(/[./]/).filter((part) => part);
 }

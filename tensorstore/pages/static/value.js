@@ -1,6 +1,6 @@
 /** The value of a tensor at a step as a picture, with its gradient and its update next to it. */
 
-import { addressOfNpy, loadTensor, loadTensorNames, loadValue, unlessMissing } from "./api.js";
+import { NOT_IN_REPORT, addressOfNpy, loadTensor, loadTensorNames, loadValue, unlessMissing } from "./api.js";
 import { panel } from "./chart.js";
 import { NOT_FINITE, indexOf, lookup, penOf, pixelOf, scaleOf } from "./colors.js";
 import { field, h, note, quiet } from "./dom.js";
@@ -13,30 +13,32 @@ const UNSAVED = "No raw value was saved at this step, only statistics. Save raw 
 
 /** @typedef {OfTensor & {step: number}} At */
 
-/** Add the value at a step, its gradient and its update to a view, as far as they were saved. @param {HTMLElement} body @param {At} at @param {State} now */
+/** Add the value at a step to a view, with its gradient and its update, if saved. @param {HTMLElement} body @param {At} at @param {State} now */
 export async function valuePanels(body, at, now) {
   const slice = now.slice ?? "";
   const value = await unlessMissing(loadValue({ ...at, slice }));
-  if (!value || value instanceof Error) {
-    const { box, body: inside } = panel(`Value at step ${count(at.step)}`);
-    inside.append(note(value?.message ?? UNSAVED));
+  if (!value) {
+    const { box, body: inside } = panel(`Value at step ${count(at.step)}`, "", true);
+    inside.append(note(value === null ? UNSAVED : NOT_IN_REPORT));
     body.append(box);
     return;
   }
   if (!value.shape.length || value.total === 1) return; // the chart of its values says all
-  body.append(valuePanel(`Value at step ${count(at.step)}`, value, at));
+  const row = h("div", { class: "panels small wide" });
+  body.append(row);
+  row.append(valuePanel(`Value at step ${count(at.step)}`, value, at));
   const names = await loadTensorNames(at.run);
   for (const kind of ["gradient", "update"]) {
     const other = { ...at, name: `${kind}/${at.name}` };
     const found = names.includes(other.name) && await unlessMissing(loadValue({ ...other, slice }));
-    if (found && !(found instanceof Error)) body.append(valuePanel(`Its ${kind} at step ${count(at.step)}`, found, other));
+    if (found) row.append(valuePanel(`Its ${kind} at step ${count(at.step)}`, found, other));
   }
   const before = (await loadTensor({ ...at, step: null })).steps.filter((step) => step < at.step).pop();
   if (before === undefined || value.image || at.name.startsWith("gradient/")) return;
   const earlier = await unlessMissing(loadValue({ ...at, step: before, slice }));
-  if (earlier && !(earlier instanceof Error) && earlier.values.length === value.values.length) {
+  if (earlier && earlier.values.length === value.values.length) {
     const values = value.values.map((each, i) => each === null ? null : each - (earlier.values[i] ?? 0));
-    body.append(valuePanel(`Its change since step ${count(before)}`, { ...value, values, extremes: null, image: null }));
+    row.append(valuePanel(`Its change since step ${count(before)}`, { ...value, values, extremes: null, image: null }));
   }
 }
 
@@ -51,6 +53,7 @@ function valuePanel(title, value, at) {
   const bad = finite.filter((each) => !Number.isFinite(each)).length;
   const scale = scaleOf(finite, true);
   if (value.image && !value.slice) body.append(h("img", { class: "image", src: value.image, alt: title }));
+  else if (finite.every((each) => each === 0)) body.append(note("All elements here are 0."));
   else body.append(legend(scale, "", number, bad ? [{ kind: "nonfinite", label: "NaN or infinity" }] : []), picture(value, scale));
   if (value.shape.length > 2) body.append(slicer(value));
   if (bad) body.append(h("p", { class: "bad" }, `${counted(bad, "element")} here NaN or infinite`));
@@ -67,26 +70,25 @@ function valuePanel(title, value, at) {
 /** Return a picture with one block an element. @param {Value} value @param {Scale} scale */
 function picture(value, scale) {
   const { rows, columns, values } = value;
-  const canvas = h("canvas", { class: "image", width: columns, height: rows, role: "img", "aria-label": `${rows} × ${columns} elements` });
+  const canvas = h("canvas", { class: "image", width: columns, height: rows, role: "img", "aria-label": `${rows} × ${columns} elements`, onpointerleave: () => tooltip(null),
+    onpointermove: (/** @type {PointerEvent} */ { offsetX, offsetY, clientX, clientY }) => {
+      const [row, column] = [Math.floor((offsetY / canvas.clientHeight) * rows), Math.floor((offsetX / canvas.clientWidth) * columns)];
+      const each = row < 0 || column < 0 || row >= rows || column >= columns ? null : values[row * columns + column];
+      tooltip(each === null ? null : { title: `[${placeOf(value, row, column).join(", ")}]`, rows: [["value", number(each)]] }, clientX, clientY);
+    } });
   const context = penOf(canvas);
   const image = context.createImageData(columns, rows);
   const pixels = new Uint32Array(image.data.buffer);
   const palette = lookup(scale.kind);
   values.forEach((each, i) => { if (each !== null) pixels[i] = Number.isFinite(each) ? palette[indexOf(scale, each)] : pixelOf(NOT_FINITE); });
   context.putImageData(image, 0, 0);
-  const block = Math.max(1, Math.min(28, Math.floor(400 / columns), Math.floor(300 / rows)));
+  const block = Math.max(1, Math.min(28, Math.floor(360 / columns), Math.floor(300 / rows)));
   canvas.style.width = `${Math.max(columns * block, 24)}px`;
   canvas.style.height = `${Math.max(rows * block, 12)}px`;
-  canvas.addEventListener("pointermove", (event) => {
-    const [row, column] = [Math.floor((event.offsetY / canvas.clientHeight) * rows), Math.floor((event.offsetX / canvas.clientWidth) * columns)];
-    const each = row < 0 || column < 0 || row >= rows || column >= columns ? null : values[row * columns + column];
-    tooltip(each === null ? null : { title: `[${placeOf(value, row, column).join(", ")}]`, rows: [["value", number(each)]] }, event.clientX, event.clientY);
-  });
-  canvas.addEventListener("pointerleave", () => tooltip(null));
   return canvas;
 }
 
-/** Return the index of the element at a row and a column of the picture. @param {Value} value @param {number} row @param {number} column */
+/** Return the index of the element at a place of the picture. @param {Value} value @param {number} row @param {number} column */
 function placeOf({ shape, tiles, slice, strides }, row, column) {
   const inside = [row * strides[0], column * strides[1]];
   if (shape.length < 2) return inside.slice(1);
@@ -105,5 +107,5 @@ function placeOf({ shape, tiles, slice, strides }, row, column) {
 function slicer({ shape, slice }) {
   const box = h("input", { type: "search", value: slice, placeholder: [...shape.slice(2).map(() => "0"), ":", ":"].join(", "), "aria-label": "slice",
     title: "Two dimensions and the place in the others, as numpy writes it; empty: all slices", onchange: () => go({ slice: box.value }, REPLACE) });
-  return field("slice", [box, quiet(slice ? "" : "all of the last two dimensions")]);
+  return field("slice", [box, quiet(slice ? "" : "all slices")]);
 }

@@ -17,19 +17,24 @@ export function compare(root, page) {
   const body = h("div", {});
   root.append(tools, body);
 
-  /** @param {State} now */
-  async function show(now) {
+  let [a, b, compared] = ["", "", ""];
+  /** @type {State} */
+  let now = {};
+
+  /** Return when the two runs began, which tells a run from an earlier one of its name. */
+  const began = () => JSON.stringify([a, b].map((name) => page.info.runs.find((run) => run.name === name)?.started));
+
+  /** @param {State} wanted */
+  async function show(wanted) {
+    now = wanted;
     const { runs } = page.info;
     if (runs.length < 2) return fill(body, message("Only one run is open. Open two to compare them: tensortrial page RUN_A RUN_B"));
     const names = runs.map(({ name }) => name);
     const [newest, older] = tickedRuns(page.info, now).concat(runs);
-    const a = names.find((name) => name === now.a) ?? older.name;
-    const b = [now.b, newest.name, ...names].find((name) => name !== a && names.includes(name)) ?? "";
-    const color = colorsOf(page.info, now);
-    fill(tools, stroke(color(a)), select("first run", names, a, (name) => go({ a: name, b })), stroke(color(b)), select("second run", names, b, (name) => go({ a, b: name })),
-      h("button", { onclick: () => go({ a: b, b: a }) }, "Swap"),
-      tolerance("rtol", now.rtol), tolerance("atol", now.atol),
-      quiet(now.rtol || now.atol ? "equal if |a − b| ≤ atol + rtol · |b|" : "equal bit by bit"));
+    a = names.find((name) => name === now.a) ?? older.name;
+    b = [now.b, newest.name, ...names].find((name) => name !== a && names.includes(name)) ?? "";
+    compared = began();
+    drawTools();
     fill(body, message("Comparing …"));
     const found = await loadDifference({ a, b, rtol: now.rtol, atol: now.atol });
     const [first] = found.rows;
@@ -62,11 +67,20 @@ export function compare(root, page) {
         ],
       }),
       found.more > 0 && note(`and ${counted(found.more, "tensor")} more that differ`));
-    await drawScalars(charts, scalars, [a, b], now);
+    await drawScalars(charts, scalars, [a, b]);
   }
 
-  /** Draw the scalars of both runs, the important ones; those that never change are in the table only. @param {HTMLElement} charts @param {ScalarRow[]} rows @param {string[]} runs @param {State} now */
-  async function drawScalars(charts, rows, runs, now) {
+  function drawTools() {
+    const names = page.info.runs.map(({ name }) => name);
+    const color = colorsOf(page.info, now);
+    fill(tools, stroke(color(a)), select("first run", names, a, (name) => go({ a: name, b })), stroke(color(b)), select("second run", names, b, (name) => go({ a, b: name })),
+      h("button", { onclick: () => go({ a: b, b: a }) }, "Swap"),
+      tolerance("rtol", now.rtol), tolerance("atol", now.atol),
+      quiet(now.rtol || now.atol ? "equal if |a − b| ≤ atol + rtol · |b|" : "equal bit by bit"));
+  }
+
+  /** Draw the important scalars of both runs that change. @param {HTMLElement} charts @param {ScalarRow[]} rows @param {string[]} runs */
+  async function drawScalars(charts, rows, runs) {
     const rank = rankOfSpecs(rows);
     const specs = specsOf(rows, now).filter((spec) => changes(rows, spec)).sort((p, q) => rank(p) - rank(q)).slice(0, MOST_CHARTS);
     const curves = await loadScalars({ runs, names: [...new Set(specs.map(({ name }) => name))], points: POINTS });
@@ -84,13 +98,14 @@ export function compare(root, page) {
     return field(name, box);
   }
 
-  return { show, grow: () => {} };
+  // The tensors are not compared again at each step, which may take long.
+  return { show, grow: () => compared === began() ? drawTools() : show(now) };
 }
 
 /** @param {string} run @param {DifferenceRow} row */
 const at = (run, { name, mode, step }, of = name) => tensorLink(of, { run, mode, step });
 
-/** Return a table that is folded where it is long. @template T @param {string} title @param {T[]} rows @param {TableColumn<T>[]} columns */
+/** Return a table, folded if it is long. @template T @param {string} title @param {T[]} rows @param {TableColumn<T>[]} columns */
 function folded(title, rows, columns) {
   return rows.length > 0 && h("details", { open: rows.length <= 12 }, h("summary", {}, h("b", {}, title), " ", quiet(count(rows.length))), table({ rows, columns }));
 }

@@ -16,7 +16,7 @@ export function findings(root, page) {
   async function show(now) {
     const run = chosenRun(page.info, now);
     const firsts = await loadFindings(run.name);
-    void drawDiagnosis(diagnosis, page, run, inFull);
+    drawDiagnosis(diagnosis, page, run, inFull);
     if (!firsts.length) return fill(body, message("No rule has written a finding into this run. One watches it by ", h("code", {}, `tensortrial watch ${run.path} --rule ExplodingTensor`)));
     fill(body, h("p", { class: "summary" }, `Rules that watched it: the first finding is at step ${count(firsts[0].step)}: ${firsts[0].sentence}`), table({
       rows: firsts, sort: "step",

@@ -1,14 +1,14 @@
 /** Overview: all tensors by all steps, coloured by one statistic. */
 
 import { loadFindings, loadTensorNames, loadTiles } from "../api.js";
-import { STATISTICS, choose, chosenRun, listOf, modeAndWorker, tensorLink, toggled } from "../choice.js";
+import { choose, chosenRun, inWords, listOf, modeAndWorker, modeOf, rangeOf, tensorLink, toggled } from "../choice.js";
 import { scaleOf } from "../colors.js";
 import { drawDiagnosis, inOneSentence } from "../diagnosis.js";
 import { breakable, fill, h, message, named, note, quiet, select, textbox, toolbar } from "../dom.js";
 import { commonPrefix, count, counted, inOrder, number, withoutPrefix } from "../format.js";
 import { Heatmap, MISSING, NONFINITE, NOTHING, VALUE, legend } from "../heatmap.js";
 import { robustZ } from "../past.js";
-import { REPLACE, go, link, state } from "../state.js";
+import { REPLACE, go, link } from "../state.js";
 import { tooltip } from "../tooltip.js";
 import { flat, folded } from "../tree.js";
 
@@ -16,6 +16,8 @@ const Z_REACH = 8;
 const Z_USUAL = 3;
 const WORST = 10;
 const TALLEST = 60; // pixels of a row
+/** @type {Tiles} */
+const NO_TILES = { names: [], collections: [], starts: [], end: 0, min: new Float64Array(), max: new Float64Array(), mean: new Float64Array(), count: new Uint32Array(), nonfinite: new Uint32Array(), missing: [] };
 
 /** @type {ViewMaker} */
 export function overview(root, page) {
@@ -30,8 +32,11 @@ export function overview(root, page) {
   const map = new Heatmap(stage, { hover, open, move });
   /** @type {Line[]} */
   let lines = [];
-  /** @type {Tiles | null} */
-  let tiles = null;
+  let tiles = NO_TILES;
+  /** @type {State} */
+  let now = {};
+  /** What `tiles` are of. */
+  let shown = { statistic: "", mode: "", worker: "" };
   /** @type {string[]} */
   let saved = [];
   /** @type {Float64Array} */
@@ -39,22 +44,22 @@ export function overview(root, page) {
   /** @type {Int32Array} */
   let held = new Int32Array();
   let moving = 0;
-  let shownStatistic = "";
 
-  /** @param {State} now */
-  async function show(now) {
+  /** @param {State} wanted */
+  async function show(wanted) {
+    now = wanted;
     const run = chosenRun(page.info, now);
     const choice = choose(run, now);
-    drawTools(run, choice, now);
+    drawTools(run, choice);
     if (!choice.mode || !choice.statistic) {
-      tiles = null;
+      tiles = NO_TILES;
       fill(about, message(run.steps ? "This run has saved no statistics of tensors." : "This run has no complete step yet. The first one appears here by itself."));
       return;
     }
     const shownAt = location.hash;
     const columns = Math.max(60, Math.min(600, Math.round((stage.clientWidth * 0.8) / 2)));
     const [loaded, found, all] = await Promise.all([
-      loadTiles({ run: run.name, ...choice, ...withPast(run, choice.mode, now), columns: now.from ? 2 * columns : columns }),
+      loadTiles({ run: run.name, ...choice, ...withPast(run, choice.mode), columns: now.from ? 2 * columns : columns }),
       loadFindings(run.name),
       loadTensorNames(run.name),
     ]);
@@ -62,43 +67,45 @@ export function overview(root, page) {
     tiles = loaded;
     saved = all;
     held = heldBy(loaded);
-    shownStatistic = choice.statistic;
+    shown = choice;
     z = new Float64Array();
-    draw(now, choice, found);
-    void drawDiagnosis(diagnosis, page, run, inOneSentence);
+    draw(found);
+    drawDiagnosis(diagnosis, page, run, inOneSentence);
   }
 
-  /** @param {State} now @param {Choice} choice @param {Finding[]} found */
-  function draw(now, choice, found) {
-    const loaded = tiles;
-    if (!loaded) return;
-    const order = chosenRows(loaded, now).filter((row) => hasValues(loaded, row));
-    const names = order.map((row) => loaded.names[row]);
+  /** Return the steps to load: those that are seen, and as many before. @param {Run} run @param {string} mode */
+  function withPast(run, mode) {
+    const { from, to } = rangeOf(now);
+    return from === null || to === null ? { from: null, to: null } : { from: Math.max(modeOf(run, mode)?.first ?? 0, from - (to - from)), to };
+  }
+
+  /** @param {Finding[]} found */
+  function draw(found) {
+    const order = chosenRows(tiles, now).filter((row) => hasValues(tiles, row));
+    const names = order.map((row) => tiles.names[row]);
     const prefix = commonPrefix(names);
     const tree = now.fold ? folded(names, Number(now.fold), new Set(listOf(now.toggled))) : flat(names);
     lines = tree.map((line) => ({ row: { ...line.row, text: withoutPrefix(line.row.text, prefix) }, members: line.members.map((at) => order[at]) }));
-    const columns = loaded.starts.length;
+    const columns = tiles.starts.length;
     const past = now.color !== "value";
-    const shown = past ? zOf(loaded) : loaded.mean;
     const values = new Float64Array(lines.length * columns);
     const flags = new Uint8Array(lines.length * columns);
     lines.forEach(({ members }, row) => {
       for (let column = 0; column < columns; column++) {
-        const [flag, value] = cellOf(members, column, shown, past);
-        flags[row * columns + column] = flag;
-        values[row * columns + column] = value;
+        const at = placeOf(members, column);
+        flags[row * columns + column] = at < 0 ? tiles.missing[column] ? MISSING : NOTHING : tiles.nonfinite[at] ? NONFINITE : VALUE;
+        values[row * columns + column] = at < 0 ? NaN : tiles.nonfinite[at] ? Infinity : valueAt(at);
       }
     });
     const scale = past ? /** @type {Scale} */ ({ kind: "diverging", low: -Z_REACH, high: Z_REACH, log: false, neutral: Z_USUAL })
       : scaleOf(values.filter((_, i) => flags[i] === VALUE));
-    const from = now.from ? Number(now.from) : undefined;
-    const to = now.to ? Number(now.to) : undefined;
-    const marks = marksOf(found, choice);
-    map.show({ rows: lines.map(({ row }) => row), starts: loaded.starts, end: loaded.end, values, flags, scale, marks },
-      { step0: from, step1: to, ...(now.rows ? rowsOf(now.rows) : {}) });
-    drawLegend(scale, past, choice, flags, marks);
-    drawNote(order.length, hiddenOf(names, now), prefix);
-    drawWorst(order, prefix, now);
+    const { from, to } = rangeOf(now);
+    const marks = marksOf(found);
+    map.show({ rows: lines.map(({ row }) => row), starts: tiles.starts, end: tiles.end, values, flags, scale, marks },
+      { step0: from ?? undefined, step1: to ?? undefined, ...(now.rows ? rowsOf(now.rows) : {}) });
+    drawLegend(scale, past, flags, marks);
+    drawNote(order.length, hiddenOf(names), prefix);
+    drawWorst(order, prefix);
     const listed = Number(worst.lastElementChild?.getBoundingClientRect().bottom) - worst.getBoundingClientRect().top + worst.scrollTop;
     area.style.setProperty("--tall", `${Math.ceil(Math.max(440, lines.length * TALLEST + 44, listed))}px`);
   }
@@ -107,15 +114,15 @@ export function overview(root, page) {
    * List the tensors that are furthest from their past. Among those as far as the colours reach, or with NaN, the one
    * that left it first comes first: it may be the cause. Of those that became NaN together, the one that had moved
    * furthest comes first.
-   * @param {number[]} order @param {string} prefix @param {State} now
+   * @param {number[]} order @param {string} prefix
    */
-  function drawWorst(order, prefix, now) {
-    const { starts, names, nonfinite } = /** @type {Tiles} */ (tiles);
-    const zs = zOf(/** @type {Tiles} */ (tiles));
+  function drawWorst(order, prefix) {
+    const { starts, names, nonfinite } = tiles;
+    const zs = zOf();
     const columns = starts.length;
-    const [from, to] = [now.from ? Number(now.from) : -Infinity, now.to ? Number(now.to) : Infinity];
+    const { from, to } = rangeOf(now);
     const found = order.flatMap((row) => {
-      const has = (/** @type {number} */ column) => starts[column] >= from && starts[column] < to && !Number.isNaN(far(column));
+      const has = (/** @type {number} */ column) => starts[column] >= (from ?? 0) && starts[column] < (to ?? Infinity) && !Number.isNaN(far(column));
       const far = (/** @type {number} */ column) => nonfinite[row * columns + column] ? Infinity : Math.abs(zs[row * columns + column]);
       const saved = [...starts.keys()].filter(has);
       const at = saved.reduce((best, column, i) => (far(column) > far(saved[best]) ? i : best), 0);
@@ -137,68 +144,67 @@ export function overview(root, page) {
       found.length > WORST && note(`and ${counted(found.length - WORST, "tensor")} more`));
   }
 
-  /** Return the flag and the value of a cell: of several tensors, the one that stands out. @param {number[]} members @param {number} column @param {Float64Array} shown @param {boolean} past @returns {[number, number]} */
-  function cellOf(members, column, shown, past) {
-    const { starts, nonfinite, missing, max, min } = /** @type {Tiles} */ (tiles);
-    let [best, weight] = [NaN, -1];
+  /** Return where the value of a cell is, -1 for none: of several tensors, the one that stands out. @param {number[]} members @param {number} column */
+  function placeOf(members, column) {
+    let [best, weight] = [-1, -1];
     for (const member of members) {
-      const at = held[member * starts.length + column];
-      if (at < 0) continue;
-      if (nonfinite[at]) return [NONFINITE, Infinity];
-      // A column of many steps shows its most extreme one.
-      const value = past ? shown[at] : Math.abs(max[at]) >= Math.abs(min[at]) ? max[at] : min[at];
-      if (Math.abs(value) > weight) [best, weight] = [value, Math.abs(value)];
+      const at = held[member * tiles.starts.length + column];
+      const size = at < 0 ? -1 : tiles.nonfinite[at] ? Infinity : Math.abs(valueAt(at));
+      if (size > weight) [best, weight] = [at, size];
     }
-    if (weight >= 0) return [VALUE, best];
-    return [missing[column] ? MISSING : NOTHING, NaN];
+    return best;
   }
 
-  /** @param {Tiles} loaded */
-  function zOf(loaded) {
-    const columns = loaded.starts.length;
-    if (z.length !== loaded.max.length) {
-      z = new Float64Array(loaded.max.length);
-      for (let row = 0; row < loaded.names.length; row++) {
-        const part = [row * columns, (row + 1) * columns];
-        const high = robustZ(loaded.max.subarray(part[0], part[1]));
-        const low = robustZ(loaded.min.subarray(part[0], part[1]));
-        for (let i = 0; i < columns; i++) z[part[0] + i] = Math.abs(high[i]) >= Math.abs(low[i]) ? high[i] : low[i];
+  /** Return what a place shows: its change, or its most extreme value. @param {number} at */
+  function valueAt(at) {
+    const [max, min] = [tiles.max[at], tiles.min[at]];
+    return now.color !== "value" ? zOf()[at] : Math.abs(max) >= Math.abs(min) ? max : min;
+  }
+
+  /** Return how far each cell is from its past. */
+  function zOf() {
+    const { starts: { length: columns }, max, min } = tiles;
+    if (z.length !== max.length) {
+      z = new Float64Array(max.length);
+      for (let from = 0; from < max.length; from += columns) {
+        const [high, low] = [max, min].map((each) => robustZ(each.subarray(from, from + columns)));
+        for (let i = 0; i < columns; i++) z[from + i] = Math.abs(high[i]) >= Math.abs(low[i]) ? high[i] : low[i];
       }
     }
     return z;
   }
 
-  /** @param {Finding[]} found @param {Choice} choice */
-  function marksOf(found, choice) {
+  /** @param {Finding[]} found */
+  function marksOf(found) {
     /** @type {Mark[]} */
     const marks = [];
     for (const finding of found) {
-      if (finding.mode && finding.mode !== choice.mode) continue;
-      const tensor = tiles ? tiles.names.indexOf(finding.tensor ?? "") : -1;
+      if (finding.mode && finding.mode !== shown.mode) continue;
+      const tensor = tiles.names.indexOf(finding.tensor ?? "");
       const row = lines.findIndex(({ members }) => members.includes(tensor));
       marks.push({ row, step: finding.step, text: finding.sentence, onopen: () => { location.hash = link({ view: "findings", finding: `${finding.rule} ${finding.step}` }); } });
     }
     return marks;
   }
 
-  /** @param {Run} run @param {Choice} choice @param {State} now */
-  function drawTools(run, choice, now) {
+  /** @param {Run} run @param {Choice} choice */
+  function drawTools(run, choice) {
     fill(tools,
-      select("statistic", run.statistics.map((value) => [value, STATISTICS[value] ?? value]), choice.statistic, (stat) => go({ stat })),
-      select("colour by", [["past", "change against its own past"], ["value", "value"]], now.color ?? "past",
+      select("statistic", run.statistics.map((value) => [value, inWords(value)]), choice.statistic, (stat) => go({ stat })),
+      select("colour by", [["past", "change from its past"], ["value", "value"]], now.color ?? "past",
         (color) => go({ color: color === "past" ? null : color })),
       ...modeAndWorker(run, choice),
       run.collections.length > 1 && select("collection", [["", "all"], ...run.collections], now.collection ?? "", (collection) => go({ collection, rows: null })),
-      select("rows", [["", "in execution order"], ["name", "by name"]], now.order ?? "", (order) => go({ order })),
+      select("rows", [["", "execution order"], ["name", "by name"]], now.order ?? "", (order) => go({ order })),
       select("fold", [["", "nothing"], ...[1, 2, 3, 4].map((depth) => [String(depth), `modules, level ${depth}`])], now.fold ?? "",
         (fold) => go({ fold, toggled: null, rows: null }), "Fold the tensors of a module into one row, which shows the one that stands out."),
       textbox("find", now.q ?? "", (q) => go({ q, rows: null }, REPLACE), { placeholder: "part of a name" }),
       (now.from || now.to || now.rows) && h("button", { onclick: () => map.reset() }, "Show all steps"));
   }
 
-  /** @param {Scale} scale @param {boolean} past @param {Choice} choice @param {Uint8Array} flags @param {Mark[]} marks */
-  function drawLegend(scale, past, choice, flags, marks) {
-    const name = STATISTICS[choice.statistic] ?? choice.statistic;
+  /** @param {Scale} scale @param {boolean} past @param {Uint8Array} flags @param {Mark[]} marks */
+  function drawLegend(scale, past, flags, marks) {
+    const name = inWords(shown.statistic);
     const has = (/** @type {number} */ flag) => flags.includes(flag);
     /** @type {Swatch[]} */
     const others = [];
@@ -210,15 +216,14 @@ export function overview(root, page) {
     fill(key, legend(scale, past ? `${name}: deviations from its own past` : name, format, [...(past ? [{ kind: /** @type {const} */ ("usual"), label: `within ${Z_USUAL}: usual` }] : []), ...others]));
   }
 
-  /** Return the tensors that the state chooses and the map lacks. @param {string[]} shown @param {State} now */
-  function hiddenOf(shown, now) {
-    const [seen, known] = [new Set(shown), new Set(tiles?.names)];
+  /** Return the chosen tensors that the map lacks. @param {string[]} drawn */
+  function hiddenOf(drawn) {
+    const [seen, known] = [new Set(drawn), new Set(tiles.names)];
     return saved.filter((name) => !seen.has(name) && name.toLowerCase().includes((now.q ?? "").toLowerCase()) && (!now.collection || known.has(name)));
   }
 
   /** Say what is seen, and what is not. @param {number} rows @param {string[]} without rows that have no value of this statistic @param {string} prefix */
   function drawNote(rows, without, prefix) {
-    if (!tiles) return;
     const { starts, end } = tiles;
     const steps = end - starts[0];
     const wide = steps / starts.length;
@@ -233,39 +238,39 @@ export function overview(root, page) {
 
   /** @param {Cell | null} cell @param {number} x @param {number} y */
   function hover(cell, x, y) {
-    if (!cell || !tiles || !lines[cell.row]) return tooltip(null);
+    if (!cell || !lines[cell.row]) return tooltip(null);
     const { row, members } = lines[cell.row];
     if (cell.column < 0) {
       tooltip({ title: row.key, note: row.kind === "tensor" ? "Click to open" : `${counted(members.length, "tensor")}; click to ${row.kind === "open" ? "fold" : "unfold"}` }, x, y);
       return;
     }
-    tooltip({ title: row.key, rows: describe(members, cell.column), note: row.kind === "tensor" ? "" : `the one of ${members.length} that stands out` }, x, y);
+    const { starts, end } = tiles;
+    const mark = map.model.marks.find((each) => each.row === cell.row && each.step >= starts[cell.column] && each.step < (starts[cell.column + 1] ?? end));
+    tooltip({ title: row.key, rows: describe(members, cell.column), note: mark?.text ?? (row.kind === "tensor" ? "" : `the one of ${members.length} that stands out`) }, x, y);
   }
 
   /** @param {number[]} members @param {number} column @returns {[string, string][]} */
   function describe(members, column) {
-    const loaded = /** @type {Tiles} */ (tiles);
-    const { starts, end } = loaded;
-    const zs = zOf(loaded);
+    const { starts, end, missing, names, count: counts, nonfinite, min, max, mean } = tiles;
+    const zs = zOf();
     const last = (column + 1 < starts.length ? starts[column + 1] : end) - 1;
     /** @type {[string, string][]} */
     const pairs = [["step", last > starts[column] ? `${count(starts[column])} – ${count(last)}` : count(starts[column])]];
-    const places = members.map((member) => held[member * starts.length + column]).filter((place) => place >= 0);
-    const at = places.length ? places.reduce((best, each) => (loaded.nonfinite[each] > loaded.nonfinite[best] || Math.abs(zs[each]) > Math.abs(zs[best]) ? each : best)) : -1;
-    if (at < 0) return [...pairs, ["", loaded.missing[column] ? "the step is missing" : "not saved"]];
+    const at = placeOf(members, column);
+    if (at < 0) return [...pairs, ["", missing[column] ? "the step is missing" : "not saved"]];
     const source = at % starts.length;
     if (source !== column) pairs.push(["saved at", count(starts[source])]);
-    if (members.length > 1) pairs.push(["tensor", loaded.names[Math.floor(at / starts.length)]]);
-    if (loaded.count[at] > 1) pairs.push(["min … max", `${number(loaded.min[at])} … ${number(loaded.max[at])}`], ["mean", number(loaded.mean[at])]);
-    else if (loaded.count[at]) pairs.push([STATISTICS[shownStatistic] ?? "value", number(loaded.mean[at])]);
-    if (loaded.nonfinite[at]) pairs.push(["NaN or infinity at", counted(loaded.nonfinite[at], "step")]);
+    if (members.length > 1) pairs.push(["tensor", names[Math.floor(at / starts.length)]]);
+    if (counts[at] > 1) pairs.push(["min … max", `${number(min[at])} … ${number(max[at])}`], ["mean", number(mean[at])]);
+    else if (counts[at]) pairs.push([inWords(shown.statistic), number(mean[at])]);
+    if (nonfinite[at]) pairs.push(["NaN or infinity at", counted(nonfinite[at], "step")]);
     if (Number.isFinite(zs[at])) pairs.push(["against its past", `${Math.abs(zs[at]).toFixed(1)} deviations ${zs[at] > 0 ? "higher" : "lower"}`]);
     return pairs;
   }
 
-  /** Return the step whose value a cell of one tensor shows, null for a label. @param {Cell} cell */
+  /** Return the step whose value a cell shows, null for a label. @param {Cell} cell */
   function stepOf({ row, column }) {
-    if (column < 0 || !tiles) return null;
+    if (column < 0) return null;
     const columns = tiles.starts.length;
     const at = held[lines[row].members[0] * columns + column];
     return tiles.starts[at < 0 ? column : at % columns];
@@ -275,7 +280,7 @@ export function overview(root, page) {
   function open(cell) {
     const { row } = lines[cell.row];
     if (row.kind !== "tensor") {
-      go({ toggled: toggled(state().toggled, row.key), rows: null });
+      go({ toggled: toggled(now.toggled, row.key), rows: null });
       return;
     }
     tooltip(null);
@@ -286,9 +291,7 @@ export function overview(root, page) {
   function move(window) {
     clearTimeout(moving);
     tooltip(null);
-    const run = chosenRun(page.info, state());
-    const { mode } = choose(run, state());
-    const known = run.modes.find((each) => each.mode === mode);
+    const known = modeOf(chosenRun(page.info, now), shown.mode);
     if (!known) return;
     const span = Math.min(window.step1 - window.step0, known.last + 1 - known.first);
     const all = !(span < known.last + 1 - known.first);
@@ -302,7 +305,7 @@ export function overview(root, page) {
   return { show };
 }
 
-/** Return the places of the tensors to show, in the order to show them. @param {Tiles} tiles @param {State} now */
+/** Return the places of the tensors to show, in order. @param {Tiles} tiles @param {State} now */
 function chosenRows(tiles, now) {
   const wanted = (now.q ?? "").toLowerCase();
   const rows = tiles.names.map((_, i) => i).filter((i) =>
@@ -311,21 +314,13 @@ function chosenRows(tiles, now) {
   return rows;
 }
 
-/** Return the steps to load: those that are seen, and as many before them as their past. @param {Run} run @param {string} mode @param {State} now */
-function withPast(run, mode, now) {
-  if (!now.from || !now.to) return { from: null, to: null };
-  const first = run.modes.find((each) => each.mode === mode)?.first ?? 0;
-  const [from, to] = [Number(now.from), Number(now.to)];
-  return { from: Math.max(first, from - (to - from)), to };
-}
-
 /** @param {Tiles} tiles @param {number} row */
 function hasValues({ starts, count, nonfinite }, row) {
   for (let at = row * starts.length; at < (row + 1) * starts.length; at++) if (count[at] || nonfinite[at]) return true;
   return false;
 }
 
-/** Return, for each cell, the cell whose value it shows, -1 for none: a value is held until the next is due, by the interval of its neighbours. @param {Tiles} tiles */
+/** Return for each cell the one whose value it shows, -1 for none: a value is held until the next is due. @param {Tiles} tiles */
 function heldBy({ names, starts, count, nonfinite, missing }) {
   const columns = starts.length;
   const held = new Int32Array(names.length * columns).fill(-1);

@@ -1,7 +1,7 @@
 /** Runs: all of them as a table, and their hyperparameters against a metric. */
 
 import { loadDiagnosis, loadScalarTable, loadSizes, saveNotes, unlessMissing } from "../api.js";
-import { colorsOf, listOf, metadataKeys, tickedRuns } from "../choice.js";
+import { colorsOf, listOf, metadataKeys, runLink, tickedNames, tickedRuns } from "../choice.js";
 import { checkbox, fill, h, message, named, select, table, toolbar } from "../dom.js";
 import { inOneSentence } from "../diagnosis.js";
 import { saveCsv } from "../download.js";
@@ -24,48 +24,65 @@ export function runs(root, page) {
   let sizes = {};
   /** @type {ScalarRow[]} */
   let scalars = [];
+  /** @type {State} */
+  let now = {};
 
-  /** @param {State} now */
-  async function show(now) {
-    const wanted = now.cols === undefined ? [] : listOf(now.cols);
-    if (!body.childElementCount) draw(now);
+  /** @param {State} wanted */
+  async function show(wanted) {
+    now = wanted;
+    if (!body.childElementCount) draw();
     if (page.info.frozen && !diagnoses.childElementCount) await drawDiagnoses();
     scalars = await loadScalarTable();
-    if (wanted.includes("size")) {
-      const found = await unlessMissing(loadSizes());
-      if (!(found instanceof Error)) sizes = found;
+    if (listOf(now.cols).includes("size")) {
+      sizes = await unlessMissing(loadSizes()) ?? sizes;
     }
-    draw(now);
+    draw();
   }
 
-  /** Say what went wrong in the runs of a report: a sentence for each, and one for those without a problem. */
+  /** Say what went wrong in the runs of a report, a sentence for each. */
   async function drawDiagnoses() {
     /** @type {string[]} */
     const well = [];
     for (const run of page.info.runs) {
       const found = await unlessMissing(loadDiagnosis(run.name));
-      if (found instanceof Error) continue;
+      if (!found) continue;
       if (found.problems.every((each) => each.note)) well.push(run.name);
       else diagnoses.append(...inOneSentence(run, found, named(run.name), ": "));
     }
     if (well.length) diagnoses.append(h("div", { class: "diagnosed well" }, h("b", {}, "No problem found"), " in ", named(well.join(", "))));
   }
 
-  /** @param {State} now */
-  function draw(now) {
+  function draw() {
     const rows = listedRuns(page.info, now);
     const all = columnsOf(rows);
     const chosen = now.cols === undefined ? defaultsOf(all, rows) : listOf(now.cols);
     const columns = all.filter(({ key }) => chosen.includes(key));
-    drawTools(all, columns, rows, now);
-    drawPlot(all, rows, now);
-    const ticked = tickedRuns(page.info, now).map(({ name }) => name);
+    drawPlot(all, rows);
+    drawTable(columns, rows);
+    const shown = now.cols === undefined ? fitting(columns, rows) : columns;
+    if (shown.length < columns.length) drawTable(shown, rows);
+    drawTools(all, shown, rows);
+  }
+
+  /** Return the columns that the window has room for, without empty notes and the last metadata. @param {Column[]} columns @param {Run[]} rows */
+  function fitting(columns, rows) {
+    const heads = body.querySelectorAll("th");
+    const isEmpty = (/** @type {Column} */ { key, value }) => (key === "tags" || key === "note") && rows.every((run) => !value(run));
+    let beyond = Math.max(...[...body.querySelectorAll(".scroll")].map((box) => box.scrollWidth - box.clientWidth));
+    const out = columns.map((column, i) => ({ column, width: heads[i + 1].offsetWidth })).reverse().filter(({ column }) => isEmpty(column) || column.key.startsWith("meta "))
+      .filter(({ width }) => { beyond -= width; return beyond + width > 0; }).map(({ column }) => column);
+    return columns.filter((column) => !out.includes(column));
+  }
+
+  /** @param {Column[]} columns @param {Run[]} rows */
+  function drawTable(columns, rows) {
+    const ticked = tickedNames(page.info, now);
     const color = colorsOf(page.info, now);
     fill(body, ...groupsOf(rows, now).flatMap(([group, members]) => [group && h("h3", { class: "group" }, group), table({
       rows: members, empty: "No run matches.",
       attributes: (run) => ({ class: now.runs !== undefined && ticked.includes(run.name) && "chosen" }),
       columns: [
-        { title: "run", key: (run) => run.name, cell: (run) => h("span", { class: "runname" }, stroke(color(run.name)), h("a", { class: "name", href: link({ view: null, run: run.name, name: null, step: null, from: null, to: null }) }, run.name),
+        { title: "run", key: (run) => run.name, cell: (run) => h("span", { class: "runname" }, stroke(color(run.name)), h("a", { class: "name", href: runLink(run.name, null) }, run.name),
           ...marksOf(run)) },
         ...columns.map(({ value, ...column }) => ({ ...column, key: value })),
       ],
@@ -76,19 +93,19 @@ export function runs(root, page) {
     }
   }
 
-  /** @param {Column[]} all @param {Column[]} columns @param {Run[]} rows @param {State} now */
-  function drawTools(all, columns, rows, now) {
+  /** @param {Column[]} all @param {Column[]} columns @param {Run[]} rows */
+  function drawTools(all, columns, rows) {
     const open = tools.querySelector("details")?.open;
     const shown = columns.map(({ key }) => key);
-    const ticked = tickedRuns(page.info, now);
+    const ticked = now.runs === undefined ? [] : tickedRuns(page.info, now);
     const box = (/** @type {Column} */ { key, title }) => checkbox(title, shown.includes(key),
       (on) => go({ cols: JSON.stringify(on ? [...shown, key] : shown.filter((each) => each !== key)) }, REPLACE));
     fill(tools,
       page.info.runs.length > 1 && select("plot", [["", "none"], ["scatter", "scatter"], ["parallel", "parallel coordinates"]], now.plot ?? "", (to) => go({ plot: to })),
-      h("details", { class: "chooser", open }, h("summary", {}, "columns"), h("div", {}, ...all.map(box))),
-      page.info.editable && now.runs !== undefined && ticked.length > 0 && h("button", { title: "Archived runs are in no list until you show them. What the job wrote stays as it is.", onclick: () => archive(ticked) }, `${ticked.every((run) => run.archived) ? "Unarchive" : "Archive"} the ${count(ticked.length)} ticked`),
-      now.runs !== undefined && ticked.length > 0 && ticked.length < page.info.runs.length && h("button", { title: "Leave them out of the table and the list", onclick: () => go({ hidden: JSON.stringify([...listOf(now.hidden), ...ticked.map(({ name }) => name)]), runs: null }) }, `Hide the ${count(ticked.length)} ticked`),
-      ticked.length === 2 && now.runs !== undefined && h("a", { href: link({ view: "compare", a: ticked[1].name, b: ticked[0].name }) }, "Compare the two →"),
+      h("details", { class: "chooser", open }, h("summary", {}, `columns: ${shown.length} of ${all.length}`), h("div", {}, ...all.map(box))),
+      page.info.editable && ticked.length > 0 && h("button", { title: "Archived runs are in no list until you show them. What the job wrote stays as it is.", onclick: () => archive(ticked) }, `${ticked.every((run) => run.archived) ? "Unarchive" : "Archive"} the ${count(ticked.length)} ticked`),
+      ticked.length > 0 && ticked.length < page.info.runs.length && h("button", { title: "Leave them out of the table and the list", onclick: () => go({ hidden: JSON.stringify([...listOf(now.hidden), ...ticked.map(({ name }) => name)]), runs: null }) }, `Hide the ${count(ticked.length)} ticked`),
+      ticked.length === 2 && h("a", { href: link({ view: "compare", a: ticked[1].name, b: ticked[0].name }) }, "Compare the two →"),
       h("button", { onclick: () => saveCsv("runs", ["run", ...columns.map(({ title }) => title)], rows.map((run) => [run.name, ...columns.map((column) => column.value(run))])) }, "CSV"));
   }
 
@@ -103,12 +120,11 @@ export function runs(root, page) {
   /** Return a field that is saved with the run. @param {Run} run @param {string} label @param {string} value @param {(text: string) => {note?: string, tags?: string[]}} change */
   function noted(run, label, value, change) {
     if (!page.info.editable) return value;
-    const box = h("input", { class: "noted", value, "aria-label": `${label} of ${run.name}`, placeholder: label, onchange: () => saveNotes(run, change(box.value)).then(announce, page.fail) });
-    return box;
+    return h("input", { class: "noted", value, "aria-label": `${label} of ${run.name}`, placeholder: label, onchange: (/** @type {any} */ { target }) => saveNotes(run, change(target.value)).then(announce, page.fail) });
   }
 
-  /** @param {Column[]} all @param {Run[]} rows @param {State} now */
-  function drawPlot(all, rows, now) {
+  /** @param {Column[]} all @param {Run[]} rows */
+  function drawPlot(all, rows) {
     fill(plot);
     if (!now.plot) return;
     const metrics = all.filter(({ key }) => key.startsWith("last ") || key.startsWith("best "));
@@ -162,13 +178,13 @@ export function runs(root, page) {
     ];
   }
 
-  /** Return the columns that are shown at first: the first loss, another measure of quality, metadata that differs. @param {Column[]} all @param {Run[]} rows */
+  /** Return the columns shown at first: a loss, another metric, metadata that differs. @param {Column[]} all @param {Run[]} rows */
   function defaultsOf(all, rows) {
     const ranked = all.filter(({ key }) => key.startsWith("best ")).map(({ key }) => key.slice(5));
     const first = ranked.slice(0, 1);
     const accuracy = ranked.filter((key) => rankOf(key, false) === 1).slice(0, 1);
     const differing = metadataKeys(rows).filter(({ differs }) => differs).slice(0, MOST_METADATA).map(({ key }) => `meta ${key}`);
-    return ["state", "steps", "started", "duration", ...[...first, ...accuracy].flatMap((key) => [`last ${key}`, `best ${key}`]), ...differing,
+    return [...(rows.every(({ ended }) => ended) ? [] : ["state"]), "steps", "started", "duration", ...[...first, ...accuracy].flatMap((key) => [`last ${key}`, `best ${key}`]), ...differing,
       ...["tags", "note"].filter(() => page.info.editable || rows.some((run) => run.note || run.tags.length)),
       ...(rows.some(({ findings }) => findings) ? ["findings"] : [])];
   }
@@ -186,7 +202,7 @@ function numberOf(value) {
   return Number.isFinite(value ?? 0) ? number(value) : h("span", { class: "bad" }, number(value));
 }
 
-/** Return a text that one line has room for, with all of it where the pointer rests. @param {string} text */
+/** Return a text of two lines at most. @param {string} text */
 const clipped = (text) => text.length > 24 ? h("span", { class: "clip", title: text }, text) : text;
 
 /** @param {any[]} values */

@@ -2,7 +2,7 @@
 
 import { loadScalarTable, loadScalars } from "../api.js";
 import { axisSelect, panel } from "../chart.js";
-import { listOf, tickedRuns, toggled } from "../choice.js";
+import { listOf, star, tickedNames, toggled } from "../choice.js";
 import { changes, drawCurves, rankOfSpecs, specsOf, title } from "../curves.js";
 import { checkbox, field, fill, h, message, named, quiet, select, table, textbox, toolbar } from "../dom.js";
 import { count, counted, grouped, number } from "../format.js";
@@ -46,7 +46,7 @@ export function scalars(root, page) {
     drawn = now;
     const mine = ++generation;
     drawTools(now);
-    const runs = tickedRuns(page.info, now).map(({ name }) => name);
+    const runs = tickedNames(page.info, now);
     if (!places.size && !body.childElementCount) fill(body, skeleton(500));
     rows = await loadScalarTable(runs);
     if (mine !== generation) return;
@@ -67,9 +67,10 @@ export function scalars(root, page) {
   /** @param {State} now */
   function drawTools(now) {
     const weight = Number(now.smooth ?? 0);
-    const amount = h("span", {}, weight ? weight.toFixed(2) : "none");
+    const said = (/** @type {number} */ value) => value ? value.toFixed(2) : "none";
+    const amount = h("span", {}, said(weight));
     const slider = h("input", { type: "range", min: 0, max: 0.99, step: 0.01, value: weight, "aria-label": "smoothing",
-      oninput: () => { amount.textContent = Number(slider.value) ? Number(slider.value).toFixed(2) : "none"; },
+      oninput: () => { amount.textContent = said(Number(slider.value)); },
       onchange: () => go({ smooth: Number(slider.value) ? slider.value : null }, REPLACE) });
     fill(tools,
       textbox("find", now.q ?? "", (q) => go({ q, full: null }, REPLACE), { placeholder: "part of a name" }),
@@ -89,7 +90,7 @@ export function scalars(root, page) {
       const constant = title === CONSTANT;
       const box = h("details", { class: "section", "data-title": title, open: constant === turned.has(title) },
         h("summary", {}, h("b", {}, title), " ", quiet(constant ? `${counted(specs.length, "scalar")} that did not change` : count(specs.length))),
-        constant ? constantTable(specs, found) : h("div", { class: "panels" }, ...specs.map((spec) => place(spec, before, 220))));
+        constant ? constantTable(specs, found) : h("div", { class: "panels" }, ...specs.map((spec) => place(spec, before, innerWidth >= 2200 ? 320 : 220))));
       box.addEventListener("toggle", () => {
         const before = state().sections;
         if (box.open !== (constant === listOf(before).includes(title))) go({ sections: toggled(before, title) }, { replace: true, quiet: true });
@@ -106,17 +107,16 @@ export function scalars(root, page) {
     fill(body, place(spec, before, Math.max(300, root.clientHeight - 150)));
   }
 
-  /** Return the panel of a chart, which is loaded once it is seen. Until then it shows what it did before. @param {Spec} spec @param {Map<string, Place>} before @param {number} height */
+  /** Return the panel of a chart, which is loaded once it is seen. @param {Spec} spec @param {Map<string, Place>} before @param {number} height */
   function place(spec, before, height) {
     const known = before.get(spec.key);
-    const made = known && known.box.dataset.height === String(height) ? known : { spec, ...panel(title(spec), "", height > 220) };
+    const made = known && known.box.dataset.height === String(height) ? known : { spec, ...panel(title(spec), "", spec.key === drawn.full) };
     made.box.dataset.key = spec.key;
     made.box.dataset.height = String(height);
     const header = /** @type {HTMLElement} */ (made.box.querySelector("header"));
     header.querySelector(".acts")?.remove();
-    const pinned = listOf(drawn.pins).includes(spec.key);
     header.querySelector(".aside")?.after(h("span", { class: "acts" },
-      h("button", { class: "plain", "aria-pressed": String(pinned), "aria-label": `pin ${title(spec)}`, title: pinned ? "No longer at the top" : "Keep at the top", onclick: () => go({ pins: toggled(drawn.pins, spec.key) }) }, pinned ? "★" : "☆"),
+      star("pins", spec.key, drawn, title(spec)),
       h("button", { class: "plain", "aria-label": `full size ${title(spec)}`, title: drawn.full ? "Show all charts" : "Full size", onclick: () => go({ full: drawn.full ? null : spec.key }) }, "⤢")));
     if (made !== known) fill(made.body, skeleton(height));
     places.set(spec.key, made);
@@ -125,7 +125,6 @@ export function scalars(root, page) {
     return made.box;
   }
 
-  /** Load the charts that are seen. */
   async function load() {
     const wanted = [...waiting].map((key) => places.get(key)).filter((each) => each !== undefined);
     waiting.clear();
@@ -134,7 +133,7 @@ export function scalars(root, page) {
     const now = drawn;
     try {
       if (wanted.length) {
-        const runs = tickedRuns(page.info, now).map(({ name }) => name);
+        const runs = tickedNames(page.info, now);
         const curves = await loadScalars({ runs, names: [...new Set(wanted.map(({ spec }) => spec.name))], points: POINTS });
         if (now === drawn) for (const each of wanted) drawCurves(each, curves, runs, page.info, now);
       }
@@ -154,7 +153,7 @@ function skeleton(height) {
   return box;
 }
 
-/** Return the charts by the part of their names before the first slash, the important ones first. @param {ScalarRow[]} rows @param {State} now @returns {Section[]} */
+/** Return charts by the part of their names before a slash, the important ones first. @param {ScalarRow[]} rows @param {State} now @returns {Section[]} */
 function sectionsOf(rows, now) {
   const rank = rankOfSpecs(rows);
   const specs = specsOf(rows, now).sort((a, b) => rank(a) - rank(b));

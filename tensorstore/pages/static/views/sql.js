@@ -2,12 +2,12 @@
 
 import { loadQueries, loadViews, numberOf, runNamed, runSql } from "../api.js";
 import { draw, panel, together } from "../chart.js";
-import { chosenRun, colorsOf, tickedRuns } from "../choice.js";
+import { chosenRun, colorsOf, tickedNames } from "../choice.js";
 import { completing } from "../completion.js";
 import { field, fill, h, message, note, quiet, select, table, toolbar } from "../dom.js";
 import { saveCsv } from "../download.js";
 import { count, counted, grouped, textOf } from "../format.js";
-import { REPLACE, go, state } from "../state.js";
+import { REPLACE, go } from "../state.js";
 
 const EXAMPLE = "select name, mode, count(*) as steps, max(mode_step) as last_step\nfrom tensors\ngroup by all\norder by name";
 const HISTORY = "tensortrial queries";
@@ -28,6 +28,8 @@ export function sql(root, page) {
   let views = [];
   /** @type {{key: string, answer: Answer} | null} what is sorted or drawn otherwise without another query */
   let answered = null;
+  /** @type {State} */
+  let now = {};
   completing(editor, box, () => views);
 
   box.addEventListener("keydown", (event) => {
@@ -35,29 +37,29 @@ export function sql(root, page) {
   });
 
   function submit() {
-    const now = state();
     const same = box.value === now.sql && !now.query;
     answered = null;
     go({ sql: box.value, query: null, sort: null });
-    if (same) void run(state());
+    if (same) void run();
   }
 
-  /** @param {State} now */
-  async function show(now) {
+  /** @param {State} wanted */
+  async function show(wanted) {
+    now = wanted;
     if (!queries.length) queries = await loadQueries();
     const named = queries.find((query) => query.name === now.query);
-    drawTools(named, now);
+    drawTools(named);
     box.value = named ? named.sql : now.sql ?? EXAMPLE;
     box.readOnly = page.info.frozen;
-    drawActions(named, now);
+    drawActions(named);
     if (page.info.frozen) return fill(body, message("A report answers no queries: open the run by tensortrial page."));
     if (!views.length) void loadViews(chosenRun(page.info, now).name).then((found) => { views = found; drawSchema(); }, () => {});
-    if (now.query || now.sql) await run(now);
+    if (now.query || now.sql) await run();
     else fill(body, message("Choose a named query, or write a SELECT and run it."));
   }
 
-  /** @param {NamedQuery | undefined} named @param {State} now */
-  function drawActions(named, now) {
+  /** @param {NamedQuery | undefined} named */
+  function drawActions(named) {
     const many = page.info.runs.length > 1;
     const kept = history();
     fill(actions, h("button", { onclick: submit, disabled: page.info.frozen, title: "Ctrl+Enter" }, "Run"),
@@ -76,8 +78,8 @@ export function sql(root, page) {
         h("dd", { class: "name" }, ...columns.flatMap((column, i) => [i > 0 && ", ", word(column)]))]))));
   }
 
-  /** @param {NamedQuery | undefined} named @param {State} now */
-  function drawTools(named, now) {
+  /** @param {NamedQuery | undefined} named */
+  function drawTools(named) {
     fill(tools, select("named query", [["", "a query of my own"], ...queries.map(({ name }) => [name, name.replaceAll("_", " ")])], now.query ?? "",
       (query) => go({ query, sql: null, params: null, sort: null })), named && quiet(named.about));
     if (!named) return;
@@ -89,10 +91,9 @@ export function sql(root, page) {
     }
   }
 
-  /** @param {State} now */
-  async function run(now) {
+  async function run() {
     const name = chosenRun(page.info, now).name;
-    const of = now.of === "all" ? null : page.info.runs.length === 1 || now.of === "one" ? [name] : tickedRuns(page.info, now).map((each) => each.name);
+    const of = now.of === "all" ? null : page.info.runs.length === 1 || now.of === "one" ? [name] : tickedNames(page.info, now);
     if (of?.length === 0) return fill(body, message("No run is ticked in the list of runs."));
     const key = JSON.stringify([now.query, now.params, now.sql, of, name]);
     try {
@@ -101,14 +102,14 @@ export function sql(root, page) {
         answered = { key, answer: now.query ? await runNamed(name, now.query, JSON.parse(now.params ?? "{}")) : await runSql(of, now.sql) };
         if (!now.query) keep(now.sql);
       }
-      drawAnswer(answered.answer, now);
+      drawAnswer(answered.answer);
     } catch (error) {
       fill(body, h("p", { class: "error", role: "alert" }, error instanceof Error ? error.message : String(error)));
     }
   }
 
-  /** @param {Answer} answer @param {State} now */
-  function drawAnswer(answer, now) {
+  /** @param {Answer} answer */
+  function drawAnswer(answer) {
     const numeric = answer.columns.map((_, i) => answer.rows.length > 0 && answer.rows.every((row) => row[i] === null || typeof numberOf(row[i]) === "number"));
     const plot = h("div", { class: "plotted" });
     fill(body, plot,
@@ -146,7 +147,7 @@ function drawPlot(root, { columns, rows }, numeric, info, now) {
     color: info.runs.some(({ name }) => name === label) ? color(label) : i, values: axis.spread(xs[i], points.map((row) => numberOf(row[y]))) })) });
 }
 
-/** Return the queries that this browser ran on this page, the newest first. @returns {string[]} */
+/** Return the queries that this browser ran, the newest first. @returns {string[]} */
 function history() {
   try {
     return JSON.parse(localStorage.getItem(HISTORY) ?? "[]");

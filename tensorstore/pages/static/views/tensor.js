@@ -2,8 +2,8 @@
 
 import { loadHistograms, loadSeries, loadTensor, loadTensorNames, unlessMissing } from "../api.js";
 import { axisOf, axisSelect, draw, panel, spanOf, together } from "../chart.js";
-import { STATISTICS, choose, chosenRun, modeAndWorker } from "../choice.js";
-import { field, fill, h, message, named, note, quiet, select, steadily, toolbar } from "../dom.js";
+import { choose, chosenRun, inWords, modeAndWorker, rangeOf } from "../choice.js";
+import { field, fill, h, message, named, note, quiet, select, toolbar } from "../dom.js";
 import { count, counted, number, size } from "../format.js";
 import { comparable, ridgelines } from "../ridgeline.js";
 import { REPLACE, go, link } from "../state.js";
@@ -11,7 +11,7 @@ import { treeOf } from "../tree.js";
 import { valuePanels } from "../value.js";
 
 const RIDGES = 24;
-/** What a tensor's name may have before it, and what that is. */
+/** What may be before a tensor's name, and its meaning. */
 const RELATED = /** @type {Record<string, string>} */ ({ "gradient/": "its gradient", "update/": "its update", "update_ratio/": "its update / itself" });
 const QUANTILES = ["5 %", "25 %", "median", "75 %", "95 %"];
 
@@ -40,19 +40,17 @@ export function tensor(root, page) {
     const wanted = now.step === undefined ? steps[steps.length - 1] : Number(now.step);
     step = nearest(steps, wanted);
     drawHead(run, names, name, choice, about);
-    const from = now.from ? Number(now.from) : null;
-    const to = now.to ? Number(now.to) : null;
+    const { from, to } = rangeOf(now);
     const query = { run: run.name, name, mode: choice.mode, worker: choice.worker, from, to };
     const [series, histograms] = await Promise.all([
       loadSeries({ ...query, statistics: about.statistics, points: 500 }),
       loadHistograms({ ...query, count: RIDGES }),
     ]);
     if (!steps.length) return fill(body, message(`This tensor has no step of mode ${choice.mode}.`));
-    await steadily(body, () => {
-      fill(body);
-      span = spanOf([from ?? steps[0], to ?? steps[steps.length - 1]]);
-      return drawAll(series, about.shape?.length === 0 ? [] : histograms, choice.statistic, query);
-    });
+    body.style.minHeight = `${body.offsetHeight}px`; // while it is drawn anew, what is seen does not move
+    fill(body);
+    span = spanOf([from ?? steps[0], to ?? steps[steps.length - 1]]);
+    await drawAll(series, about.shape?.length === 0 ? [] : histograms, choice.statistic, query).finally(() => { body.style.minHeight = ""; });
   }
 
   /** @param {Series} series @param {Histogram[]} histograms @param {string} statistic @param {OfTensor & Span} query */
@@ -62,30 +60,29 @@ export function tensor(root, page) {
     const first = saved.filter((each) => each.statistic === statistic || each.statistic === "value");
     const others = saved.filter((each) => !first.includes(each));
     for (const each of first) drawSeries(series, each, true);
-    await drawRelated(query, first[0]?.statistic ?? "l2");
     if (step !== null) await valuePanels(body, { ...query, step }, now);
-    drawHistograms(histograms);
+    await drawRelated(query, first[0]?.statistic ?? "l2");
     if (histograms.length && step !== null) await drawHistogram({ ...query, step });
+    drawHistograms(histograms);
     for (const each of others) drawSeries(series, each, false);
   }
 
-  /** Draw the same statistic of the tensor's gradient and of its update, as far as they were saved. @param {OfTensor & Span} query @param {string} statistic */
+  /** Draw a statistic of the tensor's gradient and update, if saved. @param {OfTensor & Span} query @param {string} statistic */
   async function drawRelated(query, statistic) {
     const names = await loadTensorNames(query.run);
     for (const [prefix, title] of Object.entries(RELATED)) {
       const name = prefix + query.name;
       if (!names.includes(name)) continue;
       const found = await unlessMissing(loadSeries({ ...query, name, statistics: [statistic, "value"], points: 500 }));
-      if (found instanceof Error) continue;
-      const saved = found.statistics.find((each) => each.mean.some((value) => value !== null));
-      if (saved) drawSeries(found, saved, false, title);
+      const saved = found?.statistics.find((each) => each.mean.some((value) => value !== null));
+      if (found && saved) drawSeries(found, saved, false, title);
     }
   }
 
   /** @param {Series} series @param {Statistic} one @param {boolean} wide @param {string} [of] what else it is a statistic of */
   function drawSeries(series, one, wide, of = "") {
     const banded = one.min.some((value, i) => !Object.is(value, one.max[i]));
-    const label = one.statistic === "value" ? of || "value" : `${STATISTICS[one.statistic] ?? one.statistic}${of && ` of ${of}`}`;
+    const label = one.statistic === "value" ? of || "value" : `${inWords(one.statistic)}${of && ` of ${of}`}`;
     const { box, body: inside } = panel(label,
       !one.mean.length ? "" : `last ${number(one.last)}${one.nonfinite ? `, NaN or infinite at ${counted(one.nonfinite, "step")}` : ""}`, wide);
     body.append(box);
@@ -100,7 +97,7 @@ export function tensor(root, page) {
     });
   }
 
-  /** Draw the histogram at a step, and over it that of another run at the step nearest to it. @param {OfTensor & {step: number}} query */
+  /** Draw the histogram at a step, over it that of another run. @param {OfTensor & {step: number}} query */
   async function drawHistogram(query) {
     const others = page.info.runs.map(({ name }) => name).filter((name) => name !== query.run);
     const { box, body: inside } = panel(`Distribution at step ${count(query.step)}`, others.length > 0 && select("over it", [["", "no other run"], ...others], now.over ?? "", (over) => go({ over }, REPLACE)));
@@ -138,8 +135,7 @@ export function tensor(root, page) {
     const move = (/** @type {number} */ by, /** @type {string} */ text, /** @type {string} */ hint) =>
       h("button", { title: hint, disabled: at + by < 0 || at + by >= about.steps.length, onclick: () => go({ step: about.steps[at + by] }) }, text);
     const jump = h("input", { type: "number", value: step ?? "", "aria-label": "step", onchange: () => go({ step: jump.value }) });
-    const tree = h("details", { class: "chooser" }, h("summary", {}, "tree"));
-    tree.addEventListener("toggle", () => { if (tree.childElementCount < 2) tree.append(h("div", {}, branches(treeOf(names), names, name))); });
+    const tree = h("details", { class: "chooser", ontoggle: () => { if (tree.childElementCount < 2) tree.append(h("div", {}, branches(treeOf(names), names, name))); } }, h("summary", {}, "tree"));
     const twin = name.startsWith("gradient/") ? name.slice(9) : `gradient/${name}`;
     fill(head,
       field("tensor", box), tree,
@@ -154,15 +150,15 @@ export function tensor(root, page) {
   return { show };
 }
 
-/** Return the modules below one as lists that unfold; those of the shown tensor are open. @param {Branch} of @param {string[]} names @param {string} shown @returns {HTMLElement} */
+/** Return the modules below one as lists that unfold. @param {Branch} of @param {string[]} names @param {string} shown @returns {HTMLElement} */
 function branches(of, names, shown) {
   return h("ul", { class: "tree" }, ...[...of.children.values()].map((child) => {
     let at = child;
     while (at.children.size === 1 && at.tensor < 0) [at] = at.children.values();
     const leaf = at.tensor >= 0 && h("a", { class: "name", href: link({ name: names[at.tensor], slice: null }), "aria-current": names[at.tensor] === shown && "true" }, at.name);
     if (!at.children.size) return h("li", {}, leaf);
-    const fold = h("details", { open: at.members.some((i) => names[i] === shown) }, h("summary", {}, named(at.name), " ", quiet(count(at.members.length))));
-    fold.addEventListener("toggle", () => { if (fold.open && fold.childElementCount < 2) fold.append(branches(at, names, shown)); });
+    const fold = h("details", { open: at.members.some((i) => names[i] === shown), ontoggle: () => { if (fold.open && fold.childElementCount < 2) fold.append(branches(at, names, shown)); } },
+      h("summary", {}, named(at.name), " ", quiet(count(at.members.length))));
     return h("li", {}, at.tensor >= 0 && leaf, fold);
   }));
 }
@@ -177,7 +173,7 @@ async function histogramAt({ step: wanted, ...query }) {
   return found.find((each) => each.step === nearest(found.map((one) => one.step), wanted));
 }
 
-/** Return the step nearest to another, null if there is none. @param {number[]} steps @param {number} wanted */
+/** Return the nearest step, null if there is none. @param {number[]} steps @param {number} wanted */
 export function nearest(steps, wanted) {
   /** @type {number | null} */
   let best = null;
