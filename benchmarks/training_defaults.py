@@ -158,9 +158,8 @@ class Turns:
         self.seconds: list[list[float]] = [[], []]
         self._turn, self._is_alive, self._begun = 0, [True, True], [0.0, 0.0]
         self._changed = threading.Condition()
-        threads = [
-            threading.Thread(target=self._train, args=(me, loop, where, steps)) for me, where in enumerate((None, out_dir))
-        ]
+        given = enumerate((None, out_dir))
+        threads = [threading.Thread(target=self._train, args=(me, loop, where, steps)) for me, where in given]
         for thread in threads:
             thread.start()
         for thread in threads:

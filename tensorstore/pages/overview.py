@@ -83,9 +83,10 @@ def unreadable(storage: Storage, error: TensorTrialError) -> dict[str, Any]:
 
 def _outline(storage: Storage, info: RunInfo, damaged: Mapping[str, TensorTrialError]) -> dict[str, Any]:
     nothing: dict[str, Any] = dict.fromkeys(("workers", "modes", "statistics", "collections"), ())
-    known = {"path": storage.url, "opened": False, "ended": True, "snapshot": "", "steps": 0, "values": 0, "saved": None}
+    counted = {"steps": 0, "values": 0, "findings": 0}
+    known = {"path": storage.url, "opened": False, "ended": True, "snapshot": "", "saved": None}
     said = [f"{path}: {error}" for path, error in damaged.items()]
-    return {**known, **nothing, "findings": 0, "damaged": said, **_about(storage, info)}
+    return {**known, **counted, **nothing, "damaged": said, **_about(storage, info)}
 
 
 def _by_run(runs: Runs, counted: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 import re
 import shutil
@@ -13,9 +14,11 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import tensortrial
 from support.browser import CHROMIUM, picture, ready, serving, show, text
+from tensortrial.cli.commands import main
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make env-page")
 pytest.importorskip("starlette")
@@ -355,7 +358,7 @@ def test_metadata_without_room_is_among_the_columns_to_choose(tmp_path: Path, ta
         titles = tab.locator("thead th").all_inner_texts()
         assert "key0" in titles
         assert "key7" not in titles
-        chosen = '["steps","last loss",%s]' % ",".join(f'"meta key{key}"' for key in range(8))
+        chosen = json.dumps(["steps", "last loss", *(f"meta key{key}" for key in range(8))])
         show(tab, served, f"view=runs&cols={chosen}")
         assert tab.evaluate(wider) <= 0
         assert "key7" in tab.locator("thead th").all_inner_texts()
@@ -672,6 +675,18 @@ def test_text_has_a_contrast_of_at_least_4_5(url: str, tab: Any, scheme: str) ->
     for view in VIEWS:
         show(tab, url, f"view={view}")
         assert tab.evaluate(LOW_CONTRAST) == [], view
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_of_a_run_of_tensors_has_a_contrast_of_at_least_4_5(tmp_path: Path, tab: Any, scheme: str) -> None:
+    assert CliRunner().invoke(main, ["demo", str(tmp_path / "demo")]).exit_code == 0
+    tab.emulate_media(color_scheme=scheme)
+    with serving(tmp_path / "demo") as served:
+        for view in ["overview", "tensor&name=layer1.weight&step=210", "findings"]:
+            show(tab, served, f"view={view}")
+            if "tensor" not in view:
+                tab.wait_for_selector(".diagnosed b")
+            assert tab.evaluate(LOW_CONTRAST) == [], view
 
 
 LOW_CONTRAST = """() => {
