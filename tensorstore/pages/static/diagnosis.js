@@ -55,7 +55,7 @@ export function inFull(run, found) {
 /** Return links to where a problem is, and others. @param {Run} run @param {Diagnosis["problems"][0] | undefined} problem @param {...Node} others */
 function placesOf(run, problem, ...others) {
   const { origin, tensor, step = null, mode = null } = problem ?? {};
-  const links = [...[origin, tensor].map((name) => name && tensorLink(name, { run: run.name, step, mode })), step !== null && h("a", { href: around(run, { mode, step }) }, "in the overview"), ...others].filter(Boolean);
+  const links = [...[...new Set([origin, tensor])].map((name) => name && tensorLink(name, { run: run.name, step, mode })), step !== null && h("a", { href: around(run, { mode, step }) }, "in the overview"), ...others].filter(Boolean);
   return links.flatMap((each, i) => (i ? [" · ", each] : [each]));
 }
 
