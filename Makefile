@@ -471,17 +471,18 @@ format: env  ## Rewrite the files in the project's format
 
 .PHONY: bench
 bench: BENCH_JSON ?= build/bench.jsonl
-bench: env  ## Run the benchmarks; their figures are written to build/bench.jsonl, too (BENCH_JSON=FILE)
+bench: ROUNDS ?= 1
+bench: env  ## Run the benchmarks; their figures are written to build/bench.jsonl, too (BENCH_JSON=FILE, ROUNDS=5 for bench-compare)
 	rm -f $(BENCH_JSON)
-	for file in $(filter-out benchmarks/common.py benchmarks/%_mxnet.py benchmarks/%_session.py benchmarks/%_keras.py benchmarks/%_cuda.py,$(wildcard benchmarks/[a-z]*.py)); do \
-	    echo "== $$file"; BENCH_JSON=$(BENCH_JSON) PYTHONPATH=benchmarks $(PY) $$file; done
+	for round in $$(seq $(ROUNDS)); do for file in $(filter-out benchmarks/common.py benchmarks/%_mxnet.py benchmarks/%_session.py benchmarks/%_keras.py benchmarks/%_cuda.py,$(wildcard benchmarks/[a-z]*.py)); do \
+	    echo "== $$file"; BENCH_JSON=$(BENCH_JSON) PYTHONPATH=benchmarks $(PY) $$file; done; done
 
 .PHONY: bench-peers
 bench-peers: env-bench env-smdebug  ## Compare with smdebug, TensorBoard, Zarr, Lance and others (BENCH_ARGS=--full: 1 GB)
 	PYTHONPATH=benchmarks .venv-bench/bin/python -m peers $(BENCH_ARGS)
 
 .PHONY: bench-compare
-bench-compare: env-bench  ## Judge two files that bench-peers wrote by --json: OLD=before.json NEW=after.json
+bench-compare: env-bench  ## Judge two files of bench-peers (--json) or of bench (ROUNDS=5): OLD=before.json NEW=after.json
 	PYTHONPATH=benchmarks .venv-bench/bin/python -m peers.compare $(OLD) $(NEW)
 
 .PHONY: bench-monitors

@@ -27,7 +27,8 @@ def header(title: str) -> None:
 def line(what: str, measured: str, aim: str = "") -> None:
     """Print a figure with its aim. With BENCH_JSON, append it to that file as a line of JSON, too."""
     if path := os.environ.get("BENCH_JSON"):
-        figure = {"program": Path(sys.argv[0]).name, "what": what, "measured": measured, "aim": aim}
+        program = {"program": Path(sys.argv[0]).name, "process": os.getpid()}
+        figure = {**program, "what": what, "measured": measured, "aim": aim}
         with Path(path).open("a") as file:
             print(json.dumps(figure), file=file)
     print(f"  {what:<58} {measured:<24} {f'aim: {aim}' if aim else ''}".rstrip())

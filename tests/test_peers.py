@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
@@ -138,9 +139,50 @@ def test_two_measurements_differ_in_what_became_slower_and_in_nothing_else(peers
     old, same, slower = ([with_noise(factor) for _ in range(5)] for factor in (1, 1, 1.5))
     assert {change.verdict for change in changes(old, same)} == {"no difference"}
     (change,) = (change for change in changes(old, slower) if change.verdict != "no difference")
-    assert change.verdict == "slower"
+    assert change.verdict == "higher"
     assert change.what == "(c) Read tensors of 4 kB: one tensor, all steps, first"
     assert change.ratio == pytest.approx(1.5, rel=0.15)
+
+
+def test_two_runs_of_the_programs_differ_in_what_changed_and_in_nothing_else(peers, tmp_path):
+    from peers.compare import compare
+
+    random = np.random.default_rng(0)
+
+    def written(name, factor=1.0):
+        path, lines = tmp_path / name, []
+        for process in range(5):
+            machine = random.uniform(1, 3)
+            for figure in range(20):
+                seconds = (figure + 1) * machine * random.uniform(0.95, 1.05) * (factor if figure == 7 else 1)
+                measured = f"{1e3 * seconds:,.1f} ms / {random.uniform(1.9, 2.1):.2f}x of 12 rows"
+                what = "a step" if figure < 2 else f"part {figure}"
+                lines.append({"program": "a.py", "process": process, "what": what, "measured": measured, "aim": "5 s"})
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return path
+
+    old = written("old.jsonl")
+    for name in ("same", "again", "once more"):
+        found = list(compare(old, written(name)))
+        assert len(found) == 60
+        assert {change.verdict for change in found} == {"no difference"}
+    (change,) = (each for each in compare(old, written("new", 1.5)) if each.verdict != "no difference")
+    assert str(change).startswith("| a.py: part 7 (1), number 1 | 1.")
+    assert change.verdict == "higher"
+
+
+def test_a_worker_finds_no_package_in_the_current_folder(peers, monkeypatch):
+    from peers.__main__ import run_python
+
+    root = Path(__file__).parent.parent
+    assert (root / "tensorstore").is_dir()
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("PYTHONPATH", f"{root}:benchmarks")
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    code = "import peers.worker; from importlib.util import find_spec; print(find_spec('tensorstore'))"
+    done = run_python(sys.executable, "-c", code)
+    assert done.returncode == 0, done.stderr
+    assert str(root) not in done.stdout.replace(str(root / ".venv"), "")
 
 
 def test_the_documents_say_what_was_measured_last(peers):

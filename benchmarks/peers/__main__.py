@@ -142,13 +142,19 @@ class Comparison:
         return json.loads(said.splitlines()[-1])
 
     def _python(self, name: str, *arguments: object) -> str:
-        python = self._smdebug if name == "smdebug" else sys.executable
-        # Without the current folder on the path, whose folder `tensorstore` would pass for Google's package.
-        env = {**os.environ, "PYTHONSAFEPATH": "1"}
-        done = subprocess.run([python, *map(str, arguments)], capture_output=True, text=True, env=env)
+        done = run_python(self._smdebug if name == "smdebug" else sys.executable, *map(str, arguments))
         if done.returncode:
             raise Failed(f"{name} {' '.join(map(str, arguments))} failed:\n{done.stdout}{done.stderr}")
         return done.stdout
+
+
+def run_python(python: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a Python that finds installed packages and those of the benchmarks, from whatever folder.
+
+    The root of a clone has a folder `tensorstore`, which must not pass for Google's package.
+    """
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent.absolute()), "PYTHONSAFEPATH": "1"}
+    return subprocess.run([python, *arguments], capture_output=True, text=True, env=env)
 
 
 def _clear(folder: Path) -> None:
