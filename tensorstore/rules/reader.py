@@ -366,6 +366,9 @@ class Reader:
 
     def together(self, steps: Sequence[int]) -> Iterator[tuple[Sequence[int], StepView | None]]:
         """Yield saved steps in groups: consecutive ones with the same tensors and a view of them, or single steps."""
+        if len(steps) == 1:
+            yield steps, None
+            return
         saved = self.saved
         lookup, columns = saved.by_global_step, saved.columns
         ends = [
@@ -384,7 +387,8 @@ class Reader:
             most = max(1, _ROWS_TOGETHER // max(rows, 1))
             for first in range(begin, end, most):
                 group = steps[first : min(first + most, end)]
-                view = self._view_together(group)
+                # Whoever takes the steps may have refreshed the trial since.
+                view = self._view_together(group) if self.saved is saved else None
                 yield from [(group, view)] if view is not None else (([step], None) for step in group)
 
     def _view_together(self, steps: Sequence[int]) -> StepView | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 from ..errors import ConfigurationError, RuleEvaluationConditionMet, UnavailableError
 from ..read.opening import no_refresh
@@ -29,6 +29,9 @@ class Rule(ABC):
     Raises:
         ConfigurationError: A trial or an action is of another type.
     """
+
+    SKIPS_ALIKE: ClassVar[bool] = False
+    """True if only the mode and the tensors of a step decide whether it has nothing to evaluate."""
 
     def __init__(
         self, base_trial: Trial, action_str: Any = "", other_trials: Trial | Iterable[Trial] | None = None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ..errors import (
     ConfigurationError,
@@ -134,10 +135,10 @@ def watch(
             raise ConfigurationError(
                 f"rule {evaluation.rule.rule_name} belongs to another trial; create it with the trial that is watched"
             )
-    steps = follow(
+    steps = polled(
         trial, start_step, end_step, poll_seconds, timeout=timeout, reason_to_stop=_first_reason(evaluations)
     )
-    return _watch(evaluations, steps, _log(trial, record))
+    return _watch(trial, evaluations, steps, _log(trial, record))
 
 
 def evaluate_saved(
@@ -158,10 +159,9 @@ def evaluate_saved(
     evaluations = [_Evaluation(rule, damaged) for rule in rules]
     steps, findings = trial.steps(), list[Finding]()
     with progress_bar(len(steps), progress, "diagnose", "step") as advance:
-        for group, view in reader_of(trial).together(steps):
-            found = [made for each in evaluations for made in each.over(group, view)]
-            findings += [finding for _, finding in sorted(found, key=lambda made: made[0])]
-            advance(len(group))
+        for step in _prepared(trial, evaluations, steps):
+            findings += [finding for each in evaluations for finding in each.safely_at(step)]
+            advance(1)
         findings += [finding for each in evaluations for finding in each.safely_at_end()]
     failed = {finding.rule for finding in findings if finding.failed}
     return findings + [
@@ -171,14 +171,26 @@ def evaluate_saved(
     ]
 
 
-def _watch(evaluations: list[_Evaluation], steps: Iterator[int | None], log: FindingLog | None) -> Iterator[Finding]:
+def _prepared(trial: Trial, evaluations: list[_Evaluation], steps: Sequence[int]) -> Iterator[int]:
+    """Yield steps one after another. Rules that can have evaluated several of them before, together."""
+    for group, view in reader_of(trial).together(steps):
+        with no_refresh(trial):
+            for each in evaluations:
+                each.prepare(group[-1], view)
+        yield from group
+
+
+def _watch(
+    trial: Trial, evaluations: list[_Evaluation], polls: Iterator[Sequence[int]], log: FindingLog | None
+) -> Iterator[Finding]:
     stalled = None
     try:
         try:
-            for step in steps:
-                yield from _kept(log, (each.safely_at(step) for each in evaluations))
-                if log is not None:
-                    log.tick()
+            for new in polls:
+                for step in _prepared(trial, evaluations, new) if new else [None]:
+                    yield from _kept(log, (each.safely_at(step) for each in evaluations))
+                    if log is not None:
+                        log.tick()
         except RunStalled as exc:
             stalled = exc
         yield from _kept(log, (each.safely_at_end() for each in evaluations))
@@ -196,7 +208,16 @@ def _first_reason(evaluations: list[_Evaluation]) -> _Reason:
     return lambda: next((why for each in evaluations if (why := each.rule.reason_to_stop_waiting())), None)
 
 
-def follow(
+def follow(trial: Trial, start_step: int = 0, end_step: int | None = None, **options: Any) -> Iterator[int | None]:
+    """Yield the complete global steps of a run as they are saved, and None at each poll without a new one.
+
+    The options are those of `polled`.
+    """
+    for new in polled(trial, start_step, end_step, **options):
+        yield from new or [None]
+
+
+def polled(
     trial: Trial,
     start_step: int = 0,
     end_step: int | None = None,
@@ -204,8 +225,8 @@ def follow(
     *,
     timeout: float | None = None,
     reason_to_stop: _Reason = lambda: None,
-) -> Iterator[int | None]:
-    """Yield the complete global steps of a run as they are saved, and None at each poll without a new one.
+) -> Iterator[Sequence[int]]:
+    """Yield the complete global steps of a run that are new at each poll; none if no step is.
 
     The iterator ends with the job, when a step at or after `end_step` is complete, or when `reason_to_stop` returns a
     reason. In the thread that writes the run, it ends after the last saved step.
@@ -220,8 +241,9 @@ def follow(
     while True:
         steps, ended = _seen(trial)
         new = steps[bisect_left(steps, last + 1) : None if end_step is None else bisect_left(steps, end_step)]
-        yield from new
-        last = new[-1] if new else last
+        if new:
+            yield new
+            last = new[-1]
         if ended or (end_step is not None and bool(steps) and steps[-1] >= end_step):
             if last < start_step:
                 before = "" if end_step is None else f" and before step {end_step}"
@@ -236,7 +258,7 @@ def follow(
             logger.warning("run %s: the evaluation ends, and the job has not ended: %s", trial.path, why)
             return
         _wait_on(trial, waiting, timeout)
-        yield None
+        yield []
         time.sleep(poll_seconds)
 
 
@@ -276,6 +298,10 @@ class _Evaluation:
         self._damaged = damaged
         self._evaluated = 0
         self._skipped: UnavailableError | FileError | None = None
+        self._last: int | None = None
+        """The last of the steps with the same tensors."""
+        self._found: defaultdict[int | None, list[Finding]] | None = None
+        """The findings at these steps, if they were evaluated together."""
 
     def at(self, step: int | None) -> list[Finding]:
         """Return the findings of a step, or of the time between steps; [] if data are unavailable."""
@@ -316,30 +342,37 @@ class _Evaluation:
         """Return why the rule could not be evaluated at any step; None if it was evaluated."""
         return None if self._evaluated or self._skipped is None else str(self._skipped)
 
-    def safely_at(self, step: int | None) -> list[Finding]:
-        return [] if self.done else self._safely(lambda: self.at(step), step)
+    def prepare(self, last: int, view: StepView | None) -> None:
+        """Evaluate the rule at all steps of a view, if it can: `safely_at` then returns its findings there.
 
-    def over(self, steps: Sequence[int], view: StepView | None) -> Iterator[tuple[int, Finding]]:
-        """Yield the findings of a built-in rule at some steps, each with its step.
-
-        With a view, the steps have the same tensors, and all of them have nothing to evaluate if one has.
+        With a view, the steps up to `last` have the same tensors, and all of them have nothing to evaluate if one has.
         """
+        self._last, self._found = None if view is None else last, None
+        if view is None or self.done:
+            return
         try:
-            found = None if view is None or self.done else self.rule.evaluate_together(view)
+            found = self.rule.evaluate_together(view)
+            self._evaluated += found is not None
         except UnavailableError as exc:
-            self._skipped = exc
-            return
+            self._skipped, found = exc, []
         if found is not None:
-            self._evaluated += 1
-            yield from ((finding.step or 0, finding) for finding in found)
-            return
-        for step in steps:
-            evaluated = self._evaluated
-            yield from ((step, finding) for finding in self.safely_at(step))
-            is_skipped = evaluated == self._evaluated and isinstance(self._skipped, TensorUnavailableForStep)
-            if self.done or (is_skipped and view is not None):
-                self.safely_at(steps[-1])  # whose error is shown if no other step has anything
-                return
+            self._found = defaultdict(list)
+            for finding in found:
+                self._found[finding.step].append(finding)
+
+    def safely_at(self, step: int | None) -> list[Finding]:
+        if self.done:
+            return []
+        if self._found is not None and step is not None:
+            found = self._found.pop(step, [])
+            return self._safely(lambda: found, step) if found else []
+        evaluated = self._evaluated
+        findings = self._safely(lambda: self.at(step), step)
+        is_skipped = evaluated == self._evaluated and isinstance(self._skipped, TensorUnavailableForStep)
+        if is_skipped and self._last is not None and self.rule.SKIPS_ALIKE and not self.done:
+            last, self._last, self._found = self._last, None, defaultdict(list)
+            self._safely(lambda: self.at(last), last)  # whose error is shown if no other step has anything
+        return findings
 
     def safely_at_end(self) -> list[Finding]:
         return [] if self.done else self._safely(self.at_end, None)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import math
 import random
+import shutil
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,7 @@ import pytest
 import tensortrial
 from support.runs import EVAL, TRAIN, Job
 from tensortrial import rules
+from tensortrial.errors import InsufficientInformationForRuleInvocation, UnavailableError
 
 STATISTICS = ("min", "max", "abs_max", "abs_mean", "l2", "nan_count", "inf_count", "zero_count", "kurtosis")
 RULES = ("ExplodingTensor", "GradientNormSpike", "LossSpike", "StatisticAnomaly", "ActivationOutliers")
@@ -86,13 +91,60 @@ def test_a_diagnosis_does_not_depend_on_which_steps_have_the_same_tensors(pair: 
     assert even.unchecked == alternating.unchecked
 
 
+class Odd(rules.Rule):
+    """Fires at every odd step."""
+
+    def invoke_at_step(self, step: int) -> bool:
+        return step % 2 == 1
+
+
+def step_by_step(trial: tensortrial.Trial) -> list[rules.Finding]:
+    """Return what rules find at one step after the other."""
+    made, found = made_rules(trial), list[rules.Finding]()
+    for step in trial.steps():
+        for rule in made:
+            with suppress(UnavailableError, InsufficientInformationForRuleInvocation):
+                found += rule.evaluate(step)
+    return found + [finding for rule in made for finding in rule.evaluate_at_end()]
+
+
+def made_rules(trial: tensortrial.Trial) -> list[rules.Rule]:
+    return [*(rules.make_rule(name, trial, **PARAMETERS.get(name, {})) for name in RULES), Odd(trial)]
+
+
+def told(findings: list[rules.Finding]) -> list[str]:
+    """Return all of findings but the times at which they were made."""
+    return [repr(replace(finding, found_at=datetime.min)) for finding in findings]
+
+
+def test_watch_finds_what_rules_find_step_by_step(pair: tuple[Path, Path]) -> None:
+    trial = tensortrial.create_trial(pair[0])
+    expected = step_by_step(trial)
+    assert len({finding.rule for finding in expected}) > 4
+    found = [each for each in rules.watch(trial, made_rules(trial), record=False, timeout=0.1) if not each.failed]
+    assert told(found) == told(expected)
+
+
+def test_watch_goes_on_if_the_run_is_compacted_and_refreshed_meanwhile(
+    pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    run = shutil.copytree(pair[0], tmp_path / "run")
+    trial = tensortrial.create_trial(run)
+    expected, found = step_by_step(trial), list[rules.Finding]()
+    for finding in rules.watch(trial, made_rules(trial), record=False, timeout=0.1):
+        if len(found) == 3:
+            assert tensortrial.compact(run, delete_older_than=0)
+            trial.refresh()
+        found += [] if finding.failed else [finding]
+    assert told(found) == told(expected)
+
+
 @pytest.mark.parametrize("compacted", [False, True])
 def test_a_diagnosis_finds_what_rules_find_step_by_step(pair: tuple[Path, Path], compacted: bool) -> None:
     if compacted:
         tensortrial.compact(pair[0])
     trial = tensortrial.create_trial(pair[0])
-    made = [rules.make_rule(name, trial, **PARAMETERS.get(name, {})) for name in RULES]
-    found = [each for each in rules.watch(trial, made, record=False, timeout=0.1) if not each.failed]
+    found = [finding for finding in step_by_step(trial) if finding.rule in RULES]
     last = {(each.rule, each.tensor, each.worker): each.step for each in found}
     first = {(each.rule, each.tensor, each.worker): each for each in reversed(found)}
     diagnosis = tensortrial.diagnose(pair[0])

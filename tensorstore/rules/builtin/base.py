@@ -35,6 +35,7 @@ class BuiltinRule(Rule):
     """
 
     PARAMETERS: ClassVar[dict[str, Parameter]] = {}
+    SKIPS_ALIKE = True
     JUDGES_TOGETHER: ClassVar[bool] = False
     """True if `judge` accepts a view of several steps, and raises only before it stores anything."""
 
@@ -68,10 +69,7 @@ class BuiltinRule(Rule):
 
     @abstractmethod
     def judge(self, view: StepView) -> None:
-        """Report the findings of a step. Raises TensorUnavailableForStep if the step has nothing to evaluate.
-
-        That depends on nothing but the step's mode and tensors.
-        """
+        """Report the findings of a step. Raises TensorUnavailableForStep if the step has nothing to evaluate."""
 
     def is_default(self, parameter: str) -> bool:
         """Return whether a parameter has its default value."""
