@@ -22,7 +22,7 @@ from . import arrow_arrays
 from .checksum import check_file
 from .chunk_reader import ChunkFile
 from .index_types import SavedTensor
-from .schema import FOOTER_GROUPS, INDEX_SCHEMA, SKETCH
+from .schema import FOOTER_EMPTY, FOOTER_GROUPS, INDEX_SCHEMA, SKETCH
 
 _KEPT_BYTES = 64 << 20
 _KEPT_GROUPS = 1024
@@ -61,7 +61,8 @@ def read_batches(
         path: The path of the file, for messages.
         data: The bytes of the file.
         schema: Columns of `INDEX_SCHEMA`; texts may be dictionaries.
-        exact: Refuse a file with other columns than those of an index file.
+        exact: Read every column, and refuse a file with other columns than those of an index file, or with values in
+            one that its footer says to be empty.
 
     Raises:
         CorruptFile: The file is damaged, or its rows cannot be read.
@@ -72,9 +73,17 @@ def read_batches(
         file = pq.ParquetFile(pa.BufferReader(data), read_dictionary=texts)
         if exact and set(file.schema_arrow.names) != set(INDEX_SCHEMA.names):
             raise ValueError("its columns are not those of an index file")
-        for batch in file.iter_batches(_BATCH_ROWS, columns=schema.names, use_threads=False):
-            yield pa.Table.from_batches([batch]).select(schema.names).cast(schema)
-    except (pa.ArrowException, OSError, ValueError, KeyError) as exc:
+        empty = _empty_columns(file.metadata)
+        columns = [name for name in schema.names if exact or name not in empty] or ["name"]
+        for batch in file.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
+            if exact and any(batch[name].null_count < len(batch) for name in empty):
+                raise ValueError("a column has values that its footer says to be empty")
+            rows = [
+                pa.nulls(len(batch), each.type) if each.name in empty else _typed(batch[each.name], each.type)
+                for each in schema
+            ]
+            yield pa.Table.from_arrays(rows, schema=schema)
+    except (pa.ArrowException, OSError, TypeError, ValueError, KeyError, RecursionError) as exc:
         raise CorruptFile(path, f"its rows cannot be read: {exc}") from exc
 
 
@@ -168,6 +177,7 @@ class _IndexFile:
         self._size = storage.size(path)
         self._metadata = self._parquet.metadata
         self._groups = described_groups(self._metadata)
+        self._empty = _empty_columns(self._metadata)
 
     @lazy
     def _data(self) -> bytes | bytearray:
@@ -204,7 +214,10 @@ class _IndexFile:
         """Return functions that return cells of these columns of a row group, and how many bytes they keep."""
         # Arrow's own memory is released at once: fresh memory for all row groups of a run would cost several times as
         # much as to decode them.
-        kept = dict(zip(columns, map(_cells, self.read(group, columns)), strict=True))
+        stored = [name for name in columns if name not in self._empty]
+        kept = dict.fromkeys(columns, _always(None))
+        if stored:
+            kept |= zip(stored, map(_cells, self.read(group, stored)), strict=True)
         return {name: cells for name, (cells, _) in kept.items()}, sum(nbytes for _, nbytes in kept.values())
 
     def read(self, group: int, columns: Sequence[str]) -> list[pa.Array]:
@@ -383,6 +396,20 @@ def _compact(values: Array) -> Array:
             if np.iinfo(kind).min <= least and most <= np.iinfo(kind).max:
                 return values.astype(kind)
     return values.copy()
+
+
+def _typed(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return column if column.type == kind else column.cast(kind)  # a cast takes time even if the types are equal
+
+
+def _empty_columns(metadata: pq.FileMetaData) -> set[str]:
+    """Return the columns that the footer says to be null in all rows, which takes no decoding.
+
+    Raises:
+        TypeError, ValueError, RecursionError: The footer does not say it.
+    """
+    empty = set(json.loads((metadata.metadata or {}).get(FOOTER_EMPTY, b"[]")))
+    return {field.name for field in INDEX_SCHEMA if field.nullable and field.name in empty}
 
 
 def described_groups(metadata: pq.FileMetaData) -> list[Any]:

@@ -23,7 +23,7 @@ from .checksum import sealed
 from .chunk_merge import discard
 from .index_types import IndexedStep, IndexSummary, footer_entries, summarize
 from .parquet_writer import distinct
-from .schema import FOOTER_COMPACTED, FOOTER_GROUPS, HISTOGRAM, INDEX_SCHEMA, SKETCH
+from .schema import FOOTER_COMPACTED, FOOTER_EMPTY, FOOTER_GROUPS, HISTOGRAM, INDEX_SCHEMA, SKETCH
 
 # Small enough that one step is read without decoding a whole flush, large enough to compress.
 _ROW_GROUP_ROWS = 32_768
@@ -119,10 +119,12 @@ def _write(
 ) -> None:
     """Write the rows. `names` are those of all tensors; without them, each row group is searched for its own."""
     groups = [group for piece in pieces for group in _row_groups(piece, row_group_rows)]
+    schema = pieces[0].schema
     described = json.dumps([_description(group, names) for group in groups], separators=(",", ":"))
+    empty = json.dumps([name for name in schema.names if all(each[name].null_count == len(each) for each in pieces)])
     with sealed_parquet(
         sink,
-        pieces[0].schema,
+        schema,
         compression="zstd",
         compression_level=1,
         use_dictionary=_REPEATING,
@@ -133,7 +135,7 @@ def _write(
         write_statistics=_SELECTING,
         store_schema=False,
     ) as writer:
-        writer.add_key_value_metadata({**footer, FOOTER_GROUPS: described.encode()})
+        writer.add_key_value_metadata({**footer, FOOTER_GROUPS: described.encode(), FOOTER_EMPTY: empty.encode()})
         for group in groups:
             writer.write_table(group, row_group_size=len(group))
 

@@ -52,6 +52,7 @@ FOOTER_CHUNKS = b"tensortrial.chunks"
 # The worker's index file before this one.
 FOOTER_PREVIOUS = b"tensortrial.previous"
 FOOTER_GROUPS = b"tensortrial.row_groups"
+FOOTER_EMPTY = b"tensortrial.empty_columns"
 # In compacted files only: when the file was written, in seconds since 1970.
 FOOTER_COMPACTED = b"tensortrial.compacted_at"
 

@@ -159,6 +159,38 @@ def test_a_run_of_the_first_writers_is_read_and_verified(several_groups: Path) -
     assert trial.verify().is_whole
 
 
+def test_the_footer_names_the_columns_without_values(several_groups: Path) -> None:
+    for path in several_groups.glob("index/*/*/*.parquet"):
+        file = pq.ParquetFile(path)
+        table = file.read()
+        empty = [name for name in table.column_names if table[name].null_count == len(table)]
+        assert len(empty) > 10
+        assert json.loads(file.metadata.metadata[b"tensortrial.empty_columns"]) == empty
+
+
+@pytest.mark.parametrize("said", ["", '["name","scalar","mean","unknown",7]'])
+def test_rows_are_read_whether_or_not_the_footer_names_empty_columns(several_groups: Path, said: str) -> None:
+    before = read(tensortrial.create_trial(several_groups), statistics=True)
+    for path in several_groups.glob("index/*/*/*.parquet"):
+        edit_footer(several_groups, path, {b"tensortrial.empty_columns": said.encode()})
+    trial = tensortrial.create_trial(several_groups)
+    found = read(trial, statistics=True)
+    assert [row[:3] for row in found] == [row[:3] for row in before]
+    assert len(trial.verify().damaged) == (2 if said else 0)
+    assert said or found == before
+
+
+@pytest.mark.parametrize("said", ["7", "[", "[[]]", "[" * 100_000])
+def test_a_forged_list_of_empty_columns_is_an_error_that_names_the_file(several_groups: Path, said: str) -> None:
+    path = max(several_groups.glob("index/*/*/*.parquet"))
+    edit_footer(several_groups, path, {b"tensortrial.empty_columns": said.encode()})
+    trial = tensortrial.create_trial(several_groups)
+    with pytest.raises(tensortrial.errors.CorruptFile, match=path.name):
+        read(trial, names=["a"], step=12)
+    (damage,) = trial.verify().damaged
+    assert damage.path == path.relative_to(several_groups).as_posix()
+
+
 @pytest.mark.parametrize(
     "described", ["[[7,null,null]]", "{}", "[", "7", "[1,2,3,4,5,6]", '[[7,["a","b"],["a","b"]]]', "[" * 100_000]
 )
