@@ -98,6 +98,8 @@ class DuckDBDatabase(Database):
         self._parsed: dict[tuple[str, tuple[str, ...]], UserQuery] = {}
         self._described: dict[str, tuple[list[str], list[str]]] = {}
         """The columns and their types of queries that were bound since the views were made."""
+        self._without_run: dict[str, str] = {}
+        """The SELECT of each view over files, without the column `run`."""
         self._temporary = tempfile.mkdtemp(prefix="tensortrial-") if temporary_disk else None
         self._spill(temporary_disk)
         self.execute("create schema catalogue")
@@ -209,18 +211,25 @@ class DuckDBDatabase(Database):
     def make_view(self, view: str, with_run: bool) -> None:
         self._described.clear()
         text = load_view(view)
+        if not with_run:
+            # To bind a view of many columns over another one takes longer than to read a small file.
+            is_all = text.split()[-4:] == ["select", "*", "from", f"catalogue.{view}"]
+            text = self._without_run[view] if is_all else f"select * exclude (run) from (\n{text})"
         with query_errors():  # some views open their files at once
-            self.execute(f"create or replace view {view} as {text if with_run else _without_run(text)}")
+            self.execute(f"create or replace view {view} as {text}")
 
     def make_files_view(self, view: FilesView, files: Sequence[RunFile]) -> None:
-        columns = ", ".join(["run", *(_column(view, name) for name in view.schema.names)])
+        columns = ", ".join(_column(view, name) for name in view.schema.names)
         # An index file may hold steps of both sides of the range.
         bounds = [(">=", view.first), ("<", view.end)]
         tests = [f"{view.step} {sign} {int(step)}" for sign, step in bounds if step is not None]
         where = f"where {' and '.join(tests)}" if tests else ""
-        rows = self._rows_of_files(view, files) if files else self._no_rows(view)
+        run, rows = self._rows_of_files(view, files) if files else ("run", self._no_rows(view))
+        self._without_run[view.name] = f"select {columns} from {rows} {where}"
         with query_errors():
-            self.execute(f"create or replace view catalogue.{view.name} as select {columns} from {rows} {where}")
+            self.execute(
+                f"create or replace view catalogue.{view.name} as select {run}, {columns} from {rows} {where}"
+            )
 
     def _no_rows(self, view: FilesView) -> str:
         # A real table, because cursors of users' queries do not see registered Arrow tables.
@@ -228,7 +237,8 @@ class DuckDBDatabase(Database):
         self.put(f"no_{view.name}", arrow_arrays.table(schema, []))
         return f"catalogue.no_{view.name}"
 
-    def _rows_of_files(self, view: FilesView, files: Sequence[RunFile]) -> str:
+    def _rows_of_files(self, view: FilesView, files: Sequence[RunFile]) -> tuple[str, str]:
+        """Return the expression of the column `run`, and the source of all rows."""
         self._lock_down()
         uris = [self._files.uri(file.storage, file.path) for file in files]
         runs = [file.run for file in files]
@@ -236,20 +246,23 @@ class DuckDBDatabase(Database):
         options = "" if all(file.is_exact for file in files) else _schema(view)
         if len(set(runs)) == 1 and view.left_out is None:
             files[0].storage.prefetch([file.path for file in files])
-            return f"(select {_text(runs[0])} as run, * from {_read_parquet(uris, options)})"
+            return f"{_text(runs[0])} as run", _read_parquet(uris, options)
         paths = [file.path for file in files]
         self.put(f"files_of_{view.name}", pa.table({"filename": uris, "run": runs, "path": paths}))
         if view.left_out is None:
             by_file = _read_parquet(uris, options, "filename = true")
-            return f"(from {by_file} join catalogue.files_of_{view.name} using (filename))"
+            return "run", f"(from {by_file} join catalogue.files_of_{view.name} using (filename))"
         self.put(f"left_out_of_{view.name}", view.left_out)
         # DuckDB 1.5 cannot number rows when a schema is given.
         by_file = _read_parquet(uris, "union_by_name = true", "filename = true", "file_row_number = true")
-        return f"""(
+        return (
+            "run",
+            f"""(
             select * from (from {by_file} join catalogue.files_of_{view.name} using (filename)) as found
             anti join catalogue.left_out_of_{view.name} as left_out
             on found.run = left_out.run and found.path = left_out.path and file_row_number = row_of_file
-        )"""
+        )""",
+        )
 
     # Users' queries.
 
@@ -323,10 +336,6 @@ class DuckDBDatabase(Database):
         if self._connection is not None:
             forking.abandon(self._connection)
             self._connection = None
-
-
-def _without_run(text: str) -> str:
-    return f"select * exclude (run) from (\n{text})"
 
 
 def _column(view: FilesView, name: str) -> str:
