@@ -31,6 +31,8 @@ _FOOTER = 4
 BLOCK = 8 << 20
 """The number of bytes that are read at once. A longer record is read separately."""
 _LONGEST = 1 << 31
+_FEWEST, _MOST, _LONGEST_CYCLE = 64, 1 << 16, 256
+"""The records after which a cycle of lengths is searched for, those that are compared with it at once, and its most."""
 """The most bytes of a protobuf message. A larger length is invalid, even if its checksum is correct."""
 _MASK = 0xA282EAD8
 _UNCHECKED = 0x062DC0B3
@@ -161,14 +163,35 @@ class Block:
     def _follow(self) -> tuple[Positions, list[int]]:
         """Return the starts of frames, and the lengths that they claim. Only the last may be incomplete."""
         view, position, size = self.view, 0, len(self.view)
-        frames, lengths = [], []
+        frames, lengths = list[int](), list[int]()
+        gap = next_search = _FEWEST
         while position + HEADER <= size:
             (length,) = _LENGTH.unpack_from(view, position)
             frames.append(position)
             lengths.append(length)
             position += HEADER + length + _FOOTER
+            if len(lengths) == next_search:
+                repeated = self._repeated(position, _cycle(lengths))
+                frames += repeated[:, 0].tolist()
+                lengths += repeated[:, 1].tolist()
+                position = frames[-1] + HEADER + lengths[-1] + _FOOTER
+                gap = _FEWEST if len(repeated) > gap else 2 * gap
+                next_search = len(lengths) + gap
         self._followed_to = position
         return np.array(frames, np.int64), lengths
+
+    def _repeated(self, position: int, cycle: Sequence[int]) -> Positions:
+        """Return the starts and lengths of frames from a position on, as far as their lengths repeat a cycle."""
+        sizes = np.array(cycle, np.int64) + (HEADER + _FOOTER)
+        total = int(sizes.sum())
+        times = min((len(self.data) - position - HEADER) // total, _MOST // len(cycle)) if cycle else 0
+        if times <= 0:
+            return np.empty((0, 2), np.int64)
+        starts = (position + total * np.arange(times)[:, None] + (np.cumsum(sizes) - sizes)).ravel()
+        lengths = np.tile(sizes - (HEADER + _FOOTER), times)
+        stored = self.data[starts[:, None] + np.arange(_LENGTH.size)].view("<i8")[:, 0]
+        differs = np.flatnonzero(stored != lengths)
+        return np.stack([starts, lengths], axis=1)[: differs[0] if len(differs) else len(starts)]
 
     def _trusted(self, frames: Positions, lengths: Sequence[int]) -> int:
         """Return the number of frames that are complete and whose lengths match their checksums."""
@@ -188,6 +211,16 @@ class Block:
     def _stored(self, positions: Positions) -> Words:
         stored: Words = self.data[positions[:, None] + np.arange(4)].view("<u4")[:, 0]
         return stored
+
+
+def _cycle(lengths: Sequence[int]) -> Sequence[int]:
+    """Return the shortest cycle of the last lengths, as each step has the same tags; nothing if there is none."""
+    known = min(len(lengths) // 2, _LONGEST_CYCLE)
+    last = lengths[-known:]
+    for count in range(1, known + 1):
+        if lengths[-known - count : -count] == last:
+            return last[-count:]
+    return []
 
 
 def _masked_crc32cs(data: bytes, starts: Positions, lengths: Positions) -> Words:

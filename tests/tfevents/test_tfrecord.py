@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.smdebug_runs import framed, masked_crc
@@ -36,6 +36,28 @@ def test_framed_records_are_read_back(contents: list[bytes]) -> None:
     data = tfrecord.framed(contents)
     assert data == b"".join(framed(content, None) for content in contents)
     assert [record for _, record in read_all(data)] == contents
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.lists(st.integers(0, 9), min_size=1, max_size=5), st.integers(1, 30)), max_size=4),
+    st.integers(0, 3000),
+    st.sampled_from([64, 3000, 1 << 20]),
+)
+def test_records_whose_lengths_repeat_are_read_back(
+    parts: list[tuple[list[int], int]], cut: int, block: int
+) -> None:
+    contents = [bytes(length) for cycle, times in parts for _ in range(times) for length in cycle]
+    whole = b"".join(framed(content, None) for content in contents)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tfrecord, "BLOCK", block)
+        patch.setattr(tfrecord, "_FEWEST", 4)
+        assert [record for _, record in read_all(whole)] == contents
+        damaged = bytearray(whole)
+        damaged[len(whole) // 2 : len(whole) // 2 + 8] = bytes(8)
+        patched = read_all(bytes(damaged[: max(0, len(whole) - cut)]))
+        patch.setattr(tfrecord, "_FEWEST", 1 << 30)
+        assert list(map(str, patched)) == list(map(str, read_all(bytes(damaged[: max(0, len(whole) - cut)]))))
 
 
 def test_a_record_with_a_wrong_checksum_does_not_hide_those_behind_it() -> None:
