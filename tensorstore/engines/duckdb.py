@@ -227,9 +227,7 @@ class DuckDBDatabase(Database):
         run, rows = self._rows_of_files(view, files) if files else ("run", self._no_rows(view))
         self._without_run[view.name] = f"select {columns} from {rows} {where}"
         with query_errors():
-            self.execute(
-                f"create or replace view catalogue.{view.name} as select {run}, {columns} from {rows} {where}"
-            )
+            self.execute(f"create or replace view catalogue.{view.name} as select {run}, {columns} from {rows} {where}")
 
     def _no_rows(self, view: FilesView) -> str:
         # A real table, because cursors of users' queries do not see registered Arrow tables.

@@ -125,9 +125,7 @@ def test_watch_finds_what_rules_find_step_by_step(pair: tuple[Path, Path]) -> No
     assert told(found) == told(expected)
 
 
-def test_watch_goes_on_if_the_run_is_compacted_and_refreshed_meanwhile(
-    pair: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_watch_goes_on_if_the_run_is_compacted_and_refreshed_meanwhile(pair: tuple[Path, Path], tmp_path: Path) -> None:
     run = shutil.copytree(pair[0], tmp_path / "run")
     trial = tensortrial.create_trial(run)
     expected, found = step_by_step(trial), list[rules.Finding]()

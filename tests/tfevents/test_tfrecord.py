@@ -44,9 +44,7 @@ def test_framed_records_are_read_back(contents: list[bytes]) -> None:
     st.integers(0, 3000),
     st.sampled_from([64, 3000, 1 << 20]),
 )
-def test_records_whose_lengths_repeat_are_read_back(
-    parts: list[tuple[list[int], int]], cut: int, block: int
-) -> None:
+def test_records_whose_lengths_repeat_are_read_back(parts: list[tuple[list[int], int]], cut: int, block: int) -> None:
     contents = [bytes(length) for cycle, times in parts for _ in range(times) for length in cycle]
     whole = b"".join(framed(content, None) for content in contents)
     with pytest.MonkeyPatch.context() as patch:
