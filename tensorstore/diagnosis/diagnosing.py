@@ -20,7 +20,7 @@ from ..rules.running import CANNOT_RUN, evaluate_saved
 from ..snapshot.snapshot import run_info
 from ..visible import in_a_line
 from .causes import Places, problems
-from .checks import ANOMALY, SPIKES, RunFacts, checks_for, parameters_of
+from .checks import ANOMALY, FROZEN, SPIKES, RunFacts, checks_for, parameters_of
 from .headline import headline
 from .origin import Origin, origin
 from .result import Diagnosis, Problem, Unchecked
@@ -90,7 +90,8 @@ def _diagnosed(trial: Trial, progress: bool) -> Diagnosis:
         sizes: dict[int, int] = {}
         for (step, _, _), place in places.items():
             sizes[step] = max(sizes.get(step, 0), place + 1)
-        learned_from = _learned_from(trial, damaged)
+        may_be_frozen = any(finding.rule == FROZEN.rule and finding.observed == 0 for finding in found)
+        learned_from = _learned_from(trial, damaged) if may_be_frozen else {}
         joined = problems(found, checks, places, sizes, steps, learned_from)
         joined = [_located(trial, each, damaged) for each in joined]
     allowed = {check.rule: check.allowed_by for check in checks}

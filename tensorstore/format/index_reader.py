@@ -7,6 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -235,7 +236,7 @@ class DecodedGroup:
     def __init__(self, file: _IndexFile, number: int) -> None:
         self._file, self._number = file, number
         names, steps = file.read(number, _KEYS)
-        self._codes: dict[str, int] = {name: code for code, name in enumerate(names.dictionary.to_pylist())}
+        words, self._codes = _texts(names.dictionary)
         self._names = _compact(arrow_arrays.numpy_of(names.indices))
         self._steps = _compact(arrow_arrays.numpy_of(steps))
         # A file that a writer flushed is in the order of steps; a compacted one is not.
@@ -243,7 +244,7 @@ class DecodedGroup:
         self.nbytes = self._names.nbytes + self._steps.nbytes
         self.counted = 0
         self._cells: dict[str, Cells] = {
-            "name": WordCells(list(self._codes), self._names),
+            "name": WordCells(words, self._names),
             "global_step": NumberCells(self._steps, None),
         }
 
@@ -283,6 +284,19 @@ class DecodedGroup:
             self._cells |= cells
             self.nbytes += nbytes
         return [self._cells[name] for name in columns]
+
+
+def _texts(texts: pa.Array) -> tuple[tuple[str, ...], dict[str, int]]:
+    """Return distinct texts, and the position of each: file after file has the same ones, which share the objects."""
+    buffers = (None if each is None else each.to_pybytes() for each in texts.buffers())
+    return _texts_of(len(texts), texts.offset, *buffers)
+
+
+@lru_cache(maxsize=32)
+def _texts_of(count: int, offset: int, *buffers: bytes | None) -> tuple[tuple[str, ...], dict[str, int]]:
+    held = [None if each is None else pa.py_buffer(each) for each in buffers]
+    words = tuple(pa.Array.from_buffers(pa.string(), count, held, offset=offset).to_pylist())
+    return words, {word: code for code, word in enumerate(words)}
 
 
 def _checked(name: str, column: pa.ChunkedArray) -> pa.Array:

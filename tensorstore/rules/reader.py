@@ -31,7 +31,7 @@ from ..snapshot.workers import natural
 from ..statistics.definitions import STATISTICS
 from ..statistics.derived import derive
 from ..statistics.single import statistics
-from .step_columns import IDENTITY, StepColumns, read_columns
+from .step_columns import IDENTITY, Codes, StepColumns, read_columns
 
 _KEPT_STEPS = 32
 _KEPT_BYTES = 256 << 20
@@ -316,7 +316,7 @@ class Reader:
         self._views: OrderedDict[int, list[StepView]] = OrderedDict()
         self._together: tuple[SavedSteps | None, list[int], _StepRows | None] = None, [], None
         """The steps that `together` returned last, with their saved steps."""
-        self.codes: dict[str, int] = {}
+        self.codes = Codes()
         """An integer for each text in the columns of texts."""
         self.needed: dict[str, int] = {}
         """The columns that rules have needed, each with the number of reads before it was needed last."""

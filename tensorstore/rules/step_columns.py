@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections import OrderedDict
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,27 @@ IDENTITY = ("name", "worker", "dtype")
 _KEYS = (*IDENTITY, "shape", "global_step", "mode", "mode_step")
 _MOST_DIMENSIONS = 64
 """No array has more. A forged file may say anything."""
+_KEPT = 32
+"""The most sequences of texts whose integers are kept."""
+
+
+class Codes(dict[Any, int]):
+    """Texts as integers. Those of many texts are kept, because file after file has the same names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: OrderedDict[int, tuple[Sequence[Any], Array]] = OrderedDict()
+
+    def of(self, words: Sequence[Any]) -> Array:
+        """Return the integers of texts. New ones get the next integers."""
+        kept = self._kept.get(id(words))
+        if kept is None or kept[0] is not words:
+            kept = words, np.array([self.setdefault(word, len(self)) for word in words], np.intp)
+            if isinstance(words, tuple):  # which never changes
+                self._kept[id(words)] = kept
+                if len(self._kept) > _KEPT:
+                    self._kept.popitem(last=False)
+        return kept[1]
 
 
 class StepColumns:
@@ -45,14 +67,14 @@ class StepColumns:
         values, valid = zip(nothing, *[_numbers(*part, name) for part in self._parts], strict=True)
         return np.concatenate(values), np.concatenate(valid)
 
-    def codes(self, name: str, known: dict[Any, int]) -> Array:
+    def codes(self, name: str, known: Codes) -> Array:
         """Return a column of texts as integers by `known`, which gets those that it lacks."""
         found = [np.empty(0, np.intp)]
         for group, positions in self._parts:
             (cells,) = group.cells([name])
             if not isinstance(cells, WordCells):
                 raise TypeError(f"the column {name} holds no texts")
-            codes = np.array([known.setdefault(word, len(known)) for word in cells.words], np.intp)
+            codes = known.of(cells.words)
             found.append(np.full(len(positions), codes[0]) if cells.codes is None else codes[cells.codes[positions]])
         return np.concatenate(found)
 
