@@ -171,7 +171,7 @@ def evaluate_saved(
     ]
 
 
-def _prepared(trial: Trial, evaluations: list[_Evaluation], steps: Sequence[int]) -> Iterator[int]:
+def _prepared(trial: Trial, evaluations: list[_Evaluation], steps: Sequence[int]) -> Iterator[int | None]:
     """Yield steps one after another. Rules that can have evaluated several of them before, together."""
     for group, view in reader_of(trial).together(steps):
         with no_refresh(trial):
@@ -214,7 +214,9 @@ def follow(trial: Trial, start_step: int = 0, end_step: int | None = None, **opt
     The options are those of `polled`.
     """
     for new in polled(trial, start_step, end_step, **options):
-        yield from new or [None]
+        yield from new
+        if not new:
+            yield None
 
 
 def polled(
