@@ -113,8 +113,9 @@ def _relative(rounds: Sequence[Found], figure: Figure) -> list[float]:
     for each in rounds:
         found = {name: taken(figure, peer) for name, peer in each["peers"].items()}
         own = found.pop(OURS, None)
-        if own is not None:
-            times.append(math.log(own / statistics.median([value for value in found.values() if value] or [1.0])))
+        if own is not None and own > 0:  # the steady state of a tiny run may be less than nothing
+            others = [value for value in found.values() if value is not None and value > 0]
+            times.append(math.log(own / statistics.median(others or [1.0])))
     return times
 
 

@@ -387,7 +387,7 @@ class Reader:
             most = max(1, _ROWS_TOGETHER // max(rows, 1))
             for first in range(begin, end, most):
                 group = steps[first : min(first + most, end)]
-                # Whoever takes the steps may have refreshed the trial since.
+                # The consumer of the steps may have refreshed the trial since.
                 view = self._view_together(group) if self.saved is saved else None
                 yield from [(group, view)] if view is not None else (([step], None) for step in group)
 

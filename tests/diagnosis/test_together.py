@@ -112,7 +112,7 @@ def made_rules(trial: tensortrial.Trial) -> list[rules.Rule]:
     return [*(rules.make_rule(name, trial, **PARAMETERS.get(name, {})) for name in RULES), Odd(trial)]
 
 
-def told(findings: list[rules.Finding]) -> list[str]:
+def without_times(findings: list[rules.Finding]) -> list[str]:
     """Return all of findings but the times at which they were made."""
     return [repr(replace(finding, found_at=datetime.min)) for finding in findings]
 
@@ -122,7 +122,7 @@ def test_watch_finds_what_rules_find_step_by_step(pair: tuple[Path, Path]) -> No
     expected = step_by_step(trial)
     assert len({finding.rule for finding in expected}) > 4
     found = [each for each in rules.watch(trial, made_rules(trial), record=False, timeout=0.1) if not each.failed]
-    assert told(found) == told(expected)
+    assert without_times(found) == without_times(expected)
 
 
 def test_watch_goes_on_if_the_run_is_compacted_and_refreshed_meanwhile(pair: tuple[Path, Path], tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_watch_goes_on_if_the_run_is_compacted_and_refreshed_meanwhile(pair: tup
             assert tensortrial.compact(run, delete_older_than=0)
             trial.refresh()
         found += [] if finding.failed else [finding]
-    assert told(found) == told(expected)
+    assert without_times(found) == without_times(expected)
 
 
 @pytest.mark.parametrize("compacted", [False, True])
