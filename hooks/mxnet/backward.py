@@ -14,8 +14,8 @@ class BackwardObserver(Protocol):
     """The object that is notified of each backward."""
 
     @property
-    def saving(self) -> bool:
-        """True if anything is due. If not, `backward_ran` is not called."""
+    def saving_tensors(self) -> bool:
+        """True if more than losses is due. If not, `backward_ran` is not called."""
 
     def backward_ran(self) -> None:
         """Read the computed gradients."""
@@ -50,7 +50,7 @@ def _wrap(backward: Callable[..., None]) -> Callable[..., None]:
     def observed(*args: Any, **kwargs: Any) -> None:
         backward(*args, **kwargs)
         for observer in list(_observers):
-            if observer.saving:
+            if observer.saving_tensors:
                 observer.backward_ran()
 
     return observed

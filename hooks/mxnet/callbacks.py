@@ -17,8 +17,11 @@ class ForwardObserver(Protocol):
     """The object that is notified of the forwards of blocks."""
 
     @property
-    def saving(self) -> bool:
-        """True if anything is due. If not, only `begin_forward` is called."""
+    def saving_tensors(self) -> bool:
+        """True if more than losses is due. If not, `end_forward` is not called."""
+
+    def saves(self, name: str) -> bool:
+        """Return whether anything is due of a block. If not, `capture_values` is not called."""
 
     def begin_forward(self, root: Any, inputs: Any) -> None:
         """Receive the inputs of a registered model before its forward."""
@@ -53,7 +56,7 @@ class EndForward(_Callback):
     __slots__ = ()
 
     def __call__(self, block: Any, args: Any, output: Any) -> None:
-        if self._observer.saving and not is_symbolic(output):
+        if self._observer.saving_tensors and not is_symbolic(output):
             self._observer.end_forward(self._subject)
 
 
@@ -63,7 +66,7 @@ class InputCallback(_Callback):
     __slots__ = ()
 
     def __call__(self, block: Any, args: Any) -> None:
-        if self._observer.saving and not is_symbolic(args):
+        if self._observer.saves(self._subject) and not is_symbolic(args):
             self._observer.capture_values(self._subject, "input", args)
 
 
@@ -73,5 +76,5 @@ class OutputCallback(_Callback):
     __slots__ = ()
 
     def __call__(self, block: Any, args: Any, output: Any) -> None:
-        if self._observer.saving and not is_symbolic(output):
+        if self._observer.saves(self._subject) and not is_symbolic(output):
             self._observer.capture_values(self._subject, "output", output)

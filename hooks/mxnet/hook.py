@@ -9,9 +9,6 @@ hook.register_block(loss)
 
 from __future__ import annotations
 
-import re
-import weakref
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
@@ -24,8 +21,6 @@ from ..core.configuration.collections import ModuleCollection
 from ..core.configuration.options import Framework, HookOptions, accepts_fields_of
 from ..core.process.rank import rank_of_process
 from ..core.recorder import Recorder, guarded
-from ..core.step_recorder import logger
-from ..core.steps.step_clock import OccurrenceCounter
 
 try:
     import mxnet as mx
@@ -34,10 +29,8 @@ except ImportError as exc:
 
 from mxnet import gluon
 
-from .arrays import arrays_in, device_of, host_copy, to_array
-from .backward import observe_backward, stop_observing_backward
-from .callbacks import BeginStep, EndForward, InputCallback, OutputCallback
-from .gradients import Gradient, fresh_gradients
+from .arrays import to_array
+from .capture import Capture
 
 _BUILTIN = (
     CollectionKeys.WEIGHTS,
@@ -94,21 +87,7 @@ class Hook(BaseHook):
     @accepts_fields_of(HookOptions)
     def __init__(self, options: HookOptions) -> None:
         self.recorder = Recorder(options, _FRAMEWORK, rank_of_process)
-        # The registered models and losses, with the step at which their parameters were captured last. Models refer to
-        # the hook by their callbacks, but the hook has only weak references to models.
-        self._roots: weakref.WeakKeyDictionary[Any, object] = weakref.WeakKeyDictionary()
-        self._devices: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
-        self._devices_of: object = None
-        self._uninitialised: list[Any] = []
-        self._block_names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
-        self._parameter_names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
-        self._hybridized: weakref.WeakSet[Any] = weakref.WeakSet()
-        # A name is not used again after its block or parameter was freed.
-        self._names_of_blocks: set[str] = set()
-        self._names_of_parameters: set[str] = set()
-        self._names_of_gradients: set[str] = set()
-        self._handles: list[Any] = []
-        self._occurrences = OccurrenceCounter()
+        self.capture = Capture(self.recorder)
         current_hook.made(self)
 
     # What the user calls.
@@ -128,197 +107,19 @@ class Hook(BaseHook):
         """
         _check_block(block, "register_block")
         self._warn_if_copy()
-        self._register_block(block)
+        self.capture.register_block(block)
 
     register_hook = register_block
 
     def _array_of(self, value: Any) -> tuple[Array, bool]:
         return to_array(value), False
 
-    # What the callbacks call.
-
-    @property
-    def saving(self) -> bool:
-        """True if anything is due at the open step."""
-        return self.recorder.saving
-
-    @guarded
-    def begin_forward(self, root: Any, inputs: Any) -> None:
-        """Begin a step and capture the parameters of a model before its forward.
-
-        If a batch is split over several devices, the first of them begins the step for all.
-        """
-        if not self.recorder.active:
-            return
-        for collection in self.recorder.collections:
-            if isinstance(collection, Collection):
-                collection.resolve(self._block_names)
-        self._begin_step_of(root, device_of(inputs))
-        self.recorder.pending_models.discard(self._block_names[root])
-        step = self.recorder.clock.step
-        # A model that runs again in the step may have been updated in between.
-        if self.saving and self._roots[root] is not step:
-            self._roots[root] = step
-            self._uninitialised = self._capture_parameters(self._refresh(root))
-
-    @guarded
-    def end_forward(self, root: Any) -> None:
-        """Capture the parameters that the forward of a model has initialised."""
-        self._uninitialised = self._capture_parameters(self._uninitialised)
-
-    @guarded
-    def capture_values(self, name: str, role: str, values: Any) -> None:
-        """Capture the inputs or outputs of a block. `role` is `input` or `output`."""
-        for array in arrays_in(values):
-            number = self._occurrences.next(self.recorder.clock.step, name, role)
-            self._capture(f"{name}_{role}_{number}", array)
-
-    @guarded
-    def backward_ran(self) -> None:
-        """Capture the gradients that MXNet marks as fresh: no trainer has used them yet."""
-        for parameter, name in self._parameter_names.items():
-            for device, gradient in fresh_gradients(parameter):
-                self._name_gradient(f"gradient/{name}{device}", name)
-                self._capture_gradient(f"gradient/{name}{device}", gradient)
-
-    # Registering.
-
-    @guarded
-    def _register_block(self, block: Any) -> None:
-        if block in self._roots or not self.recorder.active:
-            return
-        self._roots[block] = None
-        if isinstance(block, gluon.loss.Loss):
-            self._register_callbacks(block)
-            pattern = f"^{re.escape(self._block_names[block])}_output_"
-            self.recorder.collections.require(CollectionKeys.LOSSES).include(pattern)
-            return
-        # It precedes all other callbacks, so that their captures belong to the step.
-        self._handles.append(block.register_forward_pre_hook(BeginStep(self, block)))
-        self._handles.append(block.register_forward_hook(EndForward(self, block)))
-        self._refresh(block)
-        self.recorder.pending_models.add(self._block_names[block])
-        observe_backward(self)
-
-    def _refresh(self, root: Any) -> list[Any]:
-        """Register callbacks on the new blocks of a model, and return its parameters.
-
-        The model may have changed since the last step.
-        """
-        root.apply(self._register_callbacks)
-        parameters = list(root.collect_params().values())
-        for parameter in parameters:
-            if parameter not in self._parameter_names:
-                self._name_parameter(parameter)
-        for block in _hybridized(root):
-            if block not in self._hybridized:
-                self._hybridized.add(block)
-                logger.warning(
-                    "inputs and outputs of the blocks inside %s are not saved, because it is hybridized; its "
-                    "parameters, their gradients, and its own inputs and outputs are. To save all, do not hybridize it",
-                    self._block_names[block],
-                )
-        return parameters
-
-    def _register_callbacks(self, block: Any) -> None:
-        if block in self._block_names:
-            return
-        name = _unique(self._names_of_blocks, block.name or type(block).__name__.lower())
-        self._block_names[block] = name
-        self._handles.append(block.register_forward_pre_hook(InputCallback(self, name)))
-        self._handles.append(block.register_forward_hook(OutputCallback(self, name)))
-
-    def _name_parameter(self, parameter: Any) -> None:
-        name = _unique(self._names_of_parameters, parameter.name)
-        self._parameter_names[parameter] = name
-        collections = self.recorder.collections
-        for collection, ending in ((CollectionKeys.WEIGHTS, "weight"), (CollectionKeys.BIASES, "bias")):
-            if parameter.name.endswith(ending):
-                collections.require(collection).add_tensor_names([name])
-        self._name_gradient(f"gradient/{name}", name)
-
-    def _name_gradient(self, name: str, parameter: str) -> None:
-        if name not in self._names_of_gradients:
-            self._names_of_gradients.add(name)
-            self.recorder.collections.add_gradient(name, parameter)
-
     @guarded
     def _let_go(self) -> None:
-        for handle in self._handles:
-            handle.detach()
-        stop_observing_backward(self)
-        for collection in self.recorder.collections:
-            if isinstance(collection, Collection):
-                collection.forget_parts()
-        for known in (self._handles, self._roots, self._devices, self._block_names, self._parameter_names):
-            known.clear()
-        self._hybridized.clear()
-        self._uninitialised = []
-
-    # Steps.
-
-    def _begin_step_of(self, root: Any, device: Any) -> None:
-        """Begin a step, unless another device has begun it for a batch that is split over several."""
-        if self._devices_of is not self.recorder.clock.step or not self._is_next_part(root, device):
-            self.recorder.begin_step()
-        if self._devices_of is not self.recorder.clock.step:
-            self._devices_of = self.recorder.clock.step
-            self._devices.clear()
-        self._devices.setdefault(root, set()).add(device)
-
-    def _is_next_part(self, root: Any, device: Any) -> bool:
-        devices = self._devices.get(root, set())
-        return bool(devices) and device not in devices and _is_on_several_devices(root)
-
-    # Capturing.
-
-    def _capture_parameters(self, parameters: Iterable[Any]) -> list[Any]:
-        """Capture parameters before the step updates them, and return those that are not initialised.
-
-        MXNet initialises them in the forward, when the shapes of the inputs are known.
-        """
-        uninitialised = []
-        for parameter in parameters:
-            if parameter._data is None:
-                uninitialised.append(parameter)
-            else:
-                self._capture(self._parameter_names[parameter], parameter._data[0])
-        return uninitialised
-
-    def _capture_gradient(self, name: str, gradient: Gradient) -> None:
-        plan = self.recorder.planner.plan(name)
-        if plan is not None:
-            self.recorder.record(plan, gradient.unscaled(), owned=True)
-
-    def _capture(self, name: str, array: Any) -> None:
-        plan = self.recorder.planner.plan(name)
-        if plan is not None:
-            self.recorder.record(plan, host_copy(array), owned=True)
+        self.capture.let_go()
 
 
 get_hook = current_hook.getter(Hook.create_from_json_file)
-
-
-def _hybridized(block: Any) -> Iterator[Any]:
-    """Yield the outermost blocks whose children run as a graph, without Python."""
-    if isinstance(block, gluon.HybridBlock) and block._active:
-        if block._children:
-            yield block
-    else:
-        for child in block._children.values():
-            yield from _hybridized(child)
-
-
-def _is_on_several_devices(root: Any) -> bool:
-    return any(len(parameter._data or ()) > 1 for parameter in root.collect_params().values())
-
-
-def _unique(taken: set[str], name: str) -> str:
-    """Return the name, with a number if it is taken, and take it."""
-    candidates = (f"{name}_{number}" if number else name for number in range(len(taken) + 1))
-    found = next(each for each in candidates if each not in taken)
-    taken.add(found)
-    return found
 
 
 def _check_block(block: Any, method: str) -> None:

@@ -43,6 +43,30 @@ def backward(net: Any, x: Any, y: Any) -> None:
     result.backward()
 
 
+def test_tensors_that_a_user_adds_to_the_losses_are_saved_at_every_step(make_hook: Any, out: str) -> None:
+    hook, net, loss = make_hook(save_config=None), seeded(), softmax_loss()
+    hook.get_collection("losses").include("fc1_relu_output_")
+    hook.register_block(net)
+    hook.register_block(loss)
+    train(net, 13, loss)
+    hook.close()
+    trial = create_trial(out)
+    assert trial.tensor(LOSS).steps() == trial.tensor("net_fc1_relu_output_0").steps() == list(range(13))
+    assert trial.tensor("gradient/net_fc1_weight").steps() == [*range(11)]
+
+
+def test_at_steps_of_losses_only_no_other_block_is_captured(make_hook: Any, out: str) -> None:
+    hook, net, loss = make_hook(save_config=None), seeded(), softmax_loss()
+    hook.register_block(net)
+    hook.register_block(loss)
+    train(net, 13, loss)
+    hook.close()
+    trial = create_trial(out)
+    assert trial.tensor(LOSS).steps() == list(range(13))
+    assert trial.tensor_names(step=12) == [LOSS]
+    assert trial.tensor("net_fc2_output_0").steps() == trial.tensor("net_fc2_weight").steps() == [*range(11)]
+
+
 class TestNames:
     def test_all_tensors_of_a_small_model_are_named(self, make_hook: Any, out: str) -> None:
         hook, net, loss = make_hook(save_all=True), seeded(), softmax_loss()
