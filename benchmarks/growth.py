@@ -140,7 +140,7 @@ def in_short(rows: int) -> str:
 def plot(sizes: Sequence[int], found: Sequence[dict[str, float]]) -> str:
     """Time against rows as an SVG, both on logarithmic scales."""
     low, high = -5, 1  # powers of ten of seconds
-    colours = ["#1b6ca8", "#c1440e", "#8a6d3b", "#3a7d44", "#6a4c93", "#b5179e", "#444444", "#e0a100"]
+    colors = ["#1b6ca8", "#c1440e", "#8a6d3b", "#3a7d44", "#6a4c93", "#b5179e", "#444444", "#e0a100"]
     width, height, left, top = 600, 360, 70, 20
     decades = math.log10(sizes[-1] / sizes[0])
 
@@ -163,12 +163,12 @@ def plot(sizes: Sequence[int], found: Sequence[dict[str, float]]) -> str:
     parts.append(f'<text x="{left + 150}" y="{height - 4}" text-anchor="middle">index rows</text>')
     last = sorted(QUESTIONS, key=lambda each: -found[-1][each])
     for place, what in enumerate(last):
-        colour = colours[place]
+        color = colors[place]
         points = " ".join(f"{x(rows):.1f},{y(each[what]):.1f}" for rows, each in zip(sizes, found, strict=True))
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2"/>')
         at = top + 14 + place * 20
-        parts.append(f'<line x1="{left + 315}" y1="{at - 4}" x2="{left + 335}" y2="{at - 4}" stroke="{colour}"/>')
-        parts.append(f'<text x="{left + 340}" y="{at}" fill="{colour}">{QUESTIONS[what]}</text>')
+        parts.append(f'<line x1="{left + 315}" y1="{at - 4}" x2="{left + 335}" y2="{at - 4}" stroke="{color}"/>')
+        parts.append(f'<text x="{left + 340}" y="{at}" fill="{color}">{QUESTIONS[what]}</text>')
     return "\n".join([*parts, "</svg>", ""])
 
 

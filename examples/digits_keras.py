@@ -65,7 +65,7 @@ def show(out_dir: str) -> None:
     step = trial.tensor("predictions_0").steps(modes.TRAIN)[-1]
     (labels,), (predictions,) = trial.labels(step, modes.TRAIN), trial.predictions(step, modes.TRAIN)
     right = int((predictions.argmax(axis=1) == labels.ravel()).sum())
-    print(f"\nat step {step}, {right} of {len(predictions)} digits were recognised, before the update")
+    print(f"\nat step {step}, {right} of {len(predictions)} digits were recognized, before the update")
 
     print("\n-- the gradients' l2 norm by epoch, by SQL: trial.sql(...)\n")
     query = """

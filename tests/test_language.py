@@ -19,10 +19,17 @@ ROOT = Path(__file__).resolve().parents[1]
 # Each word with what to write instead. Only words without another meaning, in code as in prose.
 REPLACED = {
     "anew": "again, new",
+    "behaviour": "behavior",
     "beside": "next to",
+    "centred": "centered",
+    "colour(?:s|ed)?": "color",
     "for ever": "forever",
+    "grey": "gray",
+    "initialise(?:d|s)?": "initialize",
+    "labelled": "labeled",
     "ladder": "layers",
     "lender": "buffer pool",
+    "recognise(?:d|s)?": "recognize",
     "rung": "layer",
     "seam": "interface",
     "spoilt": "corrupt, damaged",

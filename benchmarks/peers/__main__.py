@@ -1,4 +1,4 @@
-"""tensortrial and its peers side by side: write, read, find, summarise, on the same data in the same run.
+"""tensortrial and its peers side by side: write, read, find, summarize, on the same data in the same run.
 
     python -m peers [--full] [--rounds 5] [--peers tensortrial,numpy,…] [--json FILE]
 

@@ -33,7 +33,7 @@ class Capture:
         self._roots: weakref.WeakKeyDictionary[Any, object] = weakref.WeakKeyDictionary()
         self._devices: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
         self._devices_of: object = None
-        self._uninitialised: list[Any] = []
+        self._uninitialized: list[Any] = []
         self._block_names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._parameter_names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._hybridized: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -76,12 +76,12 @@ class Capture:
         # A model that runs again in the step may have been updated in between.
         if self.saving_tensors and self._roots[root] is not step:
             self._roots[root] = step
-            self._uninitialised = self._capture_parameters(self._refresh(root))
+            self._uninitialized = self._capture_parameters(self._refresh(root))
 
     @guarded
     def end_forward(self, root: Any) -> None:
-        """Capture the parameters that the forward of a model has initialised."""
-        self._uninitialised = self._capture_parameters(self._uninitialised)
+        """Capture the parameters that the forward of a model has initialized."""
+        self._uninitialized = self._capture_parameters(self._uninitialized)
 
     @guarded
     def capture_values(self, name: str, role: str, values: Any) -> None:
@@ -174,7 +174,7 @@ class Capture:
         for known in (self._handles, self._roots, self._devices, self._block_names, self._parameter_names):
             known.clear()
         self._hybridized.clear()
-        self._uninitialised = []
+        self._uninitialized = []
 
     # Steps.
 
@@ -199,17 +199,17 @@ class Capture:
         return not losses.tensor_names and self._loss_patterns.issuperset(losses.include_regex)
 
     def _capture_parameters(self, parameters: Iterable[Any]) -> list[Any]:
-        """Capture parameters before the step updates them, and return those that are not initialised.
+        """Capture parameters before the step updates them, and return those that are not initialized.
 
-        MXNet initialises them in the forward, when the shapes of the inputs are known.
+        MXNet initializes them in the forward, when the shapes of the inputs are known.
         """
-        uninitialised = []
+        uninitialized = []
         for parameter in parameters:
             if parameter._data is None:
-                uninitialised.append(parameter)
+                uninitialized.append(parameter)
             else:
                 self._capture(self._parameter_names[parameter], parameter._data[0])
-        return uninitialised
+        return uninitialized
 
     def _capture_gradient(self, name: str, gradient: Gradient) -> None:
         plan = self.recorder.planner.plan(name)

@@ -319,17 +319,17 @@ class Capture:
             for name, tensor in self.models.follow(root):
                 if self.saves_buffers or isinstance(tensor, torch.nn.Parameter):
                     self.tensor(name, tensor)
-            self._lazy |= bool(root.uninitialised)
+            self._lazy |= bool(root.uninitialized)
 
     def _save_late_parameters(self) -> None:
-        """Save the parameters that lazy modules initialised when they ran for the first time."""
+        """Save the parameters that lazy modules initialized when they ran for the first time."""
         self._lazy = False
         for root, _ in self.models.living():
-            if waiting := root.uninitialised.copy():
+            if waiting := root.uninitialized.copy():
                 for name, tensor in self.models.follow(root):
                     if name in waiting and not is_lazy(tensor):
                         self.tensor(name, tensor)
-                self._lazy |= bool(root.uninitialised)
+                self._lazy |= bool(root.uninitialized)
 
     def save_gradients(self, root: Root, module: torch.nn.Module) -> None:
         """Record the gradients of a model as they are now."""

@@ -160,7 +160,7 @@ class Models:
         self._root_names.add(root.name)
         state: dict[int, tuple[str, torch.Tensor]] = {}
         gradients = set()
-        root.uninitialised.clear()
+        root.uninitialized.clear()
         modules = list(modules_of(model))
         self._follow_modules(root, model, modules)
         for path, module in modules:
@@ -172,7 +172,7 @@ class Models:
                 state[id(tensor)] = (name, tensor)
                 self._name(name, inner, is_parameter)
                 if is_lazy(tensor):
-                    root.uninitialised.add(name)
+                    root.uninitialized.add(name)
                 if is_parameter and LOCAL in self._moments:
                     gradients.add(f"gradient/{name}")
                     self._gradients.follow(root, f"gradient/{name}", tensor)

@@ -43,7 +43,7 @@ class Root:
     """True if it runs inside compiled code, which must know before each step whether the step is saved."""
     in_pipeline: bool = False
     """True if it runs as a stage of a pipeline, which changes gradients after their backward."""
-    uninitialised: set[str] = field(default_factory=set)
+    uninitialized: set[str] = field(default_factory=set)
     """The names of its parameters without values, which belong to lazy modules."""
 
     @property

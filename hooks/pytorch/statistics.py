@@ -272,11 +272,11 @@ def _sums(values: Tensor, needs: set[str], limits: Limits) -> Sums:
     for need in needs - sums.keys() & _REDUCERS.keys():
         sums[need] = _REDUCERS[need](values)
     if needs & {"third", "fourth"}:
-        centred = values - values.mean(dim=1, keepdim=True)
-        centred -= centred.mean(dim=1, keepdim=True)  # the remainder from the rounding of the mean
-        squared = centred.square()
+        centered = values - values.mean(dim=1, keepdim=True)
+        centered -= centered.mean(dim=1, keepdim=True)  # the remainder from the rounding of the mean
+        squared = centered.square()
         sums["spread"] = squared.sum(dim=1)
-        sums["third"], sums["fourth"] = (squared * centred).sum(dim=1), squared.square().sum(dim=1)
+        sums["third"], sums["fourth"] = (squared * centered).sum(dim=1), squared.square().sum(dim=1)
     if "saturated" in needs:
         sums["saturated"] = ((values == limits.lowest) | (values == limits.highest)).sum(dim=1)
     if needs & {"abs_low", "abs_spread", "logs", "subnormals"}:

@@ -18,7 +18,7 @@ class Access(NamedTuple):
     before: bool
     """True if a separate run before the user's run fetches it."""
     needs: frozenset[str]
-    """The operations of variables that must be initialised."""
+    """The operations of variables that must be initialized."""
 
 
 FREE = Access(False, frozenset())

@@ -58,7 +58,7 @@ class GraphView:
         self.holders: dict[str, Operation] = {}
         """The operations that hold a variable, by name."""
         self.flags: dict[str, Tensor] = {}
-        """Boolean tensors, True if a variable is initialised, by the name of the variable's operation."""
+        """Boolean tensors, True if a variable is initialized, by the name of the variable's operation."""
         self.summarized: set[str] = set()
         """The names of the inputs of summaries."""
         self.updates_weights = bool(graph.get_collection(v1.GraphKeys.TRAIN_OP))

@@ -19,7 +19,7 @@ Run: TypeAlias = Callable[..., Any]
 
 
 class SessionState:
-    """The graph of a session, its known runs, and its initialised variables.
+    """The graph of a session, its known runs, and its initialized variables.
 
     Args:
         graph: The `tf.Graph` of the session.
@@ -48,9 +48,9 @@ class SessionState:
         return self._runs[key]
 
     def initialized(self, holders: Iterable[str], run: Run) -> set[str]:
-        """Return the names of the operations whose variables are initialised.
+        """Return the names of the operations whose variables are initialized.
 
-        Once initialised a variable stays so, and is not checked again.
+        Once initialized a variable stays so, and is not checked again.
         """
         unknown = set(holders) - self._initialized
         if unknown:

@@ -73,7 +73,7 @@ _MEANT = {
     "view": "page",
 }
 """Aliases of commands, by their names in other programs."""
-# The exit status by which shells and schedulers recognise Ctrl-C: 128 and the number of SIGINT.
+# The exit status by which shells and schedulers recognize Ctrl-C: 128 and the number of SIGINT.
 _INTERRUPTED = 130
 
 

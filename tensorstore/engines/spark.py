@@ -170,7 +170,7 @@ class SparkDatabase(Database):
         timeout: float | None = None,
         remade: Callable[[], bool] = lambda: False,
     ) -> SparkAnswer:
-        # The query has a job group of its own, so that cancelling it cancels no other job of the session.
+        # The query has a job group of its own, so that canceling it cancels no other job of the session.
         context, group = self._session.sparkContext, f"tensortrial-{uuid.uuid4().hex}"
 
         def run() -> pa.Table:

@@ -85,7 +85,7 @@ class Part:
 
     @property
     def name(self) -> str:
-        """The name of the rows, by which rows that are written twice are recognised. It has digits and a dash only."""
+        """The name of the rows, by which rows that are written twice are recognized. It has digits and a dash only."""
         return f"{self.after + 1:012d}-{self.last_step:012d}"
 
     @property

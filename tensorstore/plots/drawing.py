@@ -1,4 +1,4 @@
-"""The parts that all plots share: matplotlib, axes, colours for colour-blind people, marks, legends."""
+"""The parts that all plots share: matplotlib, axes, colors for color-blind people, marks, legends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 # NOT_FINITE.
 LINES = ("#0072B2", "#E69F00", "#009E73", "#56B4E9", "#D55E00", "#000000")
 NOT_FINITE = "#E6007E"
-"""The colour of NaN and of infinities, as on the page."""
+"""The color of NaN and of infinities, as on the page."""
 NOT_SAVED = "#DDDDDD"
 ZERO = "#000000"
 NOT_FINITE_LABEL = "NaN or infinite"
@@ -90,7 +90,7 @@ def add_legend(ax: Any, handles: Sequence[Any], labels: Sequence[str], **options
 
 
 def label_rows(ax: Any, names: Sequence[str], height_inches: float) -> None:
-    """Label rows 0, 1, … at their centres. If the height is too small, only some are labelled."""
+    """Label rows 0, 1, … at their centers. If the height is too small, only some are labeled."""
     most = max(2, int(height_inches * 72 / (_LABEL_SIZE * 1.25)))
     stride = -(-len(names) // most)
     at = range(0, len(names), stride)

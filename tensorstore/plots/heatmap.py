@@ -1,4 +1,4 @@
-"""The heat map: a row a tensor, a column a step, the colour a statistic."""
+"""The heat map: a row a tensor, a column a step, the color a statistic."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LOG_FROM = 30.0
 _FEWEST = 5
 """The earlier values that make a past."""
 _USUAL, _LARGEST_SCORE = 3.0, 12.0
-"""A score below the first is neutral; one above the second has the last colour."""
+"""A score below the first is neutral; one above the second has the last color."""
 _CELLS = """
     select
         name, min(step) as start, max(step) as last, min("order") as place,
@@ -93,8 +93,8 @@ def draw_heatmap(trial: Trial, chosen: Selection, ax: Any, own_past: bool = True
     values[:, saved], wrong[:, saved] = cells.values, cells.wrong
     rows = np.arange(len(cells.names) + 1)
 
-    norm, colours, is_log = _past_scale() if own_past else _scale(cells.values)
-    image = ax.pcolorfast(edges, rows, np.ma.masked_invalid(values), cmap=colours, norm=norm)
+    norm, colors, is_log = _past_scale() if own_past else _scale(cells.values)
+    image = ax.pcolorfast(edges, rows, np.ma.masked_invalid(values), cmap=colors, norm=norm)
     image.set_gid("values")
     ax.set_facecolor(NOT_SAVED)
     marks: dict[str, Any] = {}
@@ -157,13 +157,13 @@ def _read(trial: Trial, chosen: Selection, most: int) -> _Cells:
 
 
 def _past_scale() -> tuple[Any, Any, bool]:
-    """Return the norm and the colours of scores: neutral near 0, and two ends."""
+    """Return the norm and the colors of scores: neutral near 0, and two ends."""
     norm = matplotlib("colors").Normalize(-_LARGEST_SCORE, _LARGEST_SCORE)
     return norm, matplotlib("").colormaps["RdBu_r"], False
 
 
 def _scale(values: Floats) -> tuple[Any, Any, bool]:
-    """Return the norm, the colours, and whether the scale is logarithmic."""
+    """Return the norm, the colors, and whether the scale is logarithmic."""
     colors, maps = matplotlib("colors"), matplotlib("").colormaps
     finite = values[np.isfinite(values)]
     positive = finite[finite > 0]
@@ -181,11 +181,11 @@ def _scale(values: Floats) -> tuple[Any, Any, bool]:
 
 
 def _overlay(ax: Any, edges: Floats, rows: Any, where: Any, color: str, gid: str) -> bool:
-    """Draw cells in one colour. Return whether there are any."""
+    """Draw cells in one color. Return whether there are any."""
     if not where.any():
         return False
-    colours = matplotlib("colors").ListedColormap([color])
-    ax.pcolorfast(edges, rows, np.ma.masked_where(~where, where.astype(float)), cmap=colours).set_gid(gid)
+    colors = matplotlib("colors").ListedColormap([color])
+    ax.pcolorfast(edges, rows, np.ma.masked_where(~where, where.astype(float)), cmap=colors).set_gid(gid)
     return True
 
 

@@ -54,10 +54,10 @@ def draw_histograms(trial: Trial, chosen: Selection, name: str, ax: Any) -> Any:
     """Draw the ridges; see `TrialPlots.histograms`."""
     ridges, count = _read(trial, chosen, name)
     ax = new_axes(ax, _WIDTH, _LEAST_HEIGHT + _ROW * len(ridges))
-    colours = matplotlib("").colormaps["viridis_r"](np.linspace(0.1, 0.9, len(ridges)))
+    colors = matplotlib("").colormaps["viridis_r"](np.linspace(0.1, 0.9, len(ridges)))
     _scale(ax, ridges)
     marks = []
-    for row, (ridge, color) in enumerate(zip(ridges, colours, strict=True)):
+    for row, (ridge, color) in enumerate(zip(ridges, colors, strict=True)):
         marks += _draw(ax, ridge, row, color)
     ax.set_yticks(range(len(ridges)), [f"{ridge.step:,}" for ridge in ridges], fontsize=7)
     ax.set_ylim(len(ridges) - 0.5, -_OVERLAP - 0.1)

@@ -90,7 +90,7 @@ def _draw_image(ax: Any, value: Array) -> None:
     kept = np.where(np.abs(least) > np.abs(most), least, most)
     extent = (-0.5, flat.shape[1] - 0.5, flat.shape[0] - 0.5, -0.5)
     options: dict[str, Any] = {"aspect": "auto", "interpolation": "nearest", "extent": extent}
-    image = ax.imshow(np.ma.masked_invalid(kept), **options, **_colours(kept))
+    image = ax.imshow(np.ma.masked_invalid(kept), **options, **_colors(kept))
     image.set_gid("values")
     if wrong.any():
         only = matplotlib("colors").ListedColormap([NOT_FINITE])
@@ -104,8 +104,8 @@ def _draw_image(ax: Any, value: Array) -> None:
         ax.set_xlabel(f"{ax.get_xlabel()}\na pixel is {rows} × {columns} elements, and shows the largest magnitude")
 
 
-def _colours(values: Floats) -> dict[str, Any]:
-    """Return colours that diverge at zero, if there are values on both sides."""
+def _colors(values: Floats) -> dict[str, Any]:
+    """Return colors that diverge at zero, if there are values on both sides."""
     finite = values[np.isfinite(values)]
     if len(finite) and finite.min() < 0 < finite.max():
         most = float(np.abs(finite).max())

@@ -38,7 +38,7 @@ _LOG_FROM = 100.0
 _FEW = 50
 """The most points of a line that also has markers."""
 _MANY = 12
-"""More runs than this, or more tensors of one, are coloured by the order of their last values."""
+"""More runs than this, or more tensors of one, are colored by the order of their last values."""
 _AT_THE_ENDS = 5
 """The number of highest and of lowest lines in the legend."""
 _MOST_GAPS = 200
@@ -88,7 +88,7 @@ def draw_scalars(source: Trial | Runs, chosen: Selection, smoothing: float, ax: 
         if is_many:
             color = matplotlib("").colormaps["viridis"](number / (len(keys) - 1))
         else:
-            # If there are more lines than colours, their styles differ.
+            # If there are more lines than colors, their styles differ.
             color, style = LINES[number % len(LINES)], style + number // len(LINES)
         handles.append(_draw(ax, line, color, _STYLES[style % len(_STYLES)], smoothing))
         labels.append(_label(line, lines))

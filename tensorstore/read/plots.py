@@ -20,7 +20,7 @@ class RunsPlots:
     """The plots of one or several runs. `Runs.plot` creates it.
 
     Each method draws into `ax`, or into a new figure, and returns the Axes, so that everything can be changed
-    afterwards. Gaps between saved steps are grey; NaN and infinities are marked.
+    afterwards. Gaps between saved steps are gray; NaN and infinities are marked.
 
     Args:
         source: The runs.
@@ -48,7 +48,7 @@ class RunsPlots:
 
         With several workers, and where there are more steps than pixels, a line is the mean, and a band reaches from
         the smallest to the largest value. The axis is logarithmic where all values are positive and span more than a
-        factor of 100. Each of several runs has a colour; those that have none of the tensors are left out.
+        factor of 100. Each of several runs has a color; those that have none of the tensors are left out.
 
         Args:
             names: A name, a collection such as `losses`, a pattern, or several; None for all tensors that have values.
@@ -91,7 +91,7 @@ class TrialPlots(RunsPlots):
     ) -> Axes:
         """Draw a statistic of many tensors: a row a tensor, in the order of execution, and a column a step.
 
-        The colour is the distance from the tensor's own past, as on the page, neutral below 3 deviations; or the value.
+        The color is the distance from the tensor's own past, as on the page, neutral below 3 deviations; or the value.
         Where there are more steps than pixels, a column is several steps and shows the largest magnitude.
 
         Args:

@@ -497,7 +497,7 @@ class RunReader:
         known = rows
 
         def relocated() -> bool:
-            """Find the rows of the same tensors anew: compaction may have moved their values to another chunk."""
+            """Find the rows of the same tensors again: compaction may have moved their values to another chunk."""
             nonlocal rows
             with self.lock:
                 self.recover()

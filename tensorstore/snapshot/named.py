@@ -29,7 +29,7 @@ class _State(NamedTuple):
     """The index files that a worker had at a moment."""
 
     at: float
-    """When its last step was saved, in seconds since 1970."""
+    """The time of its last step, in seconds since 1970."""
     digest: int
     """The part of these files in the id of a snapshot."""
     files: Sequence[IndexFile]

@@ -116,22 +116,22 @@ class _Joined(ArrayOperations):
     def spread(self) -> Floats:
         mean = self.total / self.count
         spread = self.squares - self.total * mean
-        return self.sums(np.square(self._centred)) if (spread <= CANCELLATION * self.squares).any() else spread
+        return self.sums(np.square(self._centered)) if (spread <= CANCELLATION * self.squares).any() else spread
 
     @cached_property
-    def _centred(self) -> Floats:
-        centred: Floats = self.values - np.repeat(self.total / self.count, self.count)
+    def _centered(self) -> Floats:
+        centered: Floats = self.values - np.repeat(self.total / self.count, self.count)
         # The mean is subtracted again, to correct its rounding error.
-        centred -= np.repeat(self.sums(centred) / self.count, self.count)
-        return centred
+        centered -= np.repeat(self.sums(centered) / self.count, self.count)
+        return centered
 
     @property
     def third(self) -> Floats:
-        return self.sums(self._centred**3)
+        return self.sums(self._centered**3)
 
     @property
     def fourth(self) -> Floats:
-        return self.sums(np.square(np.square(self._centred)))
+        return self.sums(np.square(np.square(self._centered)))
 
     @cached_property
     def zeros(self) -> Floats:

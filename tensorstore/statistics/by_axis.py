@@ -122,30 +122,30 @@ class _Rows(ArrayOperations):
         return norm
 
     @cached_property
-    def _centred(self) -> Floats:
-        centred: Floats = self._values - (self.total / self.count)[:, None]
+    def _centered(self) -> Floats:
+        centered: Floats = self._values - (self.total / self.count)[:, None]
         # The mean is subtracted again, to correct its rounding error.
-        centred -= centred.mean(axis=1, keepdims=True)
-        return centred
+        centered -= centered.mean(axis=1, keepdims=True)
+        return centered
 
     @cached_property
     def spread(self) -> Floats:
-        return _squares(self._centred)
+        return _squares(self._centered)
 
     @property
     def abs_spread(self) -> Floats:
-        centred: Floats = self._magnitudes - (self.magnitude / self.count)[:, None]
-        centred -= centred.mean(axis=1, keepdims=True)
-        return _squares(centred)
+        centered: Floats = self._magnitudes - (self.magnitude / self.count)[:, None]
+        centered -= centered.mean(axis=1, keepdims=True)
+        return _squares(centered)
 
     @property
     def third(self) -> Floats:
-        found: Floats = (self._centred**3).sum(axis=1)
+        found: Floats = (self._centered**3).sum(axis=1)
         return found
 
     @property
     def fourth(self) -> Floats:
-        return _squares(np.square(self._centred))
+        return _squares(np.square(self._centered))
 
     @property
     def nans(self) -> Floats:

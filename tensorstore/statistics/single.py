@@ -34,7 +34,7 @@ from .kernels import FLOAT32, extremes_of_finite, sums_of_float32
 from .limits import NO_LIMITS, Limits, limits_of
 from .sums import Floats, products, squares, total
 
-# sum(x^2) - sum(x)^2 / n has nine digits if it is at least this part of sum(x^2). Otherwise the block is centred.
+# sum(x^2) - sum(x)^2 / n has nine digits if it is at least this part of sum(x^2). Otherwise the block is centered.
 CANCELLATION = 1e-5
 # The rows that are multiplied directly. Data with exponents under 1022 / 16 cannot overflow or vanish.
 _ROWS = 16
@@ -369,7 +369,7 @@ def _measure(part: _Partial, source: Array, block: Array, plan: _Plan, limits: L
     if plan.moments:
         part.rest, part.spread, part.third, part.fourth = _central_moments(block, part.mean)
     elif plan.spread:
-        part.spread, part.rest = _centred_squares(block, part.total, part.squares)
+        part.spread, part.rest = _centered_squares(block, part.total, part.squares)
     if plan.saturated and not limits.lowest < part.low <= part.high < limits.highest:
         part.saturated = float(np.count_nonzero(block == limits.lowest) + np.count_nonzero(block == limits.highest))
     # Without the extremes, low is +inf and high -inf, which do not show the signs.
@@ -381,12 +381,12 @@ def _measure(part: _Partial, source: Array, block: Array, plan: _Plan, limits: L
 
 def _central_moments(block: Array, rounded: float) -> tuple[float, float, float, float]:
     """Return mean - `rounded`, and the sums of (x - mean)^2, (x - mean)^3 and (x - mean)^4 of a block."""
-    centred = np.subtract(block, rounded, out=scratch_memory(1)[: block.size], dtype=np.float64)
+    centered = np.subtract(block, rounded, out=scratch_memory(1)[: block.size], dtype=np.float64)
     # The mean is subtracted again, to correct its rounding error.
-    rest = total(centred) / block.size
-    np.subtract(centred, rest, out=centred)
-    squared = np.square(centred, out=scratch_memory(2)[: block.size])
-    return rest, total(squared), products(squared, centred), squares(squared)
+    rest = total(centered) / block.size
+    np.subtract(centered, rest, out=centered)
+    squared = np.square(centered, out=scratch_memory(2)[: block.size])
+    return rest, total(squared), products(squared, centered), squares(squared)
 
 
 def _extremes(block: Array) -> tuple[float, float]:
@@ -411,7 +411,7 @@ def _measure_magnitudes(source: Array, block: Array, part: _Partial, plan: _Plan
     if plan.subnormals and limits.normal:
         part.subnormals = float(np.count_nonzero(magnitudes < limits.normal) - np.count_nonzero(magnitudes == 0))
     if plan.abs_spread:
-        part.abs_spread, _ = _centred_squares(magnitudes, part.magnitude, part.squares)
+        part.abs_spread, _ = _centered_squares(magnitudes, part.magnitude, part.squares)
 
 
 def _magnitudes(source: Array, block: Array) -> Array:
@@ -422,7 +422,7 @@ def _magnitudes(source: Array, block: Array) -> Array:
     return np.absolute(block, out=scratch[: block.size])
 
 
-def _centred_squares(block: Array, plain: float, squared: float) -> tuple[float, float]:
+def _centered_squares(block: Array, plain: float, squared: float) -> tuple[float, float]:
     """Return sum((x - mean)^2) of a block, from the sums unless they would cancel, and the mean's rounding error."""
     mean = plain / block.size
     spread = squared - plain * mean
@@ -432,8 +432,8 @@ def _centred_squares(block: Array, plain: float, squared: float) -> tuple[float,
     for start in range(0, block.size, BLOCK):
         piece = block[start : start + BLOCK]
         with np.errstate(all="ignore"):
-            centred = np.subtract(piece, mean, out=scratch_memory(2)[: piece.size], dtype=np.float64)
-            spread, residue = spread + squares(centred), residue + total(centred)
+            centered = np.subtract(piece, mean, out=scratch_memory(2)[: piece.size], dtype=np.float64)
+            spread, residue = spread + squares(centered), residue + total(centered)
     # The last term corrects the rounding error of the mean.
     rest = residue / block.size
     return (max(spread - residue * rest, 0.0), rest) if spread < math.inf else (spread, 0.0)

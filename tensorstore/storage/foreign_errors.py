@@ -57,7 +57,7 @@ def missing(path: str) -> FileNotFoundError:
 
 
 def _is_foreign(exc: Exception) -> bool:
-    # A library's own exception is recognised by name, because no library is imported for a local run.
+    # A library's own exception is recognized by name, because no library is imported for a local run.
     library = type(exc).__module__.partition(".")[0]
     return isinstance(exc, (OSError, EOFError)) or library not in ("builtins", "tensortrial")
 

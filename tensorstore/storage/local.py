@@ -37,7 +37,7 @@ from .folder_listings import FolderListings, entries
 from .foreign_errors import translated
 from .gathered_write import BoundedWrites, append_all
 from .open_files import OpenFiles, fill, open_to_read, read_at, read_owned
-from .ranges import neighbours, successive
+from .ranges import neighbors, successive
 
 _T = TypeVar("_T")
 
@@ -114,7 +114,7 @@ class LocalStorage(Storage):
     def read_ranges(self, ranges: Sequence[ByteRange]) -> Blocks:
         found: Blocks = [b""] * len(ranges)
         opened, file = "", None
-        for (path, start, length), indices in neighbours(ranges):
+        for (path, start, length), indices in neighbors(ranges):
             if not length:
                 continue
             try:

@@ -92,7 +92,7 @@ def successive(ranges: Sequence[ByteRange]) -> Iterator[list[int]]:
         yield run
 
 
-def neighbours(ranges: Sequence[ByteRange]) -> Iterator[tuple[ByteRange, list[int]]]:
+def neighbors(ranges: Sequence[ByteRange]) -> Iterator[tuple[ByteRange, list[int]]]:
     """Yield the ranges by file and position, with their indices in `ranges`. Adjoining ones are joined."""
     if len(ranges) == 1:
         yield ranges[0], [0]

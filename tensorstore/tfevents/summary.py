@@ -79,7 +79,7 @@ def histogram(
 ) -> bytes:
     """Return a histogram value, whose bin i lies between edges i and i + 1.
 
-    The sum and the sum of squares are from the `statistics`, if known, else estimated from the bins' centres.
+    The sum and the sum of squares are from the `statistics`, if known, else estimated from the bins' centers.
     TensorBoard does not show them.
     """
     middles = [left + (right - left) / 2 for left, right in itertools.pairwise(edges)]

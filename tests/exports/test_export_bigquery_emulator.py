@@ -70,7 +70,7 @@ class TestBigQuery(ExportConformance):
 
     def make_other(self, target: str) -> None:
         name = self.dataset(target)
-        fields = [bigquery.SchemaField("run", "STRING"), bigquery.SchemaField("colour", "STRING")]
+        fields = [bigquery.SchemaField("run", "STRING"), bigquery.SchemaField("color", "STRING")]
         with self.client(target) as client:
             client.create_dataset(name)
             client.create_table(bigquery.Table(f"{name}.steps", fields))

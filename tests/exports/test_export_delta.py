@@ -33,7 +33,7 @@ class TestDelta(ExportConformance):
 
     def make_other(self, target: str) -> None:
         DeltaTable.create(
-            f"{target.removeprefix('delta:')}/steps", pa.schema([("run", pa.string()), ("colour", pa.string())])
+            f"{target.removeprefix('delta:')}/steps", pa.schema([("run", pa.string()), ("color", pa.string())])
         )
 
     def test_a_part_is_one_version_and_earlier_ones_stay(self, tmp_path: Path, target: str) -> None:

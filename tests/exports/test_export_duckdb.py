@@ -35,7 +35,7 @@ class TestDuckDBFile(JobConformance):
 
     def make_other(self, target: str) -> None:
         with duckdb.connect(target.removeprefix("duckdb://")) as database:
-            database.execute("create table steps (run varchar, colour varchar)")
+            database.execute("create table steps (run varchar, color varchar)")
 
     def test_a_path_alone_will_do(self, tmp_path: Path, run: Path) -> None:
         tensortrial.export(run, tmp_path / "x.duckdb", progress=False)

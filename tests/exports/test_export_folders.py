@@ -127,7 +127,7 @@ class TestParquetFolder(FolderConformance):
     def make_other(self, target: str) -> None:
         path = self.path(target) / "steps/a/worker_0/000000000000-000000000001.parquet"
         path.parent.mkdir(parents=True)
-        pq.write_table(pa.table({"run": ["a"], "colour": ["red"]}), path)
+        pq.write_table(pa.table({"run": ["a"], "color": ["red"]}), path)
 
     def test_another_engine_reads_it(self, run: Path, target: str) -> None:
         self.export(run, target)
@@ -171,7 +171,7 @@ class TestCSVFolder(FolderConformance):
     def make_other(self, target: str) -> None:
         path = self.path(target) / "steps/a/worker_0/000000000000-000000000001.csv"
         path.parent.mkdir(parents=True)
-        path.write_text('"run","colour"\n"a","red"\n')
+        path.write_text('"run","color"\n"a","red"\n')
 
     def test_a_file_without_a_header_is_not_read_whole(self, run: Path, target: str) -> None:
         path = self.path(target) / "steps/a/worker_0/000000000000-000000000001.csv"

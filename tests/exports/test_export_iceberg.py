@@ -44,7 +44,7 @@ class IcebergConformance(ExportConformance):
     def make_other(self, target: str) -> None:
         catalogue = self.catalogue(target)
         catalogue.create_namespace("tensortrial")
-        catalogue.create_table(("tensortrial", "steps"), pa.schema([("run", pa.string()), ("colour", pa.string())]))
+        catalogue.create_table(("tensortrial", "steps"), pa.schema([("run", pa.string()), ("color", pa.string())]))
 
     def test_a_part_is_one_snapshot_and_earlier_ones_stay(self, tmp_path: Path, target: str) -> None:
         with Job(tmp_path / "a", flush_seconds=0) as job:

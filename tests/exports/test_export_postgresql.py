@@ -42,7 +42,7 @@ class TestPostgreSQL(ExportConformance):
         return found
 
     def make_other(self, target: str) -> None:
-        _execute(target, "create table steps (run text, colour text)")
+        _execute(target, "create table steps (run text, color text)")
 
     def test_the_schema_is_chosen_in_the_url_or_as_an_option(self, run: Path, target: str) -> None:
         self.export(run, f"{target}?schema=My runs")

@@ -120,7 +120,7 @@ class TestSnowflake(ExportConformance):
         return pa.table(columns, names=schema.names)
 
     def make_other(self, target: str) -> None:
-        self.query(target, 'create table STEPS ("RUN" varchar, "COLOUR" varchar)')
+        self.query(target, 'create table STEPS ("RUN" varchar, "COLOR" varchar)')
 
     @pytest.mark.skip(reason="the stand-in of the driver is in this process only")
     def test_a_killed_export_is_finished_by_the_next(self, tmp_path: Path, target: str) -> None: ...

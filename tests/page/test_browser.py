@@ -93,7 +93,7 @@ def test_nothing_is_wider_than_the_window(both: str, tab: Any, width: int) -> No
             picture(tab, f"{view}-wide")
 
 
-def test_the_overview_names_its_colours_and_marks_the_first_nan(both: str, tab: Any) -> None:
+def test_the_overview_names_its_colors_and_marks_the_first_nan(both: str, tab: Any) -> None:
     show(tab, both, OVERVIEW)
     legend = text(tab, ".legend")
     assert "own past" in legend
@@ -187,7 +187,7 @@ def test_the_keyboard_walks_from_the_heat_map_to_a_tensor(both: str, tab: Any) -
 def test_the_address_of_the_page_shows_the_same_again(both: str, tab: Any) -> None:
     show(tab, both, OVERVIEW)
     ready(tab, lambda: tab.get_by_label("statistic").select_option("std"))
-    ready(tab, lambda: tab.get_by_label("colour by").select_option("value"))
+    ready(tab, lambda: tab.get_by_label("color by").select_option("value"))
     tab.focus("canvas.heatmap")
     ready(tab, lambda: tab.keyboard.press("+"))
     address, legend, note = tab.url, text(tab, ".legend"), text(tab, "main > .quiet")

@@ -24,7 +24,7 @@ STEPS, SPIKE = 100_000, 61_803
 NAMES = [f"net.layer_{i}.weight" for i in range(12)]
 ROW = 7
 
-# The pixels of a row that have the last colour of the legend, as shares of the width of the cells.
+# The pixels of a row that have the last color of the legend, as shares of the width of the cells.
 MOST = """row => {
   const canvas = document.querySelector('canvas.heatmap');
   const [ratio, left, top] = [devicePixelRatio, Number(canvas.dataset.left), 14];

@@ -23,7 +23,7 @@ VALUES = {
     "times": np.arange(4) + 1764000000123456789,
     "equal times": np.full(4, 1764000000123456789),
     "float32": np.full(4, 1e17, np.float32),
-    "one and its neighbour": np.array([1.0, np.nextafter(1.0, 2)]),
+    "one and its neighbor": np.array([1.0, np.nextafter(1.0, 2)]),
     "ends": np.array([-1.7e308, 1.7e308]),
     "large": np.full((2, 2), 1e300),
     "unsigned": np.full(3, 2**64 - 1, np.uint64),

@@ -48,7 +48,7 @@ def test_a_step_that_was_not_saved_is_a_grey_column(run: Path) -> None:
     assert legend_of(ax) == ["not saved"]
 
 
-def test_nan_and_zero_have_colours_of_their_own_on_a_logarithmic_scale(run: Path) -> None:
+def test_nan_and_zero_have_colors_of_their_own_on_a_logarithmic_scale(run: Path) -> None:
     ax = tensortrial.create_trial(run).plot.heatmap("gradient/last", "l2", mode=TRAIN, own_past=False)
     assert type(ax.images[0].norm).__name__ == "LogNorm"
     assert np.flatnonzero(~image(ax, "not finite cells").mask[0]).tolist() == [9]
@@ -171,7 +171,7 @@ def test_a_run_that_has_saved_nothing_says_so(tmp_path: Path) -> None:
 MEANS: dict[str, Any] = {"raw": False, "statistics": ("mean",)}
 
 
-def test_the_colours_are_the_distance_from_the_own_past(tmp_path: Path) -> None:
+def test_the_colors_are_the_distance_from_the_own_past(tmp_path: Path) -> None:
     with Job(tmp_path / "run") as job:
         for step in range(40):
             usual = 1 + 0.1 * (step % 3)

@@ -102,7 +102,7 @@ def test_smoothing_is_a_mean_of_the_past_and_leaves_the_values_visible(tmp_path:
         trial.plot.scalars("loss", smoothing=1)
 
 
-def test_each_run_is_a_colour(tmp_path: Path) -> None:
+def test_each_run_is_a_color(tmp_path: Path) -> None:
     for number in range(3):
         with Job(tmp_path / f"_lr={number}") as job:
             for step in range(3):

@@ -319,7 +319,7 @@ JOBS: dict[str, Callable[[Path], None]] = {
     "overfit": _of(steps=80, examples=40, batch=40, outputs=[]),
     "shuffled": _of(steps=60, labels=_shuffled, rate=0.05),
     "imbalanced": _of(steps=20, labels=_mostly_zero),
-    "not normalised": _of(steps=10, inputs=lambda step, x: x * 6 + 5),
+    "not normalized": _of(steps=10, inputs=lambda step, x: x * 6 + 5),
     "spike": _of(steps=30, layers=_unbounded, inputs=lambda step, x: x * 200 if step == 25 else x),
     "half": _of(steps=5, dtype="float16"),
     "half flushed": _of(steps=5, dtype="float16", scale=lambda step: 1e-7),

@@ -69,7 +69,7 @@ def test_updates_that_are_too_large_are_found_after_some_steps(tmp_path: Path) -
 
 
 def test_updates_that_bfloat16_rounds_away_are_found(tmp_path: Path) -> None:
-    # A step of 1e-7 is far below the distance of neighbouring bfloat16 around 0.1.
+    # A step of 1e-7 is far below the distance of neighboring bfloat16 around 0.1.
     findings = found("UpdateRatioOutOfRange", trained(tmp_path, rate=1e-9, dtype="bfloat16"))
     assert {finding.tensor for finding in findings} == {
         "update_ratio/Sequential_0.weight",

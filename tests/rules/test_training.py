@@ -37,7 +37,7 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("ClassImbalance", {}, "imbalanced", "healthy long", "times as many of class 0"),
     ("Confusion", {"min_diag": 0.4, "max_off_diag": 0.5}, "shuffled", "healthy long", "is predicted"),
     ("SimilarAcrossRuns", {"collection_names": "weights"}, "other seed", "same", "differs from the other run"),
-    ("CheckInputImages", {}, "not normalised", "healthy", "channel 0 has mean"),
+    ("CheckInputImages", {}, "not normalized", "healthy", "channel 0 has mean"),
     ("NLPSequenceRatio", {}, "padded", "full", "80.0 % token 0"),
     ("FeatureImportanceOverweight", {}, "one feature", "deep trees", "of the importance"),
     ("TreeDepth", {}, "deep trees", "shallow trees", "above 4"),

@@ -161,7 +161,7 @@ class ExportConformance(ABC):
         """A table of the target, with the names of its columns, times in UTC, lists as lists, histograms as structs."""
 
     def make_other(self, target: str) -> None:
-        """Put a table `steps` of other columns into the target: run and colour, both text."""
+        """Put a table `steps` of other columns into the target: run and color, both text."""
         pytest.skip("the target has no tables that others make")
 
     def options(self, target: str) -> dict[str, Any]:
@@ -348,10 +348,10 @@ class ExportConformance(ABC):
         with pytest.raises(TableMismatch) as caught:
             self.export(run, target)
         assert caught.value.table == "steps"
-        assert any(line.startswith("+ colour") for line in caught.value.difference)
+        assert any(line.startswith("+ color") for line in caught.value.difference)
         assert any(line.startswith("- global_step") for line in caught.value.difference)
         assert not any("run" in line.split() for line in caught.value.difference)
-        assert self.read(target, "steps").column_names == ["run", "colour"]
+        assert self.read(target, "steps").column_names == ["run", "color"]
 
     def test_a_run_that_went_back_is_exported_as_it_counts_now(self, tmp_path: Path, target: str) -> None:
         train(tmp_path / "a", 0, 3)

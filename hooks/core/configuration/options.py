@@ -211,15 +211,15 @@ def accepts_fields_of(
     signature = inspect.signature(options_type)
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
-    def decorate(initialise: Callable[[_S, _O], None]) -> Callable[Concatenate[_S, _P], None]:
+    def decorate(initialize: Callable[[_S, _O], None]) -> Callable[Concatenate[_S, _P], None]:
         def construct(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
             try:
                 signature.bind(*args, **kwargs)
             except TypeError as exc:
-                raise TypeError(f"{initialise.__qualname__}() {exc}") from None
-            initialise(self, options_type(*args, **kwargs))
+                raise TypeError(f"{initialize.__qualname__}() {exc}") from None
+            initialize(self, options_type(*args, **kwargs))
 
-        functools.update_wrapper(construct, initialise)
+        functools.update_wrapper(construct, initialize)
         construct.__doc__ = _documentation(options_type)
         construct.__annotations__ = dict(options_type.__init__.__annotations__)
         construct.__signature__ = signature.replace(  # type: ignore[attr-defined]

@@ -14,7 +14,7 @@ class Gpus:
     """The GPUs that the driver knows, with its numbers, whatever CUDA_VISIBLE_DEVICES says.
 
     Args:
-        nvml: The module `pynvml`, initialised.
+        nvml: The module `pynvml`, initialized.
     """
 
     def __init__(self, nvml: ModuleType) -> None:

@@ -135,7 +135,7 @@ def _print_lines(
 
 
 def _shortened(values: list[float | None], most: int) -> list[float | None]:
-    """Return at most `most` values, each the maximum of several neighbours; NaN if one of them is not finite."""
+    """Return at most `most` values, each the maximum of several neighbors; NaN if one of them is not finite."""
     bins: list[list[float]] = [[] for _ in range(min(len(values), most))]
     for at, value in enumerate(values):
         if value is not None:

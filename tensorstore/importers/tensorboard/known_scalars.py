@@ -1,4 +1,4 @@
-"""A cache by which scalar events are recognised instead of parsed.
+"""A cache by which scalar events are recognized instead of parsed.
 
 An event of one scalar differs from the earlier ones of its tag only in its time, its step and the four bytes of the
 value. So the first event of a tag is parsed, and those after it are looked up by their remaining bytes, many at once.
@@ -33,7 +33,7 @@ class Scalars(NamedTuple):
     """The scalars of consecutive events, as columns of equal length, shape (n,)."""
 
     name: Integers
-    """The number of the name; -1 for an event that is not recognised, whose other columns mean nothing."""
+    """The number of the name; -1 for an event that is not recognized, whose other columns mean nothing."""
     step: Integers
     time: npt.NDArray[np.float64]
     """Seconds since 1970."""
@@ -54,7 +54,7 @@ class KnownScalars:
         self._count = 0
 
     def add(self, name: int, event: bytes, step: int, time: float, value: float) -> None:
-        """Recognise later events like this one, unless the position of a number in it is ambiguous.
+        """Recognize later events like this one, unless the position of a number in it is ambiguous.
 
         Args:
             name: What `find` returns for such events.

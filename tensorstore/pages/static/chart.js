@@ -1,4 +1,4 @@
-/** Line charts by uPlot, with the colours of the page. */
+/** Line charts by uPlot, with the colors of the page. */
 
 import { LINES, dashOf, inks } from "./colors.js";
 import { h, select } from "./dom.js";
@@ -171,7 +171,7 @@ function textOfX(chart, value, apart = 1) {
   return chart.unit === "step" ? count(value) : number(value);
 }
 
-/** Return the points of a line that are drawn: all of few, else those without a neighbour. @param {ChartLine} line @param {number} few */
+/** Return the points of a line that are drawn: all of few, else those without a neighbor. @param {ChartLine} line @param {number} few */
 function pointsOf(line, few) {
   const values = line.values;
   const places = Array.from(values, (_, i) => i).filter((i) => values[i] !== undefined);

@@ -75,7 +75,7 @@ export function metadataKeys(runs) {
 }
 
 /**
- * Return the number of a run's colour, which is the same in all views: its place in the order of their beginnings, or
+ * Return the number of a run's color, which is the same in all views: its place in the order of their beginnings, or
  * that of its group.
  * @param {Info} info
  * @param {State} now

@@ -1,12 +1,12 @@
-/** Colour scales that colour-blind people can read, as lookup tables of 256 entries. */
+/** Color scales that color-blind people can read, as lookup tables of 256 entries. */
 
-// Anchors of viridis (Smith and van der Walt, CC0), evenly spaced: brighter is more, in every kind of colour vision.
+// Anchors of viridis (Smith and van der Walt, CC0), evenly spaced: brighter is more, in every kind of color vision.
 const SEQUENTIAL = ["440154", "472d7b", "3b528b", "2c728e", "21918c", "28ae80", "5ec962", "addc30", "fde725"];
 // Blue is below, orange above; lightness is symmetric, and neither red nor green takes part.
 const DIVERGING_LIGHT = ["08306b", "2171b5", "6baed6", "c6dbef", "f4f4f2", "fdd0a2", "fd8d3c", "d94801", "7f2704"];
 const DIVERGING_DARK = ["c6e2ff", "6baed6", "2f7fc1", "1f4468", "26282c", "6b3a17", "c25a10", "fd9a4e", "ffe0c2"];
 
-/** Colours of lines in a chart (Okabe and Ito), told apart by colour-blind people. */
+/** Colors of lines in a chart (Okabe and Ito), told apart by color-blind people. */
 export const LINES = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8f7f00", "#7b6fd0"];
 const DASHES = [[], [10, 4], [3, 3], [10, 3, 3, 3]];
 
@@ -16,7 +16,7 @@ export function dashOf(color) {
 }
 
 const INKS = ["text", "quiet", "line", "hole", "ground", "mark", "accent"];
-/** Return the colours of the style sheet by name. @param {CSSStyleDeclaration} style @returns {Record<string, string>} */
+/** Return the colors of the style sheet by name. @param {CSSStyleDeclaration} style @returns {Record<string, string>} */
 export const inks = (style) => Object.fromEntries(INKS.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
 
 /** @param {HTMLCanvasElement} canvas */
@@ -47,13 +47,13 @@ function pixel(r, g, b) {
   return ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
 }
 
-/** Return the pixel of a colour "#rrggbb". @param {string} hex */
+/** Return the pixel of a color "#rrggbb". @param {string} hex */
 export function pixelOf(hex) {
   const value = parseInt(hex.slice(1), 16);
   return pixel(value >> 16, (value >> 8) & 255, value & 255);
 }
 
-/** Return the colour "rgb(…)" of a pixel. @param {number} value */
+/** Return the color "rgb(…)" of a pixel. @param {number} value */
 export function css(value) {
   return `rgb(${value & 255} ${(value >> 8) & 255} ${(value >> 16) & 255})`;
 }
@@ -76,7 +76,7 @@ export function indexOf(scale, value) {
 export function scaleOf(values, diverging = false) {
   const finite = Float64Array.from(/** @type {any} */ (values)).filter(Number.isFinite).sort();
   if (!finite.length) return { kind: "sequential", low: 0, high: 1, log: false };
-  // The outermost 0.5 % do not choose the colours of all others; they take the colour at the end.
+  // The outermost 0.5 % do not choose the colors of all others; they take the color at the end.
   const at = (/** @type {number} */ q) => finite[Math.min(finite.length - 1, Math.floor(q * finite.length))];
   let [low, high] = [at(0.005), at(0.995)];
   if (low === high) [low, high] = [finite[0], finite[finite.length - 1]];

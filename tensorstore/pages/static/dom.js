@@ -70,7 +70,7 @@ export function fill(element, ...children) {
 export const field = (label, box, hint) => h("label", { class: "field", title: hint }, h("span", {}, label), box);
 
 /**
- * Return a labelled drop-down list.
+ * Return a labeled drop-down list.
  * @param {string} label
  * @param {(string | string[])[]} options a value, or a value and its text
  * @param {string} value the chosen one
@@ -86,14 +86,14 @@ export function select(label, options, value, onchange, hint) {
   return field(label, list, hint);
 }
 
-/** Return a labelled check box. @param {string} label @param {boolean} checked @param {(checked: boolean) => void} onchange @param {string} [hint] */
+/** Return a labeled check box. @param {string} label @param {boolean} checked @param {(checked: boolean) => void} onchange @param {string} [hint] */
 export function checkbox(label, checked, onchange, hint) {
   const box = h("input", { type: "checkbox", checked, "aria-label": label, onchange: () => onchange(box.checked) });
   return h("label", { class: "field check", title: hint }, box, h("span", {}, label));
 }
 
 /**
- * Return a labelled text field that reports after a pause in typing.
+ * Return a labeled text field that reports after a pause in typing.
  * @param {string} label
  * @param {string} value
  * @param {(value: string) => void} onchange

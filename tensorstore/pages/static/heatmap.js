@@ -36,7 +36,7 @@ export class Heatmap {
     /** @type {{key: string, model: Model, canvas: OffscreenCanvas} | null} */
     this.painted = null;
     this.frame = 0;
-    this.labelled = 140; // pixels of the longest label
+    this.labeled = 140; // pixels of the longest label
     /** @type {{x: number, y: number, window: Seen, moved: boolean} | null} */
     this.drag = null;
     new ResizeObserver(() => this.redraw()).observe(parent);
@@ -65,7 +65,7 @@ export class Heatmap {
   /** Return the place of the cells inside the canvas, in pixels. */
   get plot() {
     const { clientWidth: width, clientHeight: height } = this.parent;
-    const left = Math.round(Math.max(60, Math.min(this.labelled + 10, width * 0.4)));
+    const left = Math.round(Math.max(60, Math.min(this.labeled + 10, width * 0.4)));
     return { left, top: TOP, width: Math.max(1, width - left - 8), height: Math.max(1, height - TOP - AXIS) };
   }
 
@@ -81,7 +81,7 @@ export class Heatmap {
     context.scale(ratio, ratio);
     this.ink = inks(getComputedStyle(canvas));
     context.font = `${innerWidth >= 2200 ? 13 : 11}px system-ui, sans-serif`;
-    this.labelled = Math.max(...model.rows.map((row) => indentOf(row) + context.measureText(symbolOf(row) + printable(row.text)).width), 0);
+    this.labeled = Math.max(...model.rows.map((row) => indentOf(row) + context.measureText(symbolOf(row) + printable(row.text)).width), 0);
     canvas.dataset.left = String(this.plot.left);
     this.drawCells(ratio);
     this.drawLabels();
@@ -216,7 +216,7 @@ export class Heatmap {
       const { text, kind } = model.rows[row];
       const indent = indentOf(model.rows[row]);
       if (every > 1 && this.cursor?.row === row) {
-        context.fillStyle = ink.ground; // over the labels of its neighbours
+        context.fillStyle = ink.ground; // over the labels of its neighbors
         context.fillRect(0, y - 10, plot.left - 2, 20);
       }
       context.fillStyle = this.cursor?.row === row ? ink.accent : kind === "tensor" ? ink.text : ink.quiet;
@@ -268,7 +268,7 @@ export class Heatmap {
       context.fill();
       if (row < row0 || row >= row1) continue;
       const y = this.yOf(row + 0.5);
-      // A ring in two colours stands out from every colour of a cell.
+      // A ring in two colors stands out from every color of a cell.
       context.lineWidth = 5;
       context.strokeStyle = ink.ground;
       context.beginPath();
@@ -437,7 +437,7 @@ function fitting(context, text, room) {
 }
 
 /**
- * Return a legend: a strip of colours with numbers, and what the other marks mean.
+ * Return a legend: a strip of colors with numbers, and what the other marks mean.
  * @param {Scale} scale
  * @param {string} title
  * @param {(value: number) => string} format

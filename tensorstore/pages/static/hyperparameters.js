@@ -64,7 +64,7 @@ export function scatter({ runs, x, y, color, open }) {
     ...points]);
 }
 
-/** Return runs as lines across the axes of columns, coloured by the last. @param {{runs: Run[], columns: Column[], open: (run: Run) => void}} plot */
+/** Return runs as lines across the axes of columns, colored by the last. @param {{runs: Run[], columns: Column[], open: (run: Run) => void}} plot */
 export function parallel({ runs, columns, open }) {
   const [left, right, top, bottom] = [60, WIDTH - 90, 40, HEIGHT - 16];
   const axes = columns.map((column) => axisOf(column, runs));

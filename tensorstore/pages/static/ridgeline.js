@@ -20,7 +20,7 @@ export function comparable(histograms) {
  * @param {number} width
  * @param {number} height
  * @param {CSSStyleDeclaration} style
- * @param {number | null} chosen a step to show in another colour
+ * @param {number | null} chosen a step to show in another color
  */
 export function ridgelines(histograms, width, height, style, chosen) {
   const ratio = devicePixelRatio || 1;
@@ -47,7 +47,7 @@ export function ridgelines(histograms, width, height, style, chosen) {
     context.fillStyle = quiet;
     context.fillText(number(value), x(value), height - 8);
   }
-  const labelled = Math.max(1, Math.ceil(14 / gap));
+  const labeled = Math.max(1, Math.ceil(14 / gap));
   histograms.forEach((histogram, i) => {
     const base = plot.top + (i + 1) * gap;
     const marked = histogram.step === chosen;
@@ -57,7 +57,7 @@ export function ridgelines(histograms, width, height, style, chosen) {
     context.lineWidth = marked ? 1.6 : 0.8;
     context.strokeStyle = marked ? LINES[5] : ground;
     context.stroke();
-    if ((histograms.length - 1 - i) % labelled && !marked) return;
+    if ((histograms.length - 1 - i) % labeled && !marked) return;
     context.fillStyle = marked ? LINES[5] : quiet;
     context.textAlign = "right";
     context.clearRect(0, base - 7, plot.left - 1, 14);

@@ -1,4 +1,4 @@
-/** The list of runs at the side of every view: which are shown, in which colour. */
+/** The list of runs at the side of every view: which are shown, in which color. */
 
 import { chosenRun, colorsOf, isHidden, listOf, metadataKeys, newestFirst, runLink, star, tickedRuns, toggled } from "./choice.js";
 import { LINES, dashOf } from "./colors.js";
@@ -42,7 +42,7 @@ export function drawSide(side, info, now, ofOne) {
       h("button", { class: "plain", onclick: () => go({ runs: "[]" }) }, "none"),
       now.runs !== undefined && h("button", { class: "plain", title: "Tick the newest runs", onclick: () => go({ runs: null }) }, "newest"),
       keys.length > 0 && select("group by", [["", "not grouped"], ...keys.map((key) => [key, `by ${key}`])], now.group ?? "", (group) => go({ group }),
-        "Runs with the same value of this metadata stand together and have one colour.")),
+        "Runs with the same value of this metadata stand together and have one color.")),
     list,
     listed.length > MOST_ROWS && note(`and ${count(listed.length - MOST_ROWS)} more: search for them`),
     !listed.length && note("No run matches."),

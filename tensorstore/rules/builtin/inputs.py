@@ -17,7 +17,7 @@ _IMAGES = r"^[A-Z]\w*_input_0$,hybridsequential0_input_0,(^|/)images?$"
 
 
 class CheckInputImages(BuiltinRule):
-    """Fires if images are not normalised.
+    """Fires if images are not normalized.
 
     It fires after `threshold_samples` images if the mean of a channel over all of them is too far from 0. Evaluates
     tensors with four axes, of which axis 0 is the batch. The statistic `mean` suffices for images with one channel.

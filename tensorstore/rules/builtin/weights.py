@@ -81,7 +81,7 @@ def as_numbers(value: Array) -> Array | None:
 
 
 class PoorWeightInitialization(BuiltinRule):
-    """Fires if activations, gradients or losses suggest that the weights were badly initialised.
+    """Fires if activations, gradients or losses suggest that the weights were badly initialized.
 
     Evaluates the first `steps` steps that have the tensors that it needs. It fires if one of these is true:
 

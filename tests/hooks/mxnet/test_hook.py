@@ -202,7 +202,7 @@ class TestValues:
             trainer.step(BATCH)
 
     @pytest.mark.parametrize("hybridized", [False, True])
-    def test_parameters_that_are_initialised_in_the_first_forward_are_saved(
+    def test_parameters_that_are_initialized_in_the_first_forward_are_saved(
         self, make_hook: Any, out: str, hybridized: bool
     ) -> None:
         hook, net = make_hook(save_all=True), seeded(lambda: Net(inputs=0))

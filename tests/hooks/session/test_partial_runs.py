@@ -112,11 +112,11 @@ class TestPartialRuns:
         found = create_trial(out).tensor("squared:0")
         assert [float(found.value(step)) for step in found.steps()] == [9, 36, 144, 576]
 
-    @pytest.mark.parametrize("behaviour", ["v1", "v2"])
-    def test_branches_that_are_not_taken_are_skipped(self, make_hook: Any, out: str, behaviour: str) -> None:
+    @pytest.mark.parametrize("behavior", ["v1", "v2"])
+    def test_branches_that_are_not_taken_are_skipped(self, make_hook: Any, out: str, behavior: str) -> None:
         hook = make_hook(save_all=True, include_regex=".")
         was_v2 = v1.control_flow_v2_enabled()
-        (v1.disable_control_flow_v2 if behaviour == "v1" else v1.enable_control_flow_v2)()
+        (v1.disable_control_flow_v2 if behavior == "v1" else v1.enable_control_flow_v2)()
         try:
             with tf.Graph().as_default():
                 x = v1.placeholder(tf.float32, [], name="x")

@@ -30,7 +30,7 @@ class TestSteps:
             session.run(net.train, net.feed(x, y))
         hook.close()
         trial = create_trial(out)
-        # There was nothing yet before the run that initialises, and no labels at the next one.
+        # There was nothing yet before the run that initializes, and no labels at the next one.
         assert trial.tensor(KERNEL).steps() == [1, 2, 3]
         assert trial.tensor(LOSS).steps() == [2, 3]
         assert trial.tensor(LOSS).value(2) == trial.tensor(LOSS).value(3)

@@ -145,9 +145,9 @@ def test_pruned_nodes_are_skipped(make_hook: Make, out: str) -> None:
 
 
 def test_categories_of_splits_are_saved(make_hook: Make, out: str) -> None:
-    colour = np.arange(60) % 3
+    color = np.arange(60) % 3
     data = xgb.DMatrix(
-        np.column_stack([colour, np.zeros(60)]), colour == 1, feature_types=["c", "q"], enable_categorical=True
+        np.column_stack([color, np.zeros(60)]), color == 1, feature_types=["c", "q"], enable_categorical=True
     )
     parameters = {"max_cat_to_onehot": 1, "min_child_weight": 0}
     booster = train(make_hook(include_collections=["trees"]), 1, parameters, data=data, evals=[(data, "train")])

@@ -1,4 +1,4 @@
-/** Overview: all tensors by all steps, coloured by one statistic. */
+/** Overview: all tensors by all steps, colored by one statistic. */
 
 import { loadFindings, loadTensorNames, loadTiles } from "../api.js";
 import { choose, chosenRun, inWords, listOf, modeAndWorker, modeOf, rangeOf, tensorLink, toggled } from "../choice.js";
@@ -111,7 +111,7 @@ export function overview(root, page) {
   }
 
   /**
-   * List the tensors that are furthest from their past. Among those as far as the colours reach, or with NaN, the one
+   * List the tensors that are furthest from their past. Among those as far as the colors reach, or with NaN, the one
    * that left it first comes first: it may be the cause. Of those that became NaN together, the one that had moved
    * furthest comes first.
    * @param {number[]} order @param {string} prefix
@@ -191,7 +191,7 @@ export function overview(root, page) {
   function drawTools(run, choice) {
     fill(tools,
       select("statistic", run.statistics.map((value) => [value, inWords(value)]), choice.statistic, (stat) => go({ stat })),
-      select("colour by", [["past", "change from its past"], ["value", "value"]], now.color ?? "past",
+      select("color by", [["past", "change from its past"], ["value", "value"]], now.color ?? "past",
         (color) => go({ color: color === "past" ? null : color })),
       ...modeAndWorker(run, choice),
       run.collections.length > 1 && select("collection", [["", "all"], ...run.collections], now.collection ?? "", (collection) => go({ collection, rows: null })),

@@ -104,7 +104,7 @@ export function tensor(root, page) {
     body.append(box);
     const runs = [query.run, ...others.filter((name) => name === now.over)];
     const found = await Promise.all(runs.map((run) => histogramAt({ ...query, run }).catch((error) => note(`${run}: ${error.message}`))));
-    const held = found.flatMap((each, color) => (each && "edges" in each ? [{ ...each, color, x: centres(each) }] : []));
+    const held = found.flatMap((each, color) => (each && "edges" in each ? [{ ...each, color, x: centers(each) }] : []));
     const { x, spread } = together(held.map((each) => each.x));
     if (held.length) draw(inside, { x, unit: "number", height: 200, lines: held.map((each) => ({ label: `${runs[each.color]}, step ${count(each.step)}`, color: each.color, values: spread(each.x, each.counts) })) });
     inside.append(...found.map((each, i) => (each instanceof Element ? each : each ? "" : note(`${runs[i]} has no histogram near this step.`))));
@@ -164,7 +164,7 @@ function branches(of, names, shown) {
 }
 
 /** @param {Histogram} histogram */
-const centres = ({ edges, counts }) => Array.from(counts, (_, i) => (edges[i] + edges[i + 1]) / 2);
+const centers = ({ edges, counts }) => Array.from(counts, (_, i) => (edges[i] + edges[i + 1]) / 2);
 
 /** Return the histogram of a tensor that is nearest to a step. @param {OfTensor & {step: number}} query @returns {Promise<Histogram | undefined>} */
 async function histogramAt({ step: wanted, ...query }) {
