@@ -1,4 +1,4 @@
-"""What it costs to open a small run, and many steps: the aims of docs/design/001-snapshot.md, in CPU time.
+"""The cost of opening a small run, and of many steps: the aims of docs/design/001-snapshot.md, in CPU time.
 
 python benchmarks/opening.py
 """

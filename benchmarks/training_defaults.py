@@ -1,4 +1,4 @@
-"""What the defaults of hooks cost trainings by Keras, Lightning, the Trainer and MXNet: CPU time, without the writer's.
+"""The cost of the hooks' defaults in trainings by Keras, Lightning, the Trainer and MXNet: CPU without the writer's.
 
 One process trains two equal models in two threads that take turns, step by step, one of them with a hook. It takes the
 CPU time of the whole process but that of the writer's thread, because some frameworks compute on threads of their own,
