@@ -48,12 +48,13 @@ def snapshot_named(storage: Storage, run: RunInfo, name: str, range_steps: StepR
         SnapshotNotFound: No such set of files has the id.
         StorageError: The storage refused an operation.
     """
+    if not re.fullmatch("[0-9a-f]{16}", name):
+        raise SnapshotNotFound(storage.url, f"the id of a snapshot must be 16 hexadecimal digits, got {name!r}")
     now = take(storage, run, range_steps=range_steps, source=storage)
     if now.id == name:
         return now
     of_workers = [_files(storage, worker, index) for worker, index in now.index.items()]
-    is_id = re.fullmatch("[0-9a-f]{16}", name)
-    for compactions in (slice(1), slice(-1, None), slice(None)) if is_id else ():  # without any, with all, and others
+    for compactions in (slice(1), slice(-1, None), slice(None)):  # without any, with all, and others
         histories = [[*_states(files, compactions, range_steps or (None, None))] for files in of_workers]
         for chosen in _chosen(histories, name):
             if files := [file for state in chosen for file in _current(state.files[: state.length])]:

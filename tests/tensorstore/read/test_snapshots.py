@@ -83,6 +83,14 @@ def test_sql_and_exports_say_which_snapshot_they_saw(tmp_path: Path) -> None:
     assert tensortrial.export(tmp_path / "a", tmp_path / "out.duckdb", progress=False).snapshots == {"a": name}
 
 
+@pytest.mark.parametrize("name", ["", "zz", "0" * 15, "0" * 17, "A" * 16])
+def test_a_text_that_is_no_id_of_a_snapshot_is_named(tmp_path: Path, name: str) -> None:
+    with Job(tmp_path) as job:
+        job.step({"x": 1.0})
+    with pytest.raises(SnapshotNotFound, match=f"must be 16 hexadecimal digits, got '{name}'"):
+        tensortrial.create_trial(tmp_path, snapshot=name)
+
+
 def test_a_snapshot_by_an_id_lives_as_long_as_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep_index_files(monkeypatch)
     with Job(tmp_path, flush_seconds=3600) as job:
