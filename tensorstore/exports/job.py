@@ -28,9 +28,6 @@ logger = logging.getLogger(__name__)
 
 _TOGETHER = 1000
 """The most parts, or replacements of small tables, that are written in one transaction."""
-"""The number of attempts to read files that are compacted meanwhile."""
-
-
 _NO_ROWS = pa.table({"run": pa.array([], pa.string())})
 
 
