@@ -105,7 +105,7 @@ class Tracker(TrainingSteps, GeneralTracker):  # type: ignore[misc]
         if self._first is None and parsed is ModeKeys.TRAIN:
             self._first = self.hook.mode_steps.get(ModeKeys.TRAIN)
 
-    # What Accelerate calls.
+    # Methods that Accelerate calls.
 
     def start(self) -> None:
         """Make the hook when `init_trackers` is called, because Accelerate may not know the process's rank before."""

@@ -129,7 +129,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
             self.recorder.collections.include([CollectionKeys.HYPERPARAMETERS])
         current_hook.made(self)
 
-    # What the user calls.
+    # Methods that users call.
 
     def register_model(self, model: Any) -> None:
         """Name the tensors of a model that is not trained by `fit`.
@@ -253,7 +253,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         """True if Keras' own `fit`, `evaluate` or `predict` is under way."""
         return self._outer is not None
 
-    # What Keras calls.
+    # Methods that Keras calls.
 
     def set_model(self, model: Any) -> None:
         if not self._is_elsewhere():

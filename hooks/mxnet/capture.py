@@ -47,7 +47,7 @@ class Capture:
         self._handles: list[Any] = []
         self._occurrences = OccurrenceCounter()
 
-    # What the callbacks call.
+    # Methods that callbacks call.
 
     @property
     def saving_tensors(self) -> bool:

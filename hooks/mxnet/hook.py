@@ -90,7 +90,7 @@ class Hook(BaseHook):
         self.capture = Capture(self.recorder)
         current_hook.made(self)
 
-    # What the user calls.
+    # Methods that users call.
 
     def register_block(self, block: Any) -> None:
         """Save the tensors of a model or of a loss.

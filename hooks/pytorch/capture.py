@@ -105,7 +105,7 @@ class Capture:
         self.resolve_modules()
         return self.recorder.may_save(names)
 
-    # What the user registers, and saves by a call.
+    # Methods of the hook: what users register, and save by a call.
 
     @guarded
     def register_module(self, module: torch.nn.Module, name: str | None) -> None:
@@ -199,7 +199,7 @@ class Capture:
         self.unsaved.begin_close()
         self.send()
 
-    # What callbacks call.
+    # Methods that callbacks call.
 
     @guarded
     def begin_root(self, root: Root, module: torch.nn.Module | None) -> None:

@@ -119,7 +119,7 @@ class Hook(BaseHook):
         # The callbacks of a model keep the capture alive, even if the user does not keep the hook.
         current_hook.made(self, kept_by_callbacks=self.capture)
 
-    # What the user calls.
+    # Methods that users call.
 
     def register_module(self, module: torch.nn.Module, name: str | None = None) -> None:
         """Save the tensors of a model: its parameters, their gradients, and the inputs and outputs of its modules.

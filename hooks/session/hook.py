@@ -116,7 +116,7 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
         self._finishing = threading.Lock()
         current_hook.made(self)
 
-    # What the user calls.
+    # Methods that users call.
 
     def wrap_optimizer(self, optimizer: Any) -> Any:
         """Save the gradients that an optimizer computes and applies, and the loss that it minimizes.
@@ -182,7 +182,7 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
     def _array_of(self, value: Any) -> tuple[Array, bool]:
         return _to_array(value), False
 
-    # What a session calls.
+    # Methods that a session calls.
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Name the tensors of a session that a MonitoredSession created."""

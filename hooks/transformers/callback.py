@@ -79,7 +79,7 @@ class TensorTrialCallback(TrainingSteps, TrainerCallback):  # type: ignore[misc]
         hook: Hook | None = self._hook
         return hook
 
-    # What the Trainer calls.
+    # Methods that the Trainer calls.
 
     def on_train_begin(
         self, args: TrainingArguments, state: Any, control: Any, model: Any = None, optimizer: Any = None, **_: Any

@@ -103,7 +103,7 @@ class Hook(BoostingHook, xgb.callback.TrainingCallback):
         """
         return cls.create_from_json_file(json_file_path)
 
-    # What the user sets and calls.
+    # Attributes that users set.
 
     @property
     def hyperparameters(self) -> dict[str, Any] | None:
@@ -132,7 +132,7 @@ class Hook(BoostingHook, xgb.callback.TrainingCallback):
     def validation_data(self, value: Any) -> None:
         self._validation = self._data_set("validation_data", value)
 
-    # What XGBoost calls. `model` is a Booster, or in `xgboost.cv` an object with the boosters of all folds.
+    # Methods that XGBoost calls. `model` is a Booster, or in `xgboost.cv` an object with the boosters of all folds.
 
     def before_training(self, model: Any) -> Any:
         self._begin_training(model)
