@@ -212,6 +212,8 @@ class Capture:
             root.in_pipeline |= caller is Caller.PIPELINE
             if caller in (Caller.TRAINING, Caller.PIPELINE):
                 self._begin_step(root)
+                if module is not None:
+                    self.unsaved.note_forward(module)
         elif self.recorder.closed:  # closed by another thread, or after an error
             self.let_go()
             return

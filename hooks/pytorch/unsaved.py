@@ -1,4 +1,4 @@
-"""Warnings about tensors that are not saved: all tensors, losses, gradients, or those of compiled parts."""
+"""Warnings about tensors that are not saved, such as losses or gradients, or that are saved in the mode of others."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from tensortrial.config.collection import Collection, CollectionKeys, is_loss
+from tensortrial.mode import ModeKeys
 
 from ..core.recorder import Recorder
 from .models import Models
@@ -32,7 +33,7 @@ class NothingSaved:
     def __init__(self, recorder: Recorder, models: Models) -> None:
         self._recorder, self._models = recorder, models
         self._due_steps = self._steps = 0
-        self._checked = self._closes = self._losses_are_due = False
+        self._checked = self._closes = self._losses_are_due = self._knows_modes = False
         self.left_to_another = False
         """True if another process saves a tensor that was gathered here."""
         self.gradients_arrived = False
@@ -48,6 +49,20 @@ class NothingSaved:
         """Note that a step was due, at its end."""
         self._due_steps += 1
         self._losses_are_due |= CollectionKeys.LOSSES in self._recorder.planner.due
+
+    def note_forward(self, model: torch.nn.Module) -> None:
+        """Log, once, that a model is evaluated in steps that count as those of training.
+
+        Called when the forward of a model has begun a step.
+        """
+        if self._knows_modes or not self.gradients_arrived or model.training or torch.is_grad_enabled():
+            return
+        self._knows_modes = True
+        if self._recorder.clock.mode is ModeKeys.GLOBAL:
+            logger.warning(
+                "the model is evaluated, and these steps count as steps of the training, because no mode was set: call "
+                "hook.set_mode(tt.modes.EVAL) before an evaluation and hook.set_mode(tt.modes.TRAIN) before training"
+            )
 
     def check(self) -> None:
         """Log, once, what was not saved, and how to save it. Called after a step was closed."""

@@ -269,6 +269,26 @@ def test_an_evaluation_without_a_loss_says_nothing(make_hook: Any, caplog: pytes
     assert warnings_of(caplog) == []
 
 
+@pytest.mark.parametrize("case", ["no mode", "modes", "in training mode", "before any training"])
+def test_an_evaluation_among_the_steps_of_training_says_so_once(
+    make_hook: Any, caplog: pytest.LogCaptureFixture, case: str
+) -> None:
+    net = Net()
+    hook = make_hook(include_collections=["weights", "gradients"])
+    hook.register_module(net)
+    for _ in range(0 if case == "before any training" else 2):
+        if case == "modes":
+            hook.set_mode("TRAIN")
+        train(net.train(), 2)
+        if case == "modes":
+            hook.set_mode("EVAL")
+        evaluate(net if case == "in training mode" else net.eval(), 2)
+    hook.close()
+    texts = [text for text in warnings_of(caplog) if "the model is evaluated" in text]
+    assert len(texts) == (case == "no mode")
+    assert all("hook.set_mode(tt.modes.EVAL)" in text for text in texts)
+
+
 def test_numbers_between_which_no_step_begins_are_said_to_replace_one_another(
     make_hook: Any, out: str, caplog: pytest.LogCaptureFixture
 ) -> None:
