@@ -68,16 +68,28 @@ class RowOutput:
             ConfigurationError: The format cannot hold a type of the rows.
             StorageError: The file cannot be written.
         """
-        is_binary = self.form in ("parquet", "arrow")
         with working("querying"):
-            rows = relation.to_arrow_table() if is_binary else relation.fetchall()
-        if self.form == "table" and self.path is None:
-            _print(relation.columns, rows)
-            return
-        text = "" if is_binary else _text(relation.columns, rows, self.form, self.guard_formulas)
-        self._write(_arrow(rows, self.form) if is_binary else text.encode())
+            rows = relation.to_arrow_table() if self._is_binary else relation.fetchall()
+        self._write(relation.columns, rows)
 
-    def _write(self, data: bytes) -> None:
+    def write_table(self, table: Any) -> None:
+        """Write an Arrow table. Raises as `write`."""
+        rows = table if self._is_binary else list(zip(*table.to_pydict().values(), strict=True))
+        self._write(table.column_names, rows)
+
+    @property
+    def _is_binary(self) -> bool:
+        return self.form in ("parquet", "arrow")
+
+    def _write(self, columns: Sequence[str], rows: Any) -> None:
+        if self.form == "table" and self.path is None:
+            _print(columns, rows)
+        elif self._is_binary:
+            self._write_bytes(_arrow(rows, self.form))
+        else:
+            self._write_bytes(_text(columns, rows, self.form, self.guard_formulas).encode())
+
+    def _write_bytes(self, data: bytes) -> None:
         if self.path is None:
             sys.stdout.buffer.write(data)
             return

@@ -7,8 +7,9 @@ import shlex
 from typing import Any
 
 from ..comparison import Comparison, Difference, compare
+from ..nested import flat
 from .open_run import OpenRun
-from .payload import flat, number
+from .payload import number
 
 _MOST_ROWS = 2_000
 _OF_A_PROCESS = ("process_id",)

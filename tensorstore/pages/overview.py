@@ -12,6 +12,7 @@ from ..errors import TensorTrialError
 from ..format.documents import utc
 from ..format.schema import RunInfo
 from ..maintenance.notes import notes_of
+from ..nested import flat
 from ..read.runs import Runs
 from ..read.trial import run_reader_of
 from ..snapshot.snapshot import run_info
@@ -19,7 +20,7 @@ from ..snapshot.workers import natural
 from ..storage.open import Storage
 from .grid import Grid
 from .open_run import OpenRun
-from .payload import flat, is_wide, pack
+from .payload import is_wide, pack
 from .tiles import width_for
 
 # The most cells of one answer. With two compressed values of two bytes in each, it is below 300 kB.

@@ -6,7 +6,7 @@ import base64
 import json
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -24,15 +24,6 @@ _LONGEST_TEXT = 2_000
 def dump(value: Any) -> bytes:
     """Return a value as compact JSON, without NaN, which standard JSON lacks."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode(errors="replace")
-
-
-def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield values with the keys of nested objects joined: "packages.numpy"."""
-    for key, each in values.items():
-        if isinstance(each, Mapping):
-            yield from flat(each, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", each
 
 
 def number(value: float | None) -> float | str | None:

@@ -79,7 +79,7 @@ def compare(
     elif rows.form == "table" and rows.path is None:
         _print(found, None if shows_all else _SHOWN)
     else:
-        rows.write(_Rows(found.to_arrow_table()))
+        rows.write_table(found.to_arrow_table())
     raise SystemExit(_status(found))
 
 
@@ -88,20 +88,6 @@ def _status(found: Comparison) -> int:
         return _SAME
     nothing_differs = found.first is None and not found.only_a and not found.only_b
     return _ERROR if nothing_differs else _DIFFERENT
-
-
-class _Rows:
-    """The differences in the form of a query's result."""
-
-    def __init__(self, table: Any) -> None:
-        self._table = table
-        self.columns: list[str] = table.column_names
-
-    def to_arrow_table(self) -> Any:
-        return self._table
-
-    def fetchall(self) -> list[tuple[Any, ...]]:
-        return [tuple(row.values()) for row in self._table.to_pylist()]
 
 
 def _cells(found: Difference) -> dict[str, str]:

@@ -8,12 +8,14 @@ from typing import Any
 
 import click
 
+from ...exports.run_table import run_table
 from ...maintenance.notes import notes_of
 from ...parallel import in_threads
 from ...read.runs import Runs
 from ..completion import complete_run
 from ..console import console_for, print_table
 from ..options import opened_runs, size_of, storage_option
+from ..rows import RowOutput, output_options
 
 _COLUMNS = ("run", "state", "steps", "files", "started", "tags")
 _PARALLEL = 16
@@ -26,26 +28,39 @@ _QUERY = """
 @click.command("ls")
 @click.argument("places", metavar="[PLACE]...", nargs=-1, shell_complete=complete_run)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each run, on a line.")
+@output_options
 @storage_option
-def ls(places: tuple[str, ...], as_json: bool, storage_options: tuple[str, ...]) -> None:
+def ls(places: tuple[str, ...], as_json: bool, rows: RowOutput, storage_options: tuple[str, ...]) -> None:
     """List the runs in a folder, with state, steps, size and tags.
 
     PLACE is a folder with runs below it, a run, or a quoted pattern; several are allowed, and the current folder is
     the default. The size is that of the files; --json also has `tensor_bytes`, the size of all saved tensors in memory,
     the framework, the workers, the metadata, and the notes of `tensortrial note`.
 
+    With --format or --output, the rows have a column for each key of the metadata, and for the last, least and greatest
+    value of each scalar.
+
     \b
     tensortrial ls runs
     tensortrial ls 's3://bucket/project/lr=*' --json
+    tensortrial ls runs --format csv --output runs.csv
     """
+    is_short = rows.form == "table" and rows.path is None
+    if as_json and not is_short:
+        raise click.UsageError("--json prints other columns than --format and --output; pass one of them")
     with opened_runs(places or (".",), storage_options) as opened:
-        rows = list(_rows(opened))
-    if as_json:
-        for row in rows:
-            click.echo(json.dumps(row, ensure_ascii=False))
-    else:
-        columns = _COLUMNS if any(row["tags"] for row in rows) else _COLUMNS[:-1]
-        print_table(console_for(), columns, [_cells(row)[: len(columns)] for row in rows])
+        if as_json:
+            for row in _rows(opened):
+                click.echo(json.dumps(row, ensure_ascii=False))
+        elif is_short:
+            _print(list(_rows(opened)))
+        else:
+            rows.write_table(run_table(opened))
+
+
+def _print(rows: list[dict[str, Any]]) -> None:
+    columns = _COLUMNS if any(row["tags"] for row in rows) else _COLUMNS[:-1]
+    print_table(console_for(), columns, [_cells(row)[: len(columns)] for row in rows])
 
 
 def _rows(opened: Runs) -> Iterator[dict[str, Any]]:
