@@ -12,6 +12,7 @@ import click
 from rich.table import Table
 
 from ...errors import TensorTrialError
+from ...format.documents import utc
 from ...maintenance.notes import notes_of
 from ...mode import ModeKeys
 from ...read.trial import Trial, run_reader_of
@@ -64,7 +65,7 @@ def _facts(trial: Trial) -> Iterable[tuple[str, str]]:
     run = trial.info
     made_with = " ".join(f"{name} {version}" for name, version in run.versions.items())
     yield "run", trial.path
-    yield "started", run.created_at
+    yield "started", f"{utc(run.created_at):%Y-%m-%d %H:%M:%S} UTC"
     yield "state", _state(trial)
     yield "snapshot", str(trial.snapshot)
     yield "framework", f"{run.framework} ({made_with})"
