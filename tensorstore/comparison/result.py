@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import MissingExtra
+from ..format.arrow_arrays import table
 from ..html_table import html_list, html_rows
 from ..visible import in_a_line
 
@@ -260,8 +261,7 @@ class Comparison:
         Returns:
             One row for each tensor, mode and worker that differs, at its first step.
         """
-        columns = {name: [getattr(each, name) for each in self.differences] for name in SCHEMA.names}
-        return pa.Table.from_pydict(columns, schema=SCHEMA)
+        return table(SCHEMA, [[getattr(each, name) for name in SCHEMA.names] for each in self.differences])
 
     def df(self) -> Any:
         """Return the differences as a pandas DataFrame.

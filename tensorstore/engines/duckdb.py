@@ -49,6 +49,7 @@ _TYPES = {
     SKETCH: 'struct("values" double[], counts bigint[])',
 }
 
+_FILES = pa.schema([(name, pa.string()) for name in ("filename", "run", "path")])
 _KEPT_QUERIES = 64
 """The most queries that are cached with the views and columns that they read."""
 _CLOSE_SECONDS = 10.0
@@ -246,7 +247,7 @@ class DuckDBDatabase(Database):
             files[0].storage.prefetch([file.path for file in files])
             return f"{_text(runs[0])} as run", _read_parquet(uris, options)
         paths = [file.path for file in files]
-        self.put(f"files_of_{view.name}", pa.table({"filename": uris, "run": runs, "path": paths}))
+        self.put(f"files_of_{view.name}", arrow_arrays.table(_FILES, list(zip(uris, runs, paths, strict=True))))
         if view.left_out is None:
             by_file = _read_parquet(uris, options, "filename = true")
             return "run", f"(from {by_file} join catalogue.files_of_{view.name} using (filename))"

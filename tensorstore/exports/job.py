@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import ConfigurationError, ExportError, TensorTrialError
+from ..format import arrow_arrays
 from ..progress import progress_bar
 from ..read.runs import RunLocations, Runs, open_runs
 from ..snapshot.snapshot import repeated
@@ -28,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 _TOGETHER = 1000
 """The most parts, or replacements of small tables, that are written in one transaction."""
-_NO_ROWS = pa.table({"run": pa.array([], pa.string())})
+_NO_ROWS = arrow_arrays.table(pa.schema([("run", pa.string())]), [])
 
 
 @dataclass(frozen=True)

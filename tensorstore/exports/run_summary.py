@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..format.arrow_arrays import encoded
+from ..format import arrow_arrays
 from .source import Source
 from .tables import GROWING, REPLACED
 from .target import Held, Position
 
 _TABLE = "run_summary"
-_SCALARS = encoded(GROWING["scalars"])
+_SCALARS = arrow_arrays.encoded(GROWING["scalars"])
 _COLUMNS = REPLACED[_TABLE].names[1:]
 
 
@@ -40,7 +40,7 @@ def continued(source: Source, held: Held | None, exported: Callable[[], pa.Table
         parts = [pa.Table.from_batches(part.batches(_SCALARS), _SCALARS) for part in source.parts("scalars", since)]
     except FileNotFoundError:  # compacted meanwhile
         return None
-    new = pa.concat_tables([_SCALARS.empty_table(), *parts]).unify_dictionaries()
+    new = pa.concat_tables([arrow_arrays.table(_SCALARS, []), *parts]).unify_dictionaries()
     if source.damaged or pc.any(pc.less_equal(new["global_step"], last)).as_py():
         return None
     return _joined(before.select(_COLUMNS), _summary(new)) if len(new) else before.select(_COLUMNS)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import CorruptFile, FileError, MissingChunk, StorageError
+from ..format.arrow_arrays import column, numbers
 from ..format.schema import INDEX_SCHEMA, RUN_FILE, flush_range_of
 from ..read.counting_rows import ValueLocation, index_rows, superseded_rows, value_locations
 from ..snapshot.index_files import IndexFile, read_index, superseded_files
@@ -242,7 +243,7 @@ class Source:
             try:
                 for rows in index_rows(self._storage, file.path, columns, left_out):
                     if not whole:
-                        rows = rows.filter(pc.is_in(rows["global_step"], pa.array(steps, pa.int64())))
+                        rows = rows.filter(pc.is_in(rows["global_step"], numbers(list(steps), pa.int64())))
                     yield file.path, rows
             except CorruptFile as exc:
                 self._exclude(file.path, exc)
@@ -294,7 +295,7 @@ def _steps(saved: SavedSteps, span: _Span) -> pa.Table:
     """Return the selected steps of a worker, as the view `steps` has them."""
     steps = saved.table().drop_columns(["run"])
     cells = zip(steps["global_step"].to_pylist(), steps["saved_at"].cast(pa.int64()).to_pylist(), strict=True)
-    return steps.filter(pa.array([span.has(*each) for each in cells], pa.bool_())).cast(GROWING["steps"].remove(0))
+    return steps.filter(column([span.has(*each) for each in cells], pa.bool_())).cast(GROWING["steps"].remove(0))
 
 
 def _readable(files: Sequence[IndexFile], damaged: Mapping[str, FileError]) -> _WorkerFiles:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..format.arrow_arrays import numbers, table, texts
 from ..format.schema import FINDINGS_SCHEMA, INDEX_SCHEMA, TENSORS_SCHEMA
 from ..statistics.definitions import STATISTICS
 
@@ -31,11 +33,11 @@ def _reductions(index: pa.Table) -> pa.Table:
     for statistic in STATISTICS:
         kept = index.filter(pc.is_valid(index[statistic]))
         if len(kept):
-            names = pa.repeat(pa.scalar(statistic, _TEXT), len(kept))
+            names = texts([statistic]).take(numbers(np.zeros(len(kept)), pa.int64()))
             found.append(
                 pa.Table.from_arrays([*kept.select(keys), names, kept[statistic]], [*keys, "reduction", "value"])
             )
-    return pa.concat_tables(found) if found else GROWING["reductions"].remove(0).empty_table()
+    return pa.concat_tables(found) if found else table(GROWING["reductions"].remove(0), [])
 
 
 GROWING = {
@@ -109,7 +111,7 @@ OF_INDEX: dict[str, Callable[[pa.Table], pa.Table]] = {
 
 def with_run(run: str, rows: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield rows of a run as batches of `schema`, whose first column is the run. Texts may be dictionaries in both."""
-    of_run = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), len(rows)), [run])
+    of_run = pa.DictionaryArray.from_arrays(numbers(np.zeros(len(rows)), pa.int32()), texts([run]))
     columns = zip([pa.chunked_array([of_run]), *rows.columns], schema, strict=True)
     # A cast takes time even if the types are equal.
     arrays = [column if column.type == field.type else column.cast(field.type) for column, field in columns]

@@ -50,7 +50,7 @@ def read_rows(path: str, data: bytes | bytearray) -> pa.Table:
     Raises:
         CorruptFile: The file is damaged, or has an unknown column, which would be lost.
     """
-    return pa.concat_tables([INDEX_SCHEMA.empty_table(), *read_batches(path, data, exact=True)])
+    return pa.concat_tables([arrow_arrays.table(INDEX_SCHEMA, []), *read_batches(path, data, exact=True)])
 
 
 def read_batches(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-import pyarrow as pa
-
 from ..errors import FileError
+from ..format.arrow_arrays import table
+from ..format.documents import utc
 from ..format.index_writer import sealed_parquet
 from ..format.schema import FINDINGS, FINDINGS_SCHEMA
 from ..html_table import html_table
@@ -120,9 +120,9 @@ def _write(storage: Storage, findings: list[Finding]) -> None:
     name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{uuid.uuid4().hex}.parquet"
     sink = storage.sink(f"{FINDINGS}/{name}")
     try:
-        table = pa.Table.from_pylist([asdict(finding) for finding in findings], schema=FINDINGS_SCHEMA)
+        rows = [astuple(replace(each, found_at=utc(each.found_at.isoformat()))) for each in findings]
         with sealed_parquet(sink, FINDINGS_SCHEMA, compression="zstd", write_statistics=False) as writer:
-            writer.write_table(table)
+            writer.write_table(table(FINDINGS_SCHEMA, rows))
         sink.publish()
     except BaseException:
         sink.abort()

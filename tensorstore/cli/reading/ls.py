@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from ...exports.run_table import run_table
 from ...maintenance.notes import notes_of
 from ...parallel import in_threads
 from ...read.runs import Runs
@@ -55,6 +54,8 @@ def ls(places: tuple[str, ...], as_json: bool, rows: RowOutput, storage_options:
         elif is_short:
             _print(list(_rows(opened)))
         else:
+            from ...exports import run_table  # on first use: it imports all exports
+
             rows.write_table(run_table(opened))
 
 

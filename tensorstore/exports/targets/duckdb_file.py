@@ -14,6 +14,7 @@ from tensortrial.queries import load_view
 
 from ...engines.interrupting import keyboard_interrupts
 from ...errors import ConfigurationError, ExportError
+from ...format import arrow_arrays
 from ..target import LEDGER, Part, Replacement, reader_of
 from .sql_target import SQLTarget, ledger_table, numbered
 
@@ -58,7 +59,7 @@ class DuckDBFile(SQLTarget):
         return self._database.execute(query, parameters or None).fetchall()
 
     def _wanted_columns(self, schema: pa.Schema) -> dict[str, str]:
-        with self._registered(schema.empty_table()) as rows:
+        with self._registered(arrow_arrays.table(schema, [])) as rows:
             return self._described(rows)
 
     def _found_columns(self, table: str) -> dict[str, str]:
@@ -68,7 +69,7 @@ class DuckDBFile(SQLTarget):
         return self._described(table) if found else {}
 
     def _create_table(self, table: str, schema: pa.Schema) -> None:
-        with self._registered(schema.empty_table()) as rows:
+        with self._registered(arrow_arrays.table(schema, [])) as rows:
             self._fetch(f"create table {table} as from {rows}")
 
     def _described(self, table: str) -> dict[str, str]:

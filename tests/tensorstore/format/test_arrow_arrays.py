@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -79,6 +80,29 @@ answers = Answers(Page(trial).runs)
 at = {{"run": trial.name, "mode": "TRAIN"}}
 for path in ("info", "tiles", "availability"):
     assert answers.answer(path, {{**at, "statistic": "l2"}})
+assert "pandas" not in sys.modules, "somebody imported pandas"
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_many_runs_and_rules_do_without_pandas(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    for name, first in {"a": 1.0, "b": 2.0}.items():
+        with Job(tmp_path / name) as job:
+            for value in (first, math.nan):
+                job.step({"a": np.array([value, 3.0]), "b": value}, statistics=("l2",))
+    program = f"""
+import sys, tensortrial
+from tensortrial.rules import ExplodingTensor, watch
+place = {str(tmp_path)!r}
+runs = tensortrial.open_runs(place)
+assert len(runs.sql("from runs").fetchall()) == 2
+assert len(runs.sql("select run, name, last from run_summary").fetchall()) == 2
+assert tensortrial.compare(place + "/a", place + "/b").to_arrow_table().num_rows == 2
+trial = runs["a"]
+assert len(list(watch(trial, [ExplodingTensor(trial)]))) > 0
+tensortrial.export(place, "parquet:" + place + "/exported", tables=["steps", "reductions"], progress=False)
+tensortrial.compact(place + "/a")
 assert "pandas" not in sys.modules, "somebody imported pandas"
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
