@@ -36,8 +36,7 @@ from .durability import DurableFolders, sync_file
 from .folder_listings import FolderListings, entries
 from .foreign_errors import translated
 from .gathered_write import BoundedWrites, append_all
-from .open_files import OpenFiles, fill, open_to_read, read_at, read_owned
-from .ranges import neighbors, successive
+from .open_files import OpenFiles, fill, neighbors, open_to_read, read_at, read_owned, successive
 
 _T = TypeVar("_T")
 

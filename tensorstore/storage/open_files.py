@@ -6,15 +6,19 @@ import errno
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from .. import forking
-from .base import Buffer
+from .base import Buffer, ByteRange
 
 _OPEN_FILES = 64
 """Descriptors kept open for each run: most reads of a training run go to a few recent files."""
 _TRUSTED_LENGTH = 1 << 20
 """The most bytes that are allocated without checking the file's size."""
+_LONGEST_READ = 1 << 20
+"""Adjacent ranges on a disk are read together up to this many bytes, which fit into the processor's cache."""
+_BUFFERS = 1024
+"""The most buffers that one system call fills."""
 
 
 def open_to_read(file: str, flags: int = os.O_RDONLY) -> int:
@@ -60,6 +64,45 @@ def fill(number: int, start: int, buffer: Buffer) -> int:
     while got < len(buffer) and (count := os.preadv(number, [buffer[got:]], start + got)):
         got += count
     return got
+
+
+def successive(ranges: Sequence[ByteRange]) -> Iterator[list[int]]:
+    """Yield the indices of ranges that follow each other in a file without a gap."""
+    if len(ranges) == 1:  # as for every `value()`
+        yield [0]
+        return
+    run, path, begin, end = list[int](), "", 0, 0
+    for index in sorted(range(len(ranges)), key=ranges.__getitem__):
+        of, start, length = ranges[index]
+        if start != end or of != path or start + length - begin > _LONGEST_READ or len(run) == _BUFFERS:
+            if run:
+                yield run
+            run, path, begin = [], of, start
+        run.append(index)
+        end = start + length
+    if run:
+        yield run
+
+
+def neighbors(ranges: Sequence[ByteRange]) -> Iterator[tuple[ByteRange, list[int]]]:
+    """Yield the ranges by file and position, with their indices in `ranges`. Adjoining ones are joined."""
+    if len(ranges) == 1:
+        yield ranges[0], [0]
+        return
+    order = sorted(range(len(ranges)), key=ranges.__getitem__)
+    indices: list[int] = []
+    path, begin, end = "", 0, 0
+    for index in order:
+        of, start, length = ranges[index]
+        if indices and of == path and start <= end and start + length - begin <= _LONGEST_READ:
+            indices.append(index)
+            end = max(end, start + length)
+            continue
+        if indices:
+            yield ByteRange(path, begin, end - begin), indices
+        path, begin, end, indices = of, start, start + length, [index]
+    if indices:
+        yield ByteRange(path, begin, end - begin), indices
 
 
 class Descriptor:

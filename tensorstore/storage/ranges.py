@@ -1,4 +1,4 @@
-"""The grouping of byte ranges into fewer reads: close ranges of a file are read together."""
+"""The grouping of byte ranges into fewer requests: close ranges of a file are fetched together."""
 
 from __future__ import annotations
 
@@ -13,10 +13,6 @@ _MERGED = 16 << 20
 """The most bytes of a merged request, so that long reads still run in parallel."""
 _IN_FLIGHT = 128 << 20
 """The bytes that are read from an object store at once: enough for its network, and little for memory."""
-_LONGEST_READ = 1 << 20
-"""Adjacent ranges on a disk are read together up to this many bytes, which fit into the processor's cache."""
-_BUFFERS = 1024
-"""The most buffers that one system call fills."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,42 +68,3 @@ def _joined(span: ByteRange, wanted: ByteRange, near: int, longest: int) -> Byte
     end = max(span.start + span.length, wanted.start + wanted.length)
     close = span.path == wanted.path and wanted.start <= span.start + span.length + near
     return ByteRange(span.path, span.start, end - span.start) if close and end - span.start <= longest else None
-
-
-def successive(ranges: Sequence[ByteRange]) -> Iterator[list[int]]:
-    """Yield the indices of ranges that follow each other in a file without a gap."""
-    if len(ranges) == 1:  # as for every `value()`
-        yield [0]
-        return
-    run, path, begin, end = list[int](), "", 0, 0
-    for index in sorted(range(len(ranges)), key=ranges.__getitem__):
-        of, start, length = ranges[index]
-        if start != end or of != path or start + length - begin > _LONGEST_READ or len(run) == _BUFFERS:
-            if run:
-                yield run
-            run, path, begin = [], of, start
-        run.append(index)
-        end = start + length
-    if run:
-        yield run
-
-
-def neighbors(ranges: Sequence[ByteRange]) -> Iterator[tuple[ByteRange, list[int]]]:
-    """Yield the ranges by file and position, with their indices in `ranges`. Adjoining ones are joined."""
-    if len(ranges) == 1:
-        yield ranges[0], [0]
-        return
-    order = sorted(range(len(ranges)), key=ranges.__getitem__)
-    indices: list[int] = []
-    path, begin, end = "", 0, 0
-    for index in order:
-        of, start, length = ranges[index]
-        if indices and of == path and start <= end and start + length - begin <= _LONGEST_READ:
-            indices.append(index)
-            end = max(end, start + length)
-            continue
-        if indices:
-            yield ByteRange(path, begin, end - begin), indices
-        path, begin, end, indices = of, start, start + length, [index]
-    if indices:
-        yield ByteRange(path, begin, end - begin), indices
