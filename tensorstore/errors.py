@@ -235,10 +235,11 @@ class MissingChunk(FileError, FileNotFoundError):
 
 
 class MissingIndexFile(FileError, FileNotFoundError):
-    """The file `named_by` of the run names an index file that is missing."""
+    """An index file is missing: it was listed before, or the file `named_by` of the run names it."""
 
-    def __init__(self, path: str, named_by: str) -> None:
-        super().__init__(path, f"it is missing, with its steps and newer rows of earlier ones: {named_by} names it")
+    def __init__(self, path: str, named_by: str = "") -> None:
+        by = f": {named_by} names it" if named_by else "; was it deleted?"
+        super().__init__(path, f"it is missing, with its steps and newer rows of earlier ones{by}")
 
 
 class AlreadyPublished(FileError, FileExistsError):

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..dtypes import Array
-from ..errors import CorruptFile
+from ..errors import CorruptFile, MissingIndexFile
 from ..forking import lazy
 from ..statistics.definitions import STATISTICS
 from ..storage.open import ByteRange, Storage
@@ -91,7 +91,8 @@ def read_batches(
 class IndexRows:
     """The rows of the index files of one run. Row groups stay decoded until there are too many of them.
 
-    Must not be used from two threads at once. Every method raises CorruptFile, naming a file that cannot be read.
+    Must not be used from two threads at once. Every method raises CorruptFile or MissingIndexFile, naming a file that
+    cannot be read.
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -139,6 +140,8 @@ class IndexRows:
                 file.release()
             except CorruptFile:
                 raise
+            except FileNotFoundError as exc:
+                raise MissingIndexFile(path) from exc
             except (pa.ArrowException, OSError, LookupError, TypeError, ValueError, RecursionError) as exc:
                 raise CorruptFile(path, f"its rows cannot be read: {exc}") from exc
         return found

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
-from ..errors import CorruptFile
+from ..errors import CorruptFile, MissingIndexFile
 from ..format.index_reader import IndexRows
 from ..format.index_types import SavedTensor
 from ..mode import ModeKeys
@@ -35,8 +35,8 @@ class _Block:
 class RowCache:
     """The rows of the index of one run. Not to be used from two threads at once.
 
-    Every method takes the saved steps, which say what index files to read, and raises CorruptFile, naming the file,
-    where rows cannot be read.
+    Every method takes the saved steps, which say what index files to read, and raises CorruptFile or MissingIndexFile,
+    naming the file, where rows cannot be read.
     """
 
     def __init__(self, storage: Storage, range_steps: StepRange | None) -> None:
@@ -64,7 +64,7 @@ class RowCache:
             last and last[0] == name and len(steps.files_of_tensor(name)) <= _MOST_FILES_AHEAD
         ):
             # A bad file must keep nobody from the steps in other files.
-            with suppress(CorruptFile):
+            with suppress(CorruptFile, MissingIndexFile):
                 return self._block(steps, *of_tensor).get(global_step, [])
         rows = self.index_rows.read(steps.files_around(global_step), [name], global_step, statistics)
         return _last_ones(steps, rows)

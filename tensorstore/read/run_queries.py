@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from ..engines.base import LEFT_OUT, Answer, Database, Engine, FilesView, RunFile, UnreadableFile
-from ..errors import CorruptFile, FileError, MissingChunk, RunClosed, StorageError
+from ..errors import CorruptFile, FileError, MissingChunk, MissingIndexFile, RunClosed, StorageError
 from ..format import arrow_arrays
 from ..format.index_types import is_index_path
 from ..format.schema import FINDINGS, FINDINGS_SCHEMA, INDEX, INDEX_SCHEMA, TENSORS, TENSORS_SCHEMA, WorkerInfo
@@ -162,7 +162,7 @@ class QuerySources:
 
     def _current(self, checked: CheckedFiles) -> list[str]:
         """Return the files that can be read. Raises UnreadableFile if one is missing that another has replaced."""
-        missing = next((error for _, error in checked if isinstance(error, MissingChunk)), None)
+        missing = next((error for _, error in checked if isinstance(error, FileNotFoundError)), None)
         if missing and self._reader.recover():
             raise UnreadableFile(f"{missing}: it was deleted before the query read it")
         self._check_awaited(checked)
@@ -209,7 +209,7 @@ class QuerySources:
                 self._files.check(path)
             self._files.described(path, schema)
         except FileNotFoundError:
-            return MissingChunk(path, _MISSING)
+            return MissingIndexFile(path) if path.startswith(f"{INDEX}/") else MissingChunk(path, _MISSING)
         except FileError as exc:
             return exc
         except (OSError, ValueError) as exc:

@@ -63,6 +63,7 @@ class Tensor:
             StepNotYetAvailable: The step was not saved, and may be yet.
             InvalidWorker: The worker did not save the tensor at this step.
             MissingChunk: A file of raw values is missing.
+            MissingIndexFile: A file of the index is missing.
             CorruptFile: A file cannot be read.
         """
         row = self._reader.row(self.name, step_num, mode, worker)

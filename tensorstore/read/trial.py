@@ -405,6 +405,7 @@ class Trial:
             TensorUnavailable: A tensor was never saved.
             InvalidWorker: The worker saved none of the tensors.
             MissingChunk: A file of raw values is missing.
+            MissingIndexFile: A file of the index is missing.
             CorruptFile: A file cannot be read.
         """
         return self._reader.values(list(dict.fromkeys(names)), steps, mode, worker)

@@ -19,7 +19,7 @@ import pytest
 import tensortrial
 from support.limits import keep_index_files
 from support.runs import Job, forge_file
-from tensortrial.errors import CorruptFile, QueryError, RunNotFound, TensorTrialError
+from tensortrial.errors import CorruptFile, MissingIndexFile, QueryError, RunNotFound, TensorTrialError
 from tensortrial.exports.rows import value_rows
 from tensortrial.format.chunk_reader import read_values
 from tensortrial.format.index_reader import IndexRows
@@ -550,6 +550,21 @@ def test_no_earlier_row_stands_in_for_one_in_a_file_that_cannot_be_read(
             *(("other", step, 1.0) for step in range(3)),
         ]
         assert list(trial.damaged) == [f"{INDEX}/00000001.parquet"]
-        with pytest.raises(CorruptFile, match="00000001"):
+        with pytest.raises((CorruptFile, MissingIndexFile), match="00000001"):
             trial.tensor("loss").value(1)
         assert trial.tensor("loss").value(2) == 1.0
+
+
+def test_a_deleted_index_file_is_the_same_error_for_values_and_for_sql(tmp_path: Path) -> None:
+    with Job(tmp_path, flush_seconds=3600) as job:
+        for number in range(3):
+            job.step({"loss": float(number)})
+            job.flush()
+        trial, path = tensortrial.create_trial(tmp_path), f"{INDEX}/00000001.parquet"
+        (tmp_path / path).unlink()
+        for read in (trial.tensor("loss").value, lambda step: trial.values(["loss"], [step])):
+            with pytest.raises(MissingIndexFile, match=re.escape(f"{path}: it is missing")) as caught:
+                read(1)
+        assert trial.tensor("loss").value(2) == 2.0
+        assert trial.sql("select global_step from scalars order by 1").fetchall() == [(0,), (2,)]
+        assert repr(trial.damaged[path]) == repr(caught.value)
