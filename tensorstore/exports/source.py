@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter, itemgetter
+from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,9 +21,9 @@ from ..errors import CorruptFile, FileError, MissingChunk, StorageError
 from ..format.arrow_arrays import column, numbers
 from ..format.schema import INDEX_SCHEMA, RUN_FILE, flush_range_of
 from ..read.counting_rows import ValueLocation, index_rows, superseded_rows, value_locations
-from ..snapshot.index_files import IndexFile, read_index, superseded_files
+from ..snapshot.columns import Integers, Lookup
 from ..snapshot.saved_steps import SavedSteps
-from ..snapshot.snapshot import digest_of_path, id_of_digests
+from ..snapshot.snapshot import superseded_files, take
 from ..storage.open import Storage
 from .rows import value_rows
 from .tables import GROWING, OF_INDEX, with_run
@@ -32,25 +35,49 @@ PART_ROWS = 1_000_000
 Since = int | datetime | None
 
 
+class _File(NamedTuple):
+    """An index file with steps that count."""
+
+    number: int
+    path: str
+    first_step: int
+    last_step: int
+    num_rows: int
+
+
 class _WorkerFiles:
     """The index files of a worker at one moment, in the order of steps."""
 
-    def __init__(self, files: Sequence[IndexFile], is_whole: bool) -> None:
-        self._found = files
-        self.files = sorted(files, key=_first_step)
-        self.last_steps = list(map(_last_step, self.files))
-        self.is_whole = is_whole
-        """True if no file of the run is damaged, missing or unreadable."""
+    def __init__(self, steps: SavedSteps, worker: str, damaged: Mapping[str, FileError]) -> None:
+        self._worker, self.is_whole = worker, not damaged
+        """True if no file of the worker is damaged, missing or unreadable."""
+        self.saved = steps.of_worker(worker)
+        """The steps of the worker that can be exported."""
+        # Files after one that is not readable yet are left out, because the next export would then skip it.
+        awaited = (flush_range_of(path) for path, error in damaged.items() if isinstance(error, StorageError))
+        for first, _ in filter(None, awaited):
+            are_before = np.array([(of := flush_range_of(path)) and of.last < first for path in steps.paths], bool)
+            columns = self.saved.columns
+            self.saved = replace(self.saved, columns=columns.of(are_before[columns.file]))
+        self._by_file, global_step = Lookup(self.saved.columns.file), self.saved.columns.global_step
+        ends = self._by_file.least(global_step), self._by_file.greatest(global_step)
+        numbers = (column.tolist() for column in (*ends, self._by_file.total(self.saved.num_tensors)))
+        cells = zip(self._by_file.distinct, *numbers, strict=True)
+        self._found = [_File(file, steps.paths[file], *of_file) for file, *of_file in cells]
+        self.files = sorted(self._found, key=attrgetter("first_step"))
         self._digests: dict[int, str] = {}
         self._superseded_rows: Mapping[str, Sequence[int]] | None = None
 
+    @property
+    def last_step(self) -> int:
+        """The last step; -1 if there is none."""
+        return max((file.last_step for file in self.files), default=-1)
+
     @cached_property
     def _steps(self) -> list[tuple[int, str, int, int, int]]:
-        return sorted(
-            (step.global_step, step.mode, step.mode_step, step.saved_at_us, len(file.summary.name_sets[step.name_set]))
-            for file in self.files
-            for step in file.summary.steps
-        )
+        columns, num_tensors = self.saved.columns, self.saved.num_tensors.tolist()
+        cells = zip(columns.keys(), columns.saved_at.tolist(), num_tensors, strict=True)
+        return sorted((step, mode, mode_step, at, num) for (mode, mode_step, step), at, num in cells)
 
     def digests(self, last_steps: Collection[int]) -> Mapping[int, str]:
         """Return digests of all steps up to a step, at least for each of `last_steps`.
@@ -66,16 +93,12 @@ class _WorkerFiles:
                 self._digests[last], begin = hashed.hexdigest()[:15], end
         return self._digests
 
-    @cached_property
-    def saved(self) -> SavedSteps:
-        """The steps of the worker."""
-        return SavedSteps().added(self._found)
-
     def superseded_rows(self, storage: Storage) -> Mapping[str, Sequence[int]]:
         """Return the numbers of superseded rows, by file. Raises FileNotFoundError."""
         if self._superseded_rows is None:
             paths = [file.path for file in self._found]
-            self._superseded_rows = superseded_rows(storage, paths, self.saved.repeated, self.saved.unknown)
+            unknown = {self._worker: self.saved.unknown.get(self._worker, ())}
+            self._superseded_rows = superseded_rows(storage, paths, self.saved.repeated, unknown)
         return self._superseded_rows
 
     def agreed(self, exported: Mapping[int, str]) -> int:
@@ -86,14 +109,19 @@ class _WorkerFiles:
         found = self.digests(exported.keys())
         return max((step for step, digest in exported.items() if digest == found[step]), default=-1)
 
-    def groups(self, after: int) -> Iterator[list[IndexFile]]:
+    def steps_in(self, file: _File) -> tuple[Integers, Integers]:
+        """Return the global steps of a file, and when they were saved."""
+        rows = self._by_file.rows(file.number)
+        return self.saved.columns.global_step[rows], self.saved.columns.saved_at[rows]
+
+    def groups(self, after: int) -> Iterator[list[_File]]:
         """Yield the files with steps after a global step, some at a time."""
-        group: list[IndexFile] = []
+        group: list[_File] = []
         rows = 0
-        for file, last_step in zip(self.files, self.last_steps, strict=True):
-            if last_step > after:
+        for file in self.files:
+            if file.last_step > after:
                 group.append(file)
-                rows += file.summary.rows
+                rows += file.num_rows
             if rows >= PART_ROWS:
                 yield group
                 group, rows = [], 0
@@ -104,12 +132,11 @@ class _WorkerFiles:
 class Source:
     """One run at the moment of the construction or of the last refresh."""
 
-    def __init__(self, run: str, storage: Storage, workers: Sequence[str]) -> None:
+    def __init__(self, run: str, storage: Storage) -> None:
         self.own_name = self.run = run
         """The names of the run here and in the target."""
         self.identity = _identity(storage)
         self._storage = storage
-        self._workers = workers
         self._missed: set[str] = set()
         """Chunks that were missing when their values were read."""
         self.damaged: dict[str, FileError] = {}
@@ -124,27 +151,26 @@ class Source:
         """List the files again, with new steps."""
         for name in ("_names", "_went_back"):
             self.__dict__.pop(name, None)
-        read = {worker: read_index(self._storage, worker) for worker in self._workers}
-        for index, _ in read.values():
+        self._snapshot = take(self._storage)
+        self._files = dict[str, _WorkerFiles]()
+        for worker, index in self._snapshot.index.items():
             for path, error in index.damaged.items():
                 self._exclude(path, error)
-        self._files = {worker: _readable(files, index.damaged) for worker, (index, files) in read.items()}
-        self._indexes = {worker: index for worker, (index, _) in read.items()}
+            self._files[worker] = _WorkerFiles(self._snapshot.steps, worker, index.damaged)
 
     @property
     def snapshot(self) -> str:
-        """The id of the snapshot that the files make up."""
-        files = (file for of_worker in self._files.values() for file in of_worker.files if file.summary.steps)
-        return id_of_digests(digest_of_path(file.path) for file in files)
+        """The id of the snapshot that is exported."""
+        return self._snapshot.id
 
     @property
     def digest(self) -> str:
         """A digest of all steps, which compaction does not change."""
-        return self.digest_at({worker: max(files.last_steps) for worker, files in self._files.items() if files.files})
+        return self.digest_at({worker: files.last_step for worker, files in self._files.items() if files.files})
 
     def digest_at(self, last_steps: Mapping[str, int]) -> str:
         """Return the digest of the steps up to the last one of each worker; workers without steps do not matter."""
-        none = _WorkerFiles((), is_whole=True)
+        none = _WorkerFiles(SavedSteps(), "", {})
         of_workers = [
             f"{worker} {self._files.get(worker, none).digests([last])[last]}"
             for worker, last in sorted(last_steps.items())
@@ -165,7 +191,7 @@ class Source:
             groups = list(files.groups(after))
             if not groups and last > after:
                 groups = [[]]  # the worker went back, and has saved nothing since
-            ends = [max(map(_last_step, group), default=after) for group in groups]
+            ends = [max((file.last_step for file in group), default=after) for group in groups]
             digests = files.digests(ends)
             for group, end in zip(groups, ends, strict=True):
                 batches = self._batches(table, worker, group, _Span(after, end, since))
@@ -181,7 +207,7 @@ class Source:
                     schema=GROWING[table],
                     batches=batches,
                     names=lambda: self._names,
-                    index_rows=sum(file.summary.rows for file in group),
+                    index_rows=sum(file.num_rows for file in group),
                 )
                 last = after = end
 
@@ -191,28 +217,26 @@ class Source:
         A run that has lost its last files, and has not gone back, deletes nothing from the target.
         """
         last, agreed = max(exported, default=-1), files.agreed(exported)
-        is_shorter = max(files.last_steps, default=-1) < last
-        return last if agreed < last and is_shorter and not self._went_back else agreed
+        return last if agreed < last and files.last_step < last and not self._went_back else agreed
 
     @cached_property
     def _went_back(self) -> bool:
-        return any(superseded_files(self._storage, worker, index) for worker, index in self._indexes.items())
+        return bool(superseded_files(self._storage, self._snapshot))
 
     @cached_property
     def _names(self) -> set[str]:
-        files = (file for of_worker in self._files.values() for file in of_worker.files)
-        return {tensor.name for file in files for tensors in file.summary.name_sets for tensor in tensors}
+        return set(self._snapshot.steps.names)
 
     def rows(self, table: str, held: Held | None) -> int:
         """Return the number of index rows in the parts of a table that a target lacks."""
         count = 0
         for worker, files in self._files.items():
             after = self._agreed(files, held.digests.get(Position(table, worker), {}) if held else {})
-            count += sum(file.summary.rows for group in files.groups(after) for file in group)
+            count += sum(file.num_rows for group in files.groups(after) for file in group)
         return count
 
     def _batches(
-        self, table: str, worker: str, files: Sequence[IndexFile], span: _Span
+        self, table: str, worker: str, files: Sequence[_File], span: _Span
     ) -> Callable[[pa.Schema], Iterator[pa.RecordBatch]]:
         def batches(schema: pa.Schema) -> Iterator[pa.RecordBatch]:
             for rows in self._rows(table, worker, files, span):
@@ -220,7 +244,7 @@ class Source:
 
         return batches
 
-    def _rows(self, table: str, worker: str, files: Sequence[IndexFile], span: _Span) -> Iterator[pa.Table]:
+    def _rows(self, table: str, worker: str, files: Sequence[_File], span: _Span) -> Iterator[pa.Table]:
         if table == "steps":
             yield _steps(self._files[worker].saved, span)
         elif table == "tensor_values":
@@ -232,18 +256,18 @@ class Source:
                 yield OF_INDEX[table](rows)
 
     def _index(
-        self, worker: str, files: Sequence[IndexFile], span: _Span, columns: Sequence[str] = tuple(INDEX_SCHEMA.names)
+        self, worker: str, files: Sequence[_File], span: _Span, columns: Sequence[str] = tuple(INDEX_SCHEMA.names)
     ) -> Iterator[tuple[str, pa.Table]]:
         """Yield the rows of some index files, without superseded ones, with the path of each file."""
         superseded = self._files[worker].superseded_rows(self._storage)
         for file in files:
-            steps = span.steps(file)
-            whole = len(steps) == len(file.summary.steps)
+            steps, saved_at = self._files[worker].steps_in(file)
+            is_in = span.has(steps, saved_at)
             left_out = superseded.get(file.path, ())
             try:
                 for rows in index_rows(self._storage, file.path, columns, left_out):
-                    if not whole:
-                        rows = rows.filter(pc.is_in(rows["global_step"], numbers(list(steps), pa.int64())))
+                    if not is_in.all():
+                        rows = rows.filter(pc.is_in(rows["global_step"], numbers(steps[is_in], pa.int64())))
                     yield file.path, rows
             except CorruptFile as exc:
                 self._exclude(file.path, exc)
@@ -276,15 +300,12 @@ class _Span:
     last: int
     since: Since
 
-    def steps(self, file: IndexFile) -> list[int]:
-        return [step.global_step for step in file.summary.steps if self.has(step.global_step, step.saved_at_us)]
-
-    def has(self, global_step: int, saved_at_us: int) -> bool:
+    def has(self, global_step: Integers, saved_at_us: Integers) -> npt.NDArray[np.bool_]:
+        """Return for each step whether it is selected."""
+        is_in = (self.after < global_step) & (global_step <= self.last)
         if isinstance(self.since, datetime):
-            since = saved_at_us >= _utc(self.since).timestamp() * 1e6
-        else:
-            since = self.since is None or global_step >= self.since
-        return since and self.after < global_step <= self.last
+            return is_in & (saved_at_us >= _utc(self.since).timestamp() * 1e6)
+        return is_in if self.since is None else is_in & (global_step >= self.since)
 
 
 def _utc(moment: datetime) -> datetime:
@@ -294,33 +315,13 @@ def _utc(moment: datetime) -> datetime:
 def _steps(saved: SavedSteps, span: _Span) -> pa.Table:
     """Return the selected steps of a worker, as the view `steps` has them."""
     steps = saved.table().drop_columns(["run"])
-    cells = zip(steps["global_step"].to_pylist(), steps["saved_at"].cast(pa.int64()).to_pylist(), strict=True)
-    return steps.filter(column([span.has(*each) for each in cells], pa.bool_())).cast(GROWING["steps"].remove(0))
-
-
-def _readable(files: Sequence[IndexFile], damaged: Mapping[str, FileError]) -> _WorkerFiles:
-    """Return the readable files of a worker up to the first one that is not readable yet.
-
-    Later files are left out, because the next export would then skip the unreadable one.
-    """
-    awaited = [flush_range_of(path) for path, error in damaged.items() if isinstance(error, StorageError)]
-    for missing in filter(None, awaited):
-        known = [(file, flush_range_of(file.path)) for file in files]
-        files = [file for file, flushes in known if flushes and flushes.last < missing.first]
-    return _WorkerFiles(files, not damaged)
+    cells = (steps[name].cast(pa.int64()).to_numpy() for name in ("global_step", "saved_at"))
+    return steps.filter(column(span.has(*cells).tolist(), pa.bool_())).cast(GROWING["steps"].remove(0))
 
 
 def _identity(storage: Storage) -> str:
     """Return the identity of a run: a digest of run.json, which is written once and has a time in microseconds."""
     return hashlib.sha256(storage.read_document(RUN_FILE)).hexdigest()[:16]
-
-
-def _first_step(file: IndexFile) -> int:
-    return min((step.global_step for step in file.summary.steps), default=-1)
-
-
-def _last_step(file: IndexFile) -> int:
-    return max((step.global_step for step in file.summary.steps), default=-1)
 
 
 def _chunk(location: ValueLocation) -> str:

@@ -19,8 +19,7 @@ from ..errors import RunExists, StorageError, TensorTrialError
 from ..format.index_reader import read_batches
 from ..format.record import Plan
 from ..format.schema import END, FROM_START, INDEX_SCHEMA, RUN_FILE, FirstFlush, RunInfo, WorkerInfo, end_path
-from ..snapshot.index_files import read_published
-from ..snapshot.snapshot import repeated
+from ..snapshot.snapshot import repeated, take_twice
 from ..storage.open import Storage
 from ..version import __version__
 from ..write.claim import claim, claim_again
@@ -220,10 +219,10 @@ def _published(target: Storage, worker: str) -> Found:
 
 
 def _published_rows(target: Storage, worker: str) -> pa.Table:
-    index, files = read_published(target, worker)
-    for error in index.damaged.values():
+    snapshot = take_twice(target, [worker])
+    for error in snapshot.damaged.values():
         raise error
-    tables = [table for file in files for table in read_batches(file.path, target.read(file.path), _READ)]
+    tables = [table for path in snapshot.steps.files() for table in read_batches(path, target.read(path), _READ)]
     return pa.concat_tables([_READ.empty_table(), *tables])
 
 

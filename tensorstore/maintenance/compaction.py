@@ -39,9 +39,9 @@ from ..format.schema import (
     range_path,
 )
 from ..progress import progress_bar
-from ..snapshot.index_files import IndexFile, WorkerIndex, read_index, read_summaries
+from ..snapshot.index_files import IndexFile, WorkerIndex, read_summaries
 from ..snapshot.manifest import write_manifest
-from ..snapshot.snapshot import run_info
+from ..snapshot.snapshot import Snapshot, run_info, take
 from ..snapshot.workers import read_workers
 from ..storage.open import ByteRange, Storage, open_storage
 from .deletion_age import DELETE_OLDER_THAN_SECONDS, check_deletion_age
@@ -145,9 +145,11 @@ class _Compactor:
         self._workers = read_workers(storage)
         self._names = [info.worker for info in self._workers.infos]
         self._damaged: dict[str, FileError] = dict(self._workers.damaged)
+        self._indexes: dict[str, WorkerIndex] = {}
+        """By worker, as they were listed last."""
 
     def run(self) -> Compaction:
-        before = self._paths()
+        before = _paths(map(self._index, self._names))
         with progress_bar(len(before), self._progress, "compact", "file") as advance:
             for worker in self._names:
                 _, files = self._read(worker)
@@ -156,7 +158,7 @@ class _Compactor:
                 advance(len(files))
         young = self._delete_superseded()
         write_manifest(self._storage)
-        after = self._paths()
+        after = _paths(self._read(worker)[0] for worker in self._names)
         weight = [sum(self._sizes.get(path, 0) for path in paths) for paths in (before, after)]
         return Compaction(
             len(before),
@@ -170,25 +172,28 @@ class _Compactor:
             self._damaged,
         )
 
-    def _paths(self) -> list[str]:
-        """Return the paths of the index files that no other supersedes."""
-        found = list[str]()
-        for worker in self._names:
-            index, files = self._read(worker)
-            missing = (path for path, error in index.damaged.items() if isinstance(error, MissingIndexFile))
-            found += {*(file.path for file in files), *index.damaged} - {*missing}
-        return found
-
-    def _read(self, worker: str) -> tuple[WorkerIndex, list[IndexFile]]:
-        """Return the index of a worker, and its current files without damaged ones."""
+    def _index(self, worker: str) -> WorkerIndex:
+        """Return the index of a worker as it is now, without files that were found damaged."""
         folder = f"{index_folder(worker)}/"
-        known = {path: error for path, error in self._damaged.items() if path.startswith(folder)}
-        last = self._workers.last_index_file(worker)
-        index, files = read_index(self._storage, worker, WorkerIndex(damaged=known), last=last)
+        damaged = {path: error for path, error in self._damaged.items() if path.startswith(folder)}
+        known = {worker: self._indexes.get(worker, WorkerIndex()).without(damaged)}
+        since = Snapshot(None, workers=self._workers, index=known)
+        index = take(self._storage, since=since, workers=[worker], is_full=True).index[worker]
         for error in index.damaged.values():
             if isinstance(error, StorageError):
                 raise error
         self._damaged |= index.damaged
+        self._indexes[worker] = index
+        return index
+
+    def _read(self, worker: str) -> tuple[WorkerIndex, list[IndexFile]]:
+        """Return the index of a worker, and its current files without damaged ones."""
+        index = self._index(worker)
+        found = list(read_summaries(self._storage, index.files))
+        files = [IndexFile(worker, path, of, size=size) for path, size, of in found if isinstance(of, IndexSummary)]
+        if len(files) < len(found):  # some were compacted after they were listed
+            del self._indexes[worker]
+            return self._read(worker)
         self._sizes.update((file.path, file.size) for file in files)
         return index, files
 
@@ -342,6 +347,15 @@ class _Compactor:
             assert flushes is not None
             if chunk not in named and any(each.supersedes(flushes) for each in wide):
                 self._storage.remove(chunk)
+
+
+def _paths(indexes: Iterable[WorkerIndex]) -> list[str]:
+    """Return the paths of the index files that no other supersedes, without missing ones."""
+    found = list[str]()
+    for index in indexes:
+        found += index.files
+        found += (path for path, error in index.damaged.items() if not isinstance(error, MissingIndexFile))
+    return found
 
 
 def _count(superseded: Mapping[str, _Superseded]) -> int:

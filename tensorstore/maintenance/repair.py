@@ -14,10 +14,9 @@ from ..errors import AlreadyPublished
 from ..format.index_types import IndexSummary
 from ..format.schema import COLLECTIONS, END, INDEX, MANIFEST, TENSORS, LostInfo, lost_path
 from ..read.verify import Damage, Unnamed, Verification, verify_run
-from ..snapshot.index_files import read_index, read_summaries
+from ..snapshot.index_files import read_summaries
 from ..snapshot.manifest import write_manifest
-from ..snapshot.snapshot import run_info
-from ..snapshot.workers import read_workers
+from ..snapshot.snapshot import run_info, take
 from ..storage.open import Storage, open_storage
 from ..write.lease import Observer, check_unused
 from .deletion_age import DELETE_OLDER_THAN_SECONDS, check_deletion_age
@@ -92,7 +91,8 @@ class _Repairer:
     def __init__(self, storage: Storage, report: Verification, delete_older_than: float, dry_run: bool) -> None:
         self._storage, self._report = storage, report
         self._delete_older_than, self._dry_run = delete_older_than, dry_run
-        self._claimed = {info.worker for info in read_workers(storage).infos}
+        # The run is read again, because a compaction may have named files since the verification.
+        self._index = take(storage).index
 
     def run(self) -> Repair:
         # The marks are written first, because they change no file that could be needed.
@@ -141,7 +141,6 @@ class _Repairer:
 
     def _of_worker(self, worker: str | None, files: list[Unnamed], kept: list[str]) -> list[Unnamed]:
         """Return the files of a worker to remove, and add the others to `kept`."""
-        # The index is read again, because a compaction may have named the files since the verification.
         named = self._named(worker)
         found = []
         for file in files:
@@ -154,16 +153,14 @@ class _Repairer:
 
     def _named(self, worker: str | None) -> set[str] | None:
         """Return the chunks that the worker's index files name; None if an index file is lost."""
-        if worker not in self._claimed or worker is None:
+        index = self._index.get(worker or "")
+        if index is None or index.damaged:
             return None
         if any(each.worker == worker and each.path.startswith(f"{INDEX}/") for each in self._all_damage()):
             # A lost index file may have named any chunk, and the values are all that is left of its steps.
             return None
-        index, files = read_index(self._storage, worker)
-        if index.damaged:
-            return None
-        named = {chunk for file in files for chunk in file.summary.chunks}
-        for _, _, summary in read_summaries(self._storage, index.superseded):
+        named = set[str]()
+        for _, _, summary in read_summaries(self._storage, [*index.files, *index.superseded]):
             if not isinstance(summary, IndexSummary):
                 return None
             named.update(summary.chunks)

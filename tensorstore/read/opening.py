@@ -76,7 +76,7 @@ def _checked(storage: Storage, run: RunInfo, snapshot: Snapshot | str, range_ste
         from ..snapshot.named import snapshot_named
 
         return snapshot_named(storage, run, snapshot, range_steps)
-    if snapshot.run.id != run.id:
+    if snapshot.run is None or snapshot.run.id != run.id:
         raise SnapshotNotFound(storage.url, f"the snapshot {snapshot} is of another run")
     if range_steps not in (None, snapshot.range_steps):
         raise ConfigurationError(f"range_steps={range_steps} is not that of the snapshot, {snapshot.range_steps}")

@@ -18,9 +18,8 @@ from ..format import arrow_arrays
 from ..format.index_types import is_index_path
 from ..format.schema import FINDINGS, FINDINGS_SCHEMA, INDEX, INDEX_SCHEMA, TENSORS, TENSORS_SCHEMA, WorkerInfo
 from ..format.verified_files import verified_files
-from ..snapshot.index_files import superseded_files
 from ..snapshot.saved_steps import SavedSteps, StepRange
-from ..snapshot.snapshot import Snapshot, repeated
+from ..snapshot.snapshot import Snapshot, repeated, superseded_files
 from ..storage.open import Storage
 from .counting_rows import UnsavedValues, superseded_rows
 
@@ -176,8 +175,7 @@ class QuerySources:
 
     def superseded_files(self) -> list[str]:
         """Return the superseded index files that can be read, of which no other holds all rows."""
-        indexes = self._reader.snapshot.index.items()
-        found = [path for worker, index in indexes for path in superseded_files(self._storage, worker, index)]
+        found = superseded_files(self._storage, self._reader.snapshot)
         return [path for path, error in self._checked(found, INDEX_SCHEMA) if error is None]
 
     def _checked(self, paths: Sequence[str], schema: pa.Schema) -> CheckedFiles:

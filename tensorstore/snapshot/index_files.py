@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import NamedTuple
 
 from ..errors import FileError, MissingIndexFile, StorageError
+from ..forking import lazy
 from ..format.checksum import read_ends
 from ..format.index_types import IndexSummary, read_summary
 from ..format.schema import FlushRange, current_files, end_path, flush_range_of, folder_of, index_folder
 from ..storage.base import FileSource
 
 _SUFFIX = ".parquet"
-# How many times files may be compacted between listing and reading.
-_ATTEMPTS = 5
 _LOST = float("-inf")
 
 
@@ -108,6 +107,16 @@ class WorkerIndex:
         """Return whether a file counts and could be read."""
         return path in self.held.get(folder_of(path), ())
 
+    def without(self, damaged: Mapping[str, FileError]) -> WorkerIndex:
+        """Return the index after some files were found damaged. Those that they supersede count at the next listing."""
+        held = {of: {path: files[path] for path in files if path not in damaged} for of, files in self.held.items()}
+        return replace(self, held=held, damaged={**self.damaged, **damaged})
+
+    @lazy
+    def files(self) -> list[str]:
+        """The paths of the files that count and could be read."""
+        return list(chain.from_iterable(self.held.values()))
+
 
 def read_index(
     source: FileSource,
@@ -128,43 +137,17 @@ def read_index(
             the last file that is known has been deleted.
 
     Raises:
-        StorageError: The storage refused to list the files, or they are compacted faster than they are read.
+        StorageError: The storage refused to list the files.
         UnknownFormat: A later release wrote a file.
     """
     reading = _Reading(source, worker, since or WorkerIndex())
     if last:
         reading.expect(last, end_path(worker))
-    return reading.run(is_full)
-
-
-def read_published(source: FileSource, worker: str) -> tuple[WorkerIndex, list[IndexFile]]:
-    """Return the index of a worker and all its files that count, as two listings show them.
-
-    What one listing lacks, because it lags behind, would be written again.
-    """
-    index, files = read_index(source, worker)
-    index, more = read_index(source, worker, index, is_full=True)
-    return index, without_replaced([*files, *more])
-
-
-def superseded_files(source: FileSource, worker: str, known: WorkerIndex) -> list[str]:
-    """Return the worker's superseded index files that hold rows which no other file has, nor another one returned.
-
-    Some of their rows may be in the files that supersede them. Files that cannot be read are left out.
-    """
-    index, _ = read_index(source, worker, known, is_full=True)
-    if not index.superseded:
-        return []
-    counting = list(chain.from_iterable(index.held.values()))
-    # A compacted file stands for the files that it was made of, which are not returned as well.
-    widths = {path: of.last - of.first for path in index.superseded if (of := flush_range_of(path))}
-    rest = sorted(index.superseded, key=lambda path: widths.get(path, 0), reverse=True)
-    held, found = set[object](), list[str]()
-    for path, _, summary in read_summaries(source, [*counting, *rest]):
-        if isinstance(summary, IndexSummary) and not (tensors := summary.tensors()) <= held:
-            held |= tensors
-            found.append(path)
-    return [path for path in found if not index.holds(path)]
+    missing = set[str]()
+    # Files that are missing were compacted after they were listed, unless they are missing after two listings.
+    while found := reading.read(is_full, missing):
+        missing, is_full = missing | found, True
+    return reading.result()
 
 
 class _Reading:
@@ -180,28 +163,11 @@ class _Reading:
         self._named: dict[str, str] = {}
         """Index files that no listing has shown yet, each with the file that names it."""
 
-    def run(self, is_full: bool) -> tuple[WorkerIndex, list[IndexFile]]:
-        missing, gone = dict[str, str](), set[str]()
-        for _ in range(_ATTEMPTS):
-            before = missing
-            gone = self._read_new(is_full, gone)
-            missing = {path: by for path, by in self._named.items() if not self._knows(path)}
-            if missing and missing == before:
-                # In two listings: it is not being compacted.
-                for path, by in missing.items():
-                    # It may be restored: each listing looks for it again, and nothing waits for it.
-                    self._unread[path] = _LOST
-                    self._damaged.setdefault(path, MissingIndexFile(path, by))
-                missing = {}
-            if not missing and not gone:
-                return self._index(), without_replaced(self._found)
-            is_full = True
-        raise StorageError(index_folder(self._worker), "its files were compacted while they were read; read them again")
-
-    def _index(self) -> WorkerIndex:
+    def result(self) -> tuple[WorkerIndex, list[IndexFile]]:
+        """Return the index as it is now, and the files that were not known before."""
         new = WorkerIndex(self._last, self._held, self._damaged, self._unread, self._superseded)
         is_new = self._found or any(getattr(new, name) != getattr(self._since, name) for name in _COMPARED)
-        return new if is_new else self._since
+        return (new if is_new else self._since), without_replaced(self._found)
 
     def expect(self, path: str, by: str) -> None:
         """Expect an index file that the file `by` names. It is excluded if it is missing."""
@@ -219,14 +185,13 @@ class _Reading:
         damaged = (flush_range_of(bad) for bad in self._damaged if folder_of(bad) == folder_of(path))
         return any(of is not None and of.supersedes(last) for of in (*held.values(), *damaged))
 
-    def _read_new(self, is_full: bool, gone_before: set[str]) -> set[str]:
-        """Read the new files. Return the paths of files that were deleted between the listing and the reading.
+    def read(self, is_full: bool, missing: Collection[str]) -> set[str]:
+        """Read the new files. Return those that are missing, although they were listed or another file names them.
 
-        Compaction deletes files, and a new listing shows the file that replaces them. A file of `gone_before` that is
-        listed again and still missing is recorded as damaged.
+        One that was `missing` before is recorded as damaged instead.
         """
         listed, is_full = self._listed(is_full)
-        if listed == [self._last]:
+        if listed == [self._last] and not self._named:
             return set()
         gone, tried = set[str](), set[str]()
         # If a file turns out to be damaged, those that it supersedes are read instead.
@@ -235,7 +200,7 @@ class _Reading:
             for path, size, summary in list(read_summaries(self._source, fresh)):
                 if isinstance(summary, IndexSummary):
                     self._take(path, size, summary)
-                elif isinstance(summary, FileNotFoundError) and path not in self._unread and path not in gone_before:
+                elif isinstance(summary, FileNotFoundError) and path not in missing and path not in self._unread:
                     gone.add(path)
                 else:
                     self._exclude(path, summary)
@@ -246,7 +211,12 @@ class _Reading:
             held = set(chain.from_iterable(self._held.values()))
             left = (path for path in listed if path not in self._damaged and path not in held)
             self._superseded = tuple(sorted({*left} - gone))
-        return gone
+        for path, by in self._named.items():
+            if path in missing and not self._knows(path):
+                # It may be restored: each listing looks for it again, and nothing waits for it.
+                self._unread[path] = _LOST
+                self._damaged.setdefault(path, MissingIndexFile(path, by))
+        return gone | {path for path in self._named if not self._knows(path)}
 
     def _listed(self, is_full: bool) -> tuple[list[str], bool]:
         """Return the listed files from the last known one on, or all; and whether these are all."""

@@ -15,7 +15,7 @@ from ..errors import SnapshotNotFound
 from ..format.index_types import IndexSummary
 from ..format.schema import FlushRange, RunInfo, flush_range_of, folder_of
 from ..storage.base import Storage
-from .index_files import IndexFile, WorkerIndex, read_index, read_summaries
+from .index_files import IndexFile, WorkerIndex, read_summaries
 from .saved_steps import SavedSteps, StepRange, is_in_range
 from .snapshot import Snapshot, digest_of_path, id_of_digests, take
 
@@ -50,7 +50,7 @@ def snapshot_named(storage: Storage, run: RunInfo, name: str, range_steps: StepR
     """
     if not re.fullmatch("[0-9a-f]{16}", name):
         raise SnapshotNotFound(storage.url, f"the id of a snapshot must be 16 hexadecimal digits, got {name!r}")
-    now = take(storage, run, range_steps=range_steps, source=storage)
+    now = replace(take(storage, range_steps=range_steps), run=run)
     if now.id == name:
         return now
     of_workers = [_files(storage, worker, index) for worker, index in now.index.items()]
@@ -68,10 +68,9 @@ def snapshot_named(storage: Storage, run: RunInfo, name: str, range_steps: StepR
 
 def _files(storage: Storage, worker: str, index: WorkerIndex) -> list[IndexFile]:
     """Return the index files of a worker in the order of their flushes, superseded ones included."""
-    _, current = read_index(storage, worker)
-    older = read_summaries(storage, index.superseded)
-    found = [IndexFile(worker, path, summary) for path, _, summary in older if isinstance(summary, IndexSummary)]
-    files = [file for file in [*current, *found] if file.summary.steps]
+    found = read_summaries(storage, [*index.files, *index.superseded])
+    readable = ((path, summary) for path, _, summary in found if isinstance(summary, IndexSummary))
+    files = [IndexFile(worker, path, summary) for path, summary in readable if summary.steps]
     return sorted(files, key=lambda file: (file.flushes.last, -file.flushes.first))
 
 

@@ -95,6 +95,11 @@ class Columns(NamedTuple):
         """Return for each row its cells of some columns, as Python's integers."""
         return zip(*(getattr(self, name).tolist() for name in names), strict=True)
 
+    def keys(self) -> Iterator[StepKey]:
+        """Return for each row its mode, the step of the mode, and the global step."""
+        cells = self.cells("mode", "mode_step", "global_step")
+        return ((MODES[mode].name, mode_step, global_step) for mode, mode_step, global_step in cells)
+
 
 _NEVER = int(np.iinfo(np.int64).max)
 _KINDS = ("i4", "i4", "i1", "i8", "i8", "i8", "i4")
@@ -347,9 +352,19 @@ class SavedSteps:
 
     def progress(self) -> dict[str, tuple[int, int]]:
         """Return the last global step of each worker, and when it last saved a step, in microseconds since 1970."""
-        by_worker = Lookup(self.columns.worker)
-        last, at = (by_worker.greatest(column).tolist() for column in (self.columns.global_step, self.columns.saved_at))
-        return {self.workers[code]: (step, when) for code, step, when in zip(by_worker.distinct, last, at, strict=True)}
+        columns = self.columns.global_step, self.columns.saved_at
+        last, at = (self._by_worker.greatest(column).tolist() for column in columns)
+        codes = self._by_worker.distinct
+        return {self.workers[code]: (step, when) for code, step, when in zip(codes, last, at, strict=True)}
+
+    @lazy
+    def _by_worker(self) -> Lookup:
+        return Lookup(self.columns.worker)
+
+    def of_worker(self, worker: str) -> Self:
+        """Return the steps of one worker, with the numbers that files and sets of tensors have here."""
+        code = self.workers.index(worker) if worker in self.workers else -1
+        return replace(self, columns=self.columns.of(self._by_worker.rows(code)))
 
     @lazy
     def first_uneven_step(self) -> int:
@@ -538,10 +553,14 @@ class SavedSteps:
         """Return the paths of files by their numbers, each once."""
         return list(dict.fromkeys(self.paths[file] for file in files.tolist()))
 
+    @property
+    def num_tensors(self) -> Integers:
+        """The number of tensors of each row."""
+        return np.array([len(self.name_sets[number]) for number in self.sets()], np.int64)[self.columns.name_set]
+
     def table(self, run: str = "") -> pa.Table:
         """Return the rows of the view `steps`, of a run of this name: one a step of a worker."""
-        sizes = np.array([len(self.name_sets[number]) for number in self.sets()], np.int64)
-        num_tensors, counts = sizes[self.columns.name_set], np.ones(len(self.columns.file), bool)
+        num_tensors, counts = self.num_tensors, np.ones(len(self.columns.file), bool)
         for (*earlier, last), sets in self._saved_again:
             counts[earlier] = False
             num_tensors[last] = len({name for number in sets for name, _ in self.tensors(number)})
@@ -577,8 +596,7 @@ def _may_repeat(file: IndexFile) -> bool:
 
 def _keys(rows: Columns, worker: int) -> frozenset[StepKey]:
     """Return the steps of a worker among some rows."""
-    cells = rows.of(rows.worker == worker).cells("mode", "mode_step", "global_step")
-    return frozenset((MODES[mode].name, mode_step, global_step) for mode, mode_step, global_step in cells)
+    return frozenset(rows.of(rows.worker == worker).keys())
 
 
 def _without_overruled(rows: Columns) -> tuple[Columns, Columns]:

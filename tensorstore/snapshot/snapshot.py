@@ -12,9 +12,10 @@ from xxhash import xxh3_64_intdigest
 
 from ..errors import CorruptFile, FileError, MissingCollectionFiles, NotARun, RunNotFound, StorageError
 from ..forking import lazy
-from ..format.schema import COLLECTIONS, LEASES, MANIFEST, RUN_FILE, RunInfo
+from ..format.index_types import IndexSummary
+from ..format.schema import COLLECTIONS, LEASES, MANIFEST, RUN_FILE, RunInfo, flush_range_of
 from ..storage.base import FileSource, Storage
-from .index_files import IndexFile, WorkerIndex, read_index, without_replaced
+from .index_files import IndexFile, WorkerIndex, read_index, read_summaries, without_replaced
 from .manifest import Manifest, read_manifest
 from .saved_steps import SavedSteps, StepRange
 from .workers import Workers, finished, read_claims, read_workers
@@ -33,7 +34,8 @@ _Indexes = Mapping[str, WorkerIndex]
 class Snapshot:
     """A run at one moment: its workers, its index files and the steps in them. It never changes."""
 
-    run: RunInfo
+    run: RunInfo | None
+    """The `run.json` of the run; None where it was not read."""
     range_steps: StepRange | None = None
     """Global steps outside a <= step < b of (a, b) are left out."""
     workers: Workers = field(default_factory=Workers)
@@ -130,24 +132,26 @@ def id_of_digests(digests: Iterable[int]) -> str:
 
 def take(
     storage: Storage,
-    run: RunInfo,
+    run: RunInfo | None = None,
     since: Snapshot | None = None,
     *,
     range_steps: StepRange | None = None,
-    source: FileSource | None = None,
     claims: bool = False,
+    is_full: bool = False,
+    workers: Iterable[str] | None = None,
 ) -> Snapshot:
     """Return a run as it is now.
 
     Args:
         storage: The run.
-        run: Its `run.json`.
+        run: Its `run.json`; None to list the run in any case, and not to open it by a manifest.
         since: What was known of it. Only what is new is read; if nothing is, `since` itself is returned.
         range_steps: Leaves out every global step outside a <= step < b of (a, b).
-        source: Where documents and index files are listed and read; by default in the manifest of a closed run, or in
-            the run.
         claims: Read the claims again, which no listing shows to have changed: a worker resumes, or saves other
             collections. They are also read again if there are new files.
+        is_full: List all files again.
+        workers: Read the index files of these workers, whether or not they have claims, and nothing else. Default: the
+            claims and end marks, and the index files of all workers that have a claim.
 
     Raises:
         StorageError: The storage refused an operation.
@@ -155,28 +159,45 @@ def take(
     """
     if since is None or since.is_outdated:
         # On a disk it is not read: to list a folder costs nothing there, and shows every change.
-        manifest = None if source is not None or storage.is_local else read_manifest(storage, run)
+        manifest = None if run is None or storage.is_local else read_manifest(storage, run)
         if isinstance(manifest, Manifest):
             manifest.keep_ends(storage)
-            source = manifest
-        return _next(source or storage, Snapshot(run, range_steps, manifest=manifest), is_first=True)
+        source = manifest if isinstance(manifest, Manifest) else storage
+        return _next(source, Snapshot(run, range_steps, manifest=manifest), is_first=True, names=workers)
     if isinstance(since.manifest, Manifest):
         if since.manifest.is_current(storage) and not since.is_listing_due:
             return since
         since, claims = replace(since, manifest=None), True
-    now = _next(storage, since, claims=claims)
+    now = _next(storage, since, claims=claims, is_full=is_full, names=workers)
     # A job went back to a checkpoint. What is known of the run was read in another order, and is read again.
-    return take(storage, run, range_steps=since.range_steps) if now.is_outdated else now
+    return take(storage, run, range_steps=since.range_steps, workers=workers) if now.is_outdated else now
 
 
-def _next(source: FileSource, since: Snapshot, *, is_first: bool = False, claims: bool = False) -> Snapshot:
+def take_twice(storage: Storage, workers: Iterable[str]) -> Snapshot:
+    """Return the index files of some workers as two listings show them.
+
+    What one listing lacks, because it lags behind, would be written again.
+    """
+    names = list(workers)
+    return take(storage, since=take(storage, workers=names), workers=names, is_full=True)
+
+
+def _next(
+    source: FileSource,
+    since: Snapshot,
+    *,
+    is_first: bool = False,
+    claims: bool = False,
+    is_full: bool = False,
+    names: Iterable[str] | None = None,
+) -> Snapshot:
     # The workers first: one that had ended before the index is listed can have added nothing since.
-    workers = read_workers(source, since.workers)
-    is_full = not is_first and since.is_listing_due
-    unchanged = () if is_full else finished(source, workers, since.workers)
-    index, files = _read_indexes(source, workers, since.index, is_full, unchanged)
+    is_full = is_full or (not is_first and since.is_listing_due)
+    workers = since.workers if names is not None else read_workers(source, since.workers)
+    unchanged = () if is_full or names is not None else finished(source, workers, since.workers)
+    index, files = _read_indexes(source, workers, since.index, is_full, unchanged, names)
     is_new = index is not since.index
-    if not is_first and (is_new or claims):
+    if not is_first and names is None and (is_new or claims):
         workers = read_claims(source, workers)
     # A file that sets steps aside may sort before the last one that is known, and may be of a worker that has ended.
     # It comes after the claim of a session, and before the session's worker saves anything or ends.
@@ -187,7 +208,7 @@ def _next(source: FileSource, since: Snapshot, *, is_first: bool = False, claims
     going_back = frozenset(opened & (waited | (opened - known)))
     opens = not is_first and workers.newest_session > since.workers.newest_session
     if opens or going_back or since.going_back:
-        index, more = _read_indexes(source, workers, index, is_full=True)
+        index, more = _read_indexes(source, workers, index, is_full=True, names=names)
         files, is_full = [*files, *more], True
     is_same = workers is since.workers and index is since.index and going_back == since.going_back
     if is_same and not since.waiting and not since.is_listing_due:
@@ -239,15 +260,40 @@ def settled(storage: Storage, snapshot: Snapshot) -> Snapshot:
     )
 
 
-def _read_indexes(
-    source: FileSource, workers: Workers, since: _Indexes, is_full: bool = False, finished: Collection[str] = ()
-) -> tuple[_Indexes, list[IndexFile]]:
-    """Return the indexes of the workers, and the new files in them; `since` itself if nothing in it has changed.
+def superseded_files(storage: Storage, snapshot: Snapshot) -> list[str]:
+    """Return the superseded index files that hold rows which no other file has, nor another one returned.
 
-    The index of a worker that has `finished` is as it was, unless a file was missing or damaged.
+    Some of their rows may be in the files that supersede them. Files that cannot be read are left out.
+    """
+    indexes, _ = _read_indexes(storage, snapshot.workers, snapshot.index, is_full=True)
+    left = list[str]()
+    for index in indexes.values():
+        # A compacted file stands for the files that it was made of, which are not returned as well.
+        widths = {path: of.last - of.first for path in index.superseded if (of := flush_range_of(path))}
+        rest = sorted(index.superseded, key=lambda path: widths.get(path, 0), reverse=True)
+        held = set[object]()
+        for path, _, summary in read_summaries(storage, [*index.files, *rest] if rest else ()):
+            if isinstance(summary, IndexSummary) and not (tensors := summary.tensors()) <= held:
+                held |= tensors
+                left += [] if index.holds(path) else [path]
+    return left
+
+
+def _read_indexes(
+    source: FileSource,
+    workers: Workers,
+    since: _Indexes,
+    is_full: bool = False,
+    finished: Collection[str] = (),
+    names: Iterable[str] | None = None,
+) -> tuple[_Indexes, list[IndexFile]]:
+    """Return the indexes of workers, and the new files in them; `since` itself if nothing in it has changed.
+
+    The workers are those with these names, or all that have a claim. The index of one that has `finished` is as it was,
+    unless a file was missing or damaged.
     """
     new, found = dict(since), list[IndexFile]()
-    for worker in [info.worker for info in workers.infos]:
+    for worker in [info.worker for info in workers.infos] if names is None else names:
         if worker in finished and worker in since and not since[worker].damaged:
             continue
         last = workers.last_index_file(worker)

@@ -31,7 +31,8 @@ from ..format.schema import (
     folder_of,
 )
 from ..format.verified_files import verified_files
-from ..snapshot.index_files import list_index, read_published
+from ..snapshot.index_files import list_index
+from ..snapshot.snapshot import take_twice
 from ..storage.open import Storage
 from .lease import LeaseInfo, Observer, read_leases
 from .progress import Progress, SavedStep, after, in_step_with, latest, lies_at, rewound
@@ -275,11 +276,11 @@ def saved_steps(storage: Storage, claimed: Iterable[str] = ()) -> dict[str, list
     Raises:
         StorageError: A file cannot be read for a cause that may pass.
     """
-    found: dict[str, list[SavedStep]] = {}
     # A loss of power may take a claim, and leave what the worker published.
-    for worker in sorted({*claimed, *_indexed_workers(storage)}):
-        index, files = read_published(storage, worker)
-        found[worker] = [SavedStep(*step[:3]) for file in files for step in file.summary.steps]
+    snapshot = take_twice(storage, sorted({*claimed, *_indexed_workers(storage)}))
+    found = dict[str, list[SavedStep]]()
+    for worker, index in snapshot.index.items():
+        found[worker] = list(map(SavedStep._make, snapshot.steps.of_worker(worker).columns.keys()))
         found[worker] += _steps_of_chunks(storage, worker, index.damaged)
     return found
 

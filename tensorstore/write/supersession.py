@@ -14,12 +14,13 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import AlreadyPublished, FileError, MissingIndexFile, RunTakenOver, StorageError, TensorTrialError
+from ..errors import AlreadyPublished, MissingIndexFile, RunTakenOver, StorageError, TensorTrialError
 from ..format.index_reader import read_rows
-from ..format.index_types import joined
+from ..format.index_types import IndexSummary, joined
 from ..format.index_writer import publish_compacted
 from ..format.schema import flush_range_of, folder_of
-from ..snapshot.index_files import IndexFile, read_index
+from ..snapshot.index_files import IndexFile, read_summaries
+from ..snapshot.snapshot import take
 from ..storage.open import Storage
 
 logger = logging.getLogger(__name__)
@@ -84,26 +85,27 @@ def _may_pass(exc: Exception) -> bool:
     return passes and not isinstance(exc, MissingIndexFile)
 
 
-def _files_before(storage: Storage, worker: str, flush: int) -> dict[str, list[IndexFile | FileError]]:
+def _files_before(storage: Storage, worker: str, flush: int) -> dict[str, list[IndexFile | Exception]]:
     """Return the files whose flushes all come before `flush`, by folder.
 
     A damaged or missing file is represented by its error.
     """
-    index, files = read_index(storage, worker)
-    found: dict[str, list[IndexFile | FileError]] = {}
-    all_files: dict[str, IndexFile | FileError] = {**{file.path: file for file in files}, **index.damaged}
-    for path, file in all_files.items():
+    index = take(storage, workers=[worker]).index[worker]
+    found: dict[str, list[IndexFile | Exception]] = {}
+    summaries = {path: summary for path, _, summary in read_summaries(storage, index.files)}
+    for path, file in {**summaries, **index.damaged}.items():
         flushes = flush_range_of(path)
         if flushes is not None and flushes.last < flush:
-            found.setdefault(folder_of(path), []).append(file)
+            readable = IndexFile(worker, path, file) if isinstance(file, IndexSummary) else file
+            found.setdefault(folder_of(path), []).append(readable)
     return found
 
 
-def _readable(files: Sequence[IndexFile | FileError]) -> list[IndexFile]:
+def _readable(files: Sequence[IndexFile | Exception]) -> list[IndexFile]:
     """Return files in the order of their flushes. Raises the error of one that cannot be read."""
     readable = list[IndexFile]()
     for file in files:
-        if isinstance(file, FileError):
+        if isinstance(file, Exception):
             raise file
         readable.append(file)
     return sorted(readable, key=lambda file: file.flushes)

@@ -14,7 +14,6 @@ from ...format.footer import footer_of, row_groups
 from ...format.index_reader import described_groups, read_rows
 from ...format.index_types import IndexSummary, SavedTensor
 from ...format.schema import INDEX_SCHEMA, is_chunk_path
-from ...snapshot.index_files import IndexFile
 from ...storage.open import Storage
 from .report import Findings
 from .stream import pieces_of
@@ -23,23 +22,25 @@ _LARGE_BYTES = 64 << 20
 _COLUMNS = [name for name in SavedTensor._fields if name in INDEX_SCHEMA.names and name not in ("histogram", "sketch")]
 
 
-def check_index_file(storage: Storage, file: IndexFile, findings: Findings) -> pa.Table | None:
-    """Read all of an index file, and return its rows that name a chunk; None if it is damaged.
+def check_index_file(
+    storage: Storage, worker: str, path: str, summary: IndexSummary, findings: Findings
+) -> pa.Table | None:
+    """Read all of an index file of a worker, and return its rows that name a chunk; None if it is damaged.
 
     Raises FileNotFoundError if it is missing, as one that was compacted is.
     """
     try:
-        _check_large(storage, file.path)
-        data = storage.read(file.path)
-        findings.read(file.path, len(data))
-        table = read_rows(file.path, data)
-        _check_rows(file, table)
-        _check_groups(file.path, data, table)
+        _check_large(storage, path)
+        data = storage.read(path)
+        findings.read(path, len(data))
+        table = read_rows(path, data)
+        _check_rows(worker, path, summary, table)
+        _check_groups(path, data, table)
     except CorruptFile as exc:
-        findings.damaged(file.path, exc, file.worker)
+        findings.damaged(path, exc, worker)
         return None
     raw = table.filter(table["chunk"].is_valid())
-    findings.count(file.path, len(table), len(raw))
+    findings.count(path, len(table), len(raw))
     return raw
 
 
@@ -55,19 +56,18 @@ def _check_large(storage: Storage, path: str) -> None:
         seal.check(piece.data, piece.start)
 
 
-def _check_rows(file: IndexFile, table: pa.Table) -> None:
-    summary = file.summary
+def _check_rows(worker: str, path: str, summary: IndexSummary, table: pa.Table) -> None:
     if len(table) != summary.rows:
-        raise CorruptFile(file.path, f"it has {len(table)} rows, and its footer says {summary.rows}")
-    if not pc.all(pc.equal(table["worker"], file.worker), min_count=0).as_py():
-        raise CorruptFile(file.path, f"it has rows of another worker than {file.worker}")
+        raise CorruptFile(path, f"it has {len(table)} rows, and its footer says {summary.rows}")
+    if not pc.all(pc.equal(table["worker"], worker), min_count=0).as_py():
+        raise CorruptFile(path, f"it has rows of another worker than {worker}")
     keys = ["global_step", "name", "mode", "mode_step"]
     saved, said = (each.sort_by([(key, "ascending") for key in keys]) for each in (table.select(keys), _said(summary)))
     if not all(saved[key].combine_chunks().equals(said[key].combine_chunks()) for key in keys):
-        raise CorruptFile(file.path, "its rows are not those of the steps and tensors that its footer names")
+        raise CorruptFile(path, "its rows are not those of the steps and tensors that its footer names")
     named = set(pc.unique(table["chunk"]).to_pylist()) - {None}
     if named != set(summary.chunks) or not all(map(is_chunk_path, named)):
-        raise CorruptFile(file.path, "its rows name other chunks than its footer")
+        raise CorruptFile(path, "its rows name other chunks than its footer")
 
 
 def _check_groups(path: str, data: bytes, table: pa.Table) -> None:

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...dtypes import Array
-from ...errors import FileError, StorageError
+from ...errors import FileError
 from ...format.index_types import IndexSummary
 from ...format.schema import INDEX, SYSTEM, TENSORS, collections_path
 from ...progress import progress_bar
-from ...snapshot.index_files import IndexFile, read_index, read_summaries
-from ...snapshot.workers import Workers, read_workers
+from ...snapshot.index_files import read_summaries
+from ...snapshot.snapshot import Snapshot, take
 from ...storage.open import Storage, StoredFile
 from .chunks import check_chunk
 from .documents import check_document, is_document, read_lost
@@ -26,8 +26,6 @@ from .report import Findings, Unfinished, Unnamed, Verification
 _TEMPORARY = re.compile(r"(.*/)?\.[^/]+\.[0-9a-f]{16}\.tmp", re.DOTALL)
 _INDEX_FILE = re.compile(rf"{INDEX}/worker=[^/]+/step=\d+/[^/]+\.parquet")
 _CHUNK = re.compile(rf"{TENSORS}/mode=[^/]+/step=\d+/worker=[^/]+/[^/]+\.parquet")
-_COMPACTIONS = 5
-"""The number of times that files may be compacted while a worker's files are read."""
 
 
 def verify_run(storage: Storage, progress: bool = False) -> Verification:
@@ -55,7 +53,7 @@ class _Verifier:
     def __init__(self, storage: Storage, files: Mapping[str, StoredFile], advance: Callable[[float], object]) -> None:
         self._storage, self._files = storage, files
         self._findings = Findings(advance)
-        self._workers = Workers()
+        self._snapshot = Snapshot(None)
         self._steps: dict[str, list[Array]] = {}
         self._named: set[str] = set()
         """Chunks that index files name."""
@@ -68,12 +66,12 @@ class _Verifier:
                 findings.damaged(file.path, "it is a symbolic link, through which nothing in a run is read")
             elif is_document(file.path):
                 check_document(self._storage, file, findings)
-        self._workers = read_workers(self._storage)
-        for path, error in self._workers.damaged.items():
+        self._snapshot = take(self._storage)
+        for path, error in self._snapshot.workers.damaged.items():
             findings.damaged(path, error)
         self._check_claims()
-        for info in self._workers.infos:
-            self._check_worker(info.worker)
+        for worker in self._snapshot.index:
+            self._check_worker(worker)
         lost = read_lost(self._storage)
         damage = findings.damage()
         return Verification(
@@ -88,9 +86,8 @@ class _Verifier:
 
     def _check_claims(self) -> None:
         """Find workers whose claim is missing: without it none of their steps is read."""
-        claimed = {info.worker for info in self._workers.infos}
         found = {_worker_of(path) or "" for path in self._files if _INDEX_FILE.fullmatch(path)}
-        for worker in sorted(found - claimed):
+        for worker in sorted(found - self._snapshot.index.keys()):
             path = collections_path(worker)
             if not self._findings.is_damaged(path):
                 self._findings.damaged(path, f"it is missing, and without it no step of {worker} is read", worker)
@@ -98,18 +95,15 @@ class _Verifier:
     # One worker.
 
     def _check_worker(self, worker: str) -> None:
-        index, found = read_index(self._storage, worker, last=self._workers.last_index_file(worker))
-        for _ in range(_COMPACTIONS):
-            gone = [file for file in found if not self._check_file(file)]
-            if not gone:
-                break
-            # What is gone has been compacted since it was listed, or is lost.
-            index, found = read_index(self._storage, worker, index, is_full=True)
-            replaced = {path for file in found for path in file.replaces}
-            self._findings.forget(replaced)
-            for file in gone:
-                if file.path not in replaced:
-                    self._check_file(file, is_final=True)
+        index, checked, missing = self._snapshot.index[worker], set[str](), set[str]()
+        while left := [path for path in index.files if path not in checked]:
+            found = read_summaries(self._storage, left)
+            checked.update(path for path, _, of in found if self._check_file(worker, path, of, path in missing))
+            if gone := set(left) - checked:
+                # These have been compacted since they were listed. What is missing after another listing is lost.
+                missing |= gone
+                index = take(self._storage, since=self._snapshot, workers=[worker], is_full=True).index[worker]
+                self._findings.forget(path for path in [*checked, *gone] if not index.holds(path))
         for path, error in index.damaged.items():
             self._findings.damaged(path, error, worker)
         self._superseded += index.superseded
@@ -117,26 +111,22 @@ class _Verifier:
             if isinstance(summary, IndexSummary):
                 self._named.update(summary.chunks)
 
-    def _check_file(self, file: IndexFile, is_final: bool = False) -> bool:
+    def _check_file(self, worker: str, path: str, summary: IndexSummary | Exception, is_final: bool) -> bool:
         """Verify an index file and its values. Return False if one of its files is missing, unless `is_final`."""
-        findings = self._findings
         try:
-            rows = check_index_file(self._storage, file, findings)
-        except FileNotFoundError as exc:
-            if not is_final:
+            if isinstance(summary, Exception):
+                raise summary
+            rows = check_index_file(self._storage, worker, path, summary, self._findings)
+        except (FileError, FileNotFoundError) as exc:
+            if isinstance(exc, FileNotFoundError) and not is_final:
                 return False
-            findings.damaged(file.path, exc, file.worker)
+            self._findings.damaged(path, exc, worker)
             return True
-        except StorageError as exc:
-            findings.damaged(file.path, exc, file.worker)
-            return True
-        self._named.update(file.summary.chunks)
+        self._named.update(summary.chunks)
         if rows is None:
             return True
-        self._steps.setdefault(file.worker, []).append(
-            np.array([step.global_step for step in file.summary.steps], np.int64)
-        )
-        found = [self._check_chunk(chunk, rows, is_final) for chunk in sorted(file.summary.chunks)]
+        self._steps.setdefault(worker, []).append(np.array([step.global_step for step in summary.steps], np.int64))
+        found = [self._check_chunk(chunk, rows, is_final) for chunk in sorted(summary.chunks)]
         return all(found)
 
     def _check_chunk(self, chunk: str, rows: pa.Table, is_final: bool) -> bool:
@@ -156,7 +146,7 @@ class _Verifier:
     # What is not damaged.
 
     def _unfinished(self) -> Iterator[Unfinished]:
-        workers = self._workers
+        workers = self._snapshot.workers
         if not workers.job_ended:
             for info in workers.writing:
                 yield Unfinished(info.worker, "it has no end mark: it still writes, or was killed")
