@@ -99,6 +99,12 @@ class Snapshot:
         """True if files that were superseded since may soon be deleted. Another machine has another clock."""
         return not 0 <= time.monotonic() - self.listed_at < LISTED_SECONDS
 
+    def is_closed(self, source: FileSource) -> bool:
+        """Return whether every worker has ended by itself, and no session has begun since. Costs one listing."""
+        if not self.workers.job_ended or self.damaged or self.waiting:
+            return False
+        return self.index.keys() <= finished(source, self.workers, self.workers)
+
     def is_awaited(self, path: str) -> bool:
         """Return whether a file cannot be read for a cause that may pass, and not for long."""
         return path in self._unread and time.monotonic() - self._unread[path] < AWAITED_SECONDS
@@ -191,8 +197,10 @@ def _next(
     is_full: bool = False,
     names: Iterable[str] | None = None,
 ) -> Snapshot:
-    # The workers first: one that had ended before the index is listed can have added nothing since.
     is_full = is_full or (not is_first and since.is_listing_due)
+    if not is_first and not is_full and since.is_closed(source):
+        return since
+    # The workers first: one that had ended before the index is listed can have added nothing since.
     workers = since.workers if names is not None else read_workers(source, since.workers)
     unchanged = () if is_full or names is not None else finished(source, workers, since.workers)
     index, files = _read_indexes(source, workers, since.index, is_full, unchanged, names)

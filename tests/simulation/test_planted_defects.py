@@ -168,6 +168,21 @@ def test_a_refresh_that_loses_a_file(put: Put) -> None:
     assert finds(followed, is_local=False)
 
 
+def test_a_reader_that_looks_for_no_session_after_the_run_was_closed(put: Put) -> None:
+    put(snapshot.Snapshot, "is_closed", lambda self, source: self.workers.job_ended)
+    assert finds(followed_and_resumed, is_local=False)
+
+
+def followed_and_resumed(operator: Operator) -> None:
+    """A worker trains, and resumes the run after it was closed, while another process follows it."""
+    training = Training(steps=2, flush_every=1, flush_seconds=0.0)
+    reader = operator.reader(looks=12, pause_seconds=3.0)
+    operator.wait_for(operator.worker(training))
+    operator.wait_for(operator.reader(looks=4, pause_seconds=3.0))
+    operator.wait_for(operator.worker(replace(training, resume=True, pause_seconds=8.0)), reader)
+    operator.settle()
+
+
 def followed(operator: Operator) -> None:
     """A worker trains, and a process that follows it sees all that was published."""
     worker = operator.worker(Training(steps=6, flush_every=1, flush_seconds=0.0, pause_seconds=2.0))
