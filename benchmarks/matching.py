@@ -27,7 +27,7 @@ def planner_of(count: int) -> tuple[Planner, CollectionManager]:
         manager.include([f"layer{number}"])
     planner = Planner(manager, ReductionConfig(), False, lambda name, error: None)
     planner.refresh()
-    planner.turn_to(Step(ModeKeys.GLOBAL, 0, 0))
+    planner.select(Step(ModeKeys.GLOBAL, 0, 0))
     return planner, manager
 
 
