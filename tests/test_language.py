@@ -19,11 +19,13 @@ ROOT = Path(__file__).resolve().parents[1]
 # Each word with what to write instead. Only words without another meaning, in code as in prose.
 REPLACED = {
     "anew": "again, new",
+    "awaited": "pending",
     "behaviour": "behavior",
     "beside": "next to",
     "centred": "centered",
     "colour(?:s|ed)?": "color",
     "for ever": "forever",
+    "foresee": "plan ahead",
     "grey": "gray",
     "initialise(?:d|s)?": "initialize",
     "labelled": "labeled",
@@ -32,8 +34,10 @@ REPLACED = {
     "recognise(?:d|s)?": "recognize",
     "rung": "layer",
     "seam": "interface",
+    "settle(?:d|s)?": "finalize",
     "spoilt": "corrupt, damaged",
     "told(?! apart)": "configured, notified, passed",
+    "turn_to": "select",
     "unheard": "skipped, missed",
     "whoever": "the process that, no matter who",
 }

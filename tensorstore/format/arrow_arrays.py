@@ -48,7 +48,7 @@ def structs(columns: Sequence[pa.Array], kind: pa.DataType, valid: npt.NDArray[n
     return pa.Array.from_buffers(kind, len(valid), [_validity(valid)], children=list(columns))
 
 
-def spread(cells: pa.Array, rows: npt.NDArray[np.intp], valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+def broadcast(cells: pa.Array, rows: npt.NDArray[np.intp], valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
     """Return the cell at each of the `rows`. Null where not `valid`."""
     return cells.take(numbers(rows, pa.int64(), valid))
 

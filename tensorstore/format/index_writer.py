@@ -18,7 +18,7 @@ from ..dtypes import Array
 from ..errors import AlreadyPublished
 from ..statistics.definitions import STATISTICS
 from ..storage.open import Sink, Storage, translated
-from .arrow_arrays import lists, numbers, numpy_of, spread, structs, texts
+from .arrow_arrays import broadcast, lists, numbers, numpy_of, structs, texts
 from .checksum import sealed
 from .chunk_merge import discard
 from .index_types import IndexedStep, IndexSummary, footer_entries, summarize
@@ -185,13 +185,13 @@ def _columns(worker: str, steps: Sequence[IndexedStep]) -> list[pa.Array]:
         numbers([indexed.step.mode_step for indexed in steps], pa.int64()),
         numbers([indexed.step.global_step for indexed in steps], pa.int64()),
     ]
-    name, dtype, shape, nbytes, collections, parameter = (spread(column, of_spec) for column in by_spec)
+    name, dtype, shape, nbytes, collections, parameter = (broadcast(column, of_spec) for column in by_spec)
     saved_at_us = np.array([each for indexed in steps for each in indexed.saved_at_ns], np.int64) // 1000
     rows = _Rows(steps, counts)
     return [
         name,
-        *(spread(column, of_step) for column in by_step),
-        spread(texts([worker]), np.zeros(len(of_spec), np.intp)),
+        *(broadcast(column, of_step) for column in by_step),
+        broadcast(texts([worker]), np.zeros(len(of_spec), np.intp)),
         dtype,
         shape,
         nbytes,
@@ -294,7 +294,7 @@ class _Rows:
                 if span.offsets is not None:
                     offsets[cells], has_offset[cells] = span.offsets, True
         return [
-            spread(texts(list(chunks)), of_chunk, valid) if chunks else pa.nulls(self._count, pa.string()),
+            broadcast(texts(list(chunks)), of_chunk, valid) if chunks else pa.nulls(self._count, pa.string()),
             self._cells(offsets, has_offset),
             *(self._cells(column, valid) for column in (row_groups, rows, parts)),
         ]

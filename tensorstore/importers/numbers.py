@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..format.arrow_arrays import lists, numbers, spread, texts
+from ..format.arrow_arrays import broadcast, lists, numbers, texts
 from ..format.index_types import IndexSummary, NamedTensor, StepSummary
 from ..format.index_writer import write_index
 from ..format.record import Plan
@@ -107,16 +107,16 @@ def _table(worker: str, plans: Sequence[Plan], rows: Numbers) -> pa.Table:
     collections = [plan.collections for plan in plans]
     constant = np.zeros(count, np.intp)
     columns: dict[str, pa.Array] = {
-        "name": spread(texts([plan.name for plan in plans]), rows.name),
-        "mode": spread(texts(_MODES), rows.mode),
+        "name": broadcast(texts([plan.name for plan in plans]), rows.name),
+        "mode": broadcast(texts(_MODES), rows.mode),
         "mode_step": numbers(rows.mode_step, pa.int64()),
         "global_step": numbers(rows.global_step, pa.int64()),
-        "worker": spread(texts([worker]), constant),
-        "dtype": spread(texts([_DTYPE]), constant),
-        "shape": spread(lists([()], numbers([], pa.int64())), constant),
+        "worker": broadcast(texts([worker]), constant),
+        "dtype": broadcast(texts([_DTYPE]), constant),
+        "shape": broadcast(lists([()], numbers([], pa.int64())), constant),
         "nbytes": numbers(np.full(count, _NBYTES), pa.int64()),
         "saved_at": numbers(rows.saved_at // 1000, pa.timestamp("us", tz="UTC")),
-        "collections": spread(lists(collections, texts([each for of in collections for each in of])), rows.name),
+        "collections": broadcast(lists(collections, texts([each for of in collections for each in of])), rows.name),
         "scalar": numbers(rows.value, pa.float64()),
     }
     arrays = [columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in INDEX_SCHEMA]

@@ -164,7 +164,7 @@ class QuerySources:
         missing = next((error for _, error in checked if isinstance(error, FileNotFoundError)), None)
         if missing and self._reader.recover():
             raise UnreadableFile(f"{missing}: it was deleted before the query read it")
-        self._check_awaited(checked)
+        self._check_pending(checked)
         return self._readable(checked)
 
     def finding_files(self) -> list[str]:
@@ -214,13 +214,13 @@ class QuerySources:
             return CorruptFile(path, f"an engine cannot read this file: {exc}")
         return None
 
-    def _check_awaited(self, checked: CheckedFiles) -> None:
-        """Raise the StorageError of an index file that could be read before, until it is taken for lost."""
+    def _check_pending(self, checked: CheckedFiles) -> None:
+        """Raise the StorageError of an index file that could be read before, until it counts as lost."""
         self._reader.change(lambda now: now.with_readable(path for path, error in checked if error is None))
         for path, error in checked:
             if isinstance(error, StorageError):
                 self._reader.change(partial(Snapshot.with_unread, path=path))  # the next query reads it again
-                if is_index_path(path) and self._reader.snapshot.is_awaited(path):
+                if is_index_path(path) and self._reader.snapshot.is_pending(path):
                     raise error
 
     def _readable(self, checked: CheckedFiles) -> list[str]:

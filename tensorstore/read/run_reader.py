@@ -32,7 +32,7 @@ from ..format.index_types import SavedTensor
 from ..format.schema import MANIFEST, RunInfo, collections_path
 from ..mode import ModeKeys
 from ..snapshot.saved_steps import SavedSteps, StepRange
-from ..snapshot.snapshot import Snapshot, read_run_file, repeated, run_info, settled, take
+from ..snapshot.snapshot import Snapshot, after_compaction, read_run_file, repeated, run_info, take
 from ..snapshot.workers import mark_ended, natural
 from ..storage.open import Storage
 from ..suggestions import near_names
@@ -167,11 +167,11 @@ class RunReader:
             RunNotFound: The run was deleted.
             SnapshotNotFound: They lack steps of the snapshot, and the trial does not refresh.
         """
-        return self.change(self._settled)
+        return self.change(self._after_compaction)
 
-    def _settled(self, snapshot: Snapshot) -> Snapshot:
+    def _after_compaction(self, snapshot: Snapshot) -> Snapshot:
         read_run_file(self.storage)
-        found = settled(self.storage, snapshot)
+        found = after_compaction(self.storage, snapshot)
         if found.is_outdated and (self.always is not None or not self.is_refreshing):
             raise SnapshotNotFound(
                 self.storage.url,

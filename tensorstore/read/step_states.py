@@ -1,4 +1,4 @@
-"""The states of the steps of a snapshot, and their reasons: complete, awaited or lost."""
+"""The states of the steps of a snapshot, and their reasons: complete, pending or lost."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class StepStates:
     def of(self, step: int, mode: ModeKeys) -> StepState:
         """Return the state of a step of a mode."""
         state = step_state(step, *self.all(mode), self.workers.job_ended)
-        if state is StepState.UNAVAILABLE and self._awaited(step, mode) is not None:
+        if state is StepState.UNAVAILABLE and self._pending(step, mode) is not None:
             return StepState.NOT_YET_AVAILABLE
         return state
 
@@ -173,7 +173,7 @@ class StepStates:
 
     def not_yet(self, step: int, mode: ModeKeys) -> StepNotYetAvailable:
         """Return the error for a step that may still be saved."""
-        error = self._awaited(step, mode)
+        error = self._pending(step, mode)
         if error is not None:
             return StepNotYetAvailable(step, mode, f"a file that cannot be read now may hold it ({error})")
         return StepNotYetAvailable(step, mode, described(self.late_workers(), self._storage.url))
@@ -217,12 +217,12 @@ class StepStates:
             if not path.startswith(f"{COLLECTIONS}/") or self._storage.list(index_folder(worker_of(path)))
         }
 
-    def _awaited(self, step: int, mode: ModeKeys) -> FileError | None:
+    def _pending(self, step: int, mode: ModeKeys) -> FileError | None:
         """Return the error of a file that may hold a step of a mode, and may be read yet; None if there is none."""
-        awaited = self.snapshot.awaited
-        if not awaited:
+        pending = self.snapshot.pending
+        if not pending:
             return None
-        rows = self._derived(("awaited", *awaited), lambda: LostRows(awaited, self.saved))
+        rows = self._derived(("pending", *pending), lambda: LostRows(pending, self.saved))
         return rows.holding(step, ModeKeys.parse(mode))
 
 
@@ -312,8 +312,8 @@ def complete_steps(saved: SavedSteps, mode: ModeKeys, session: Session) -> tuple
 
 
 def _reached(saved: SavedSteps, mode: ModeKeys, session: Session) -> _Reached:
-    awaited = session.num_workers - len(session.ended)
-    if awaited <= 0:
+    pending = session.num_workers - len(session.ended)
+    if pending <= 0:
         return _Reached(_NEVER, _NEVER, _NEVER)
     # A worker that has ended will not write the steps that it lacks. One that has not begun may yet go back.
     done = session.ended | session.not_begun
@@ -322,10 +322,10 @@ def _reached(saved: SavedSteps, mode: ModeKeys, session: Session) -> _Reached:
     rows = rows.of((rows.global_step >= session.first_step) & writes[rows.worker])
     workers = Lookup(rows.worker)
     last = workers.greatest(rows.global_step)
-    if len(last) < awaited:
+    if len(last) < pending:
         return _Reached(-1, -1, -1)
     of_mode = workers.greatest(np.where(rows.mode == MODES.index(mode), rows.mode_step, -1))
-    furthest = np.argsort(-last, kind="stable")[:awaited]
+    furthest = np.argsort(-last, kind="stable")[:pending]
     last, of_mode = last[furthest], of_mode[furthest]
     has_mode = of_mode >= 0
     parts = last, of_mode[has_mode], last[~has_mode]

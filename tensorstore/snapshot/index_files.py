@@ -73,7 +73,7 @@ class IndexFile(NamedTuple):
 
     @property
     def holds_one_flush(self) -> bool:
-        """True if the file was neither compacted nor made to set steps aside."""
+        """True if the file was neither compacted nor made to supersede steps."""
         flushes = flush_range_of(self.path)
         return flushes is not None and flushes.first == flushes.last
 

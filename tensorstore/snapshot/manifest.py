@@ -196,7 +196,7 @@ def write_manifest(storage: Storage, most_files: int | None = None) -> bool:
 def _have_closed(workers: Workers, leases: Sequence[bytes]) -> bool:
     """Return whether every session of a run has ended by itself, and no document of it is damaged.
 
-    A run that was marked as ended may go on: a process that was taken for dead publishes what it has once it wakes.
+    A run that was marked as ended may go on: a process that counted as dead publishes what it has once it wakes.
 
     Raises:
         ValueError: A lease is damaged.

@@ -567,7 +567,7 @@ class SavedSteps:
         columns = self.columns.of(counts)
 
         def words(known: Sequence[str], codes: Integers) -> pa.Array:
-            return arrow_arrays.spread(arrow_arrays.texts(known), codes.astype(np.intp))
+            return arrow_arrays.broadcast(arrow_arrays.texts(known), codes.astype(np.intp))
 
         arrays = [
             words([run], np.zeros(len(columns.file), np.intp)),

@@ -20,7 +20,7 @@ from .manifest import Manifest, read_manifest
 from .saved_steps import SavedSteps, StepRange
 from .workers import Workers, finished, read_claims, read_workers
 
-AWAITED_SECONDS = 60.0
+PENDING_SECONDS = 60.0
 """After so long a file that cannot be read counts as lost."""
 
 LISTED_SECONDS = 600.0
@@ -85,14 +85,14 @@ class Snapshot:
         return found
 
     @property
-    def awaited(self) -> dict[str, FileError]:
+    def pending(self) -> dict[str, FileError]:
         """The damaged files that may be read yet: the cause may pass."""
-        return {path: self.damaged[path] for path in self._unread if path in self.damaged and self.is_awaited(path)}
+        return {path: self.damaged[path] for path in self._unread if path in self.damaged and self.is_pending(path)}
 
     @property
     def job_ended(self) -> bool:
         """True if the job has ended, so that nothing more will come: no file can be read that could not."""
-        return self.workers.job_ended and not self.awaited
+        return self.workers.job_ended and not self.pending
 
     @property
     def is_listing_due(self) -> bool:
@@ -105,9 +105,9 @@ class Snapshot:
             return False
         return self.index.keys() <= finished(source, self.workers, self.workers)
 
-    def is_awaited(self, path: str) -> bool:
+    def is_pending(self, path: str) -> bool:
         """Return whether a file cannot be read for a cause that may pass, and not for long."""
-        return path in self._unread and time.monotonic() - self._unread[path] < AWAITED_SECONDS
+        return path in self._unread and time.monotonic() - self._unread[path] < PENDING_SECONDS
 
     def with_damaged(self, path: str, error: FileError) -> Snapshot:
         """Return the snapshot after a file was found damaged. The first error of a file is kept."""
@@ -207,7 +207,7 @@ def _next(
     is_new = index is not since.index
     if not is_first and names is None and (is_new or claims):
         workers = read_claims(source, workers)
-    # A file that sets steps aside may sort before the last one that is known, and may be of a worker that has ended.
+    # A file that supersedes steps may sort before the last one that is known, and may be of a worker that has ended.
     # It comes after the claim of a session, and before the session's worker saves anything or ends.
     opened = {(info.worker, info.session) for info in workers.writing if info.goes_back}
     saved = {file.worker for file in files if file.holds_one_flush}
@@ -249,7 +249,7 @@ def repeated(work: Callable[[], _T], remade: Callable[[], bool | None]) -> _T:
     return work()
 
 
-def settled(storage: Storage, snapshot: Snapshot) -> Snapshot:
+def after_compaction(storage: Storage, snapshot: Snapshot) -> Snapshot:
     """Return a snapshot with the same steps in the files that hold them now: some were compacted since.
 
     What else is new waits for the next snapshot. If no file was replaced, the snapshot itself is returned.

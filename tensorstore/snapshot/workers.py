@@ -87,11 +87,11 @@ class Workers:
         """True if every worker of the newest session has ended, or the job was marked as ended."""
         if self.all_marked or _MARK_NAME in self.end_names:
             return True
-        if not self.claims or self._are_some_awaited():
+        if not self.claims or self._are_some_pending():
             return False
         return not self.writing
 
-    def _are_some_awaited(self) -> bool:
+    def _are_some_pending(self) -> bool:
         """Return whether workers of the newest session have neither begun nor been marked as ended."""
         return len(self._of_newest_session) + len(self._ended_unclaimed) < self.num_workers
 
@@ -149,7 +149,7 @@ class Workers:
     @property
     def doubtful_ends(self) -> list[str]:
         """The end marks that were not read yet, or that a later one may have replaced since."""
-        awaited = {*self._unclaimed_marks} if self.newest_session and self._are_some_awaited() else set()
+        pending = {*self._unclaimed_marks} if self.newest_session and self._are_some_pending() else set()
         return sorted(
             name
             for name in self.end_names
@@ -157,7 +157,7 @@ class Workers:
             if name not in self.ends
             # A process that was taken over may have written the mark last.
             or self._is_of_earlier_session(name)
-            or (name in awaited and self._session_of_end(name) < self.newest_session)
+            or (name in pending and self._session_of_end(name) < self.newest_session)
         )
 
 

@@ -32,7 +32,7 @@ class FolderListings:
         if known is not None and known[0] == state:
             return known[1]
         names = sorted(entry.name for entry in entries(folder) if _is_listed(entry))
-        if _has_settled(max(status.st_mtime_ns, status.st_ctime_ns)):
+        if _is_stable(max(status.st_mtime_ns, status.st_ctime_ns)):
             if len(self._listed) >= _MAX_FOLDERS:
                 self._listed.clear()
             self._listed[folder] = state, names
@@ -47,7 +47,7 @@ def _is_listed(entry: os.DirEntry[str]) -> bool:
     return not entry.is_dir(follow_symlinks=False) or entry.name.endswith(".parquet")
 
 
-def _has_settled(changed_ns: int) -> bool:
+def _is_stable(changed_ns: int) -> bool:
     """Return whether every later change will change the folder's time.
 
     Two changes within one tick of the file system's clock have the same time. The tick is 10 ms at most, unless the

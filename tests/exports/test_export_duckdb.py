@@ -42,7 +42,7 @@ class TestDuckDBFile(JobConformance):
         assert len(self.read(str(tmp_path / "x.duckdb"), "steps")) == 6
 
     def test_what_is_no_database_is_refused(self, tmp_path: Path, run: Path) -> None:
-        (tmp_path / "x.duckdb").write_text("no database at all, but long enough to be taken for one" * 100)
+        (tmp_path / "x.duckdb").write_text("no database at all, but long enough to pass as one" * 100)
         with pytest.raises(ExportError, match="cannot open it as a DuckDB file"):
             tensortrial.export(run, tmp_path / "x.duckdb", progress=False)
 

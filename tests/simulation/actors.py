@@ -196,7 +196,7 @@ class Reader:
         world, process = self._world, self._world.scheduler.process
         faults, expected = process.faults, self._model.expected(self._had_ended)
         recovered = world.scheduler.now - self._disturbed_at > _RECOVERY_SECONDS
-        aside = self._model.set_aside(self._had_ended)
+        superseded = self._model.superseded(self._had_ended)
         try:
             if self._trial is None:
                 self._trial = create_trial("run")
@@ -204,7 +204,7 @@ class Reader:
             self._had_ended = seen.ended
             if recovered and faults == process.faults:
                 self._model.check_kept(seen, found, expected)
-                self._model.check_set_aside(found, aside)
+                self._model.check_superseded(found, superseded)
                 if self._audits:
                     self._model.check_rows(self._trial, seen)
                     self._model.check_ends(seen)

@@ -64,7 +64,7 @@ class Disk:
     def _sync_names(self, path: str) -> None:
         folder = path.rpartition("/")[0]
         for other in [other for other in self._pending if other.rpartition("/")[0] == folder]:
-            self._settle(other, len(self._pending[other]))
+            self._make_durable(other, len(self._pending[other]))
 
     def names(self, folder: str, since: float = 0.0, hides: Callable[[], bool] | None = None) -> list[str]:
         """Return the paths below a folder, without the changes after the time `since` for which `hides()` is true."""
@@ -85,7 +85,7 @@ class Disk:
         if self.is_local:
             self.write_back()
             for path, changes in list(self._pending.items()):
-                self._settle(path, rng.randint(0, len(changes)))
+                self._make_durable(path, rng.randint(0, len(changes)))
             # What was lost does not come back with the next loss of power.
             self._pending.clear()
             self.files = {path: _torn(inode, rng) for path, inode in self._durable.items()}
@@ -96,7 +96,7 @@ class Disk:
         """Make everything durable that the operating system has had the time to write."""
         before = self.now() - WRITEBACK_SECONDS
         for path, changes in list(self._pending.items()):
-            self._settle(path, sum(change.at <= before for change in changes))
+            self._make_durable(path, sum(change.at <= before for change in changes))
         for inode in self._inodes():
             inode.synced = inode.synced or inode.written_at <= before
 
@@ -112,11 +112,11 @@ class Disk:
             self.files[path] = inode
         self._pending.setdefault(path, []).append(_Change(self.now(), inode))
         if not self.is_local:
-            self._settle(path, 1)
+            self._make_durable(path, 1)
             if inode is not None:
                 inode.synced = True
 
-    def _settle(self, path: str, count: int) -> None:
+    def _make_durable(self, path: str, count: int) -> None:
         changes = self._pending.pop(path)
         if count:
             inode = changes[count - 1].inode

@@ -49,7 +49,7 @@ class Operator:
         self._started = 0
         world.on_cut = self.model.power_was_cut
         self.calls = 0
-        """How many calls came before everything settled."""
+        """The number of calls before `finish`."""
 
     def rng(self) -> Random:
         """Return a generator for one more actor."""
@@ -85,7 +85,7 @@ class Operator:
         """Compare what a new reader sees with the model."""
         self.wait_for(self.reader(looks=1, pause_seconds=1.0, audits=True))
 
-    def settle(self, size: int = 1) -> None:
+    def finish(self, size: int = 1) -> None:
         """Let nothing more go wrong; then read, compact, resume and read again."""
         self.calls = self.world.calls
         self.world.plan = NoFaults()
@@ -121,7 +121,7 @@ def run(seed: int, is_local: bool, plan: Plan, story: Story) -> tuple[World, Out
 def shortest(operator: Operator) -> None:
     """A worker saves two steps, and compacts its index as it closes."""
     operator.wait_for(operator.worker(Training(steps=2, flush_every=1, flush_seconds=0.0)))
-    operator.settle()
+    operator.finish()
 
 
 def short(operator: Operator) -> None:
@@ -131,13 +131,13 @@ def short(operator: Operator) -> None:
     operator.wait_for(worker)
     compactor = operator.compactor(delete_older_than=0)
     operator.wait_for(reader, compactor)
-    operator.settle()
+    operator.finish()
 
 
 def unflushed(operator: Operator) -> None:
     """A worker publishes its two steps only when it closes."""
     operator.wait_for(operator.worker(Training(steps=2, flush_seconds=3600.0)))
-    operator.settle()
+    operator.finish()
 
 
 def overtaken(operator: Operator) -> None:
@@ -146,7 +146,7 @@ def overtaken(operator: Operator) -> None:
     first = operator.worker(steady)
     operator.world.scheduler.sleep(2.0 + operator.rng().random())
     operator.wait_for(first, operator.worker(replace(steady, resume=True, force=True)))
-    operator.settle()
+    operator.finish()
 
 
 def compacted(operator: Operator) -> None:
@@ -154,7 +154,7 @@ def compacted(operator: Operator) -> None:
     operator.wait_for(operator.worker(Training(steps=5, flush_every=1, flush_seconds=0.0, modes=_TRAIN, end="kill")))
     operator.world.scheduler.sleep(100.0)
     operator.wait_for(operator.compactor(delete_older_than=0))
-    operator.settle()
+    operator.finish()
 
 
 LONGER: tuple[Story, ...] = (short, unflushed, overtaken, compacted)
@@ -192,7 +192,7 @@ def long(operator: Operator) -> None:
         if world.disk.is_local and rng.random() < 0.2:
             world.cut_power()
     operator.wait_for(*jobs, *background)
-    operator.settle(size)
+    operator.finish(size)
 
 
 def _training(rng: Random, training: Training) -> Training:

@@ -42,7 +42,7 @@ class Saved:
     mode_step: int
     values: dict[str, Array] = field(default_factory=dict, repr=False)
     closed: bool = False
-    may_be_aside: bool = False
+    may_be_superseded: bool = False
     """Whether a later session has gone back to this step or one before it."""
 
     @property
@@ -86,7 +86,7 @@ class Model:
         self.checks = 0
         self._went_back: set[tuple[int, int]] = set()
         """The sessions that went back, with their first global steps."""
-        self._aside: list[tuple[float, Saved]] = []
+        self._superseded: list[tuple[float, Saved]] = []
         world.on_claim = self._claimed
 
     # What workers do.
@@ -94,36 +94,36 @@ class Model:
     def add(self, saved: Saved) -> None:
         """Note what a worker is about to save."""
         self.saved[saved.key].append(saved)
-        self._note_aside(saved)
+        self._note_superseded(saved)
 
     def _claimed(self, data: bytes) -> None:
-        """Note that a session is about to set aside what earlier ones saved after its first step."""
+        """Note that a session is about to supersede what earlier ones saved after its first step."""
         claim = json.loads(data)
         if claim["goes_back"]:
             self._went_back.add((claim["session"], claim["first_global_step"]))
             for saved in itertools.chain(*self.saved.values()):
-                self._note_aside(saved)
+                self._note_superseded(saved)
 
-    def _note_aside(self, saved: Saved) -> None:
-        saved.may_be_aside |= any(
+    def _note_superseded(self, saved: Saved) -> None:
+        saved.may_be_superseded |= any(
             saved.session < session and saved.global_step >= first for session, first in self._went_back
         )
 
     def has_claimed(self, claim: WorkerInfo) -> None:
-        """Note that a worker has set aside what it had to, without a failure."""
-        known = {id(saved) for _, saved in self._aside}
+        """Note that a worker has superseded what it had to, without a failure."""
+        known = {id(saved) for _, saved in self._superseded}
         for since, saved in self._published.values():
             is_later = saved.session < claim.session and saved.global_step >= claim.first_global_step
             was_there = since < datetime.fromisoformat(claim.started_at).timestamp()
             if claim.goes_back and saved.worker == claim.worker and is_later and was_there and id(saved) not in known:
-                self._aside.append((self._now(), saved))
+                self._superseded.append((self._now(), saved))
 
     def published(self, steps: list[Saved]) -> None:
         """Note steps whose publication their worker was notified of."""
         for saved in steps:
             if saved.closed and saved.values:
                 before = self._published.get(saved.key)
-                if before is None or (before[1].may_be_aside and before[1].session < saved.session):
+                if before is None or (before[1].may_be_superseded and before[1].session < saved.session):
                     self._published[saved.key] = self._now(), saved
 
     def power_was_cut(self) -> None:
@@ -147,12 +147,12 @@ class Model:
         """
         at = self._now() - (ENDED_RESCAN_SECONDS if had_ended else 0)
         known = {**self._seen_available, **self._published}
-        return {key: saved for key, (since, saved) in known.items() if since <= at and not saved.may_be_aside}
+        return {key: saved for key, (since, saved) in known.items() if since <= at and not saved.may_be_superseded}
 
-    def set_aside(self, had_ended: bool = False) -> list[Saved]:
+    def superseded(self, had_ended: bool = False) -> list[Saved]:
         """Return what a reader must not see that refreshes after this."""
         at = self._now() - (ENDED_RESCAN_SECONDS if had_ended else 0)
-        return [saved for since, saved in self._aside if since <= at]
+        return [saved for since, saved in self._superseded if since <= at]
 
     def look(self, trial: Trial) -> tuple[Seen, Mapping[Key, Saved]]:
         """Read all of a run, and check that nothing of it is wrong."""
@@ -163,9 +163,9 @@ class Model:
             same = [other for other in found.values() if other.global_step == key[1]]
             if seen.steps[key[1]] not in [(other.mode, other.mode_step) for other in same]:
                 raise Wrong(f"{key} has the mode and step {seen.steps[key[1]]}, and not {saved.mode, saved.mode_step}")
-            if key[1] in seen.available and not saved.may_be_aside:
+            if key[1] in seen.available and not saved.may_be_superseded:
                 before = self._seen_available.setdefault(key, (self._now(), saved))[1]
-                if before.may_be_aside:
+                if before.may_be_superseded:
                     self._seen_available[key] = self._now(), saved
                 elif before is not saved:
                     raise Wrong(f"{key} was {before} when it was available, and is {saved} now")
@@ -174,7 +174,7 @@ class Model:
     def check_kept(self, seen: Seen, found: Mapping[Key, Saved], expected: Mapping[Key, Saved]) -> None:
         """Check that everything is there that was published, or that was available to a reader."""
         for key, saved in expected.items():
-            if saved.may_be_aside:  # by now
+            if saved.may_be_superseded:  # by now
                 continue
             if key[1] in seen.damaged and self.torn and not self.durable:
                 continue
@@ -184,11 +184,11 @@ class Model:
                 raise Wrong(f"{key} was {saved} when it was published or available, and is {found[key]} now")
         self._check_end(seen, found)
 
-    def check_set_aside(self, found: Mapping[Key, Saved], aside: list[Saved]) -> None:
-        """Check that nothing is visible that was set aside."""
-        for saved in aside:
+    def check_superseded(self, found: Mapping[Key, Saved], superseded: list[Saved]) -> None:
+        """Check that nothing is visible that was superseded."""
+        for saved in superseded:
             if found.get(saved.key) is saved and not self.torn:
-                raise Wrong(f"{saved.key} was set aside, and is there: {saved}")
+                raise Wrong(f"{saved.key} was superseded, and is there: {saved}")
 
     def _look(self, trial: Trial) -> Seen:
         seen = Seen()
@@ -278,7 +278,7 @@ class Model:
     def _check_whole(self, seen: Seen, path: str, worker: str, session: int | None) -> None:
         for saved in itertools.chain(*self.saved.values()):
             of_session = (saved.worker, saved.session) == (worker, session)
-            is_due = of_session and saved.closed and saved.values and not saved.may_be_aside
+            is_due = of_session and saved.closed and saved.values and not saved.may_be_superseded
             if is_due and saved.key not in seen.values:
                 raise Wrong(f"{saved.key} is missing, and {path} says that nothing failed")
 

@@ -119,11 +119,11 @@ class SimulatedStorage(Storage):
             yield
 
     def sync(self, path: str) -> None:
-        def settle() -> None:
+        def write() -> None:
             self._data(path)
             self._disk.sync(path)
 
-        self._call("sync", path, "write", settle)
+        self._call("sync", path, "write", write)
 
     def sink(self, path: str) -> Sink:
         return _SimulatedSink(self, check_path(path))

@@ -137,7 +137,7 @@ def gone_back(operator: Operator) -> None:
     training = Training(steps=5, flush_every=1, flush_seconds=0.0)
     operator.wait_for(operator.worker(training))
     operator.wait_for(operator.worker(replace(training, steps=1, resume=True, resume_at=1)))
-    operator.settle()
+    operator.finish()
 
 
 def _take_without_replacing(self: Any, path: str, size: int, summary: Any) -> None:
@@ -187,7 +187,7 @@ def followed(operator: Operator) -> None:
     """A worker trains, and a process that follows it sees all that was published."""
     worker = operator.worker(Training(steps=6, flush_every=1, flush_seconds=0.0, pause_seconds=2.0))
     operator.wait_for(operator.reader(looks=8, pause_seconds=3.0), worker)
-    operator.settle()
+    operator.finish()
 
 
 def test_sql_that_returns_rows_which_were_saved_again(put: Put) -> None:
@@ -218,7 +218,7 @@ def gone_back_and_killed(operator: Operator) -> None:
     training = Training(steps=5, flush_every=1, flush_seconds=0.0)
     operator.wait_for(operator.worker(training))
     operator.wait_for(operator.worker(replace(training, steps=2, resume=True, resume_at=1, end="kill")))
-    operator.settle()
+    operator.finish()
 
 
 def resumed(operator: Operator) -> None:
@@ -226,7 +226,7 @@ def resumed(operator: Operator) -> None:
     training = Training(steps=2, flush_every=1, flush_seconds=0.0)
     operator.wait_for(operator.worker(training))
     operator.wait_for(operator.worker(replace(training, resume=True, end="kill")))
-    operator.settle()
+    operator.finish()
 
 
 def test_a_process_that_goes_on_after_another_has_taken_the_run_over(put: Put) -> None:

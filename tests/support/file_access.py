@@ -25,26 +25,26 @@ def before_opening(path: Path, action: Callable[[], Any]) -> Iterator[None]:
     if not _is_audited:
         sys.addaudithook(_see)
         _is_audited.append(True)
-    awaited = path, action
-    _awaited.append(awaited)
+    pending = path, action
+    _pending.append(pending)
     try:
         yield
-        assert awaited not in _awaited, f"no file of {path} was opened"
+        assert pending not in _pending, f"no file of {path} was opened"
     finally:
-        if awaited in _awaited:
-            _awaited.remove(awaited)
+        if pending in _pending:
+            _pending.remove(pending)
 
 
-_awaited: list[tuple[Path, Callable[[], Any]]] = []
+_pending: list[tuple[Path, Callable[[], Any]]] = []
 _is_audited: list[bool] = []
 
 
 def _see(event: str, arguments: tuple[Any, ...]) -> None:
     """Receive an event of the interpreter. There is no way to remove such a function."""
-    if event == "open" and _awaited and isinstance(arguments[0], str | os.PathLike):
-        for awaited in [each for each in _awaited if Path(arguments[0]).is_relative_to(each[0])]:
-            _awaited.remove(awaited)
-            awaited[1]()
+    if event == "open" and _pending and isinstance(arguments[0], str | os.PathLike):
+        for pending in [each for each in _pending if Path(arguments[0]).is_relative_to(each[0])]:
+            _pending.remove(pending)
+            pending[1]()
 
 
 @contextmanager

@@ -40,7 +40,7 @@ _CONSTANTS = {
     # How long a reader follows a run by new files only.
     "seconds_until_all_files_are_listed": "snapshot.snapshot.LISTED_SECONDS",
     # How long a reader waits for a file between two others, believes that a run has ended, or says nothing of waiting.
-    "seconds_until_a_gap_is_damage": "snapshot.snapshot.AWAITED_SECONDS",
+    "seconds_until_a_gap_is_damage": "snapshot.snapshot.PENDING_SECONDS",
     "seconds_between_checks_of_an_ended_run": "read.run_reader._ENDED_SECONDS",
     "seconds_between_reads_of_remote_claims": "read.run_reader._REMOTE_CLAIMS_SECONDS",
     "seconds_of_silent_waiting": "read.waiting.SAY_AFTER_SECONDS",

@@ -93,16 +93,16 @@ def _said(summary: IndexSummary) -> pa.Table:
     names = [[name for name, _ in each] for each in summary.name_sets]
     counts = [len(names[step.name_set]) for step in summary.steps]
 
-    def spread(cells: Sequence[object], kind: pa.DataType) -> pa.Array:
+    def broadcast(cells: Sequence[object], kind: pa.DataType) -> pa.Array:
         positions = [number for number, count in enumerate(counts) for _ in range(count)]
         return pa.array(cells, kind).take(pa.array(positions, pa.int64()))
 
     return pa.table(
         {
-            "global_step": spread([step.global_step for step in summary.steps], pa.int64()),
+            "global_step": broadcast([step.global_step for step in summary.steps], pa.int64()),
             "name": pa.array([name for step in summary.steps for name in names[step.name_set]], pa.string()),
-            "mode": spread([step.mode for step in summary.steps], pa.string()),
-            "mode_step": spread([step.mode_step for step in summary.steps], pa.int64()),
+            "mode": broadcast([step.mode for step in summary.steps], pa.string()),
+            "mode_step": broadcast([step.mode_step for step in summary.steps], pa.int64()),
         }
     )
 

@@ -25,8 +25,8 @@ def complete_steps(
     """A step is complete when every worker that has not ended wrote it or a later one, or the job ended."""
     of_session = [(step, worker) for step in written if step >= before for worker in written[step] - gone]
     last = sorted({worker: step for step, worker in sorted(of_session)}.values())
-    awaited = max(num_workers - len(gone), 0)
-    reached = min(last[-awaited:] if awaited else [], default=max(written, default=0)) if len(last) >= awaited else -1
+    pending = max(num_workers - len(gone), 0)
+    reached = min(last[-pending:] if pending else [], default=max(written, default=0)) if len(last) >= pending else -1
     return {step for step in written if ended or step < before or step <= reached}
 
 

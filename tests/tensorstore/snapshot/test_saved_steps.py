@@ -105,9 +105,9 @@ def complete_by_the_letter(model: Model, mode: ModeKeys, session: Session) -> di
     writing = [row for row in writing if row.global_step >= session.first_step]
     last = {worker: [row for row in writing if row.worker == worker] for worker in model.saved.workers}
     furthest = {worker: max(row.global_step for row in own) for worker, own in last.items() if own}
-    awaited = max(session.num_workers - len(session.ended), 0)
-    counted = sorted(furthest, key=lambda worker: -furthest[worker])[:awaited]
-    all_write = len(counted) == awaited
+    pending = max(session.num_workers - len(session.ended), 0)
+    counted = sorted(furthest, key=lambda worker: -furthest[worker])[:pending]
+    all_write = len(counted) == pending
 
     def is_reached(step: int) -> bool:
         return all_write and all(furthest[worker] >= step for worker in counted)
