@@ -11,7 +11,7 @@ from tensortrial.format.record import Step
 from tensortrial.mode import ModeKeys
 
 from .run_writer import RunWriter
-from .steps.step_clock import StepClock
+from .step_clock import StepClock
 from .user_values import shown
 
 _MAX_STEP = 10**12 - 1

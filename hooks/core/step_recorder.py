@@ -19,12 +19,12 @@ from .called_steps import CalledSteps, step_number
 from .configuration.collections import CollectionManager, define_health
 from .configuration.options import Framework, HookOptions, check_on_exists, parse_interval
 from .configuration.planner import Planner
+from .configuration.sagemaker import CheckpointSteps
 from .failures import Failures, strict
 from .process.rank import Duty, Rank
 from .process.shutdown import close_at_exit, closed, ends_by_signal, watch
 from .run_writer import RunWriter
-from .steps.checkpoint_steps import CheckpointSteps
-from .steps.step_clock import StepClock
+from .step_clock import StepClock
 from .system.metrics import SystemMetrics
 from .user_values import shown
 

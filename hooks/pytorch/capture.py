@@ -21,7 +21,7 @@ from tensortrial.mode import ModeKeys
 
 from ..core.configuration.collections import ModuleCollection
 from ..core.recorder import Recorder, guarded
-from ..core.steps.step_clock import OccurrenceCounter
+from ..core.step_clock import OccurrenceCounter
 from . import compile as compiled
 from .arrays import PLAIN, hiding_in, host_copy, host_dtype, local_part, tensors_in, to_tensor, values_and_lengths
 from .buffer_pool import BufferPool

@@ -1,14 +1,16 @@
-"""The files and folders through which SageMaker configures a training job."""
+"""The files and folders of a training job in SageMaker: its configuration, and its steps at the last checkpoint."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tensortrial.errors import ConfigurationError
+from tensortrial.mode import ModeKeys
 
 logger = logging.getLogger("tensortrial.hooks")
 
@@ -22,6 +24,7 @@ CHECKPOINT_CONFIGURATION = "/opt/ml/input/config/checkpointconfig.json"
 OUTPUT_FOLDER = "/opt/ml/output/tensors"
 TENSORBOARD_FOLDER = "/opt/ml/output/tensorboard"
 CHECKPOINT_FOLDER = "/opt/ml/checkpoints"
+_STATE_FILE = "metadata.json"
 
 
 def hook_configuration_path() -> str:
@@ -62,7 +65,7 @@ def tensorboard_output() -> tuple[bool, str | None]:
     return (False, None) if document is None else (True, document.get("LocalPath") or TENSORBOARD_FOLDER)
 
 
-def checkpoint_folder() -> str | None:
+def _checkpoint_folder() -> str | None:
     """Return the folder of the job's checkpoints; None if no configuration names one."""
     document = _read(CHECKPOINT_VARIABLE, CHECKPOINT_CONFIGURATION)
     return None if document is None else str(document.get("LocalPath") or CHECKPOINT_FOLDER)
@@ -70,8 +73,80 @@ def checkpoint_folder() -> str | None:
 
 def continues_from_checkpoint() -> bool:
     """Return whether the job was interrupted before, and goes on from a checkpoint: its folder has files already."""
-    folder = checkpoint_folder()
+    folder = _checkpoint_folder()
     return folder is not None and Path(folder).is_dir() and any(Path(folder).iterdir())
+
+
+class CheckpointSteps:
+    """The steps at the last checkpoint in the folder that SageMaker's configuration names, if it names one.
+
+    SageMaker keeps the folder, and starts an interrupted job again with an empty out_dir. The steps are kept next to
+    the checkpoints, in the file of smdebug.
+
+    Args:
+        writes: Keep the steps whenever the folder has changed. One worker of a job does.
+    """
+
+    def __init__(self, writes: bool) -> None:
+        self._folder = _checkpoint_folder()
+        self.writes = writes and self._folder is not None
+        """True if steps are kept."""
+        self._changed_at = self._newest_change() if self.writes else 0
+
+    def read(self) -> dict[ModeKeys, int]:
+        """Return the number of the newest step of each mode, GLOBAL's over all modes; empty if none were kept."""
+        if self._folder is None:
+            return {}
+        path = os.path.join(self._folder, _STATE_FILE)
+        try:
+            with open(path, encoding="utf-8") as file:
+                newest = json.load(file)[-1]["latest-mode-step"]
+            return {ModeKeys.parse(mode): int(step) for mode, step in newest.items()}
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, TypeError, LookupError, AttributeError) as exc:
+            logger.warning("steps are counted from 0, because %s cannot be read: %s", path, exc)
+            return {}
+
+    def keep(self, newest: Mapping[ModeKeys, int]) -> None:
+        """Keep the newest steps, if a checkpoint was written since the last call. An error is logged."""
+        if not self.writes:
+            return
+        changed_at = self._newest_change()
+        if changed_at != self._changed_at:
+            self._changed_at = changed_at
+            self._write(newest)
+
+    def _newest_change(self) -> int:
+        try:
+            with os.scandir(self._folder) as entries:
+                times = [entry.stat().st_mtime_ns for entry in entries if not entry.name.startswith(_STATE_FILE)]
+        except FileNotFoundError:
+            return 0  # a checkpoint, or the folder, that was removed meanwhile
+        except OSError as exc:
+            self._give_up(exc)
+            return 0
+        return max(times, default=0)
+
+    def _write(self, newest: Mapping[ModeKeys, int]) -> None:
+        latest = newest[ModeKeys.GLOBAL]
+        state = {
+            "training-run": 0,
+            "latest-global-step-saved": latest,
+            "latest-global-step-seen": latest,
+            "latest-mode-step": {mode.name: step for mode, step in newest.items()},
+        }
+        path = os.path.join(self._folder or "", _STATE_FILE)
+        try:
+            with open(f"{path}.new", "w", encoding="utf-8") as file:
+                json.dump([state], file)
+            os.replace(f"{path}.new", path)
+        except OSError as exc:
+            self._give_up(exc)
+
+    def _give_up(self, exc: OSError) -> None:
+        self.writes = False
+        logger.warning("the steps are not kept next to the checkpoints in %s: %s", self._folder, exc)
 
 
 def _read(variable: str, default: str) -> dict[str, Any] | None:

@@ -72,8 +72,8 @@ class TestAProcessThatIsInsideC:
 
     def test_a_process_that_holds_the_hooks_lock_ends_by_sigterm(self, tmp_path: Path) -> None:
         program = f"""{BEGINNING}{BLOCKED}
-    import tensortrial.hooks.core.process.sigterm as sigterm
-    sigterm.GRACE_SECONDS = 2.0
+    import tensortrial.hooks.core.process.shutdown as shutdown
+    shutdown.GRACE_SECONDS = 2.0
     hook = begin()
     with hook.locked():
         block()

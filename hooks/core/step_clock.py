@@ -11,7 +11,7 @@ from tensortrial.format.record import Step
 from tensortrial.mode import ModeKeys
 from tensortrial.write.progress import Progress
 
-from .checkpoint_steps import CheckpointSteps
+from .configuration.sagemaker import CheckpointSteps
 
 
 class GlobalSteps:
