@@ -291,7 +291,8 @@ class SaveConfig(JsonDocument):
         Returns:
             The copy.
         """
-        twin = SaveConfig(mode_save_configs={mode: config.copy() for mode, config in self._modes.items()})
+        twin = SaveConfig()
+        twin._modes = {mode: config.copy() for mode, config in self._modes.items()}
         twin._unset = set(self._unset)
         return twin
 

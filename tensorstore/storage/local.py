@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, TypeVar
 
 from ..errors import AlreadyPublished, CorruptFile, StorageError
-from ..forking import call_in_child
+from ..forking import call_in_child, lazy
 from .base import (
     DOCUMENT_BYTES,
     TAKEN,
@@ -60,14 +60,25 @@ class LocalStorage(Storage):
         self.url = folder
         self._follow_links = follow_links
         self._durable = durable
-        self._durable_folders = DurableFolders(folder)
         # A folder and a symbolic link to it are one run to the registry of flushes.
         self._real = os.path.realpath(folder)
-        self._open_files = OpenFiles(self._full)
-        self._listings = FolderListings()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LocalStorage, (self.url, self._follow_links, self._durable)
+
+    # A storage that only writes lists no folder and keeps no file open, and few are durable.
+
+    @lazy
+    def _durable_folders(self) -> DurableFolders:
+        return DurableFolders(self.url)
+
+    @lazy
+    def _open_files(self) -> OpenFiles:
+        return OpenFiles(self._full)
+
+    @lazy
+    def _listings(self) -> FolderListings:
+        return FolderListings()
 
     @property
     def _flush_key(self) -> str:
