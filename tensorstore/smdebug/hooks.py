@@ -211,16 +211,12 @@ class ScriptHook(BaseHook):
         mode: ModeKeys | str | None = None,
     ) -> None:
         """Save a number as `scalar/<name>`, as `save_scalar` of this project's hooks saves it as `<name>`."""
-        super().save_scalar(scalar_name(name), value, sm_metric, timestamp, step=step, mode=mode)
+        name = f"{SCALAR_PREFIX}{name}" if isinstance(name, str) else name
+        super().save_scalar(name, value, sm_metric, timestamp, step=step, mode=mode)
 
 
 def _too_late(_: Any) -> None:
     raise ConfigurationError("pass it when the hook is made")
-
-
-def scalar_name(name: Any) -> Any:
-    """Return the name under which smdebug saves a scalar."""
-    return f"{SCALAR_PREFIX}{name}" if isinstance(name, str) else name
 
 
 def getter(create: Callable[[str | None], Any], creates: bool) -> Callable[..., Any]:

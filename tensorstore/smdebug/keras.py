@@ -12,7 +12,7 @@ from tensortrial.hooks.keras.hook import KerasHook as NativeHook
 from tensortrial.hooks.keras.names import VariableNaming
 from tensortrial.mode import modes
 
-from .hooks import ScriptHook, scalar_name
+from .hooks import ScriptHook
 
 
 class ScriptNaming(VariableNaming):
@@ -74,7 +74,6 @@ class KerasHook(ScriptHook, NativeHook):  # type: ignore[misc]  # each has a rec
                 for recorder in self.recorder.all:
                     recorder.save_tensor(name, user_array(value), collection, step=last, mode=modes.TRAIN)
 
-    @unconverted
-    def save_scalar(self, name: str, value: Any, sm_metric: bool = False, timestamp: float | None = None) -> None:
-        """Save a number as `scalar/<name>`, as `save_scalar` of this project's hooks saves it as `<name>`."""
-        NativeHook.save_scalar(self, scalar_name(name), value, sm_metric, timestamp)
+
+# It calls super(), which autograph cannot convert.
+unconverted(ScriptHook.save_scalar)

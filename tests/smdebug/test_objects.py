@@ -348,3 +348,74 @@ def test_a_tensor_that_is_no_scalar_keeps_its_shape(tmp_path: Path) -> None:
     hook.save_tensor("x", np.float64(3))
     hook.close()
     assert create_trial(tmp_path / "run").tensor("x").value(0).shape == ()
+
+
+def test_every_argument_may_be_passed_by_its_name_in_the_documents(tmp_path: Path) -> None:
+    """As the tables of smdebug's hook, trial and tensor name them."""
+    model, loss = nn.Linear(4, 1), nn.MSELoss()
+    config = smd.SaveConfig(mode_save_configs=None, save_interval=1, start_step=0, end_step=None, save_steps=None)
+    reductions = smd.ReductionConfig(
+        reductions=["mean"], abs_reductions=["max"], norms=["l1"], abs_norms=["l2"], save_raw_tensor=True
+    )
+    hook = smd.Hook(
+        out_dir=str(tmp_path / "run"),
+        export_tensorboard=False,
+        tensorboard_dir=None,
+        dry_run=False,
+        reduction_config=reductions,
+        save_config=config,
+        include_regex=["bias"],
+        include_collections=["weights"],
+        save_all=False,
+        include_workers="one",
+    )
+    mine = hook.get_collection(name="mine")
+    mine.include(regex="^mine")
+    mine.add_module_tensors(module=model, inputs=True, outputs=True)
+    hook.add_collection(collection=mine)
+    hook.include_collections = ["mine"]
+    hook.register_module(module=model)
+    hook.register_loss(loss_module=loss)
+    hook.set_mode(smd.modes.TRAIN)
+    x = torch.arange(12.0).reshape(3, 4)
+    output = model(x)
+    loss(output, torch.ones(3, 1)).backward()
+    hook.save_tensor(tensor_name="mine", tensor_value=np.arange(4.0), collections_to_write=["mine"])
+    hook.save_scalar(name="acc", value=0.5, sm_metric=True)
+    hook.record_tensor_value(tensor_name="recorded_loss", tensor_value=torch.tensor(3.0))
+    hook.close()
+
+    trial = create_trial(path=str(tmp_path / "run"), name="job", range_steps=(0, 10))
+    train = smd.modes.TRAIN
+    assert trial.has_tensor(tname="mine")
+    found = trial.tensor_names(show_prefixed_tensors=False, step=0, mode=train, collection="mine")
+    assert found == ["Linear_input_0", "Linear_output_0", "mine"]
+    assert trial.tensor_names(regex="acc") == ["scalar/acc"]
+    assert trial.steps(mode=train, show_incomplete_steps=False) == [0]
+    assert trial.global_step(mode=train, mode_step=0) == trial.mode_step(global_step=0) == 0
+    assert (trial.mode(global_step=0), trial.modes()) == (train, [train])
+    assert trial.collection(coll_name="mine").name == "mine"
+    trial.wait_for_steps(required_steps=[0], mode=train)
+    assert trial.has_passed_step(step=0, mode=train).name == "AVAILABLE"
+
+    tensor = trial.tensor(tname="mine")
+    at = {"step_num": 0, "mode": train, "worker": "worker_0"}
+    assert tensor.value(**at).tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert trial.tensor(tname="Linear_input_0").value(**at).tolist() == x.tolist()
+    assert np.array_equal(trial.tensor(tname="Linear_output_0").value(**at), output.detach().numpy())
+    assert float(tensor.reduction_value(reduction_name="mean", abs=False, **at)) == 1.5
+    assert {key: float(each) for key, each in tensor.reduction_values(**at).items()} == {
+        ("mean", False): 1.5,
+        ("max", True): 3.0,
+        ("l1", False): 6.0,
+        ("l2", True): pytest.approx(14**0.5),
+    }
+    assert tensor.shape(**at) == (4,)
+    assert list(tensor.values(mode=train, worker="worker_0")) == [0]
+    assert tensor.shapes(mode=train, worker="worker_0") == {0: (4,)}
+    assert tensor.workers(step_num=0, mode=train) == ["worker_0"]
+    assert tensor.prev_steps(step=0, n=2, mode=train) == [0]
+    with no_refresh(trials=[trial]) as [inside]:
+        assert inside is trial
+    assert invoke_rule(rule_obj=Large(trial, threshold="1e9"), start_step=0, end_step=None, raise_eval_cond=False) == []
+    assert trial.tensor(tname="recorded_loss_output_0").value(**at).item() == 3.0

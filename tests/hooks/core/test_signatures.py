@@ -1,4 +1,4 @@
-"""The hooks of all frameworks save tensors, and choose modes and steps, by the same arguments.
+"""The hooks of all frameworks, also those for smdebug's scripts, save tensors and choose steps by the same arguments.
 
 griffe reads their sources, because not every framework is installed.
 """
@@ -28,6 +28,15 @@ HOOKS = [
     "tensortrial.hooks.sklearn.hook.Hook",
     "tensortrial.hooks.xgboost.hook.Hook",
 ]
+SCRIPT_HOOKS = [
+    "tensortrial.smdebug.keras.KerasHook",
+    "tensortrial.smdebug.mxnet.Hook",
+    "tensortrial.smdebug.pytorch.Hook",
+    "tensortrial.smdebug.tensorflow.EstimatorHook",
+    "tensortrial.smdebug.tensorflow.SessionHook",
+    "tensortrial.smdebug.xgboost.Hook",
+]
+SHARED = ["begin_step", "end_step", "log", "resume_at", "save_scalar", "save_tensor", "set_mode"]
 
 
 def package() -> griffe.Module:
@@ -60,16 +69,63 @@ def test_the_list_of_hooks_has_every_hook() -> None:
     assert sorted(set(found) - inner) == HOOKS
 
 
-@pytest.mark.parametrize("name", HOOKS)
-@pytest.mark.parametrize(
-    "method", ["begin_step", "end_step", "log", "resume_at", "save_scalar", "save_tensor", "set_mode", "step"]
-)
-def test_a_method_that_all_hooks_have_takes_the_same_arguments(name: str, method: str) -> None:
-    expected, found = own(BASE).members[method], own(name).all_members[method]
-    assert isinstance(expected, griffe.Function)
+def function(owner: str, method: str) -> griffe.Function:
+    found = own(owner).all_members[method]
     found = found.final_target if isinstance(found, griffe.Alias) else found
     assert isinstance(found, griffe.Function)
-    assert parameters(found) == parameters(expected)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        *((name, method) for name in [*HOOKS, *SCRIPT_HOOKS] for method in SHARED),
+        *((name, "step") for name in HOOKS),
+        ("tensortrial.smdebug.hooks.StepNumber", "__call__"),  # the `step` of hooks for scripts
+    ],
+)
+def test_a_method_that_all_hooks_have_takes_the_same_arguments(name: str, method: str) -> None:
+    expected = function(BASE, method.replace("__call__", "step"))
+    assert parameters(function(name, method)) == parameters(expected)
+
+
+@pytest.mark.parametrize("name", [*HOOKS, *SCRIPT_HOOKS])
+def test_save_tensor_accepts_the_documented_names_of_its_arguments(name: str) -> None:
+    decorators = [str(each.value) for each in function(name, "save_tensor").decorators]
+    assert "accepts_documented_names" in decorators
+
+
+# The methods of hooks in smdebug's documents, with the names of their arguments there.
+DOCUMENTED = {
+    "add_collection": ["collection"],
+    "close": [],
+    "create_from_json_file": ["json_file_path"],
+    "get_collection": ["name"],
+    "get_collections": [],
+    "save_scalar": ["name", "value", "sm_metric"],
+}
+DOCUMENTED_OF_ONE = {
+    "keras.KerasHook": {
+        "add_to_collection": ["collection_name", "variable"],
+        "wrap_optimizer": ["optimizer"],
+        "wrap_tape": ["tape"],
+    },
+    "mxnet.Hook": {"register_block": ["block"]},
+    "pytorch.Hook": {"register_loss": ["loss_module"], "register_module": ["module"]},
+    "tensorflow.EstimatorHook": {},
+    "tensorflow.SessionHook": {
+        "add_to_collection": ["collection_name", "variable"],
+        "wrap_optimizer": ["optimizer"],
+    },
+    "xgboost.Hook": {},
+}
+
+
+@pytest.mark.parametrize("name", SCRIPT_HOOKS)
+def test_a_hook_for_scripts_takes_the_arguments_of_the_documents(name: str) -> None:
+    documented = DOCUMENTED | DOCUMENTED_OF_ONE[name.removeprefix("tensortrial.smdebug.")]
+    found = {method: [each.name for each in function(name, method).parameters][1:] for method in documented}
+    assert {method: found[method][: len(names)] for method, names in documented.items()} == documented
 
 
 @pytest.mark.parametrize("name", HOOKS)
