@@ -80,6 +80,7 @@ class _Joined(ArrayOperations):
         self._starts = np.array([0, *accumulate(sizes[:-1])])
         self.values: Floats = np.concatenate([array.reshape(-1) for array in arrays], dtype=np.float64)
         self.squares = self.sums(np.square(self.values))
+        self.nans = self.infs = np.zeros(len(arrays))  # all numbers are finite: see `_joined`
 
     @property
     def beyond_float64(self) -> list[int]:
@@ -166,7 +167,7 @@ class _Joined(ArrayOperations):
 _QUANTITIES = frozenset(
     {
         *("low", "high", "total", "magnitude", "norm", "spread", "product"),
-        *("third", "fourth", "zeros", "subnormals", "saturated"),
+        *("third", "fourth", "nans", "infs", "zeros", "subnormals", "saturated"),
     }
 )
 """The sums that `_Joined` has."""

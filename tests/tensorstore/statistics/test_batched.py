@@ -14,6 +14,7 @@ import tensortrial
 from support.extreme_numbers import EXTREMES, Extreme
 from support.runs import Job
 from tensortrial.statistics.batched import can_join, statistics_of_many
+from tensortrial.statistics.definitions import COUNTS
 from tensortrial.statistics.single import statistics
 
 NINE = ("min", "max", "mean", "std", "variance", "sum", "prod", "l1", "l2")
@@ -81,12 +82,15 @@ def test_the_later_statistics_of_many_arrays_are_those_of_each() -> None:
         np.full(7, 0.1),
         np.array([0.0, 1e-310, 3e-320, np.finfo("f8").tiny]),
     ]
-    names = ("rms", "skewness", "kurtosis", "zero_count", "subnormal_count", "saturated_count")
+    names = ("rms", "skewness", "kurtosis", *COUNTS)
     for array, found in zip(arrays, statistics_of_many(arrays, names), strict=True):
         assert found == pytest.approx(statistics(array, names), rel=1e-9, nan_ok=True)
     found = statistics_of_many(arrays, names)
     assert [each["subnormal_count"] for each in found] == [0, 0, 2, 0, 2]
     assert [each["saturated_count"] for each in found] == [0, 0, 2, 0, 0]
+    with_nan = [*arrays, np.array([1.0, np.nan, -np.inf, np.inf])]
+    assert [each["nan_count"] for each in statistics_of_many(with_nan, names)] == [0, 0, 0, 0, 0, 1]
+    assert [each["inf_count"] for each in statistics_of_many(with_nan, names)] == [0, 0, 0, 0, 0, 2]
 
 
 def test_other_statistics_are_computed_one_array_at_a_time() -> None:

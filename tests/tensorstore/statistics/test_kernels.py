@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tensortrial.statistics.kernels import can_convert, numkong
+from tensortrial.statistics.kernels import can_convert, numkong, sums_of_float32
 from tensortrial.statistics.single import statistics
 
 installed = pytest.importorskip("numkong")
@@ -146,3 +147,36 @@ def test_values_that_are_not_aligned_are_reduced_as_well(name: str) -> None:
     assert statistics(odd, FIVE) == statistics(values, FIVE)
     single = np.frombuffer(b"\0" + values.astype(np.float32).tobytes(), np.uint8)[1:].view(np.float32)
     assert statistics(single, FIVE) == pytest.approx(statistics(values, FIVE), rel=1e-12)
+
+
+def test_other_threads_run_while_numkong_adds_up_a_large_array() -> None:
+    block = np.random.default_rng(0).standard_normal(1 << 24).astype(np.float32)
+    begun, ran = threading.Event(), threading.Event()
+
+    def run() -> None:
+        begun.wait()
+        ran.set()
+
+    interval = sys.getswitchinterval()
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        sys.setswitchinterval(60)  # so that Python passes the lock on only where this thread releases it
+        begun.set()
+        found = [sums_of_float32(block) for _ in range(100) if not ran.is_set()]
+        assert ran.is_set()
+    finally:
+        sys.setswitchinterval(interval)
+        thread.join()
+    wide = block.astype(np.float64)
+    assert found[0] == pytest.approx((wide.sum(), np.square(wide).sum()), rel=1e-12)
+
+
+@pytest.mark.parametrize("size", [32_767, 32_768, 32_769, 131_072])
+def test_sums_of_an_array_of_any_size_are_those_of_float64(size: int) -> None:
+    block = np.random.default_rng(size).standard_normal(size).astype(np.float32) + np.float32(3)
+    wide = block.astype(np.float64)
+    assert sums_of_float32(block) == pytest.approx((wide.sum(), np.square(wide).sum()), rel=1e-13)
+    assert sums_of_float32(block[1:]) == pytest.approx((wide[1:].sum(), np.square(wide[1:]).sum()), rel=1e-13)
+    block[size // 2] = np.nan
+    assert np.isnan(sums_of_float32(block)).all()
