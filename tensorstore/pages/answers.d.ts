@@ -47,9 +47,6 @@ interface ChartLine {
   quiet?: boolean;
   /** what was saved, where `values` are smoothed */
   raw?: ArrayLike<number | null | undefined>;
-  /** with a point at each value */
-  points?: boolean;
-  dash?: boolean;
 }
 
 interface Chart {
@@ -446,6 +443,8 @@ interface SqlView {
 interface Spec {
   key: string;
   name: string;
+  /** of the scalars in it */
+  names: string[];
   mode: string | null;
 }
 

@@ -365,6 +365,23 @@ def test_metadata_without_room_is_among_the_columns_to_choose(tmp_path: Path, ta
         picture(tab, "runs-of-long-metadata")
 
 
+def test_the_columns_of_the_table_of_runs_are_searched(url: str, tab: Any) -> None:
+    show(tab, url)
+    tab.get_by_text("columns:").click()
+    boxes = tab.locator(".chooser .check:visible")
+    everything = boxes.count()
+    tab.get_by_label("search columns").fill("WIDTH")
+    tab.wait_for_function("() => [...document.querySelectorAll('.chooser .check')].some(box => box.hidden)")
+    assert boxes.all_inner_texts() == ["model.width"]
+    assert "model.width" in tab.locator("thead th").all_inner_texts()
+    ready(tab, lambda: boxes.locator("input").click())
+    assert "model.width" not in tab.locator("thead th").all_inner_texts()
+    assert boxes.all_inner_texts() == ["model.width"]  # it can be chosen again
+    tab.get_by_label("search columns").fill("")
+    tab.wait_for_function("() => [...document.querySelectorAll('.chooser .check')].every(box => !box.hidden)")
+    assert boxes.count() == everything > 10
+
+
 def test_ticked_runs_can_be_hidden_and_shown_again(url: str, tab: Any) -> None:
     show(tab, url, 'view=runs&runs=["run-01","run-02"]')
     ready(tab, lambda: tab.get_by_role("button", name="Hide the 2 ticked").click())
@@ -474,6 +491,53 @@ def test_the_tooltip_lists_the_curves_by_value_and_has_both_numbers_of_a_smooth_
     boxes = [over.bounding_box() for over in tab.locator("details[data-title=train] .u-over").all()[:3:2]]
     first, third = (at - box["x"] for at, box in zip(places, boxes, strict=True))
     assert first == pytest.approx(third, abs=2)  # the other chart follows
+
+
+def test_a_metric_of_training_and_of_other_data_is_one_chart_with_a_line_for_each(tmp_path: Path, tab: Any) -> None:
+    names = [
+        ("validation-rmse", "train-rmse"), ("val_loss", "loss"), ("eval/acc", "train/acc"), ("f1/test", "f1/train"),
+        ("validation_1-auc", "validation_0-auc"),
+    ]  # fmt: skip
+    for name in ("first", "second"):
+        with tensortrial.Run(tmp_path / name) as run:
+            for step in range(20):
+                run.log({name: held + step for pair in names for held, name in enumerate(pair)}, step=step)
+                run.log({"trained/x": step, "validity/x": step, "val": step}, step=step)
+    with serving(tmp_path) as served:
+        show(tab, served, "view=scalars&run=first")
+        charts = tab.locator(".panel")
+        assert sorted(charts.locator("h3").all_inner_texts()) == [
+            "acc", "auc", "f1", "loss", "rmse", "trained/x", "val", "validity/x",
+        ]  # fmt: skip
+        of = {each.locator("h3").inner_text(): each.locator(".part").all_inner_texts() for each in charts.all()}
+        assert {title: of[title] for title in ("acc", "auc", "f1", "loss", "rmse", "val")} == {
+            "acc": ["train/acc", "eval/acc"],
+            "auc": ["validation_0-auc", "validation_1-auc"],
+            "f1": ["f1/train", "f1/test"],
+            "loss": ["loss", "val_loss"],
+            "rmse": ["train-rmse", "validation-rmse"],
+            "val": [],
+        }
+        show(tab, served, "view=scalars&full=rmse")
+        saved = tmp_path / "rmse"
+        for kind in ("CSV", "SVG"):
+            tab.get_by_label("save rmse").click()
+            with tab.expect_download() as download:
+                tab.get_by_role("button", name=kind, exact=True).click()
+            download.value.save_as(saved.with_suffix(f".{kind.lower()}"))
+        columns, first, *_ = csv.reader(saved.with_suffix(".csv").read_text(encoding="utf-8").splitlines())
+        assert dict(zip(columns, first, strict=True)) == {
+            "step": "0",
+            "first train-rmse": "1", "second train-rmse": "1", "first validation-rmse": "0", "second validation-rmse": "0",
+        }  # fmt: skip
+        paths = ElementTree.parse(saved.with_suffix(".svg")).iter()
+        lines = [path for path in paths if path.get("stroke-dasharray") is not None]
+        drawn = {str(next(iter(line)).text): (line.get("stroke"), line.get("stroke-dasharray")) for line in lines}
+        assert drawn["first train-rmse"][0] == drawn["first validation-rmse"][0] != drawn["second train-rmse"][0]
+        assert drawn["first train-rmse"][1] == drawn["second train-rmse"][1] == ""
+        assert drawn["first validation-rmse"][1] == drawn["second validation-rmse"][1] == "10 4"
+        show(tab, served, 'view=scalars&full=rmse&runs=["first"]')
+        assert tab.locator(".part").all_inner_texts() == ["train-rmse 20", "validation-rmse 19"]
 
 
 def test_a_chart_is_a_skeleton_until_its_numbers_have_come(url: str, tab: Any) -> None:

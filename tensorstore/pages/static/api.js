@@ -27,11 +27,11 @@ export const unlessMissing = (loading) => loading.catch((error) => {
   return undefined;
 });
 
-/** Fetch JSON. @param {string} path @param {Record<string, any>} [parameters] null and "" leave one out @param {RequestInit} [how] @returns {Promise<any>} */
+/** Fetch JSON. @param {string} path @param {Record<string, any>} [parameters] null and "" leave one out; others but texts and numbers become JSON @param {RequestInit} [how] @returns {Promise<any>} */
 async function fetchJson(path, parameters = {}, how = {}) {
   const query = new URLSearchParams();
   for (const [key, value] of Object.entries(parameters)) {
-    if (value !== null && value !== undefined && value !== "" && !(embedded && RESOLUTION.has(key))) query.set(key, String(value));
+    if (value !== null && value !== undefined && value !== "" && !(embedded && RESOLUTION.has(key))) query.set(key, typeof value === "object" ? JSON.stringify(value) : String(value));
   }
   const address = query.size ? `api/${path}?${query}` : `api/${path}`;
   if (embedded) {
@@ -126,7 +126,7 @@ export const addressOfNpy = ({ run, name, mode, worker, step }) => !embedded && 
 
 /** Change what is noted about a run. @param {Run} run @param {{note?: string, tags?: string[], archived?: boolean}} change */
 export async function saveNotes(run, change) {
-  Object.assign(run, await fetchJson("notes", { run: run.name, change: JSON.stringify(change) }, { method: "POST" }));
+  Object.assign(run, await fetchJson("notes", { run: run.name, change }, { method: "POST" }));
 }
 
 /** @type {Load<string, Finding[]>} */
@@ -143,14 +143,14 @@ function heldOf(path) {
 /** @param {string[]} [runs] by default all @returns {Promise<ScalarRow[]>} */
 export async function loadScalarTable(runs) {
   if (runs?.length === 0) return [];
-  return embedded ? heldOf("scalar_table").filter((each) => runs?.includes(each.run) ?? true) : fetchJson("scalar_table", { runs: runs && JSON.stringify(runs) });
+  return embedded ? heldOf("scalar_table").filter((each) => runs?.includes(each.run) ?? true) : fetchJson("scalar_table", { runs });
 }
 
 /** @param {{runs: string[], names: string[], points: number}} query @returns {Promise<Curve[]>} */
 export async function loadScalars({ runs, names, points }) {
   if (!runs.length || !names.length) return [];
   return embedded ? heldOf("scalars").filter((each) => runs.includes(each.run) && names.includes(each.name))
-    : fetchJson("scalars", { runs: JSON.stringify(runs), names: JSON.stringify(names), points });
+    : fetchJson("scalars", { runs, names, points });
 }
 
 /** @type {Load<{run: string, mode: string, columns: number}, Availability>} */
@@ -164,11 +164,11 @@ export const loadQueries = () => fetchJson("queries");
 
 /** @param {string} run @param {string} query @param {Record<string, string>} parameters @returns {Promise<Answer>} */
 export function runNamed(run, query, parameters) {
-  return fetchJson("query", { run, query, parameters: JSON.stringify(parameters) });
+  return fetchJson("query", { run, query, parameters });
 }
 
 /** The views of several runs have the column `run`; null is all runs. @type {(runs: string[] | null, sql: string) => Promise<Answer>} */
-export const runSql = (runs, sql) => fetchJson("sql", { runs: runs && JSON.stringify(runs), sql });
+export const runSql = (runs, sql) => fetchJson("sql", { runs, sql });
 
 /** @type {Load<string, SqlView[]>} */
 export const loadViews = (run) => fetchJson("views", { run });

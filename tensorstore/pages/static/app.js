@@ -52,6 +52,7 @@ async function start() {
   page = { info, fail };
   onState(() => void showState());
   addEventListener("keydown", keyDown);
+  addEventListener("pointerdown", ({ target }) => closeMenus(target));
   listen({ grown: () => void grown(), connected: (now) => { connected = now; drawBar(); } });
   announce();
 }
@@ -186,7 +187,7 @@ function drawBar() {
     h("nav", { "aria-label": "Views" }, ...views.map(({ key, title }, i) =>
       h("a", { href: link({ view: key }), "aria-current": key === current && "page", title: `${title} (${i + 1})` },
         title, key === "findings" && run.findings > 0 && ofOne && h("span", {}, " ", h("span", { class: "badge" }, count(run.findings)))))));
-  drawSide(side, page.info, now, OF_ONE_RUN.has(current));
+  drawSide(side, page.info, now, current, OF_ONE_RUN.has(current));
 }
 
 function applyTheme() {
@@ -199,11 +200,19 @@ function switchTheme() {
   go({ theme: isDark() ? "light" : "dark" }, REPLACE);
 }
 
+/** Close the open menus but the one around an element. @param {EventTarget | null} [target] */
+function closeMenus(target = null) {
+  for (const menu of main.querySelectorAll("details[open]:is(.menu, .chooser)")) if (!menu.contains(/** @type {Node | null} */ (target))) menu.removeAttribute("open");
+}
+
 /** @param {KeyboardEvent} event */
 function keyDown(event) {
   const target = /** @type {HTMLElement} */ (event.target);
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.key === "Escape") target.blur();
+  if (event.key === "Escape") {
+    target.blur();
+    closeMenus();
+  }
   if (target.matches("select, textarea, input:not([type=checkbox])")) return;
   const view = VIEWS[Number(event.key) - 1];
   if (view) go({ view: view.key });

@@ -77,7 +77,7 @@ export function together(xs) {
 function positive(chart) {
   const from = Array.from(chart.x).filter((x) => !(x > 0)).length;
   const cut = (/** @type {ArrayLike<any>} */ each) => Array.from(each).slice(from);
-  return { ...chart, span: undefined, x: cut(chart.x), lines: chart.lines.map((line) => ({ ...line, values: cut(line.values), raw: line.raw && cut(line.raw) })) };
+  return { ...chart, span: (chart.span?.[0] ?? 0) > 0 ? chart.span : undefined, x: cut(chart.x), lines: chart.lines.map((line) => ({ ...line, values: cut(line.values), raw: line.raw && cut(line.raw) })) };
 }
 
 /** Put a chart into an element, and return it. @param {HTMLElement} parent @param {Chart} given */
@@ -125,7 +125,7 @@ export function draw(parent, given) {
         label: each.label,
         stroke: withAlpha(LINES[(each.color ?? i) % LINES.length], each.alpha ?? 1),
         width: each.width ?? 1.5,
-        dash: each.dash ? [6, 4] : dashOf(each.color ?? i),
+        dash: dashOf(each.color ?? i),
         points: pointsOf(each, chart.lines.length > MANY ? FEW_OF_MANY : FEW),
         spanGaps: false,
       })),
@@ -177,7 +177,7 @@ function pointsOf(line, few) {
   const places = Array.from(values, (_, i) => i).filter((i) => values[i] !== undefined);
   const has = (/** @type {number} */ at) => Number.isFinite(values[places[at]] ?? NaN);
   const present = places.filter((_, at) => has(at));
-  const drawn = line.quiet ? [] : present.length <= few || line.points ? present : places.filter((_, at) => has(at) && !has(at - 1) && !has(at + 1));
+  const drawn = line.quiet ? [] : present.length <= few ? present : places.filter((_, at) => has(at) && !has(at - 1) && !has(at + 1));
   return { show: drawn.length > 0, size: 5, width: 0, fill: LINES[(line.color ?? 0) % LINES.length], filter: () => drawn };
 }
 
@@ -196,7 +196,7 @@ function explain(plot, chart) {
     const raw = line.raw?.[place];
     const text = `${number(value)}${raw === undefined || raw === null ? "" : ` (saved: ${number(raw)})`}`;
     const own = Number(plot.data[0][place]);
-    return [{ value, distance: shown === null ? Infinity : Math.abs(plot.valToPos(shown, "y") - top), mark: stroke(line.dash ? (line.color ?? i) % LINES.length + LINES.length : line.color ?? i),
+    return [{ value, distance: shown === null ? Infinity : Math.abs(plot.valToPos(shown, "y") - top), mark: stroke(line.color ?? i),
       term: ` ${line.label}`, text: own === at ? text : `${text} at ${textOfX(chart, own)}` }];
   });
   if (!rows.length) return tooltip(null);

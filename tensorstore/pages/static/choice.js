@@ -47,6 +47,14 @@ export function tickedRuns(info, now) {
 /** Return their names. @param {Info} info @param {State} now */
 export const tickedNames = (info, now) => tickedRuns(info, now).map(({ name }) => name);
 
+/** Return the two runs that are compared, by default the newest ticked ones. @param {Info} info @param {State} now */
+export function comparedNames(info, now) {
+  const names = info.runs.map(({ name }) => name);
+  const [newest, older] = tickedNames(info, now).concat(names);
+  const a = names.find((name) => name === now.a) ?? older;
+  return [a, [now.b, newest, ...names].find((name) => name !== a && names.includes(name)) ?? ""];
+}
+
 /** Return the range of steps that the state shows. @param {State} now */
 export const rangeOf = ({ from, to }) => ({ from: from ? Number(from) : null, to: to ? Number(to) : null });
 
@@ -60,11 +68,11 @@ export function listOf(text) {
   }
 }
 
-/** Return the state of a list with a member added, or removed if it is there; null if empty. @param {string | undefined} text @param {string} member */
+/** Return a list of the state with a member added, or removed if it is there; null if empty. @param {string | undefined} text @param {string} member */
 export function toggled(text, member) {
   const list = listOf(text);
   const next = list.includes(member) ? list.filter((each) => each !== member) : [...list, member];
-  return next.length ? JSON.stringify(next) : null;
+  return next.length ? next : null;
 }
 
 /** Return the keys of metadata, those that differ first. @param {Run[]} runs @returns {{key: string, differs: boolean}[]} */

@@ -1,10 +1,12 @@
-/** Curves of a scalar in several runs, in one chart. */
+/** Curves of a metric in several runs, in one chart. */
 
 import { axisOf, draw, spanOf, together } from "./chart.js";
-import { colorsOf } from "./choice.js";
-import { fill, h, note } from "./dom.js";
-import { counted, grouped, number } from "./format.js";
-import { isConstant, rankOf } from "./scalars.js";
+import { colorsOf, listOf } from "./choice.js";
+import { LINES } from "./colors.js";
+import { bad, fill, h, note } from "./dom.js";
+import { counted, grouped, inOrder, number } from "./format.js";
+import { isConstant, isHeldOut, metricOf, rankOf } from "./scalars.js";
+import { stroke } from "./side.js";
 import { smooth } from "./smooth.js";
 import { go } from "./state.js";
 
@@ -13,25 +15,35 @@ const UNITS = /** @type {Record<string, Chart["unit"]>} */ ({ time: "time", rela
 /** @param {Spec} spec */
 export const title = ({ name, mode }) => mode ? `${name} · ${mode}` : name;
 
-/** Return a chart for each scalar, and if x is steps of a mode, for each of its modes. @param {ScalarRow[]} rows @param {State} now @returns {Spec[]} */
+/** Return a chart for each metric, whatever data it is of, and if x is steps of a mode, for each mode. @param {ScalarRow[]} rows @param {State} now @returns {Spec[]} */
 export function specsOf(rows, now) {
-  return [...grouped(rows, ({ name }) => name)].flatMap(/** @returns {Spec[]} */ ([name, found]) => {
-    const modes = [...new Set(found.map(({ mode }) => mode))].sort((a, b) => Number(b === "TRAIN") - Number(a === "TRAIN"));
-    return now.x || modes.length === 1 ? [{ key: name, name, mode: null }] : modes.map((mode) => ({ key: `${name} ${mode}`, name, mode }));
+  return [...grouped(rows, ({ name }) => metricOf(name))].flatMap(([metric, found]) => {
+    const modes = [...grouped(found, ({ mode }) => (now.x ? "" : mode))].sort(([a], [b]) => Number(b === "TRAIN") - Number(a === "TRAIN"));
+    return modes.map(/** @returns {Spec} */ ([mode, mine]) => {
+      const names = [...new Set(mine.map(({ name }) => name))];
+      const name = names.length > 1 ? metric : names[0];
+      return modes.length > 1 ? { key: `${metric} ${mode}`, name, names, mode } : { key: metric, name, names, mode: null };
+    });
   });
 }
 
+/** Return the range of x that the state shows, if any of them is in it. @param {State} now @param {number[]} xs @returns {[number, number] | undefined} */
+function zoomOf(now, xs) {
+  const [from, to] = listOf(now.zoom).map(Number);
+  return xs.some((x) => x >= from && x <= to) ? [from, to] : undefined;
+}
+
 /** Return whether a scalar changes in one of the runs. @param {ScalarRow[]} rows @param {Spec} spec */
-export const changes = (rows, { name }) => rows.some((row) => row.name === name && !isConstant(row));
+export const changes = (rows, { names }) => rows.some((row) => names.includes(row.name) && !isConstant(row));
 
 /** Return what says how early a chart is shown. @param {ScalarRow[]} rows @returns {(spec: Spec) => number} */
 export function rankOfSpecs(rows) {
   const losses = new Set(rows.filter(({ loss }) => loss).map(({ name }) => name));
-  return ({ name }) => rankOf(name, losses.has(name));
+  return ({ names }) => Math.min(...names.map((name) => rankOf(name, losses.has(name))));
 }
 
 /**
- * Draw the curves of a scalar into its panel.
+ * Draw the curves of a chart into its panel: a color for each run, dashes for each scalar and mode.
  * @param {Place} place the height of the chart is in the data of its box
  * @param {Curve[]} all those of other scalars are left out
  * @param {string[]} runs in the order of the lines
@@ -40,8 +52,9 @@ export function rankOfSpecs(rows) {
  * @param {boolean} [equal] the x axis is that of all curves of the modes
  */
 export function drawCurves({ spec, box, body }, all, runs, info, now, equal = false) {
-  const curves = all.filter((curve) => curve.name === spec.name && (spec.mode === null || curve.mode === spec.mode) && curve.steps.length)
-    .sort((a, b) => runs.indexOf(a.run) - runs.indexOf(b.run));
+  const order = (/** @type {Curve} */ { name, mode }) => `${isHeldOut(name)} ${mode !== "TRAIN"} ${name} ${mode}`; // false is before true
+  const curves = all.filter((curve) => spec.names.includes(curve.name) && (spec.mode === null || curve.mode === spec.mode) && curve.steps.length)
+    .sort((a, b) => inOrder(order(a), order(b)) || runs.indexOf(a.run) - runs.indexOf(b.run));
   if (!curves.length) return fill(body, note(info.frozen ? "This report does not hold it." : "Nothing was saved of it in these runs."));
   const weight = Number(now.smooth ?? 0);
   const color = colorsOf(info, now);
@@ -56,10 +69,12 @@ export function drawCurves({ spec, box, body }, all, runs, info, now, equal = fa
   /** @type {[number, number, number][]} */
   const bands = [];
   const modes = new Set(curves.map(({ mode }) => mode));
+  const partOf = (/** @type {Curve} */ { name, mode }) => [spec.names.length > 1 && name, modes.size > 1 && mode].filter(Boolean).join(" ");
+  const parts = [...new Set(curves.map(partOf))];
   curves.forEach((curve, i) => {
-    const shade = color(curve.run);
-    const label = [(info.runs.length > 1 || modes.size === 1) && curve.run, modes.size > 1 && curve.mode].filter(Boolean).join(" ");
-    const dash = modes.size > 1 && (curve.mode === "EVAL" || curve.mode === "PREDICT");
+    const part = partOf(curve);
+    const shade = parts.length > 1 ? color(curve.run) % LINES.length + parts.indexOf(part) * LINES.length : color(curve.run);
+    const label = [(info.runs.length > 1 || !part) && curve.run, part].filter(Boolean).join(" ");
     if (curve.min.some((value, at) => !Object.is(value, curve.max[at]))) {
       bands.push([lines.length, lines.length + 1, shade]);
       for (const edge of /** @type {const} */ (["max", "min"])) lines.push({ label: `${label} ${edge}`, values: spread(xs[i], curve[edge]), color: shade, width: 0.3, alpha: 0.4, quiet: true });
@@ -67,15 +82,16 @@ export function drawCurves({ spec, box, body }, all, runs, info, now, equal = fa
     const raw = spread(xs[i], curve.mean);
     if (weight > 0 && curve.mean.length > 2) {
       lines.push({ label: `${label} saved`, values: raw, color: shade, width: 1, alpha: 0.3, quiet: true });
-      lines.push({ label, values: spread(xs[i], smooth(curve.mean, weight)), raw, color: shade, width: 1.75, dash });
-    } else lines.push({ label, values: raw, color: shade, width: 1.5, dash });
+      lines.push({ label, values: spread(xs[i], smooth(curve.mean, weight)), raw, color: shade, width: 1.75 });
+    } else lines.push({ label, values: raw, color: shade, width: 1.5 });
   });
   fill(body);
-  draw(body, { x, lines, bands, unit: UNITS[now.x] ?? "step", sync: "scalars", span: equal ? spanOf(all.filter(({ mode }) => now.x || modes.has(mode)).flatMap(xOf)) : undefined, logX: now.logx === "1" && now.x !== "time", logY: axisOf(now),
+  draw(body, { x, lines, bands, unit: UNITS[now.x] ?? "step", sync: "scalars", span: equal ? spanOf(all.filter(({ mode }) => now.x || modes.has(mode)).flatMap(xOf)) : zoomOf(now, x), logX: now.logx === "1" && now.x !== "time", logY: axisOf(now),
     height: Number(box.dataset.height),
-    onclick: (at) => { if (!now.x) go({ view: "tensor", name: spec.name, step: at, run: curves[0].run, mode: curves[0].mode }); } });
-  const bad = curves.filter(({ nonfinite }) => nonfinite);
+    onrange: equal ? undefined : (from, to) => go({ zoom: [from, to] }) });
+  const faulty = curves.filter(({ nonfinite }) => nonfinite);
+  const isOne = curves.length === parts.length;
   const aside = box.querySelector(".aside");
-  if (aside) fill(aside, bad.length > 0 && h("span", { class: "bad" }, `NaN or infinite ${curves.length > 1 ? `in ${bad.length} of ${curves.length} lines` : `at ${counted(bad[0].nonfinite, "step")}`}`),
-    !bad.length && curves.length === 1 && `last ${number(curves[0].last.value)}`);
+  if (aside) fill(aside, faulty.length > 0 && bad(`NaN or infinite ${curves.length > 1 ? `in ${faulty.length} of ${curves.length} lines` : `at ${counted(faulty[0].nonfinite, "step")}`}`),
+    ...(parts.length > 1 || (isOne && !faulty.length) ? parts.map((part, i) => h("span", { class: "part" }, part && stroke(i * LINES.length), part || "last", isOne && ` ${number(curves[i].last.value)}`)) : []));
 }

@@ -39,6 +39,7 @@ export const s = (tag, attributes, ...children) => made(document.createElementNS
 /** Return what makes elements of one class. @template {"span" | "p" | "div"} K @param {K} tag @param {string} kind */
 const makerOf = (tag, kind) => (/** @type {Child[]} */ ...children) => h(tag, { class: kind }, ...children);
 export const quiet = makerOf("span", "quiet");
+export const bad = makerOf("span", "bad");
 export const note = makerOf("p", "quiet");
 export const toolbar = makerOf("div", "tools");
 export const named = makerOf("span", "name");
@@ -69,14 +70,7 @@ export function fill(element, ...children) {
 /** Return what is typed or chosen, with its label. @param {string} label @param {Child} box @param {string} [hint] shown when the pointer rests on it */
 export const field = (label, box, hint) => h("label", { class: "field", title: hint }, h("span", {}, label), box);
 
-/**
- * Return a labeled drop-down list.
- * @param {string} label
- * @param {(string | string[])[]} options a value, or a value and its text
- * @param {string} value the chosen one
- * @param {(value: string) => void} onchange
- * @param {string} [hint] shown when the pointer rests on it
- */
+/** Return a labeled drop-down list. @param {string} label @param {(string | string[])[]} options a value, or a value and its text @param {string} value the chosen one @param {(value: string) => void} onchange @param {string} [hint] shown when the pointer rests on it */
 export function select(label, options, value, onchange, hint) {
   const list = h("select", { "aria-label": label, onchange: () => onchange(list.value) });
   for (const option of options) {
@@ -92,13 +86,7 @@ export function checkbox(label, checked, onchange, hint) {
   return h("label", { class: "field check", title: hint }, box, h("span", {}, label));
 }
 
-/**
- * Return a labeled text field that reports after a pause in typing.
- * @param {string} label
- * @param {string} value
- * @param {(value: string) => void} onchange
- * @param {Record<string, any>} [attributes]
- */
+/** Return a labeled text field that reports after a pause in typing. @param {string} label @param {string} value @param {(value: string) => void} onchange @param {Record<string, any>} [attributes] */
 export function textbox(label, value, onchange, attributes = {}) {
   let timer = 0;
   const box = h("input", {
@@ -153,7 +141,8 @@ export function table({ columns, rows, sort: first = "", attributes, empty = "No
 
 /** @template T @param {TableColumn<T>} column @param {T} row */
 function cellOf({ number: numeric, key, cell }, row) {
-  return cell ? cell(row) : numeric ? number(key?.(row)) : textOf(key?.(row));
+  const value = key?.(row);
+  return cell ? cell(row) : !numeric ? textOf(value) : Number.isFinite(value ?? 0) ? number(value) : bad(number(value));
 }
 
 /** Return rows sorted by a key, those without one last. @template T @param {T[]} rows @param {(row: T) => any} key @param {boolean} descending */

@@ -15,18 +15,13 @@ function save(name, blob) {
   setTimeout(() => URL.revokeObjectURL(address), 10_000);
 }
 
-/** Save rows as CSV. @param {string} name without its ending @param {string[]} columns @param {any[][]} rows */
+/** Save rows as CSV; what is missing is empty. @param {string} name without its ending @param {string[]} columns @param {any[][]} rows */
 export function saveCsv(name, columns, rows) {
-  save(`${name}.csv`, new Blob([csvOf(columns, rows)], { type: "text/csv" }));
-}
-
-/** Return rows as CSV; what is missing is empty. @param {string[]} columns @param {any[][]} rows */
-export function csvOf(columns, rows) {
   const cell = (/** @type {any} */ value) => {
     const text = value === null || value === undefined ? "" : typeof value === "object" ? JSON.stringify(value) : String(value);
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
-  return [columns, ...rows].map((row) => `${row.map(cell).join(",")}\r\n`).join("");
+  save(`${name}.csv`, new Blob([columns, ...rows].map((row) => `${row.map(cell).join(",")}\r\n`), { type: "text/csv" }));
 }
 
 /** Return a menu that saves a chart. @param {Plot} plot @param {Chart} chart @param {string} title */
@@ -36,12 +31,11 @@ export function chartMenu(plot, chart, title) {
   const menu = h("details", { class: "menu" }, h("summary", { title: "Save this chart", "aria-label": `save ${title}` }, "↓"),
     h("div", {}, button("PNG", () => savePng(plot, title)), button("SVG", () => save(`${title}.svg`, new Blob([svgOf(plot, chart, title)], { type: "image/svg+xml" }))),
       button("CSV", () => saveCsv(title, ...tableOf(chart)))));
-  menu.addEventListener("focusout", (event) => { if (!menu.contains(/** @type {any} */ (event.relatedTarget))) menu.open = false; });
   return menu;
 }
 
 /** Return a chart's numbers as a table. @param {Chart} chart @returns {[string[], any[][]]} */
-export function tableOf(chart) {
+function tableOf(chart) {
   const unit = chart.unit === "number" || !chart.unit ? "x" : chart.unit === "step" ? "step" : "seconds";
   return [[unit, ...chart.lines.map(({ label }) => label)],
     Array.from(chart.x, (x, i) => [x, ...chart.lines.map(({ values }) => values[i])])];
@@ -64,7 +58,7 @@ function savePng(plot, title) {
 }
 
 /** Return a chart as SVG. @param {Plot} plot @param {Chart} chart @param {string} title */
-export function svgOf(plot, chart, title) {
+function svgOf(plot, chart, title) {
   const style = getComputedStyle(document.body);
   const { text, quiet, line } = inks(style);
   const { offsetLeft: left, offsetTop: top, clientWidth: width, clientHeight: height } = plot.over;
@@ -89,7 +83,7 @@ export function svgOf(plot, chart, title) {
       down = true;
     }
     parts.push(s("path", { d: path, fill: "none", stroke: LINES[(each.color ?? i) % LINES.length], "stroke-width": each.width ?? 1.5, "stroke-opacity": each.alpha ?? 1, "stroke-linecap": "round",
-      "stroke-dasharray": each.dash ? "6 4" : dashOf(each.color ?? i).join(" ") }, s("title", {}, each.label)));
+      "stroke-dasharray": dashOf(each.color ?? i).join(" ") }, s("title", {}, each.label)));
   });
   return new XMLSerializer().serializeToString(s("svg", { width: plot.width, height: plot.height + TITLE, viewBox: `0 ${-TITLE} ${plot.width} ${plot.height + TITLE}`, "font-family": "system-ui, sans-serif", "font-size": 11 }, ...parts));
 }

@@ -62,8 +62,9 @@ export function date(ms, length = 16) {
   return new Date(ms).toLocaleString("sv").slice(0, length);
 }
 
-/** Return a duration: "3 s", "2 min 5 s", "4 h 3 min". @param {number} seconds */
+/** Return a duration: "3 s", "2 min 5 s", "4 h 3 min". @param {number | null} seconds */
 export function duration(seconds) {
+  if (seconds === null) return "–";
   if (seconds < 10) return `${Number(seconds.toPrecision(2))} s`;
   const whole = Math.round(seconds);
   if (whole < 60) return `${whole} s`;
@@ -104,14 +105,7 @@ export function firstOf(low, high, holds) {
   return low;
 }
 
-/**
- * Return round numbers between two bounds, for the marks of an axis.
- * @param {number} from
- * @param {number} to
- * @param {number} most how many at most
- * @param {number} [least] the smallest distance, 1 for steps
- * @returns {number[]}
- */
+/** Return round numbers between two bounds, for the marks of an axis. @param {number} from @param {number} to @param {number} most how many at most @param {number} [least] the smallest distance, 1 for steps */
 export function ticks(from, to, most, least = 0) {
   if (!(to > from) || most < 1) return [];
   const rough = Math.max((to - from) / most, least);

@@ -162,13 +162,7 @@ export class Heatmap {
     return firstOf(0, starts.length, (at) => starts[at] > step) - 1;
   }
 
-  /**
-   * Return the place of the most telling cell of several that share a pixel, so that no spike disappears.
-   * @param {number} row0
-   * @param {number} row1 included
-   * @param {number} column0
-   * @param {number} column1 included
-   */
+  /** Return the place of the most telling cell of several that share a pixel, so that no spike disappears. @param {number} row0 @param {number} row1 included @param {number} column0 @param {number} column1 included */
   worst(row0, row1, column0, column1) {
     const model = this.model;
     const columns = model.starts.length;
@@ -298,8 +292,7 @@ export class Heatmap {
 
   /** Return the cell at a pixel of the canvas. @param {number} x @param {number} y @returns {Cell | null} */
   cellAt(x, y) {
-    const { model } = this;
-    const { plot } = this;
+    const { model, plot } = this;
     if (y < plot.top || y >= plot.top + plot.height) return null;
     const { row0, row1, step0, step1 } = this.window;
     const row = Math.floor(row0 + ((y - plot.top) / plot.height) * (row1 - row0));
@@ -321,6 +314,7 @@ export class Heatmap {
         this.canvas.setPointerCapture(pointerId);
       },
       onpointermove: (/** @type {PointerEvent} */ event) => this.pointerMoved(event),
+      onpointercancel: () => { this.drag = null; },
       onpointerup: (/** @type {PointerEvent} */ event) => this.pointerUp(event),
       onpointerleave: () => this.hover(null, 0, 0),
       ondblclick: () => this.reset(),
@@ -436,13 +430,7 @@ function fitting(context, text, room) {
   return `…${text.slice(firstOf(1, text.length, (at) => context.measureText(`…${text.slice(at)}`).width <= room))}`;
 }
 
-/**
- * Return a legend: a strip of colors with numbers, and what the other marks mean.
- * @param {Scale} scale
- * @param {string} title
- * @param {(value: number) => string} format
- * @param {Swatch[]} others
- */
+/** Return a legend: a strip of colors with numbers, and what the other marks mean. @param {Scale} scale @param {string} title @param {(value: number) => string} format @param {Swatch[]} others */
 export function legend(scale, title, format, others) {
   const strip = h("canvas", { class: "strip", width: 128, height: 10 });
   const context = penOf(strip);

@@ -3,6 +3,16 @@
 const KINDS = [/loss|perplexity|nll|logloss/i, /acc|auc|f1|precision|recall|error|rmse|mae|reward|score|bleu|rouge|r2/i, /(^|[^a-z])lr([^a-z]|$)|learning.?rate/i];
 const HIGHER_IS_BETTER = /acc|auc|(^|[^a-z])f1|precision|recall|reward|score|bleu|rouge|(^|[^a-z])r2|map/i;
 
+/** The data that a scalar is of, at the beginning or the end of its name: "val_loss", "train-rmse", "loss/test". */
+const DATA = "(train|training|learn|val|valid|validation|eval|evaluation|test)(_\\d+)?";
+const OF_DATA = new RegExp(`^${DATA}[-_/.]|[-_/.]${DATA}$`, "i");
+
+/** Return the name of a scalar without the data that it is of. @param {string} name */
+export const metricOf = (name) => name.replace(OF_DATA, "") || name;
+
+/** Return whether a scalar is of other data than those of the training. @param {string} name */
+export const isHeldOut = (name) => /val|test/i.test(OF_DATA.exec(name)?.[0] ?? "");
+
 /** Return how early a scalar is shown: losses, metrics, learning rates, others. @param {string} name @param {boolean} isLoss whether it was saved as one */
 export function rankOf(name, isLoss) {
   if (isLoss) return 0;

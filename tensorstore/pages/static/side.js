@@ -1,6 +1,6 @@
 /** The list of runs at the side of every view: which are shown, in which color. */
 
-import { chosenRun, colorsOf, isHidden, listOf, metadataKeys, newestFirst, runLink, star, tickedRuns, toggled } from "./choice.js";
+import { chosenRun, colorsOf, comparedNames, isHidden, listOf, metadataKeys, newestFirst, runLink, star, tickedRuns } from "./choice.js";
 import { LINES, dashOf } from "./colors.js";
 import { fill, h, note, quiet, s, select, textbox, toolbar } from "./dom.js";
 import { count, date, grouped, inOrder, textOf } from "./format.js";
@@ -8,19 +8,13 @@ import { REPLACE, go } from "./state.js";
 
 const MOST_ROWS = 300;
 
-/**
- * Draw the list.
- * @param {HTMLElement} side
- * @param {Info} info
- * @param {State} now
- * @param {boolean} ofOne whether the view shows one run, else those that are ticked
- */
-export function drawSide(side, info, now, ofOne) {
+/** Draw the list. @param {HTMLElement} side @param {Info} info @param {State} now @param {string} view @param {boolean} ofOne whether the view shows one run */
+export function drawSide(side, info, now, view, ofOne) {
   side.hidden = info.runs.length < 2;
   if (side.hidden) return;
   const ticked = tickedRuns(info, now);
   const names = new Set(ticked.map(({ name }) => name));
-  const chosen = chosenRun(info, now);
+  const chosen = ofOne ? [chosenRun(info, now).name] : view === "compare" ? comparedNames(info, now) : [];
   const pinned = new Set(listOf(now.pinned));
   const found = listedRuns(info, now);
   const hidden = info.runs.filter((run) => isHidden(run, now)).length;
@@ -35,11 +29,11 @@ export function drawSide(side, info, now, ofOne) {
   const scroll = side.querySelector("ul")?.scrollTop ?? 0;
   const open = side.querySelector("details")?.open ?? innerWidth > 800;
   fill(side, h("details", { open },
-    h("summary", {}, h("b", {}, "Runs"), " ", quiet(ofOne ? `${chosen.name} is shown` : `${count(ticked.length)} of ${count(info.runs.length)} are shown`)),
+    h("summary", {}, h("b", {}, "Runs"), " ", quiet(ofOne ? `${chosen[0]} is shown` : chosen.length ? `${chosen.join(" and ")} are compared` : `${count(ticked.length)} of ${count(info.runs.length)} are shown`)),
     textbox("search runs", now.rq ?? "", (rq) => go({ rq }, REPLACE), { placeholder: "name, tag, note, metadata" }),
     toolbar(
-      h("button", { class: "plain", title: "Tick all runs of this list", onclick: () => go({ runs: JSON.stringify([...new Set([...ticked, ...listed].map(({ name }) => name))]) }) }, "all"),
-      h("button", { class: "plain", onclick: () => go({ runs: "[]" }) }, "none"),
+      h("button", { class: "plain", title: "Tick all runs of this list", onclick: () => go({ runs: [...new Set([...ticked, ...listed].map(({ name }) => name))] }) }, "all"),
+      h("button", { class: "plain", onclick: () => go({ runs: [] }) }, "none"),
       now.runs !== undefined && h("button", { class: "plain", title: "Tick the newest runs", onclick: () => go({ runs: null }) }, "newest"),
       keys.length > 0 && select("group by", [["", "not grouped"], ...keys.map((key) => [key, `by ${key}`])], now.group ?? "", (group) => go({ group }),
         "Runs with the same value of this metadata stand together and have one color.")),
@@ -54,9 +48,9 @@ export function drawSide(side, info, now, ofOne) {
   /** @param {Run} run */
   function row(run) {
     const on = names.has(run.name);
-    const isChosen = ofOne && run.name === chosen.name;
+    const isChosen = chosen.includes(run.name);
     const box = h("input", { type: "checkbox", checked: on, "aria-label": `show ${run.name}`,
-      onchange: () => go({ runs: toggled(JSON.stringify([...names]), run.name) ?? "[]" }) });
+      onchange: () => go({ runs: ticked.map(({ name }) => name).filter((name) => name !== run.name).concat(on ? [] : run.name) }) });
     return h("li", { class: isChosen && "chosen", title: [run.path, `started ${date(run.started)}, ${count(run.steps)} steps`, run.tags.join(", "), run.note].filter(Boolean).join("\n") },
       box, stroke(color(run.name)),
       h("a", { class: "name", href: runLink(run.name, ofOne ? now.view : "overview"), "aria-current": isChosen && "true" }, run.name),

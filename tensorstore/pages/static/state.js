@@ -11,12 +11,12 @@ export function state() {
   return found;
 }
 
-/** Return the link to the state with some keys changed; null or "" removes a key. @param {Record<string, string | number | null | undefined>} change @param {State} [base] */
+/** Return the link to the state with some keys changed; null or "" removes a key, a list becomes JSON. @param {Record<string, any>} change @param {State} [base] */
 export function link(change, base = state()) {
   const next = new URLSearchParams(base);
   for (const [key, value] of Object.entries(change)) {
     if (value === null || value === undefined || value === "") next.delete(key);
-    else next.set(key, String(value));
+    else next.set(key, typeof value === "object" ? JSON.stringify(value) : String(value));
   }
   return `#${next.toString()}`;
 }
@@ -26,7 +26,7 @@ export const REPLACE = { replace: true };
 
 /**
  * Change the state, and show it.
- * @param {Record<string, string | number | null | undefined>} change
+ * @param {Record<string, any>} change of `link`
  * @param {{replace?: boolean, quiet?: boolean}} [how] replace: no entry in the history; quiet: only the URL changes
  */
 export function go(change, { replace = false, quiet = false } = {}) {

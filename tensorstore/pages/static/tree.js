@@ -1,10 +1,5 @@
 /** Tensors as rows: in order, or folded by the path of their module. */
 
-/** Return gradient, Net_conv1 and weight of "gradient/Net_conv1.weight". @param {string} name */
-export function parts(name) {
-  return name.split(/[./]/).filter((part) => part);
-}
-
 /** Return one row for each tensor. @param {string[]} names @returns {Line[]} */
 export function flat(names) {
   return names.map((name, i) => ({ row: { text: name, key: name, level: 0, kind: "tensor" }, members: [i] }));
@@ -16,7 +11,7 @@ export function treeOf(names) {
   names.forEach((name, i) => {
     let at = root;
     let end = 0;
-    for (const part of parts(name)) {
+    for (const part of name.split(/[./]/).filter(Boolean)) {
       const path = at.path ? `${at.path}/${part}` : part;
       end = name.indexOf(part, end) + part.length;
       let next = at.children.get(part);

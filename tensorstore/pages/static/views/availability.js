@@ -2,7 +2,7 @@
 
 import { loadAvailability } from "../api.js";
 import { choose, chosenRun, modeAndWorker } from "../choice.js";
-import { fill, h, message, named, note, table, toolbar } from "../dom.js";
+import { bad, fill, h, message, named, note, table, toolbar } from "../dom.js";
 import { count, counted, date } from "../format.js";
 
 /** @type {ViewMaker} */
@@ -25,9 +25,9 @@ export function availability(root, page) {
         { title: "worker", key: (worker) => worker.name, cell: (worker) => named(worker.name) },
         { title: "state", key: (worker) => String(worker.ended), cell: (worker) => worker.ended ? "ended" : h("span", { class: "status live" }, "open") },
         { title: "last step", number: true, key: (worker) => worker.last, cell: (worker) => count(worker.last) },
-        { title: "behind", number: true, key: (worker) => newest - worker.last, cell: (worker) => newest > worker.last ? h("span", { class: "bad" }, counted(newest - worker.last, "step")) : "0" },
+        { title: "behind", number: true, key: (worker) => newest - worker.last, cell: (worker) => newest > worker.last ? bad(counted(newest - worker.last, "step")) : "0" },
         { title: "missing steps", hint: "Steps that another worker has: lost, or not written yet", number: true, key: missing,
-          cell: (worker) => missing(worker) ? h("span", { class: "bad" }, `${count(missing(worker))}, from ${count(starts[worker.missing.findIndex((each) => each > 0)])} on`) : "0" },
+          cell: (worker) => missing(worker) ? bad(`${count(missing(worker))}, from ${count(starts[worker.missing.findIndex((each) => each > 0)])} on`) : "0" },
         { title: "last saved", key: (worker) => worker.savedAt, cell: (worker) => date(worker.savedAt) },
       ] }),
       damaged.length ? h("h3", {}, "Damaged") : note("No file of the run is known to be damaged."),

@@ -2,7 +2,7 @@
 
 import { loadDifference, loadScalarTable, loadScalars } from "../api.js";
 import { panel } from "../chart.js";
-import { colorsOf, tensorLink, tickedRuns } from "../choice.js";
+import { colorsOf, comparedNames, tensorLink } from "../choice.js";
 import { changes, drawCurves, rankOfSpecs, specsOf, title } from "../curves.js";
 import { field, fill, h, message, named, note, quiet, select, table, toolbar } from "../dom.js";
 import { count, counted, number } from "../format.js";
@@ -27,18 +27,14 @@ export function compare(root, page) {
   /** @param {State} wanted */
   async function show(wanted) {
     now = wanted;
-    const { runs } = page.info;
-    if (runs.length < 2) return fill(body, message("Only one run is open. Open two to compare them: tensortrial page RUN_A RUN_B"));
-    const names = runs.map(({ name }) => name);
-    const [newest, older] = tickedRuns(page.info, now).concat(runs);
-    a = names.find((name) => name === now.a) ?? older.name;
-    b = [now.b, newest.name, ...names].find((name) => name !== a && names.includes(name)) ?? "";
+    if (page.info.runs.length < 2) return fill(body, message("Only one run is open. Open two to compare them: tensortrial page RUN_A RUN_B"));
+    [a, b] = comparedNames(page.info, now);
     compared = began();
     drawTools();
     fill(body, message("Comparing …"));
     const found = await loadDifference({ a, b, rtol: now.rtol, atol: now.atol });
     const [first] = found.rows;
-    const both = { view: "scalars", runs: JSON.stringify([a, b]) };
+    const both = { view: "scalars", runs: [a, b] };
     const scalars = await loadScalarTable([a, b]);
     const charts = h("div", { class: "panels small" });
     const last = (/** @type {string} */ run, /** @type {ScalarRow} */ { name, mode }) => number(scalars.find((row) => row.run === run && row.name === name && row.mode === mode)?.last.value);
@@ -83,7 +79,7 @@ export function compare(root, page) {
   async function drawScalars(charts, rows, runs) {
     const rank = rankOfSpecs(rows);
     const specs = specsOf(rows, now).filter((spec) => changes(rows, spec)).sort((p, q) => rank(p) - rank(q)).slice(0, MOST_CHARTS);
-    const curves = await loadScalars({ runs, names: [...new Set(specs.map(({ name }) => name))], points: POINTS });
+    const curves = await loadScalars({ runs, names: [...new Set(specs.flatMap(({ names }) => names))], points: POINTS });
     for (const spec of specs) {
       const made = panel(title(spec));
       made.box.dataset.height = String(HEIGHT);

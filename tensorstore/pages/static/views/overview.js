@@ -8,7 +8,7 @@ import { breakable, fill, h, message, named, note, quiet, select, textbox, toolb
 import { commonPrefix, count, counted, inOrder, number, withoutPrefix } from "../format.js";
 import { Heatmap, MISSING, NONFINITE, NOTHING, VALUE, legend } from "../heatmap.js";
 import { robustZ } from "../past.js";
-import { REPLACE, go, link } from "../state.js";
+import { REPLACE, go } from "../state.js";
 import { tooltip } from "../tooltip.js";
 import { flat, folded } from "../tree.js";
 
@@ -182,7 +182,7 @@ export function overview(root, page) {
       if (finding.mode && finding.mode !== shown.mode) continue;
       const tensor = tiles.names.indexOf(finding.tensor ?? "");
       const row = lines.findIndex(({ members }) => members.includes(tensor));
-      marks.push({ row, step: finding.step, text: finding.sentence, onopen: () => { location.hash = link({ view: "findings", finding: `${finding.rule} ${finding.step}` }); } });
+      marks.push({ row, step: finding.step, text: finding.sentence, onopen: () => go({ view: "findings", finding: `${finding.rule} ${finding.step}` }) });
     }
     return marks;
   }

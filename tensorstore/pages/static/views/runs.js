@@ -2,7 +2,7 @@
 
 import { loadDiagnosis, loadScalarTable, loadSizes, saveNotes, unlessMissing } from "../api.js";
 import { colorsOf, listOf, metadataKeys, runLink, tickedNames, tickedRuns } from "../choice.js";
-import { checkbox, fill, h, message, named, select, table, toolbar } from "../dom.js";
+import { checkbox, fill, h, message, named, select, table, textbox, toolbar } from "../dom.js";
 import { inOneSentence } from "../diagnosis.js";
 import { saveCsv } from "../download.js";
 import { count, date, duration, number, size, textOf } from "../format.js";
@@ -26,6 +26,7 @@ export function runs(root, page) {
   let scalars = [];
   /** @type {State} */
   let now = {};
+  let sought = ""; // in the titles of columns
 
   /** @param {State} wanted */
   async function show(wanted) {
@@ -98,13 +99,18 @@ export function runs(root, page) {
     const open = tools.querySelector("details")?.open;
     const shown = columns.map(({ key }) => key);
     const ticked = now.runs === undefined ? [] : tickedRuns(page.info, now);
-    const box = (/** @type {Column} */ { key, title }) => checkbox(title, shown.includes(key),
-      (on) => go({ cols: JSON.stringify(on ? [...shown, key] : shown.filter((each) => each !== key)) }, REPLACE));
+    const boxes = all.map(({ key, title }) => checkbox(title, shown.includes(key),
+      (on) => go({ cols: on ? [...shown, key] : shown.filter((each) => each !== key) }, REPLACE)));
+    const seek = (/** @type {string} */ text) => {
+      sought = text;
+      all.forEach(({ title }, i) => { boxes[i].hidden = !title.toLowerCase().includes(text.toLowerCase()); });
+    };
+    seek(sought);
     fill(tools,
       page.info.runs.length > 1 && select("plot", [["", "none"], ["scatter", "scatter"], ["parallel", "parallel coordinates"]], now.plot ?? "", (to) => go({ plot: to })),
-      h("details", { class: "chooser", open }, h("summary", {}, `columns: ${shown.length} of ${all.length}`), h("div", {}, ...all.map(box))),
+      h("details", { class: "chooser", open }, h("summary", {}, `columns: ${shown.length} of ${all.length}`), h("div", {}, textbox("search columns", sought, seek), ...boxes)),
       page.info.editable && ticked.length > 0 && h("button", { title: "Archived runs are in no list until you show them. What the job wrote stays as it is.", onclick: () => archive(ticked) }, `${ticked.every((run) => run.archived) ? "Unarchive" : "Archive"} the ${count(ticked.length)} ticked`),
-      ticked.length > 0 && ticked.length < page.info.runs.length && h("button", { title: "Leave them out of the table and the list", onclick: () => go({ hidden: JSON.stringify([...listOf(now.hidden), ...ticked.map(({ name }) => name)]), runs: null }) }, `Hide the ${count(ticked.length)} ticked`),
+      ticked.length > 0 && ticked.length < page.info.runs.length && h("button", { title: "Leave them out of the table and the list", onclick: () => go({ hidden: [...listOf(now.hidden), ...ticked.map(({ name }) => name)], runs: null }) }, `Hide the ${count(ticked.length)} ticked`),
       ticked.length === 2 && h("a", { href: link({ view: "compare", a: ticked[1].name, b: ticked[0].name }) }, "Compare the two →"),
       h("button", { onclick: () => saveCsv("runs", ["run", ...columns.map(({ title }) => title)], rows.map((run) => [run.name, ...columns.map((column) => column.value(run))])) }, "CSV"));
   }
@@ -164,10 +170,10 @@ export function runs(root, page) {
       { key: "findings", title: "findings", number: true, value: (run) => run.findings, cell: (run) => run.findings ? h("a", { class: "bad", href: link({ view: "findings", run: run.name }) }, count(run.findings)) : "0" },
       { key: "steps", title: "steps", number: true, value: (run) => run.steps, cell: (run) => count(run.steps) },
       { key: "started", title: "started", value: (run) => run.started, cell: (run) => h("span", { class: "date" }, date(run.started)) },
-      { key: "duration", title: "duration", number: true, value: seconds, cell: (run) => { const of = seconds(run); return of === null ? "–" : duration(of); } },
+      { key: "duration", title: "duration", number: true, value: seconds, cell: (run) => duration(seconds(run)) },
       ...ranked.flatMap(/** @returns {Column[]} */ ([key, of]) => [
-        { key: `last ${key}`, title: `${key} last`, number: true, value: (run) => of.get(run.name)?.last.value ?? null, cell: (run) => numberOf(of.get(run.name)?.last.value) },
-        { key: `best ${key}`, title: `${key} best`, number: true, value: (run) => bestIn(of.get(run.name)) },
+        { key: `last ${key}`, title: `${key} last`, number: true, value: (run) => of.get(run.name)?.last.value },
+        { key: `best ${key}`, title: `${key} best`, number: true, value: (run) => { const row = of.get(run.name); return row && bestOf(row); } },
       ]),
       ...metadataKeys(rows).map(/** @returns {Column} */ ({ key }) => ({ key: `meta ${key}`, title: key, number: rows.every((run) => typeof (run.metadata[key] ?? 0) === "number"), value: (run) => run.metadata[key], cell: (run) => clipped(textOf(run.metadata[key])) })),
       { key: "tags", title: "tags", value: (run) => run.tags.join(", "), cell: (run) => noted(run, "tags", run.tags.join(", "), (text) => ({ tags: text.split(",") })) },
@@ -190,16 +196,6 @@ export function runs(root, page) {
   }
 
   return { show };
-}
-
-/** @param {ScalarRow | undefined} row */
-function bestIn(row) {
-  return row ? bestOf(row) : null;
-}
-
-/** @param {number | null | undefined} value */
-function numberOf(value) {
-  return Number.isFinite(value ?? 0) ? number(value) : h("span", { class: "bad" }, number(value));
 }
 
 /** Return a text of two lines at most. @param {string} text */

@@ -74,10 +74,11 @@ export function scalars(root, page) {
       onchange: () => go({ smooth: Number(slider.value) ? slider.value : null }, REPLACE) });
     fill(tools,
       textbox("find", now.q ?? "", (q) => go({ q, full: null }, REPLACE), { placeholder: "part of a name" }),
-      select("x axis", AXIS, now.x ?? "step", (x) => go({ x: x === "step" ? null : x, full: null })),
+      select("x axis", AXIS, now.x ?? "step", (x) => go({ x: x === "step" ? null : x, full: null, zoom: null })),
       checkbox("log x", now.logx === "1", (on) => go({ logx: on ? "1" : null })),
       axisSelect(now),
       field("smoothing", [slider, amount], "Exponential moving average; the tooltip has both numbers."),
+      now.zoom && h("button", { onclick: () => go({ zoom: null }) }, "Show all of x"),
       now.full && h("button", { onclick: () => go({ full: null }) }, "Show all charts"));
   }
 
@@ -134,7 +135,7 @@ export function scalars(root, page) {
     try {
       if (wanted.length) {
         const runs = tickedNames(page.info, now);
-        const curves = await loadScalars({ runs, names: [...new Set(wanted.map(({ spec }) => spec.name))], points: POINTS });
+        const curves = await loadScalars({ runs, names: [...new Set(wanted.flatMap(({ spec }) => spec.names))], points: POINTS });
         if (now === drawn) for (const each of wanted) drawCurves(each, curves, runs, page.info, now);
       }
     } catch (error) {
@@ -173,7 +174,7 @@ function sectionsOf(rows, now) {
 /** @param {Spec[]} specs @param {ScalarRow[]} rows */
 function constantTable(specs, rows) {
   const values = (/** @type {Spec} */ { name, mode }) => [...new Set(rows.filter((row) => row.name === name && (mode === null || row.mode === mode)).map((row) => row.last.value))].sort((a, b) => (a ?? 0) - (b ?? 0));
-  return table({ rows: specs, columns: [
+  return table({ rows: specs.flatMap((spec) => spec.names.map((name) => ({ ...spec, name }))), columns: [
     { title: "scalar", cell: (spec) => named(title(spec)) },
     { title: "value", number: true, cell: (spec) => { const found = values(spec); return found.length === 1 ? number(found[0]) : `${number(found[0])} … ${number(found[found.length - 1])}, by run`; } },
   ] });

@@ -86,7 +86,7 @@ export function sql(root, page) {
     const given = /** @type {Record<string, string>} */ (JSON.parse(now.params ?? "{}"));
     for (const parameter of named.parameters) {
       const box = h("input", { type: "search", value: given[parameter.name] ?? parameter.value ?? "", placeholder: parameter.type, "aria-label": parameter.name,
-        onchange: () => go({ params: JSON.stringify({ ...given, [parameter.name]: box.value }) }, REPLACE) });
+        onchange: () => go({ params: { ...given, [parameter.name]: box.value } }, REPLACE) });
       tools.append(field(parameter.name, box, parameter.about));
     }
   }

@@ -90,7 +90,7 @@ export function tensor(root, page) {
       x: series.steps, unit: "step", span, mark: step, logY: axisOf(now), height: wide ? 210 : 150,
       lines: banded
         ? [{ label: `${label}, largest`, values: one.max, width: 0.5, color: 0 }, { label: "smallest", values: one.min, width: 0.5, color: 0 }, { label: "mean", values: one.mean, color: 0 }]
-        : [{ label, values: one.mean, color: 0, points: series.steps.length < 60 }],
+        : [{ label, values: one.mean, color: 0 }],
       bands: banded ? [[0, 1, 0]] : [],
       onclick: (at) => go({ step: Math.round(at) }),
       onrange: (from, to) => go({ from: Math.floor(from), to: Math.ceil(to) }),
@@ -130,7 +130,7 @@ export function tensor(root, page) {
   /** @param {Run} run @param {string[]} names @param {string} name @param {Choice} choice @param {TensorAbout} about */
   function drawHead(run, names, name, choice, about) {
     const box = h("input", { type: "search", value: name, "aria-label": "tensor",
-      onchange: () => { const found = names.find((each) => each.includes(box.value)); if (found) go({ name: names.includes(box.value) ? box.value : found }); } });
+      onchange: () => { const found = [box.value, ...names].find((each) => names.includes(each) && each.includes(box.value)); if (found) go({ name: found }); } });
     const at = step === null ? -1 : about.steps.indexOf(step);
     const move = (/** @type {number} */ by, /** @type {string} */ text, /** @type {string} */ hint) =>
       h("button", { title: hint, disabled: at + by < 0 || at + by >= about.steps.length, onclick: () => go({ step: about.steps[at + by] }) }, text);
@@ -174,7 +174,7 @@ async function histogramAt({ step: wanted, ...query }) {
 }
 
 /** Return the nearest step, null if there is none. @param {number[]} steps @param {number} wanted */
-export function nearest(steps, wanted) {
+function nearest(steps, wanted) {
   /** @type {number | null} */
   let best = null;
   for (const step of steps) if (best === null || Math.abs(step - wanted) < Math.abs(best - wanted)) best = step;
