@@ -581,6 +581,35 @@ def test_a_chart_is_pinned_shown_in_full_size_and_saved(url: str, tab: Any, tmp_
     assert [float(row[1]) for row in table[1:]] == pytest.approx([step / 20 for step in range(20)])
 
 
+def test_a_range_of_a_chart_is_shown_in_all_of_them_until_all_is_shown_again(url: str, tab: Any, tmp_path: Path) -> None:
+    tab.add_init_script(MARKS)
+    show(tab, url, 'view=scalars&runs=["run-00"]')
+    box = tab.locator(".panel", has_text="train/accuracy").locator(".u-over").bounding_box()
+    tab.mouse.move(box["x"] + box["width"] * 0.25, box["y"] + 20)
+    tab.mouse.down()
+    tab.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 20, steps=4)
+    tab.evaluate("window.marks = []")
+    ready(tab, tab.mouse.up)
+    assert "view=scalars" in tab.url
+    marks = {each: set(tab.locator(".panel", has_text=each).locator("canvas").evaluate("window.marksOf")) for each in ("train/accuracy", "rare")}
+    assert {"0", "19", "20"}.isdisjoint(marks["train/accuracy"])
+    assert {"5", "6", "7", "8", "9"} & marks["train/accuracy"]
+    assert "100" in marks["rare"]  # which has nothing in the range
+    ready(tab, lambda: tab.get_by_role("button", name="Show all of x").click())
+    assert "zoom" not in tab.url
+
+
+def test_an_open_list_is_closed_by_a_click_beside_it_and_by_escape(url: str, tab: Any) -> None:
+    show(tab, url)
+    columns = tab.get_by_label("search columns")
+    for close in (lambda: tab.locator("#runs summary").first.hover() or tab.mouse.click(900, 800), lambda: tab.keyboard.press("Escape")):
+        tab.get_by_text("columns:").click()
+        columns.click()
+        assert columns.is_visible()
+        close()
+        assert columns.is_hidden()
+
+
 def test_a_logarithmic_axis_begins_after_step_0(url: str, tab: Any, tmp_path: Path) -> None:
     show(tab, url, 'view=scalars&logx=1&q=accuracy&runs=["run-00"]')
     tab.get_by_label("save train/accuracy").click()
@@ -624,14 +653,17 @@ def test_times_of_an_axis_are_years_months_and_days(url: str, tab: Any) -> None:
 
 MARKS = """
 window.marks = [];
+window.levels = [];
 const fillText = CanvasRenderingContext2D.prototype.fillText;
 CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
     if (this.textAlign === "center" && text) {
         const half = this.measureText(text).width / 2;
         window.marks.push({ text, left: x - half, right: x + half, width: this.canvas.width, canvas: this.canvas });
     }
+    if (this.textAlign === "right" && text) window.levels.push({ y, canvas: this.canvas });
     fillText.call(this, text, x, y);
 };
+window.levelsOf = canvas => [...new Set(window.levels.filter(each => each.canvas === canvas).map(each => each.y))].sort((a, b) => a - b);
 // Each chart's own marks, which are drawn again when its size changes.
 window.marksOf = canvas => [...new Set(window.marks.filter(mark => mark.canvas === canvas).map(mark => mark.text))];
 """
@@ -670,6 +702,25 @@ def test_charts_of_a_tensor_have_equal_axes_of_steps(tmp_path: Path, tab: Any) -
             assert all(each == marks[0] and each for each in marks), zoomed
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_marks_of_many_decades_do_not_overlap(tmp_path: Path, tab: Any, sign: int) -> None:
+    with tensortrial.Run(tmp_path / "run") as run:
+        for step in range(40):
+            run.log({"loss": sign * 10.0 ** max(step - 30, -1), "tokens": step % 7}, step=step * 10**8)
+    tab.add_init_script(MARKS)
+    with serving(tmp_path / "run") as served:
+        for width in (390, 1280):
+            tab.set_viewport_size({"width": width, "height": 860})
+            show(tab, served, "view=scalars")
+            tab.wait_for_function("() => window.marks.length")
+            marks = tab.evaluate("window.marks")
+            assert [mark for mark in marks if mark["left"] < 0 or mark["right"] > mark["width"]] == []
+            levels = tab.evaluate("window.levelsOf(document.querySelector('.uplot canvas'))")
+            gaps = [high - low for low, high in zip(levels, levels[1:], strict=False)]
+            assert len(levels) > 1
+            assert min(gaps) > 11
+
+
 def test_two_runs_are_compared_with_the_metadata_that_differs_and_by_their_curves(url: str, tab: Any) -> None:
     show(tab, url, 'view=compare&runs=["run-03","run-04"]')
     about, scalars = tab.locator("table").nth(0), tab.locator("table").nth(1)
@@ -687,6 +738,8 @@ def test_two_runs_are_compared_with_the_metadata_that_differs_and_by_their_curve
     ]
     charts.first.locator(".u-over").hover()
     assert {"run-03", "run-04"} <= set(text(tab, "#tooltip").split())
+    assert "run-03 and run-04 are compared" in text(tab, "#runs summary")
+    assert tab.locator("#runs li.chosen a.name").all_inner_texts() == ["run-04", "run-03"]
     picture(tab, "compare-scalars")
     ready(tab, lambda: tab.get_by_text("Scalars of both").click())
     assert len(tab.locator("#runs input[type=checkbox]:checked").all()) == 2

@@ -113,7 +113,7 @@ export function loadTensorNames(run) {
 export const loadTensor = (query) => fetchJson("tensor", query);
 
 /** @type {Load<OfTensor & {statistics: string[], points: number} & Span, Series>} */
-export const loadSeries = (query) => fetchJson("series", query);
+export const loadSeries = (query) => fetchJson("series", { ...query, statistics: query.statistics.join() });
 
 /** @type {Load<OfTensor & {count: number} & Span, Histogram[]>} */
 export const loadHistograms = (query) => fetchJson("histograms", query);

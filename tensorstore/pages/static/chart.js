@@ -26,12 +26,12 @@ export function axisOf(now) {
 function scaleY({ logY = "linear", lines }) {
   const sizes = lines.flatMap(({ values }) => Array.from(values, (value) => value ?? NaN)).filter((value) => Number.isFinite(value) && value !== 0);
   const positive = sizes.every((value) => value > 0);
-  if (logY === "log") return { distr: 3 };
-  if (logY === "linear" || sizes.length < 2) return { distr: 1 };
   const ordered = sizes.map(Math.abs).sort((a, b) => a - b);
-  const median = ordered[ordered.length >> 1];
-  if (ordered[ordered.length - 1] < 1e4 * median) return { distr: 1 };
-  return positive ? { distr: 3 } : { distr: 4, asinh: 10 ** Math.floor(Math.log10(median)) }; // from others, uPlot's marks never end
+  const [least, most, median] = [ordered[0], ordered[ordered.length - 1], ordered[ordered.length >> 1]];
+  const isCrowded = most > 1e7 * least; // uPlot has a mark for each decade
+  if (logY === "log") return { distr: 3, isCrowded };
+  if (logY === "linear" || sizes.length < 2 || most < 1e4 * median) return { distr: 1 };
+  return positive ? { distr: 3, isCrowded } : { distr: 4, asinh: 10 ** Math.floor(Math.log10(median)), isCrowded }; // from others, uPlot's marks never end
 }
 
 /** Return whether uPlot's own axis cannot show values. @param {ArrayLike<number | null | undefined>} values */
@@ -45,12 +45,12 @@ function farRange(_, min, max) {
   return [min - beyond, max + beyond];
 }
 
-/** Return what chooses marks of y where uPlot has none: beyond 1e±32 and over hundreds of decades. @param {number} distr */
+/** Return what chooses marks of y where uPlot has none or too many: beyond 1e±32 and over many decades. @param {number} distr */
 function farMarks(distr) {
   /** @typedef {(plot: any, axis: number, min: number, max: number) => number[]} Marks */
   const incrs = /** @type {Marks} */ ((_, _axis, min, max) => [Math.max((max - min) / 3, 5)]);
   const splits = /** @type {Marks} */ ((_, _axis, min, max) => distr === 1 ? ticks(min, max, 5)
-    : distr === 3 ? ticks(Math.log10(min), Math.log10(max), 5, 1).map((exponent) => 10 ** exponent) : [min, 0, max]);
+    : distr === 3 ? ticks(Math.log10(min), Math.log10(max), 5, 1).map((exponent) => 10 ** exponent) : min < 0 && max > 0 ? [min, 0, max] : [min, max]);
   return { incrs, splits, filter: (/** @type {any} */ _, /** @type {number[]} */ marks) => marks };
 }
 
@@ -89,8 +89,8 @@ export function draw(parent, given) {
   const axis = { stroke: quiet, grid: { stroke: line, width: 0.5 }, ticks: { stroke: line, width: 0.5, size: 4 }, font: `${innerWidth >= 2200 ? 14 : 11}px system-ui` };
   const y = scaleY(chart);
   const { height = 200 } = chart;
-  const far = chart.lines.some(({ values }) => isFar(values));
-  const isTime = chart.unit === "time";
+  const far = y.isCrowded || chart.lines.some(({ values }) => isFar(values));
+  const letters = textOfX(chart, Number(chart.x[chart.x.length - 1] ?? 0), 60).length;
   const farX = chart.unit === "number" && isFar(chart.x);
   const decades = far ? {} : { filter: (/** @type {any} */ _, /** @type {(number | null)[]} */ splits) =>
     splits.map((at) => (y.distr < 3 || at === 0 || Number.isInteger(Math.log10(Math.abs(at ?? NaN))) ? at : null)) };
@@ -112,12 +112,12 @@ export function draw(parent, given) {
   const options = {
     width: Math.max(200, parent.clientWidth),
     height,
-    padding: [8 * scale, (isTime ? 56 : 22) * scale, null, null], // half of the last mark's text
-    scales: { x: { time: isTime, distr: chart.logX ? 3 : 1, range: farX ? farRange : chart.span && (() => chart.span) }, y: far && y.distr === 1 ? { ...y, range: farRange } : y },
+    padding: [8 * scale, Math.max(22, 3.5 * letters) * scale, null, null], // half of the last mark's text
+    scales: { x: { time: chart.unit === "time", distr: chart.logX ? 3 : 1, range: farX ? farRange : chart.span && (() => chart.span) }, y: far && y.distr === 1 ? { ...y, range: farRange } : y },
     axes: [
-      { ...axis, ...(farX && farMarks(1)), ...(chart.unit === "step" && !chart.logX && { incrs: WHOLE }), space: (isTime ? 125 : 60) * scale, size: 26 * scale,
+      { ...axis, ...(farX && farMarks(1)), ...(chart.unit === "step" && !chart.logX && { incrs: WHOLE }), space: Math.max(60, 7.8 * letters) * scale, size: 26 * scale,
         values: (_, at, _axis, _space, apart) => at.map((v) => (v === null ? "" : textOfX(chart, v, apart))) },
-      { ...axis, size: 62 * scale, space: (height < 180 ? 20 : 30) * scale, ...(far && farMarks(y.distr)), grid: { ...axis.grid, ...decades }, ticks: { ...axis.ticks, ...decades }, values: (_, at) => at.map((v) => (v === null ? "" : number(v))) },
+      { ...axis, size: 66 * scale, space: (height < 180 ? 20 : 30) * scale, ...(far && farMarks(y.distr)), grid: { ...axis.grid, ...decades }, ticks: { ...axis.ticks, ...decades }, values: (_, at) => at.map((v) => (v === null ? "" : number(v))) },
     ],
     series: [
       {},

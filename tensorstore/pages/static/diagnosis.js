@@ -19,7 +19,7 @@ export function drawDiagnosis(box, page, run, say) {
   box.dataset.version = version;
   const show = (/** @type {Child[]} */ ...answer) => { if (box.dataset.version === version) fill(box, ...answer); };
   const ask = () => {
-    show(h("div", { class: "diagnosed well quiet", role: "status" }, "Looking for what went wrong …"));
+    show(h("div", { class: "diagnosed note quiet", role: "status" }, "Looking for what went wrong …"));
     return loadDiagnosis(run.name).then((found) => show(...say(run, found)), (error) => show(!page.info.frozen && note(`Not diagnosed: ${error.message}`)));
   };
   if (page.info.frozen || (run.ended && run.values <= MOST_DIAGNOSED)) void ask();

@@ -80,20 +80,17 @@ export function select(label, options, value, onchange, hint) {
   return field(label, list, hint);
 }
 
-/** Return a labeled check box. @param {string} label @param {boolean} checked @param {(checked: boolean) => void} onchange @param {string} [hint] */
-export function checkbox(label, checked, onchange, hint) {
+/** Return a labeled check box. @param {string} label @param {boolean} checked @param {(checked: boolean) => void} onchange */
+export function checkbox(label, checked, onchange) {
   const box = h("input", { type: "checkbox", checked, "aria-label": label, onchange: () => onchange(box.checked) });
-  return h("label", { class: "field check", title: hint }, box, h("span", {}, label));
+  return h("label", { class: "field check" }, box, h("span", {}, label));
 }
 
-/** Return a labeled text field that reports after a pause in typing. @param {string} label @param {string} value @param {(value: string) => void} onchange @param {Record<string, any>} [attributes] */
-export function textbox(label, value, onchange, attributes = {}) {
+/** Return a labeled text field that reports after a pause in typing. @param {string} label @param {string} value @param {(value: string) => void} onchange @param {string} [placeholder] */
+export function textbox(label, value, onchange, placeholder) {
   let timer = 0;
   const box = h("input", {
-    type: "search",
-    value,
-    "aria-label": label,
-    ...attributes,
+    type: "search", value, placeholder, "aria-label": label,
     oninput: () => {
       clearTimeout(timer);
       timer = window.setTimeout(() => onchange(box.value), 250);

@@ -15,7 +15,6 @@ export const MISSING = 3;
 
 const AXIS = 26; // pixels below for the steps
 const TOP = 14; // pixels above for the marks of findings
-const LABELLED = 13; // pixels that a row needs to have a label
 
 export class Heatmap {
   /** Put a heat map into an element. @param {HTMLElement} parent has a height @param {OnHeatmap} on */
@@ -198,7 +197,7 @@ export class Heatmap {
     const model = this.model;
     const { row0, row1 } = this.window;
     const tall = plot.height / (row1 - row0);
-    const every = Math.max(1, Math.ceil(LABELLED / tall));
+    const every = Math.max(1, Math.ceil((innerWidth >= 2200 ? 16 : 13) / tall));
     context.textBaseline = "middle";
     context.textAlign = "left";
     const visible = [];
@@ -430,7 +429,7 @@ function fitting(context, text, room) {
   return `…${text.slice(firstOf(1, text.length, (at) => context.measureText(`…${text.slice(at)}`).width <= room))}`;
 }
 
-/** Return a legend: a strip of colors with numbers, and what the other marks mean. @param {Scale} scale @param {string} title @param {(value: number) => string} format @param {Swatch[]} others */
+/** Return a legend: a strip of colors with numbers, and what the other marks mean. @param {Scale} scale @param {string} title @param {(value: number) => string} format @param {(Swatch | false)[]} others */
 export function legend(scale, title, format, others) {
   const strip = h("canvas", { class: "strip", width: 128, height: 10 });
   const context = penOf(strip);
@@ -444,5 +443,5 @@ export function legend(scale, title, format, others) {
     h("span", { class: "legend-title" }, title),
     h("span", {}, format(scale.low)), strip, h("span", {}, format(scale.high)),
     scale.log && quiet("(log scale)"),
-    ...others.map(({ label, kind }) => h("span", { class: "swatch" }, h("i", { class: kind }), label)));
+    ...others.map((each) => each && h("span", { class: "swatch" }, h("i", { class: each.kind }), each.label)));
 }

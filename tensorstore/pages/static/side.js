@@ -30,7 +30,7 @@ export function drawSide(side, info, now, view, ofOne) {
   const open = side.querySelector("details")?.open ?? innerWidth > 800;
   fill(side, h("details", { open },
     h("summary", {}, h("b", {}, "Runs"), " ", quiet(ofOne ? `${chosen[0]} is shown` : chosen.length ? `${chosen.join(" and ")} are compared` : `${count(ticked.length)} of ${count(info.runs.length)} are shown`)),
-    textbox("search runs", now.rq ?? "", (rq) => go({ rq }, REPLACE), { placeholder: "name, tag, note, metadata" }),
+    textbox("search runs", now.rq ?? "", (rq) => go({ rq }, REPLACE), "name, tag, note, metadata"),
     toolbar(
       h("button", { class: "plain", title: "Tick all runs of this list", onclick: () => go({ runs: [...new Set([...ticked, ...listed].map(({ name }) => name))] }) }, "all"),
       h("button", { class: "plain", onclick: () => go({ runs: [] }) }, "none"),

@@ -112,7 +112,7 @@ export function overview(root, page) {
 
   /**
    * List the tensors that are furthest from their past. Among those as far as the colors reach, or with NaN, the one
-   * that left it first comes first: it may be the cause. Of those that became NaN together, the one that had moved
+   * that left it first comes first: it may be the cause. One that began with NaN left nothing, and comes last. Of those that became NaN together, the one that had moved
    * furthest comes first.
    * @param {number[]} order @param {string} prefix
    */
@@ -131,7 +131,7 @@ export function overview(root, page) {
       let first = at;
       while (first > 0 && far(saved[first - 1]) >= Z_USUAL) first--;
       const before = far(saved[first]) < Infinity ? Z_USUAL : first ? far(saved[first - 1]) : 0;
-      return [{ row, column: saved[first], worst: saved[at], weight: Math.min(far(saved[at]) * sure, Z_REACH), z: far(saved[at]), before }];
+      return [{ row, column: saved[first], worst: saved[at], weight: far(saved[0]) === Infinity ? 0 : Math.min(far(saved[at]) * sure, Z_REACH), z: far(saved[at]), before }];
     }).sort((a, b) => b.weight - a.weight || a.column - b.column || b.before - a.before);
     const said = (/** @type {number} */ z, /** @type {number} */ at) => z === Infinity ? "NaN or infinity" : `${zs[at] > 0 ? "+" : "−"}${z >= 99 ? "99 or more" : z.toFixed(1)}`;
     fill(worst, h("h3", {}, found.length ? "Furthest from their past" : "Nothing unusual"),
@@ -198,7 +198,7 @@ export function overview(root, page) {
       select("rows", [["", "execution order"], ["name", "by name"]], now.order ?? "", (order) => go({ order })),
       select("fold", [["", "nothing"], ...[1, 2, 3, 4].map((depth) => [String(depth), `modules, level ${depth}`])], now.fold ?? "",
         (fold) => go({ fold, toggled: null, rows: null }), "Fold the tensors of a module into one row, which shows the one that stands out."),
-      textbox("find", now.q ?? "", (q) => go({ q, rows: null }, REPLACE), { placeholder: "part of a name" }),
+      textbox("find", now.q ?? "", (q) => go({ q, rows: null }, REPLACE), "part of a name"),
       (now.from || now.to || now.rows) && h("button", { onclick: () => map.reset() }, "Show all steps"));
   }
 
@@ -206,14 +206,13 @@ export function overview(root, page) {
   function drawLegend(scale, past, flags, marks) {
     const name = inWords(shown.statistic);
     const has = (/** @type {number} */ flag) => flags.includes(flag);
-    /** @type {Swatch[]} */
-    const others = [];
-    if (has(NONFINITE)) others.push({ kind: "nonfinite", label: "NaN or infinity" });
-    if (has(MISSING)) others.push({ kind: "missing", label: "step missing" });
-    if (has(NOTHING)) others.push({ kind: "nothing", label: "not saved" });
-    if (marks.length) others.push({ kind: "mark", label: "first finding of a rule in a tensor" });
     const format = past ? (/** @type {number} */ value) => (value < 0 ? `${-value} or more lower` : `${value} or more higher`) : number;
-    fill(key, legend(scale, past ? `${name}: deviations from its own past` : name, format, [...(past ? [{ kind: /** @type {const} */ ("usual"), label: `within ${Z_USUAL}: usual` }] : []), ...others]));
+    fill(key, legend(scale, past ? `${name}: deviations from its own past` : name, format, [
+      past && { kind: "usual", label: `within ${Z_USUAL}: usual` },
+      has(NONFINITE) && { kind: "nonfinite", label: "NaN or infinity" },
+      has(MISSING) && { kind: "missing", label: "step missing" },
+      has(NOTHING) && { kind: "nothing", label: "not saved" },
+      marks.length > 0 && { kind: "mark", label: "first finding of a rule in a tensor" }]));
   }
 
   /** Return the chosen tensors that the map lacks. @param {string[]} drawn */

@@ -73,7 +73,7 @@ export function scalars(root, page) {
       oninput: () => { amount.textContent = said(Number(slider.value)); },
       onchange: () => go({ smooth: Number(slider.value) ? slider.value : null }, REPLACE) });
     fill(tools,
-      textbox("find", now.q ?? "", (q) => go({ q, full: null }, REPLACE), { placeholder: "part of a name" }),
+      textbox("find", now.q ?? "", (q) => go({ q, full: null }, REPLACE), "part of a name"),
       select("x axis", AXIS, now.x ?? "step", (x) => go({ x: x === "step" ? null : x, full: null, zoom: null })),
       checkbox("log x", now.logx === "1", (on) => go({ logx: on ? "1" : null })),
       axisSelect(now),
