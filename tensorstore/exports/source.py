@@ -54,8 +54,8 @@ class _WorkerFiles:
         self.saved = steps.of_worker(worker)
         """The steps of the worker that can be exported."""
         # Files after one that is not readable yet are left out, because the next export would then skip it.
-        awaited = (flush_range_of(path) for path, error in damaged.items() if isinstance(error, StorageError))
-        for first, _ in filter(None, awaited):
+        pending = (flush_range_of(path) for path, error in damaged.items() if isinstance(error, StorageError))
+        for first, _ in filter(None, pending):
             are_before = np.array([(of := flush_range_of(path)) and of.last < first for path in steps.paths], bool)
             columns = self.saved.columns
             self.saved = replace(self.saved, columns=columns.of(are_before[columns.file]))
