@@ -42,7 +42,7 @@ class Tracker(TrainingSteps, GeneralTracker):  # type: ignore[misc]
             saves.
 
     Raises:
-        ConfigurationError: Both `hook` and arguments of one were given.
+        ConfigurationError: Both `hook` and arguments for a new hook were given.
     """
 
     name = "tensortrial"

@@ -31,7 +31,7 @@ _DOCUMENTED = {"tensor_name": "name", "tensor_value": "value"}
 
 
 def accepts_documented_names(method: Callable[_P, None]) -> Callable[_P, None]:
-    """Accept the names of arguments that smdebug documents, `tensor_name` and `tensor_value`, too."""
+    """Also accept the argument names that smdebug documents, `tensor_name` and `tensor_value`."""
 
     @functools.wraps(method)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> None:
@@ -49,19 +49,19 @@ class BaseHook:
     recorder: Recorder
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Turn each copy, also a pickled one, into a hook that saves nothing: it would write into the same run."""
-        # The nearest class of this project: one that inherits from it may take other arguments.
+        """Make a copy or a pickle a hook that saves nothing, because it would write into the same run."""
+        # The nearest class of this project, because a class that inherits from it may take other arguments.
         kind = next(each for each in type(self).__mro__ if each.__module__.startswith("tensortrial.hooks."))
         return _copy, (kind, self.out_dir, self.recorder.active or bool(self.recorder.copied_from))
 
     def _warn_if_copy(self) -> None:
-        """Log, once, that this is a copy and saves nothing. To be called where a job begins to use its hook."""
+        """Log, once, that this hook is a copy and saves nothing. Called where a job begins to use its hook."""
         out_dir, self.recorder.copied_from = self.recorder.copied_from, ""
         if out_dir:
             logger.warning(
-                "nothing is saved by this hook: it is a copy of the hook of %s, as clone, deepcopy and pickle make it, "
-                "also to send it to a worker, and would write into the same run; construct a hook with its own out_dir "
-                "for what is to be saved, in the process that trains",
+                "nothing is saved by this hook: it is a copy of the hook of %s, made by clone, deepcopy or pickle, as when "
+                "it is sent to another process, and would write into the same run; construct a hook with its own out_dir "
+                "in the process that trains",
                 out_dir,
             )
 
@@ -98,7 +98,7 @@ class BaseHook:
 
     @property
     def mode_steps(self) -> dict[ModeKeys, int]:
-        """The number of the newest step of each mode that has one, GLOBAL's over all modes: -1 before the first."""
+        """The number of the newest step of each mode that has steps; GLOBAL counts over all modes, from -1."""
         return self.recorder.clock.newest()
 
     @property
@@ -169,10 +169,10 @@ class BaseHook:
 
     @guarded
     def resume_at(self, step: int, mode: ModeKeys | str | None = None) -> None:
-        """Continue a run at the step of a checkpoint, or at an earlier step of this process that is to be repeated.
+        """Continue a run at the step of a checkpoint, or repeat steps of this process.
 
-        What was saved from this step on is superseded: what earlier sessions saved, when the first step begins; what
-        this process saved, at once. Nothing is deleted: the view `superseded` shows it to SQL.
+        The steps saved from there on are superseded: those of this process at once, those of earlier sessions when the
+        first step begins. Nothing is deleted: SQL still finds them in the view `superseded`.
 
         Args:
             step: The number of the step that comes next in its mode: the number of steps that the checkpoint was
@@ -186,7 +186,7 @@ class BaseHook:
         """Make everything inside a `with hook.step():` block one step.
 
         Use it for the accumulation of gradients, or for several models in one step. If a tensor is captured several
-        times, its last value is kept; of a parameter the first, which is the one before the step's update.
+        times, its last value is kept. For a parameter the first one is kept: its value before the step's update.
 
         Args:
             step: The number of the step in its mode, at least that of the next one. From then on, only the steps that
@@ -205,7 +205,7 @@ class BaseHook:
     def begin_step(self, step: int | None = None, mode: ModeKeys | str | None = None) -> None:
         """Begin a step, which lasts until `end_step`: the same as `with hook.step():`, in two calls.
 
-        If the step before was begun so, it ends now.
+        If `begin_step` began the open step too, that step ends now.
 
         Args:
             step: The number of the step in its mode, at least that of the next one. From then on, only the steps that
@@ -224,7 +224,7 @@ class BaseHook:
     def end_step(self) -> None:
         """End the step that `begin_step` began."""
         if not self.recorder.clock.begun_by_call:
-            self.recorder.refuse_call("end_step", "no step is open that begin_step began")
+            self.recorder.refuse_call("end_step", "begin_step has begun no step that is still open")
             return
         self._release_step()
 
@@ -241,7 +241,7 @@ class BaseHook:
     ) -> None:
         """Save a number at the open step or, if none is open, at the one that begins next in this mode.
 
-        It is saved at any step, also one at which the save configuration saves nothing.
+        It is saved at any step, no matter what the save configuration says.
 
         Args:
             name: The name.
@@ -288,7 +288,7 @@ class BaseHook:
     ) -> None:
         """Save a tensor at the open step or, if none is open, at the one that begins next in this mode.
 
-        It is saved at any step, also one at which the save configuration saves nothing.
+        It is saved at any step, no matter what the save configuration says.
 
         Args:
             name: The name.
@@ -327,10 +327,10 @@ class BaseHook:
         """Remove each callback, and keep no reference to the model: a notebook keeps its closed hooks."""
 
     def _begin_call(self, names: Iterable[Any]) -> None:
-        """Prepare the open step, or the next one, for values of these names, which the caller saves without a step."""
+        """Prepare the open or the next step for values of these names that the caller saves without a step number."""
 
     def _end_call(self, name: Any) -> None:
-        """Note that the value of a name was saved so."""
+        """Note that a value of this name was saved without a step number."""
 
     def _save_scalar(
         self, name: str, value: Any, sm_metric: bool, timestamp: float | None, step: Any, mode: Any
@@ -348,7 +348,7 @@ class BaseHook:
             self.recorder.save_tensor(name, array, collections_to_write, owned, step, mode)
 
     def _array_of(self, value: Any) -> tuple[Array, bool]:
-        """Return what a user passes for a tensor as an array, and whether nobody else writes to that.
+        """Return a user's value as an array, and True if the array is a copy that nothing else changes.
 
         Raises:
             UnsupportedValue: It cannot be converted.
@@ -370,9 +370,9 @@ class BaseHook:
 
 
 def _copy(kind: type[Any], out_dir: str, was_active: bool) -> Any:
-    """Return a hook that saves nothing, and logs that when it is used, if its original saved anything."""
+    """Return a hook that saves nothing. If its original was active, it logs so when it is used."""
     before = current_hook.current()
-    # The storage of the original is not opened again: the copy does not have its options.
+    # The copy does not have the original's options, so it cannot open its storage.
     made = kind("copy", dry_run=True)
     current_hook.set_hook(before)
     made.recorder.run.out_dir = out_dir

@@ -1,4 +1,4 @@
-"""The base of hooks without callbacks: the program itself passes what is saved, step after step."""
+"""The base of hooks without callbacks: the program itself passes the values of each step."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .base_hook import BaseHook
 
 
 class CalledHook(BaseHook):
-    """A hook whose steps are what the program passes to it.
+    """A hook without callbacks, to which the program passes the values of each step.
 
-    Outside of `with hook.step():` and without a number of the step, a name that the open step has already begins the
-    next one, so that no value is lost.
+    Without `with hook.step():` and without a step number, saving a name that the open step already has begins the next
+    step, so that no value is lost.
     """
 
     # The names that were saved outside of `with hook.step():`, and the step at which they were.

@@ -38,8 +38,8 @@ class CalledSteps:
     """The steps of values that are saved by a call. The recorder holds its lock around each call.
 
     A value for the open step is added to it. One for a past step becomes a row of its own, which is passed to the
-    writer at once. One for a later step waits until that step begins, if other steps are under way: they have their
-    own numbers. Otherwise the later step begins now.
+    writer at once. One for a later step waits until that step begins, if numbered steps are under way; otherwise the
+    later step begins now.
 
     Args:
         clock: The clock of the job.
@@ -53,10 +53,10 @@ class CalledSteps:
         self._waiting: dict[tuple[ModeKeys | None, int | None], Step] = {}
         """Values for later steps, by their numbers; None stands for the next one, whatever its number will be."""
         self.joins_first = False
-        """True if values that are saved before any step belong to the first one, in whatever mode."""
+        """True if values that are saved before any step belong to the first step, whatever its mode."""
 
     def find(self, number: int | None, mode: ModeKeys | None) -> Step | None:
-        """Return the step to save values at. After they were added, `enqueue` must be called.
+        """Return the step to save values at. Call `enqueue` after adding them.
 
         Args:
             number: The step; None for the open step of the mode or, if it has none, the next one.
@@ -66,7 +66,7 @@ class CalledSteps:
             The step; None if the hook was turned off meanwhile.
 
         Raises:
-            ConfigurationError: The step cannot be saved at.
+            ConfigurationError: Nothing can be saved at this step.
         """
         clock = self._clock
         if self.joins_first and mode is None and number is None and clock.newest()[ModeKeys.GLOBAL] < 0:
@@ -85,12 +85,12 @@ class CalledSteps:
         return self._wait(mode, number)
 
     def enqueue(self, step: Step) -> None:
-        """Pass values to the writer, if they are of a step that is neither open nor a later one."""
+        """Pass a step's values to the writer, unless the step is open or has not begun."""
         if step is not self._clock.step and step.mode_step >= 0:
             self._put(step)
 
     def open(self, step: Step) -> None:
-        """Add the values that waited for a step to it, as it opens, and write those of steps that were skipped."""
+        """Add the waiting values of a step that opens to it, and write those of skipped steps."""
         for key in self._of_mode(step.mode):
             _, number = key
             if number is None or number == step.mode_step:
@@ -104,7 +104,7 @@ class CalledSteps:
                 self._put(waited)
 
     def close(self) -> None:
-        """Write the values whose steps did not begin, at the steps that they are for."""
+        """Write the values whose steps have not begun, under the step numbers that they were saved for."""
         for mode in sorted(ModeKeys, key=lambda mode: mode is not self._clock.mode):
             for key in self._of_mode(mode):
                 waited, number = self._waiting.pop(key), key[1]

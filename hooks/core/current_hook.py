@@ -93,7 +93,7 @@ def made(hook: Any, kept_by_callbacks: Any = None) -> None:
 
     Args:
         hook: The hook.
-        kept_by_callbacks: What its callbacks keep, where that is not the hook itself.
+        kept_by_callbacks: The object that its callbacks refer to, if it is not the hook itself.
     """
     previous = _hook
     kept = hook if kept_by_callbacks is None else kept_by_callbacks

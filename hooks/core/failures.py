@@ -12,7 +12,7 @@ logger = logging.getLogger("tensortrial.hooks")
 
 STRICT_VARIABLE = "TENSORTRIAL_STRICT"
 
-# A program that makes up new names forever is to fill neither the memory nor the log with them.
+# A program that invents new names forever must fill neither the memory nor the log.
 _MAX_LOGGED = 1000
 
 
@@ -44,7 +44,7 @@ class Failures:
 
     def warn_of_loss(self) -> None:
         """Log, once, that a value was saved after the hook was closed."""
-        text = "the hook of %s is closed, and what is saved with it from here on is lost: make a hook for each run"
+        text = "the hook of %s is closed, and values that are saved with it now are lost: make a hook for each run"
         self._log_once(logging.WARNING, text, text, without_credentials(self._out_dir))
 
     def warn_of_repetition(self, name: str) -> None:
@@ -61,9 +61,9 @@ class Failures:
             logger.log(level, message, *arguments)
 
     def warn_of_short_run(self, mode: str, num_steps: int, interval: int) -> None:
-        """Log that at many steps collections were due only once."""
+        """Log that collections were due at only one of many steps."""
         logger.warning(
-            "collections were saved to %s at only 1 of the %d steps of mode %s, as they are at every %dth; to save "
+            "collections were saved to %s at only 1 of the %d steps of mode %s: every %dth step is saved; to save "
             "more, pass a smaller interval, SaveConfig(save_interval=%d), or save the first steps too, "
             "SaveConfig(warmup_steps=10)",
             without_credentials(self._out_dir),
@@ -76,7 +76,7 @@ class Failures:
     def warn_of_models(self, names: Iterable[str]) -> None:
         """Log that models were registered, and never ran."""
         logger.warning(
-            "nothing was saved of %s: it was registered, but never seen to run; if a copy of it runs, register "
+            "nothing of %s was saved: it was registered, but its forward never ran; if a copy of it runs, register "
             "the copy; if only parts of it run, put each step into `with hook.step():`",
             ", ".join(sorted(names)),
         )

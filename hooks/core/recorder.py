@@ -87,7 +87,7 @@ class Recorder(StepRecorder):
         collections: The collections of another recorder, to share them.
 
     Raises:
-        ConfigurationError: An option has a value that it cannot have.
+        ConfigurationError: An option has an invalid value.
         RunExists: Another run is in out_dir.
     """
 
@@ -161,7 +161,7 @@ class Recorder(StepRecorder):
             The step, for `record`; None if nothing is saved.
 
         Raises:
-            ConfigurationError: `step` or `mode` has a value that it cannot have.
+            ConfigurationError: `step` or `mode` is invalid.
         """
         with self._lock:
             at = self._step_to_save_into(step, mode)
@@ -245,7 +245,7 @@ class Recorder(StepRecorder):
             mode: The mode that the step is counted in; None for the current one.
 
         Raises:
-            ConfigurationError: `step` or `mode` has a value that it cannot have.
+            ConfigurationError: `step` or `mode` is invalid.
         """
         try:
             check_name(name)
@@ -283,7 +283,7 @@ class Recorder(StepRecorder):
             mode: The mode that the step is counted in; None for the current one.
 
         Raises:
-            ConfigurationError: `step` or `mode` has a value that it cannot have.
+            ConfigurationError: `step` or `mode` is invalid.
         """
         try:
             plan = self.tensor_plan(name, collections_to_write)

@@ -79,7 +79,7 @@ class RunWriter:
         duty: The worker to write as.
 
     Raises:
-        ConfigurationError: An option has a value that it cannot have.
+        ConfigurationError: An option has an invalid value.
     """
 
     def __init__(self, options: HookOptions, framework: Framework, collections: CollectionManager, duty: Duty) -> None:

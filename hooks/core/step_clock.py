@@ -15,7 +15,7 @@ from .configuration.sagemaker import CheckpointSteps
 
 
 class GlobalSteps:
-    """The global steps of the steps of one mode: stretches in which both numbers grow alike, two numbers each."""
+    """A map from one mode's steps to global steps: the first pair of each stretch in which both grow alike."""
 
     def __init__(self) -> None:
         self._first, self._global = array("q"), array("q")
@@ -46,7 +46,7 @@ class StepClock:
     if the steps between had happened. The first step of a mode may have any number.
 
     At most one step is open. While a step is held (`with hook.step():`), it stays open, and what begins meanwhile is a
-    part of it. A step that was opened for values saved ahead of it is the one that begins next. In a mode whose steps
+    part of it. A step that was opened for values saved ahead of it begins next. In a mode whose steps
     were given numbers by the caller, nothing else begins a step. The clock is not thread-safe: the recorder holds its
     lock around each call.
     """
@@ -64,7 +64,7 @@ class StepClock:
         self._holds = 0
         self._mode_before: ModeKeys | None = None
         self.numbered: set[ModeKeys] = set()
-        """The modes in which only the caller begins steps: other numbers would come between."""
+        """The modes in which only explicit calls begin steps."""
         self._global_step: int
         self.start(progress)
         self._checkpoint = checkpoint
@@ -114,7 +114,7 @@ class StepClock:
         self._global_step, self._mode_steps[step.mode] = step.global_step + 1, step.mode_step + 1
 
     def continue_after(self, progress: Progress) -> None:
-        """Count on from where the run is now, if that is not where it was."""
+        """Count on from the run's present point, if it has changed."""
         if progress != self._progress:
             self.start(progress)
 
@@ -190,7 +190,7 @@ class StepClock:
         self._holds += 1
 
     def release(self) -> bool:
-        """End one hold. Return whether it was the last one, after which the mode is that from before the step."""
+        """End one hold. Return whether it was the last one; then the mode from before the step applies again."""
         self._holds = max(0, self._holds - 1)
         if not self._holds:
             self.begun_by_call = False
@@ -198,7 +198,7 @@ class StepClock:
         return not self._holds
 
     def select(self, mode: ModeKeys) -> None:
-        """Count the step that is about to be held in a mode, and the following ones as before."""
+        """Count the step that is about to be held in this mode; later steps keep the mode from before."""
         self._mode_before, self.mode = self.mode, mode
 
 

@@ -12,11 +12,11 @@ from tensortrial.errors import UnsupportedValue
 
 
 def array_of(value: Any, convert: Callable[[Any], Any] = np.asarray) -> Array:
-    """Return what a user passes for a tensor as an array.
+    """Convert a user's value of a tensor to an array.
 
     Raises:
-        UnsupportedValue: The value cannot be converted, whatever error its own library raises: it is the caller's
-            mistake.
+        UnsupportedValue: The value cannot be converted. Any error of its own library becomes this one, because the
+            mistake is the caller's.
     """
     if value is None:
         raise UnsupportedValue("a tensor must be numbers, an array or a tensor, got None")

@@ -38,7 +38,7 @@ class Handler(TrainingSteps):
         **options: Further arguments of `tensortrial.hooks.pytorch.Hook`.
 
     Raises:
-        ConfigurationError: Both `hook` and arguments of one were given.
+        ConfigurationError: Both `hook` and arguments for a new hook were given.
     """
 
     _hook_type = Hook

@@ -76,13 +76,13 @@ class Hook(CalledHook):
     `save_tensor` save at each step. None of them waits for a device: arrays are copied on the device, and another
     thread fetches the copies.
 
-    `help(Hook.__init__)` lists the arguments, which are those of every hook. Without `include_collections`,
+    `help(Hook.__init__)` lists the arguments, which every hook has. Without `include_collections`,
     `include_regex` and `save_all`, each collection that is passed to `save_tree` is saved; with one of them, only the
     named tensors. After construction no error of the hook reaches training: the hook logs the first one and turns
     itself off (TENSORTRIAL_STRICT=1 raises it instead).
 
     Raises:
-        ConfigurationError: An argument has a value that it cannot have.
+        ConfigurationError: An argument has an invalid value.
         RunExists: out_dir holds a run already.
         UnsupportedFramework: JAX is too old.
     """

@@ -45,7 +45,7 @@ class AttentionCalls:
         self._calls: list[_Call] = []
 
     def begin(self, layer: Any, outermost: bool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Note the begin of a layer's call."""
+        """Note the start of a layer's call."""
         if outermost:
             # Earlier calls may have ended by an error.
             self._calls.clear()

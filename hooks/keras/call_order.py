@@ -13,7 +13,7 @@ class CallOrder:
         self._places: dict[int, int] = {}
 
     def add(self, layer: Any) -> None:
-        """Note the begin of a layer's call."""
+        """Note the start of a layer's call."""
         self._places.setdefault(id(layer), len(self._places))
 
     def backward(self, gradients: Iterable[tuple[Any, Any, int | None]]) -> list[tuple[Any, Any]]:

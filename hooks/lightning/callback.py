@@ -39,7 +39,7 @@ class Callback(TrainingSteps, lightning.Callback):  # type: ignore[misc]
             that is a multiple of the Trainer's `log_every_n_steps` is saved.
 
     Raises:
-        ConfigurationError: Both `hook` and arguments of one were given.
+        ConfigurationError: Both `hook` and arguments for a new hook were given.
     """
 
     _hook_type = Hook

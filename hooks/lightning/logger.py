@@ -27,7 +27,7 @@ class Logger(HookOwner, lightning.loggers.Logger):  # type: ignore[misc]
         **options: Further arguments of `tensortrial.hooks.pytorch.Hook`.
 
     Raises:
-        ConfigurationError: Both `hook` and arguments of one were given.
+        ConfigurationError: Both `hook` and arguments for a new hook were given.
     """
 
     _hook_type = Hook

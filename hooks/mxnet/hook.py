@@ -80,7 +80,7 @@ class Hook(BaseHook):
     of MXNet itself are always raised, because they belong to the job's computation, and MXNet reports them only once.
 
     Raises:
-        ConfigurationError: An argument has a value that it cannot have.
+        ConfigurationError: An argument has an invalid value.
         RunExists: out_dir holds a run already.
     """
 

@@ -25,7 +25,7 @@ class Logger(HookOwner, BaseLogger):  # type: ignore[misc]
         **options: Further arguments of `tensortrial.Run`.
 
     Raises:
-        ConfigurationError: Both `hook` and arguments of one were given.
+        ConfigurationError: Both `hook` and arguments for a new hook were given.
     """
 
     _hook_type = Run

@@ -32,11 +32,11 @@ class Run(CalledHook):
     `log`, `save_scalar` and `save_tensor` save at their argument `step`, or inside `with run.step():`. Without either
     they save at the open step. A name that the open step already has begins the next step, so that no value is lost.
 
-    `help(Run.__init__)` lists the arguments, which are those of every hook. After construction no error of the run
+    `help(Run.__init__)` lists the arguments, which every hook has. After construction no error of the run
     reaches the program: the first one is logged, and the run turns itself off (TENSORTRIAL_STRICT=1 raises it instead).
 
     Raises:
-        ConfigurationError: An argument has a value that it cannot have.
+        ConfigurationError: An argument has an invalid value.
         RunExists: out_dir holds a run already.
     """
 

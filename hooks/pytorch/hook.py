@@ -104,7 +104,7 @@ class Hook(BaseHook):
     itself off (TENSORTRIAL_STRICT=1 raises it instead).
 
     Raises:
-        ConfigurationError: An argument has a value that it cannot have.
+        ConfigurationError: An argument has an invalid value.
         RunExists: out_dir holds a run already.
     """
 

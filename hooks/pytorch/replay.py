@@ -44,7 +44,7 @@ class Replay:
         times: How often such a step is repeated. With 2 or more, the run that differs from the others is the wrong one.
 
     Raises:
-        ConfigurationError: An argument has a value that it cannot have.
+        ConfigurationError: An argument has an invalid value.
     """
 
     def __init__(self, hook: Hook, *modules: torch.nn.Module, every: int = 1000, times: int = 1) -> None:

@@ -98,7 +98,7 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
     (TENSORTRIAL_STRICT=1 raises it instead).
 
     Raises:
-        ConfigurationError: An argument has a value that it cannot have.
+        ConfigurationError: An argument has an invalid value.
         RunExists: out_dir holds a run already.
     """
 

@@ -61,13 +61,13 @@ class Hook(CalledHook):
     `save_model` saves the fitted attributes of an estimator after each `partial_fit`; `save_stages` saves the losses of
     an estimator whose `fit` has stages or iterations.
 
-    `help(Hook.__init__)` lists the arguments, which are those of every hook. By default each step is saved. Without
+    `help(Hook.__init__)` lists the arguments, which every hook has. By default each step is saved. Without
     `include_collections`, `include_regex` and `save_all`, weights, biases, losses and the feature importance are. After
     construction no error of the hook reaches training: the hook logs the first one and turns itself off
     (TENSORTRIAL_STRICT=1 raises it instead).
 
     Raises:
-        ConfigurationError: An argument has a value that it cannot have.
+        ConfigurationError: An argument has an invalid value.
         RunExists: out_dir holds a run already.
         UnsupportedFramework: scikit-learn is too old.
     """

@@ -54,7 +54,7 @@ class TensorTrialCallback(TrainingSteps, TrainerCallback):  # type: ignore[misc]
             object such as {"save_interval": 10}.
 
     Raises:
-        ConfigurationError: Both `hook` and arguments of one were given.
+        ConfigurationError: Both `hook` and arguments for a new hook were given.
     """
 
     _hook_type = Hook

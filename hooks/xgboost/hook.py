@@ -72,11 +72,11 @@ class Hook(BoostingHook, xgb.callback.TrainingCallback):
     step.
 
     `help(Hook.__init__)` lists the arguments: those of every hook, and `hyperparameters`, `train_data` and
-    `validation_data`. The metrics are always saved; by default every tenth step is. After construction no error of the
+    `validation_data`. By default every tenth step is saved, always with the metrics. After construction no error of the
     hook reaches training: the hook logs the first one and turns itself off (TENSORTRIAL_STRICT=1 raises it instead).
 
     Raises:
-        ConfigurationError: An argument has a value that it cannot have.
+        ConfigurationError: An argument has an invalid value.
         RunExists: out_dir holds a run already.
     """
 

@@ -17,7 +17,7 @@ logger = logging.getLogger("tensortrial.hooks")
 
 ATTENTION = "attention"
 _TENSORS = r"^(?!hyperparameters/|model_inputs_|labels_)(?!.*(_input_|/inputs))"
-"""Parameters, gradients, outputs of layers, updates and moments: all but inputs, which are outputs of other layers."""
+"""All tensors but inputs, which are outputs of other layers: parameters, gradients, outputs, updates and moments."""
 
 
 class CollectionManager:
@@ -48,13 +48,13 @@ class CollectionManager:
         self._warned_of: set[str] = set()
         self._compared: set[str] = set()
         self._completed_at = -1
-        """The number of changes at which nothing was left open in the save configurations."""
+        """The number of changes after which all save configurations were completed."""
         for name in sorted(self._builtin):
             self.get(name)
         self._collections[CollectionKeys.ALL].include(".*")
 
     def get(self, name: str, create: bool = True) -> Collection | None:
-        """Return the collection of that name, which is made if it is missing, unless `create` is False.
+        """Return the collection of that name. Make a missing one, unless `create` is False.
 
         Raises:
             InvalidCollectionConfiguration: A collection cannot have this name.
@@ -68,7 +68,7 @@ class CollectionManager:
         return self._collections.get(name)
 
     def require(self, name: str) -> Collection:
-        """Return the collection of that name, which is made if it is missing."""
+        """Return the collection of that name. Make a missing one."""
         collection = self.get(name)
         assert collection is not None
         return collection
@@ -91,7 +91,7 @@ class CollectionManager:
         Changes.names += 1
 
     def _complete(self, collection: Collection) -> None:
-        """Take what the collection's save configuration leaves open from the hook's."""
+        """Fill in what the collection's save configuration leaves open, from the hook's."""
         if collection.save_config is None:
             collection.save_config = self._save_config.copy()
         else:
@@ -200,7 +200,7 @@ class CollectionManager:
         return f"; did you mean {near[0]!r}?" if near else ""
 
     def fingerprint(self) -> tuple[object, ...]:
-        """Return a value that changes when any collection starts to match, or to keep, something else."""
+        """Return a value that changes whenever a collection matches or keeps something else."""
         return tuple(collection.fingerprint for collection in self)
 
 

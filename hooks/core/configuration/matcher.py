@@ -12,14 +12,14 @@ from typing import Any
 from tensortrial.config.changes import Changes
 from tensortrial.config.collection import Collection
 
-# A pattern is tried only on names that contain a piece of text without which it cannot match. The length of a piece:
+# A pattern is tried only on names with a piece of text that all of its matches contain. The length of a piece:
 _PIECE = 6
 # Up to this number, the collections with tensor names are searched one after another, without an index by name.
 _FEW = 64
 
 
 class Matcher:
-    """Matches names against collections, as these are at the moment.
+    """A matcher of names against the current state of the collections.
 
     Inside, a collection is identified by its index in the list of collections.
     """

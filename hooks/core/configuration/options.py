@@ -41,7 +41,7 @@ class HookOptions:
         on_exists: What to do if out_dir holds a run. "fail": refuse it. "number": save to the first of out_dir-2,
             out_dir-3 and so on that is free. "replace": delete that run at the first step, unless a living process
             writes to it; files that are no part of it stay. "resume": the same as `resume`. "restart_crashed": begin
-            again at step 0 in a run that has not ended, whose steps are superseded, and refuse one that has.
+            again at step 0 in a run that has not ended, and supersede its steps; refuse a run that has ended.
         force: With `resume`, take over from a process that still writes to the run: it stops writing.
         storage_options: Options for fsspec, which opens out_dir.
         flush_seconds: Seconds that a closed step may wait before it is published; 0: it does not wait. Default: 1 on a
@@ -51,9 +51,9 @@ class HookOptions:
         codec: The compression of raw values: "none", "lz4" or "zstd".
         durable: On a disk, sync what is published, so that it survives a loss of power. An object store does so itself.
         metadata: Values to keep with the run, such as hyperparameters.
-        environment: Keep with the run what it was made with and where: True for all, or some of "git", "command",
-            "host", "packages", "seeds", "optimizers" (their hyperparameters) and "activations" (classes of activation
-            functions). TENSORTRIAL_ENVIRONMENT overrides it.
+        environment: The facts about the program and its machine to keep with the run: True for all, or some of "git",
+            "command", "host", "packages", "seeds", "optimizers" (their hyperparameters) and "activations" (classes of
+            activation functions). TENSORTRIAL_ENVIRONMENT overrides it.
         system_metrics: Seconds between two samples of CPU, memory, disk, network and GPUs, which are saved as a run of
             their own in out_dir/system; True: 10 seconds. It needs psutil. TENSORTRIAL_SYSTEM_METRICS overrides it.
         save_interval: Number of steps from one saved step to the next, or "growing". This and the next four arguments
@@ -61,7 +61,7 @@ class HookOptions:
         start_step: First step that may be saved.
         end_step: First step that is not saved any more; 0 to save nothing.
         save_steps: Further steps, as a list or a comma-separated string.
-        warmup_steps: The first so many steps are saved as well.
+        warmup_steps: This number of first steps is saved as well.
     """
 
     out_dir: str | os.PathLike[str]
@@ -118,10 +118,10 @@ _ON_EXISTS = ("fail", "number", "replace", "resume", "restart_crashed")
 
 
 def check_on_exists(value: Any, num_workers: int) -> None:
-    """Check what to do if out_dir holds a run.
+    """Check `on_exists`.
 
     Raises:
-        ConfigurationError: It is none of the possible values, or several workers of a job would decide it.
+        ConfigurationError: It is not one of the possible values, or it does not work for several workers.
     """
     if value not in _ON_EXISTS:
         raise ConfigurationError(f"on_exists must be one of {', '.join(_ON_EXISTS)}, got {value!r:.200}")
@@ -147,7 +147,7 @@ def parse_interval(value: Any) -> float | None:
         The seconds; None if nothing is sampled.
 
     Raises:
-        ConfigurationError: It is neither True, False, None nor a number of seconds from 0.1 on.
+        ConfigurationError: It is not True, False, None or a number of seconds of at least 0.1.
     """
     value = os.environ.get(SYSTEM_METRICS_VARIABLE, "").strip() or value
     if isinstance(value, str):
@@ -178,11 +178,11 @@ class Framework:
     always_saved: Iterable[str] = ()
     """The names of the collections that are saved in any case."""
     by_default: Iterable[str] = ()
-    """The names of those that are saved at a growing interval by a hook whose arguments make no choice."""
+    """The names of the collections that are saved at a growing interval if the hook's arguments make no choice."""
     collection_type: type[Collection] = Collection
     errors_of_training: tuple[type[Exception], ...] = ()
-    """The errors that a framework that computes in the background raises where a result is first waited for, which may
-    be in its hook. They belong to training and pass through the hook."""
+    """The errors of a framework that computes in the background. It raises them where a result is first waited for,
+    which may be inside the hook. They belong to training and pass through the hook."""
     save_interval: int = DEFAULT_SAVE_INTERVAL
     """The steps between two saves where no configuration says otherwise."""
     is_ordered: bool = True

@@ -106,7 +106,7 @@ class Planner:
         return True
 
     def select(self, step: Step) -> bool:
-        """Plan for this step from here on. Return whether anything is due at it."""
+        """Make this the step to plan for. Return whether anything is due at it."""
         self.in_training = step.mode not in _NOT_TRAINING
         self.due = self.due_at(step)
         self._plans = self._plans_by_due.setdefault((self.in_training, self.due), {})
@@ -117,12 +117,12 @@ class Planner:
         return frozenset(collection.name for collection in self._collections.saved() if self._is_due(collection, step))
 
     def tensor_names(self) -> set[str]:
-        """Return the names of all tensors that were planned for since a collection changed last."""
+        """Return the names of all tensors that were planned since the last change of a collection."""
         planned = [name for plans in self._plans_by_due.values() for name in plans]
         return {*planned, *(name for name, *_ in self._explicit)}
 
     def made(self) -> list[Plan]:
-        """Return the plans of tensors that were due since a collection changed last."""
+        """Return the plans of tensors that were due since the last change of a collection."""
         plans = [plan for plans in self._plans_by_due.values() for plan in plans.values() if plan is not None]
         return [*plans, *self._explicit.values()]
 

@@ -34,7 +34,7 @@ _GIT_SECONDS = 5.0
 def environment(
     *, git: bool = True, command: bool = True, host: bool = True, packages: bool = True, seeds: bool = True
 ) -> Environment:
-    """Return what the program runs with and where, to be kept with a run.
+    """Return facts about the program and its machine, to keep with a run.
 
         tt.Hook("runs/x", metadata={"lr": 0.1, **tensortrial.environment()})
 
@@ -48,7 +48,7 @@ def environment(
         host: `host`, `platform`, `cpus` and `process_id`.
         packages: `packages`, the versions of all installed packages by name, with `-` for `_`.
         seeds: `seeds`: PYTHONHASHSEED, and PyTorch's initial seed if PyTorch has been imported. Python's and numpy's
-            generators do not know theirs; of Python's, `python_state` is a number that is the same for the same state.
+            generators do not know their seeds; `python_state` is a digest of the state of Python's.
 
     Returns:
         Values that JSON can hold.
@@ -153,7 +153,7 @@ class KeptEnvironment:
 
     Args:
         parts: The parts to keep.
-        leads: Whether this is the first worker of the job. Only that one keeps the commit and the packages.
+        leads: True for the first worker of the job, the only one that keeps the commit and the packages.
     """
 
     def __init__(self, parts: frozenset[str], leads: bool) -> None:

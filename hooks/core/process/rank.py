@@ -60,7 +60,7 @@ class Duty:
         return self._source if isinstance(self._source, Rank) else self._source()
 
     def decide(self) -> None:
-        """Find out again which rank this process has. It changes only if the job is larger than was known before.
+        """Determine the rank again. It changes only if the job turns out to be larger.
 
         The job's processes may have formed their group since.
         """
@@ -85,9 +85,9 @@ class Duty:
 
 
 def rank_of_process() -> Rank:
-    """Return the rank of this process, as far as it is known by now.
+    """Return the rank of this process, by what is known now.
 
-    It is that of torch's default process group, once there is one, else that in Ray Train, else the launcher's.
+    It comes from torch's default process group if there is one, else from Ray Train, else from the launcher.
     """
     # Not imported here: a job that has a process group has imported it.
     distributed = sys.modules.get("torch.distributed")
@@ -97,7 +97,7 @@ def rank_of_process() -> Rank:
 
 
 def _rank_in_ray_train() -> Rank | None:
-    """Return the rank of a worker of Ray Train, whose processes have none in their environment without PyTorch."""
+    """Return the rank of a worker of Ray Train, which sets no rank in the environment unless PyTorch is used."""
     # Not imported here: such a worker has imported it.
     train = sys.modules.get("ray.train")
     if train is None:

@@ -11,7 +11,7 @@ _MILLIWATTS = 1000.0
 
 
 class Gpus:
-    """The GPUs that the driver knows, with its numbers, whatever CUDA_VISIBLE_DEVICES says.
+    """The GPUs that the driver knows, by the driver's numbers: CUDA_VISIBLE_DEVICES has no effect.
 
     Args:
         nvml: The module `pynvml`, initialized.

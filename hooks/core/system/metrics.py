@@ -1,8 +1,8 @@
 """System metrics: a thread that samples them, and the run that they are saved to.
 
 They have a clock of their own, and are therefore a run of their own, in the folder `system` of the run: its steps are
-the samples. As rows of the training's steps they would add steps to the run that training did not save, and of a
-training that hangs in a step, all samples but the last would be lost.
+the samples. As rows of the training's steps they would add steps that training did not save, and if training hangs in a
+step, all samples but the last would be lost.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _STOP_SECONDS = 10.0
 
 
 class SystemMetrics:
-    """The system metrics of one worker, from the begin of its run to the end.
+    """The system metrics of one worker, from the beginning of its run to the end.
 
     An error is logged, and ends the samples; neither training nor its run is affected.
 
@@ -88,10 +88,10 @@ class SystemMetrics:
     def _sample_until_end(self, seconds: float, out_dir: str, duty: Duty) -> None:
         failure = None
         try:
-            # Here and not where training waits for it: a driver may take a second to answer.
+            # In this thread, because training must not wait for a driver that may take a second to answer.
             probe = self._make_probe()
             run = self._run = self._new_run(seconds, out_dir, duty)
-            # One that an earlier session of the training has begun goes on.
+            # Continue the samples of an earlier session.
             run.resume()
             run.claim()
             number = run.progress.global_step

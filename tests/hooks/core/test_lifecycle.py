@@ -292,7 +292,7 @@ class TestFailures:
         hook, *_ = self.hooked(tmp_path / "run")
         hook.save_scalar("x", 1)
         hook.close()
-        assert "nothing was saved of Net" in caplog.text
+        assert "nothing of Net was saved" in caplog.text
         assert len(caplog.records) == 1
 
 

@@ -460,7 +460,7 @@ class TestTheModel:
         hook.register_block(seeded())
         hook.save_scalar("x", 1)
         hook.close()
-        assert "nothing was saved of net" in caplog.text
+        assert "nothing of net was saved" in caplog.text
 
     def test_a_model_is_not_read_when_nothing_is_due(self, make_hook: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         hook, net = make_hook(save_config=tt.SaveConfig(save_steps=[1], end_step=0), save_all=True), seeded()

@@ -121,7 +121,7 @@ class ConfigurationTests(HookTests):
         for _ in range(2):
             self.module.get_hook().save_scalar("x", 2)
         assert [record.levelname for record in caplog.records] == ["WARNING"]
-        assert "is closed, and what is saved with it from here on is lost" in caplog.text
+        assert "is closed, and values that are saved with it now are lost" in caplog.text
         second = hook(str(tmp_path / "second"))
         self.module.get_hook().save_scalar("x", 3)
         second.close()
