@@ -59,9 +59,9 @@ class BaseHook:
         out_dir, self.recorder.copied_from = self.recorder.copied_from, ""
         if out_dir:
             logger.warning(
-                "nothing is saved by this hook: it is a copy of the hook of %s, made by clone, deepcopy or pickle, as when "
-                "it is sent to another process, and would write into the same run; construct a hook with its own out_dir "
-                "in the process that trains",
+                "nothing is saved by this hook: it is a copy of the hook of %s, made by clone, deepcopy or pickle, as "
+                "when it is sent to another process, and would write into the same run; construct a hook with its own "
+                "out_dir in the process that trains",
                 out_dir,
             )
 

@@ -81,8 +81,8 @@ class Recorder(StepRecorder):
         options: The arguments of the hook.
         framework: The framework, and what it saves by default.
         rank: The rank of this process, or a function that returns it and is called again when the run is claimed.
-        follows: Count steps and plan also in a process that saves nothing, because `include_workers` leaves it out or
-            after an error: processes that gather tensors from one another must do so at the same steps, or all of them
+        follows: Count steps and plan even in a process that saves nothing, because `include_workers` leaves it out or
+            after an error. Processes that gather tensors from one another must do so at the same steps, or all of them
             wait forever.
         collections: The collections of another recorder, to share them.
 
@@ -103,9 +103,9 @@ class Recorder(StepRecorder):
         """Keep a tensor at the open step, or at another one.
 
         Args:
-            plan: What of the tensor to keep.
+            plan: The plan of the tensor.
             value: The tensor.
-            owned: Nobody else writes to `value`, so it need not be copied.
+            owned: True if nothing else changes `value`, so that it need not be copied.
             owner: The owner of an owned value's memory, which uses it again once the value has been written.
             step: The step to keep it at; None for the open one.
         """
@@ -130,17 +130,17 @@ class Recorder(StepRecorder):
             return
         kept = storable(stored)
         if kept is value and not owned:
-            # The one copy: training goes on to overwrite its tensors while the writer still reads them.
+            # The only copy, because training overwrites its tensors while the writer still reads them.
             kept, owner = BUFFERS.acquire(value), BUFFERS
         self.add(Record(plan, kept, time.time_ns(), owner=owner), step)
 
     @property
     def _due_step(self) -> Step | None:
-        """The open step; None if nothing is due at it: another thread has begun it since the value was planned for."""
+        """The open step; None if nothing is due at it, because another thread has begun a step since planning."""
         return self.clock.step if self.saving else None
 
     def add(self, record: Record, step: Step | None = None) -> None:
-        """Keep a record, whose value nobody else writes to, at the open step or at another one."""
+        """Keep a record, whose value nothing else changes, at the open step or at another one."""
         nbytes = 8 if isinstance(record.value, float) else record.value.nbytes
         with self._lock:
             step = step or self._due_step
@@ -150,7 +150,7 @@ class Recorder(StepRecorder):
 
     @contextmanager
     def saving_at(self, step: Any = None, mode: Any = None, *, plans: bool = True) -> Iterator[Step | None]:
-        """Save at the step that a call names, as long as the block runs. Other threads wait.
+        """Save at the step of a call inside the block. Other threads wait.
 
         Args:
             step: The step; None for the open one or, if none is open, the one that begins next in the mode.
@@ -212,7 +212,7 @@ class Recorder(StepRecorder):
         return self.planner.explicit(name, collections)
 
     def record_numbers(self, names: tuple[str, ...], numbers: Sequence[float]) -> None:
-        """Keep many scalars at the open step, those of them that are due.
+        """Keep the due ones of many scalars at the open step.
 
         The caller must not change `numbers` afterwards.
         """
@@ -278,7 +278,7 @@ class Recorder(StepRecorder):
             name: The tensor's name.
             value: The array. It is copied, unless `owned`.
             collections_to_write: The names of the collections to add it to, which say in what form it is saved.
-            owned: Nobody else writes to `value`.
+            owned: True if nothing else changes `value`.
             step: The step; None for the open one or, if none is open, the one that begins next in the mode.
             mode: The mode that the step is counted in; None for the current one.
 
@@ -327,7 +327,7 @@ class Recorder(StepRecorder):
 
 
 def _collections(collections_to_write: Iterable[str] | str) -> tuple[str, ...]:
-    """Return the names of the collections of a call. Raises ConfigurationError for one that none can have."""
+    """Return the collection names of a call. Raise ConfigurationError for an invalid name."""
     found = tuple(names(collections_to_write)) or (CollectionKeys.DEFAULT,)
     for collection in found:
         check_collection_name(collection)

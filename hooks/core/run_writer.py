@@ -144,7 +144,7 @@ class RunWriter:
         self.progress = self._continued(found)
 
     def resume_at(self, mode: ModeKeys, step: int) -> Progress:
-        """Continue at a step of a mode from before this session. Return the point at which steps continue.
+        """Continue at a step of an earlier session. Return the point at which steps continue.
 
         Raises:
             ConfigurationError: The run has steps, but none in this mode.
@@ -165,7 +165,7 @@ class RunWriter:
         return found
 
     def supersede_from(self, back_to: Progress) -> None:
-        """Supersede what this session has saved from the point on at which its steps continue."""
+        """Supersede the steps of this session from the point at which it continues."""
         self.resumes, self._earlier = True, None
         if self._writer is not None:
             self._writer.flush(back_to)
@@ -179,14 +179,14 @@ class RunWriter:
         return Resumption(self._storage, self.duty.worker, self.duty.num_workers, self._observer, follows=follows)
 
     def _find_alive(self, leases: Sequence[LeaseInfo]) -> list[LeaseInfo]:
-        """Return those of the leases whose processes still write and are to be taken over by force."""
+        """Return the leases of living processes, which `force` allows to take over."""
         alive = self._observer.alive(leases)
         if alive and not self._force:
             raise in_use(self._storage, alive[0])
         return alive
 
     def check(self) -> None:
-        """Check that no other run is in the folder, or that one may be treated as `on_exists` says.
+        """Check that the folder holds no run, or one that `on_exists` allows to replace, resume or restart.
 
         Raises:
             RunExists: There is one.
@@ -298,7 +298,7 @@ class RunWriter:
         )
 
     def _restore(self) -> bool:
-        """Claim the run again if its folder was renamed or removed: what is saved next would be in no run."""
+        """Claim the run again if its folder was renamed or removed, because the next steps would be in no run."""
         claimed, path = self._claimed, collections_path(self.duty.worker)
         if claimed is None or path in [f"{COLLECTIONS}/{name}" for name in self._storage.list(COLLECTIONS)]:
             return False
@@ -306,8 +306,8 @@ class RunWriter:
             self._storage.create(RUN_FILE, self._run_info().to_bytes())
         self._storage.replace(path, claimed.to_bytes())
         logger.warning(
-            "run %s: its folder was renamed or removed while %s writes to it; what is saved from now on is there as a "
-            "run of its own, and what was saved before is where the folder is now",
+            "run %s: its folder was renamed or removed while %s writes to it; the steps from now on are saved there as a "
+            "new run, and the steps before are where the folder is now",
             self._storage.url,
             self.duty.worker,
         )
@@ -333,7 +333,7 @@ class RunWriter:
             self.progress = self._continued(found)
             self._goes_back = self.restarts or self._resumes_at is not None
             self._claimed = self._worker_info(_now())
-            # A flush of the process that was taken over may be under way, also where its lease had run out.
+            # A flush of the process that was taken over may be under way, even if its lease had expired.
             open_elsewhere = [each for each in (*found.in_the_way(), *late) if each.may_publish and each not in alive]
             skipped = len(alive) + len(open_elsewhere)
             check = partial(lease.check, at_once=True)
@@ -353,11 +353,11 @@ class RunWriter:
                 self._storage.replace(collections_path(info.worker), info.to_bytes())
 
     def reason_to_stop(self) -> str | None:
-        """Return the reason for which a rule has requested that training stop; None if none has, at the last poll."""
+        """Return the reason of a rule's request that training stop; None if there was no request at the last poll."""
         return self._stop_request.reason() if self.open else None
 
     def global_step_of(self, mode: ModeKeys, number: int) -> int | None:
-        """Return the global step of a step of an earlier session; None unless saved steps around it say it."""
+        """Return the global step of a step of an earlier session; None unless saved steps around it determine it."""
         if self._earlier is None:
             self._earlier = {}
             saved = saved_steps(self._storage) if self.resumes else {}
@@ -366,7 +366,7 @@ class RunWriter:
         return place_of(self._earlier.get(mode.name, {}), number)
 
     def put(self, step: Step, records: Sequence[Record | ScalarBatch | ValueBatch], closes: bool = False) -> None:
-        """Pass values of a step to the writer, the last ones of it with `closes`."""
+        """Pass values of a step to the writer; `closes` marks the last ones of the step."""
         if self._writer is not None:
             self._writer.put(step, records, closes=closes)
 
@@ -376,7 +376,7 @@ class RunWriter:
             self._writer.flush()
 
     def close(self, failure: str | None) -> None:
-        """Publish what is left, and the run's end with what made the hook fail, if anything did."""
+        """Publish the remaining steps, and the run's end with the hook's failure, if there was one."""
         # No reference is kept: the writer's error holds the frames of the training step in which it was raised.
         if self._writer is not None:
             self._announce_late()
@@ -394,7 +394,7 @@ class RunWriter:
                 logger.warning("run %s: its environment was not kept: %s", self._storage.url, exc)
 
     def _write_manifest(self) -> None:
-        """Write the manifest if this was the last worker: the run is whole without one."""
+        """Write the manifest if this was the last worker. The run is complete without one."""
         try:
             write_manifest(self._storage, MOST_FILES_AT_CLOSE)
         except (TensorTrialError, RuntimeError) as exc:  # at exit no thread can be started, nor a connection be made

@@ -32,12 +32,12 @@ logger = logging.getLogger("tensortrial.hooks")
 
 _OFF_VARIABLES = ("TENSORTRIAL", "USE_SMDEBUG")
 
-# Fewer steps are a trial, of which nobody expects much.
+# A run of fewer steps is a trial, for which no warning is needed.
 _MANY_STEPS = 10
 
 
 class StepRecorder:
-    """The part of a recorder that knows steps and the run, and nothing of tensors. See `Recorder`."""
+    """The part of a recorder that handles steps and the run, but no tensors. See `Recorder`."""
 
     def __init__(
         self,
@@ -71,12 +71,12 @@ class StepRecorder:
         self.collections.choose(chosen, options.include_regex, boolean("save_all", options.save_all))
         at_every_step = self.save_config.without_growth()
         self.grows = at_every_step != self.save_config
-        """True if the interval grows. What is saved in any case, such as losses, is then saved at every step."""
+        """True if the interval grows. Losses, and others that are always saved, are then saved at every step."""
         for name in framework.always_saved if self.grows and collections is None else ():
             self.collections.require(name).save_config = at_every_step.copy()
         saved = f"{', '.join(framework.always_saved)} at every step; {', '.join(by_default)} at {GROWING_STEPS}"
         self.saved_by_default = saved if chooses_nothing else ""
-        """The sentence about what is saved because the arguments make no choice."""
+        """The text that says what is saved by default; empty if the arguments make a choice."""
         self.errors_of_training = framework.errors_of_training
         exports = boolean("export_tensorboard", options.export_tensorboard)
         if options.tensorboard_dir and not exports:
@@ -85,14 +85,14 @@ class StepRecorder:
         self.run = RunWriter(options, framework, self.collections, duty)
         wanted = not boolean("dry_run", options.dry_run) and switched_on()
         self.active = wanted and duty.saves
-        """True while this process saves: not in a dry run, nor where it is left out, switched off, failed or closed."""
+        """True while this process saves. False in a dry run, and if it is left out, switched off, failed or closed."""
         self.follows = follows and wanted
-        """True where this process keeps to the job's steps although it saves nothing."""
+        """True if this process follows the job's steps even when it saves nothing."""
         self.closed = False
         """True once the run is closed: nothing more is ever saved."""
         self._loses = False
         self.copied_from = ""
-        """The run of the hook that its hook is a copy of, until that was logged."""
+        """The out_dir of the original if the hook is a copy, until that was logged."""
         resumes = boolean("resume", options.resume) or options.on_exists == "resume"
         if resumes and self.counting:
             self.run.resume(follows=not self.active)
@@ -145,7 +145,7 @@ class StepRecorder:
         For a framework that must say beforehand which values of a step it needs, and counts a step when it is over.
 
         Returns:
-            Whether anything is due at that step.
+            True if anything is due at that step.
         """
         with self._lock:
             if not self.active:
@@ -164,7 +164,7 @@ class StepRecorder:
                 self._close_step()
 
     def start_at(self, step: int) -> None:
-        """Begin a new run with this step, because the model has been trained for as many.
+        """Begin a new run with this step, because the model was trained for that number of steps before.
 
         A run that has steps continues after them.
         """
@@ -176,7 +176,7 @@ class StepRecorder:
             self.clock.start_at(self.clock.mode, step)
 
     def resume_at(self, step: int, mode: ModeKeys | str | None) -> None:
-        """Continue at this step of a mode, whatever was saved after it, also by this process.
+        """Continue at this step of a mode, and supersede the steps that were saved from it on.
 
         Raises:
             ConfigurationError: It is not the number of a step, or the run has no steps, or a step is held.
@@ -186,7 +186,7 @@ class StepRecorder:
             if not self.counting:
                 return
             if self.clock.held:
-                raise ConfigurationError("a step is open, which would be a part of it: end that one first")
+                raise ConfigurationError("a step is open, and later steps would become a part of it: end it first")
             if not self.run.resumes and self._newest_step() < 0:
                 raise ConfigurationError("only a run that is continued has earlier steps: pass resume=True to the hook")
             self._close_step()
@@ -206,9 +206,9 @@ class StepRecorder:
             self.clock.withdraw()
 
     def hold_step(self, number: Any = None, mode: Any = None) -> None:
-        """Begin a step that lasts until `release_step`, and that all steps which begin meanwhile are a part of.
+        """Begin a step that lasts until `release_step`. Steps that begin meanwhile become a part of it.
 
-        Inside another held step it is a part of that step.
+        Inside another held step, it becomes a part of that one.
 
         Args:
             number: Its number in the mode; None for the next one. From here on only steps that are held are counted in
@@ -299,7 +299,7 @@ class StepRecorder:
         return self.planner.select(step)
 
     def next_due(self) -> frozenset[str]:
-        """Return the collections that will be due at the step that begins next in this mode, as far as is known now."""
+        """Return the collections that are due at the next step of this mode, by the present configuration."""
         with self._lock:
             self.collections.complete()
             return self.planner.due_at(self.clock.next(self.clock.mode)) if self.active else frozenset()
@@ -309,7 +309,7 @@ class StepRecorder:
         return self.active and self.planner.may_save(names)
 
     def _stop_if_requested(self) -> None:
-        """End the training by TrainingStopped, with the run closed, if a rule has requested that in the run."""
+        """Close the run and raise TrainingStopped, if a rule has stored a request to stop in the run."""
         reason = self.run.reason_to_stop()
         if reason is not None:
             self.close()
@@ -328,7 +328,8 @@ class StepRecorder:
             return
         # A step without any tensor leaves no trace.
         if step.records or self._enqueued:
-            # Not kept by the step, which the writer keeps until it is published: their memory is used again before.
+            # The writer keeps the step until it is published, but the records' memory is used again before. So the step
+            # must not keep them.
             records, step.records = step.records, []
             self.run.put(step, records, closes=True)
             self.clock.last_saved = step
@@ -387,7 +388,7 @@ class StepRecorder:
             self.follows = False
             if self.closed:
                 return
-            # A hook that would not have saved a value anyway loses nothing, nor does a process that a signal ends.
+            # No warning of lost values for a hook that saved nothing anyway, nor for a process that a signal ends.
             self.closed, self._loses = True, self.active and not ends_by_signal()
             if self.active and self.pending_models:
                 self.failures.warn_of_models(self.pending_models)
@@ -418,10 +419,10 @@ class StepRecorder:
     # Failures.
 
     def fail(self, exc: Exception) -> None:
-        """Turn off after an error inside: training goes on without the hook. In strict mode the error is raised.
+        """Turn off after an error: training goes on without the hook. In strict mode the error is raised.
 
-        What was recorded before is closed, which is still worth having. Where the process follows the job's steps, it
-        still does: the other processes wait for it at the tensors of the step.
+        The steps recorded before are still published. A process that follows the job's steps goes on to do so, because
+        other processes wait for it at each tensor that they gather.
         """
         step, saving, follows = self.clock.step, self.saving, self.follows
         self.active = False
