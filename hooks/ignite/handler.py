@@ -25,7 +25,7 @@ from ignite.engine import Engine, Events  # noqa: E402 - the error about a missi
 
 
 class Handler(TrainingSteps):
-    """A handler that saves the tensors of a training by Ignite's engines.
+    """A handler that saves the tensors of a training with Ignite's engines.
 
     An iteration of the trainer is a step in mode TRAIN, with Ignite's number: the first is 1. An iteration of an
     evaluator is a step in mode EVAL. The output of the trainer is saved as `loss` if it is a number, and under its keys

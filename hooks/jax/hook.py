@@ -287,9 +287,9 @@ class Hook(CalledHook):
     def _record_later(
         self, plan: Plan, fetch: Callable[[], Array | float], nbytes: int, at: Step | None, saved_at: int | None = None
     ) -> None:
-        """Keep a value that the writer's thread fetches, once, when it needs it. Nobody else writes to the value."""
+        """Keep a value that the writer's thread fetches once, when it needs it. Nothing else may change the value."""
         if self.recorder.active:
-            # An array that counts as this many bytes and takes none, until the value is there.
+            # A placeholder that counts as this many bytes, but takes none, until the value arrives.
             placeholder = np.broadcast_to(np.zeros((), np.uint8), (nbytes,))
             record = Record(plan, placeholder, time.time_ns() if saved_at is None else saved_at)
             record.ready = partial(_fetch, record, fetch)

@@ -39,7 +39,7 @@ _lock = threading.Lock()
 
 @contextmanager
 def observe_calls_in_this_thread(observer: CallObserver) -> Iterator[None]:
-    """Notify the observer, instead of that of an outer block, of the calls in this thread inside the block."""
+    """Notify the observer of the calls in this thread inside the block. An outer block's observer is not notified."""
     with _patches.applied():
         outer = _thread.observer, _thread.depth
         _thread.observer, _thread.depth = observer, 0

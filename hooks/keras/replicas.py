@@ -42,7 +42,7 @@ class LeadingRecorder(Recorder):
     def broadcast(self, replicas: Sequence[str]) -> None:
         """Make each of several replicas a worker of the job, with the same steps and collections.
 
-        If only one worker is saved, the first replica stays the only one. Once steps have begun, nothing changes.
+        If only one worker is saved, the first replica stays the only one. Once steps have begun, this changes nothing.
 
         Args:
             replicas: The names of the replicas.

@@ -21,7 +21,7 @@ _types: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 
 
 class TracedNumbers:
-    """A context manager that restores the optimizers' numbers of the first call of a function with such data.
+    """A context manager that restores the optimizers' numbers at the function's first call with such data.
 
     So all traces of a step have the same numbers.
 

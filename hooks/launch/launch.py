@@ -172,7 +172,7 @@ class Launch:
         except OSError:
             if switched_on() and not has_own_hook():
                 print(
-                    "tensortrial: nothing was saved: the script trained no model by PyTorch, the Trainer of "
+                    "tensortrial: nothing was saved: the script trained no model with PyTorch, the Trainer of "
                     "transformers, Lightning, Keras or xgboost.train; of another training, such as xgboost.cv, make a "
                     "hook in the script",
                     file=sys.stderr,

@@ -70,13 +70,13 @@ class BoostingHook(BaseHook):
         self._warned: set[str] = set()
         self._has_several_models = False
         self._rounds: dict[ModeKeys, int] = {}
-        """The rounds that the newest model of each mode has so far."""
+        """The number of rounds of each mode's newest model so far."""
 
     def _begin_at(self, rounds: int) -> None:
-        """Begin a training whose model has some rounds already: its steps have the numbers of its rounds.
+        """Begin a training whose model has some rounds already: its steps continue with the numbers of its rounds.
 
-        What the run has saved from there on is superseded. Only where another model was trained before, which had steps
-        too, the steps continue.
+        Steps that the run has saved from there on are superseded. After steps of another model, the numbers continue
+        from those instead.
         """
         newest = self.recorder.clock.newest().get(self.mode, -1)
         # The user may have saved steps of other modes meanwhile, which are steps of mode GLOBAL, too.

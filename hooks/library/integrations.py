@@ -68,7 +68,7 @@ def _is_number(value: Any) -> bool:
 
 
 def continue_at(hook: BaseHook, step: int) -> None:
-    """Let a training that resumes from a checkpoint replace the steps that its first attempt saved afterwards.
+    """Let a training that resumes from a checkpoint replace the steps that were saved after the checkpoint.
 
     Args:
         hook: The hook.

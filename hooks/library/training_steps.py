@@ -15,7 +15,7 @@ logger = logging.getLogger("tensortrial.hooks")
 class TrainingSteps(HookOwner):
     """A callback that begins and ends the steps of its hook, and saves one training.
 
-    Training may stop and continue with the same callback. Another training with it is not saved, because its steps
+    Training may stop and continue with the same callback. A second training with it is not saved, because its steps
     would replace those of the first.
     """
 

@@ -11,9 +11,9 @@ logger = logging.getLogger("tensortrial.hooks")
 
 
 def check_version(package: str, version: str, oldest: str, newest_tested: str) -> None:
-    """Check that a library is one that its callback works with.
+    """Check that the callback works with this version of a library.
 
-    A newer major version than the newest tested one is logged: most likely it works.
+    A major version newer than the newest tested one is logged, because it most likely works.
 
     Args:
         package: The name of the library.

@@ -29,8 +29,8 @@ _FRAMEWORK = Framework(
 class Run(CalledHook):
     """A run of a program without a framework.
 
-    `log`, `save_scalar` and `save_tensor` save at their argument `step`, or inside `with run.step():`. Without either
-    they save at the open step. A name that the open step already has begins the next step, so that no value is lost.
+    `log`, `save_scalar` and `save_tensor` save at their argument `step`, or inside `with run.step():`. Otherwise they
+    save at the open step. Saving a name that the open step already has begins the next step, so that no value is lost.
 
     `help(Run.__init__)` lists the arguments, which every hook has. After construction no error of the run
     reaches the program: the first one is logged, and the run turns itself off (TENSORTRIAL_STRICT=1 raises it instead).

@@ -3,8 +3,8 @@
 Callbacks ignore forwards without new values: those that activation checkpointing repeats inside backward, those that
 torch.jit traces, and those inside torch.func's transforms.
 
-Where a callback is a part of what torch.compile compiles, the compiler runs its `__call__` once for each graph, which
-makes the graph pass its tensors to `receive` when it runs (see `compile`).
+In code that torch.compile compiles, the compiler runs a callback's `__call__` once for each graph. This makes the graph
+pass its tensors to `receive` when it runs (see `compile`).
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ def call_before_update(args: Any, kwargs: Any, then: Callable[[], None]) -> Any:
 
     Args:
         args: The arguments of the optimizer's step, with the optimizer.
-        kwargs: Those that were passed by name.
+        kwargs: The arguments that were passed by name.
         then: The function.
 
     Returns:
@@ -247,7 +247,7 @@ def call_before_update(args: Any, kwargs: Any, then: Callable[[], None]) -> Any:
 
 
 def is_own_callback(callback: object) -> bool:
-    """Return whether a callback is one of this package's."""
+    """Return whether a callback belongs to this package."""
     return isinstance(callback, _Callback)
 
 
@@ -275,5 +275,5 @@ def is_ignored() -> bool:
 @functools.cache
 def _warn_of_transforms() -> None:
     logger.warning(
-        "what a model does inside torch.func.vmap, torch.func.grad and their like is not captured, and begins no step"
+        "forwards inside torch.func.vmap, torch.func.grad and similar functions are not captured, and begin no step"
     )

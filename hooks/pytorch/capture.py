@@ -48,7 +48,7 @@ _NAME = attrgetter("name")
 class Capture:
     """The receiver of callbacks. It begins steps, and records tensors that are due.
 
-    One guard stands around each callback, which turns the hook off after an error. With `full_tensors`, tensors are
+    A guard around each callback turns the hook off after an error. With `full_tensors`, tensors are
     gathered even after an error in one of them, because other processes wait for it.
 
     Args:
@@ -290,7 +290,7 @@ class Capture:
         self.save_parameters(root)
 
     def follow_plan(self) -> None:
-        """Place callbacks for the step that has begun: modules of which nothing is due lose theirs."""
+        """Place callbacks for the step that has begun. Modules without due tensors lose theirs."""
         self._knows_losses = len(self.recorder.collections.saved_names) > 1 and self.models.knows_all_losses()
         due = self.recorder.planner.due if self.saving_tensors else frozenset()
         self.models.place_callbacks(due, self.recorder.planner.generation)
@@ -380,7 +380,7 @@ class Capture:
             path: The name of the module.
             direction: "input" or "output".
             value: A tensor, or a container of tensors.
-            losses: Those of the tensors that are losses.
+            losses: The tensors among them that are losses.
         """
         if type(value) is tuple and len(value) == 1:
             value = value[0]
@@ -409,7 +409,7 @@ class Capture:
                 self._record_raw(name, found)
 
     def _record_raw(self, name: str, tensor: torch.Tensor) -> None:
-        """Record a small tensor that was computed, raw wherever statistics of it are due."""
+        """Record a small computed tensor raw, even if only its statistics are due."""
         if name not in self._raw_plans:
             plan = self.recorder.planner.plan(name)
             if plan is None:
@@ -438,7 +438,7 @@ class Capture:
             self.planned(plan, tensor)
 
     def planned(self, plan: Plan, tensor: torch.Tensor) -> None:
-        """Record a dense tensor of which something is due. After an error, others are still gathered."""
+        """Record a dense tensor by its plan. After an error, tensors are still gathered."""
         try:
             if type(tensor) not in PLAIN:
                 if is_lazy(tensor):

@@ -11,8 +11,8 @@ two ways to capture a tensor without a graph break:
   also begins steps, which must happen before the graph changes a parameter, and it captures tensors of nested graphs
   (activation checkpointing), which cannot become outputs.
 
-A tensor is captured only where it may be saved at some step, and compiled code checks `switch.on` before each call: the
-graph for the steps at which nothing is due is the model's own.
+A tensor is captured only where it may be saved at some step. Compiled code checks `switch.on` before each call: at
+steps at which nothing is due, the model's own graph runs.
 
 Modules of one class share their graphs, as without callbacks: a tensor with the callback's number is an input of the
 graph, and a tensor is captured for all modules of the class or for none.

@@ -166,11 +166,11 @@ class Hook(BaseHook):
     def register_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Save hyperparameters, gradients and updates of an optimizer, each time that its `step` is called.
 
-        These are the hyperparameters of each group that are numbers, as `hyperparameters/AdamW/group_0/lr`; with
-        `gradients="optimizer"`, the gradients after accumulation, unscaling, clipping and averaging; and the collection
-        `updates` or `health`: statistics of the update of each parameter, the ratio of its l2 norm to the parameter's,
-        and with `health` the moments. Call `optimizer.step` inside the hook's step that it belongs to. Several
-        optimizers may be registered.
+        It saves the hyperparameters of each group that are numbers, as `hyperparameters/AdamW/group_0/lr`. With
+        `gradients="optimizer"` it saves the gradients after accumulation, unscaling, clipping and averaging; with the
+        collection `updates` or `health` statistics of the update of each parameter and the ratio of its l2 norm to the
+        parameter's; and with `health` the moments. Call `optimizer.step` inside the hook's step that it belongs to.
+        Several optimizers may be registered.
 
         Args:
             optimizer: The optimizer, or a wrapper of it.
@@ -215,7 +215,7 @@ class Hook(BaseHook):
 
     @guarded
     def record_tensor_value(self, tensor_name: str, tensor_value: Any) -> None:
-        """Save a tensor that is not the output of a module, such as a functional loss, if it is due at the open step.
+        """Save a tensor that no module returns, such as a functional loss, if it is due at the open step.
 
         Args:
             tensor_name: It is saved as `<tensor_name>_output_<i>`, the i-th one of the step. With `loss` in its name it

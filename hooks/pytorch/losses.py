@@ -1,4 +1,4 @@
-"""The losses among what a model returns."""
+"""The losses in the output of a model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .arrays import tensors_in
 
 
 def losses_in(output: Any) -> list[torch.Tensor]:
-    """Return the losses among what a model returned.
+    """Return the losses in the output of a model.
 
     They are the scalars with `loss` in their key (`ModelOutput.loss`, `{"loss_classifier": ...}`) or, if there are
     none, those that require a gradient.
@@ -24,10 +24,10 @@ def losses_in(output: Any) -> list[torch.Tensor]:
 
 
 def is_scalar(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor is one number that a loss can be."""
+    """Return whether a tensor can be a loss: one number."""
     return not tensor.is_nested and tensor.is_floating_point() and tensor.numel() == 1
 
 
 def is_loss_key(key: str | None) -> bool:
-    """Return whether a key is that of a loss."""
+    """Return whether a key names a loss."""
     return key is not None and "loss" in key.lower()

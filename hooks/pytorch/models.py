@@ -37,7 +37,7 @@ class Models:
 
     Args:
         receiver: The capture of the hook.
-        collections: Those of the hook.
+        collections: The collections of the hook.
         moments: The moments at which gradients are captured.
     """
 
@@ -250,7 +250,7 @@ class Models:
         self._may_be_compiled |= compiler_is_used() or any(root.in_compiled_code for root in self.roots)
 
     def _parts_of_fused(self, due: frozenset[str]) -> set[torch.nn.Module]:
-        """Return the modules inside fused layers of which no collection has a tensor."""
+        """Return the modules inside fused layers that have no tensor in any collection."""
         collections = [each for each in self._collections.saved() if each.name in due]
         parts = set[torch.nn.Module]()
         for layer in self._fused:

@@ -18,7 +18,7 @@ def projected(args: Sequence[Any], options: Mapping[str, Any]) -> tuple[torch.Te
 
     Args:
         args: The arguments of torch.nn.functional.multi_head_attention_forward.
-        options: Those that were passed by name.
+        options: The arguments that were passed by name.
 
     Returns:
         Queries and keys of shape (batch, heads, positions, dimensions), and the mask, in the form of the arguments of

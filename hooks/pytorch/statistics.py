@@ -40,7 +40,7 @@ Sums: TypeAlias = dict[str, Tensor]
 # The elements that are converted to float64 at once: 128 MiB, and again as much for a magnitude or a logarithm.
 _CHUNK = 1 << 24
 
-# The sums that a quantity is computed from, if not from itself. `logs` is sum(log2|x|).
+# The sums that each quantity is computed from; a missing one is a sum itself. `logs` is sum(log2|x|).
 _MADE_FROM = {
     "spread": ("total", "spread"),
     "abs_spread": ("magnitude", "abs_spread"),
@@ -52,10 +52,10 @@ _MADE_FROM = {
 
 @torch.no_grad()
 def device_statistics(tensors: Sequence[Tensor], names: Iterable[str]) -> Tensor:
-    """Return a row for each tensor and a column for each name: shape (len(tensors), len(names)), on their device.
+    """Return a row of statistics for each tensor: shape (len(tensors), len(names)), on the tensors' device.
 
-    The result is float64, on MPS float32. Undefined statistics are NaN: most of an empty tensor, the order statistics
-    of complex numbers, all of a bit-packed or quantised dtype.
+    The result is float64, on MPS float32. Undefined statistics are NaN: most statistics of an empty tensor, the order
+    statistics of complex numbers, and all of a bit-packed or quantised dtype.
 
     Args:
         tensors: Dense, of any shape and dtype, on one device.

@@ -1,4 +1,4 @@
-"""Warnings about tensors that are not saved, such as losses or gradients, or that are saved in the mode of others."""
+"""Warnings about missing tensors, such as losses or gradients, and about steps in the mode of others."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class NothingSaved:
         used = self._models.parameters_of_updates()
         if used and not self.gradients_arrived and self._recorder.may_save(f"gradient/{name}" for name in used):
             logger.warning(
-                "no gradient has arrived of %s, which an optimizer updates: gradients of torch.autograd.grad or "
+                "no gradient of %s has arrived, which an optimizer updates: gradients of torch.autograd.grad or "
                 'functional_call pass no callback; use gradients="optimizer" and hook.register_optimizer(optimizer), '
                 "or call hook.save_gradients() before the update",
                 used[0],
@@ -90,8 +90,8 @@ class NothingSaved:
         known = (*self._recorder.planner.tensor_names(), *losses.tensor_names)
         if (used or self.gradients_arrived) and self._losses_are_due and not any(map(_is_loss_of(losses), known)):
             logger.warning(
-                "no loss is saved: one that a function computes is saved by hook.record_tensor_value('loss', loss), or "
-                "by hook.log({'loss': loss})"
+                "no loss is saved: save the loss of a function by hook.record_tensor_value('loss', loss), or by "
+                "hook.log({'loss': loss})"
             )
 
     def _text(self) -> str:
@@ -159,7 +159,7 @@ class MissedCapture:
             due = [path for path in inside if is_due(f"{path}_output_0") or is_due(f"{path}_input_0")]
             if due and self._captured.isdisjoint(due):
                 yield (
-                    f"what goes in and out of the modules inside {part} is not captured: it was compiled before it was "
+                    f"inputs and outputs of the modules inside {part} are not captured: it was compiled before it was "
                     "registered; call torch.compiler.reset() after registering it"
                 )
         config = sys.modules.get("torch._dynamo.config")

@@ -17,7 +17,7 @@ from .gradients import parameters_of
 from .optimizers import Optimizers, gradients_seen, hyperparameters_of
 
 LOCAL_KIND, OPTIMIZER_KIND = "gradient", "optimizer_gradient"
-"""The prefixes of the names of this worker's gradients, and of those that an optimizer uses."""
+"""The prefixes of the names of this worker's gradients, and of the gradients that an optimizer uses."""
 
 
 class Receiver(Protocol):
@@ -27,7 +27,7 @@ class Receiver(Protocol):
         """Record a tensor by its name, if it is due."""
 
     def planned(self, plan: Plan, tensor: torch.Tensor) -> None:
-        """Record a tensor of which something is due."""
+        """Record a due tensor by its plan."""
 
 
 class Updates:

@@ -1,6 +1,6 @@
 """The fetches of one run of a session: the tensors that it computes, and others that it can fetch.
 
-Additional fetches must not have an effect: they need no other placeholder, change no other state, and consume no batch
+Additional fetches must have no effect: they need no further placeholder, change no further state, and consume no batch
 of data.
 """
 

@@ -86,7 +86,7 @@ class GraphView:
         return frozenset(each.op.name for each in getattr(found, "values", None) or (found,))
 
     def why_not(self, name: str) -> str:
-        """Return the reason why a tensor of this name cannot be saved."""
+        """Return why a tensor of this name cannot be saved."""
         try:
             self.graph.as_graph_element(name, allow_operation=False)
         except (KeyError, ValueError):

@@ -89,8 +89,8 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
     Pass it to a MonitoredSession as one of its `hooks`, or pass a plain session to `wrap_session`.
 
     Each `session.run` that ends without an error is a step, also one that initializes variables. A variable is saved
-    with its value before the run. Other tensors are saved at the runs that compute them, or could do so without
-    changing state: a loss whose placeholders are not fed is skipped. `save_all` saves all variables and all tensors
+    with its value before the run. Other tensors are saved at the runs that compute them, or could compute them without
+    changing state. A loss whose placeholders are not fed is skipped. `save_all` saves all variables and all tensors
     that the user's run computes.
 
     `help(SessionHook.__init__)` lists the arguments. The losses, metrics and sm_metrics are always saved. After

@@ -50,7 +50,7 @@ class SessionState:
     def initialized(self, holders: Iterable[str], run: Run) -> set[str]:
         """Return the names of the operations whose variables are initialized.
 
-        Once initialized a variable stays so, and is not checked again.
+        An initialized variable stays initialized, and is not checked again.
         """
         unknown = set(holders) - self._initialized
         if unknown:

@@ -62,8 +62,8 @@ class Hook(CalledHook):
     an estimator whose `fit` has stages or iterations.
 
     `help(Hook.__init__)` lists the arguments, which every hook has. By default each step is saved. Without
-    `include_collections`, `include_regex` and `save_all`, weights, biases, losses and the feature importance are. After
-    construction no error of the hook reaches training: the hook logs the first one and turns itself off
+    `include_collections`, `include_regex` and `save_all`, it saves weights, biases, losses and the feature importance.
+    After construction no error of the hook reaches training: the hook logs the first one and turns itself off
     (TENSORTRIAL_STRICT=1 raises it instead).
 
     Raises:

@@ -50,8 +50,8 @@ class TensorTrialCallback(TrainingSteps, TrainerCallback):  # type: ignore[misc]
         hook: A hook of your own, instead of `out_dir` and `options`.
         **options: Further arguments of `tensortrial.hooks.pytorch.Hook`. If they choose tensors but no steps, the first
             step and each multiple of `logging_steps` are saved. Without any argument, as with
-            `report_to="tensortrial"`, those of the environment variable TENSORTRIAL_TRANSFORMERS are used, a JSON
-            object such as {"save_interval": 10}.
+            `report_to="tensortrial"`, they come from the environment variable TENSORTRIAL_TRANSFORMERS, a JSON object
+            such as {"save_interval": 10}.
 
     Raises:
         ConfigurationError: Both `hook` and arguments for a new hook were given.
@@ -96,7 +96,7 @@ class TensorTrialCallback(TrainingSteps, TrainerCallback):  # type: ignore[misc]
             self._hook.register_optimizer(optimizer)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
-        """Begin the step with the number that the Trainer has after it."""
+        """Begin a step, with the number that the Trainer reaches at its end."""
         if self._saves:
             self._begin_step(state.global_step + 1, ModeKeys.TRAIN)
 
@@ -106,7 +106,7 @@ class TensorTrialCallback(TrainingSteps, TrainerCallback):  # type: ignore[misc]
             self._hook.save_gradients()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """End the step, or let the Trainer's log of it do so. Models that run from here on are evaluated."""
+        """End the step, or leave that to the Trainer's log of the step. Models that run afterwards are evaluated."""
         self._awaits_log = control.should_log
         if self._saves and not self._awaits_log:
             self._end_step()
@@ -176,7 +176,7 @@ class TensorTrialCallback(TrainingSteps, TrainerCallback):  # type: ignore[misc]
 
 
 class _BeginBatch(UncopiedCallback):
-    """The forward pre-hook that begins a step of an evaluation, because the Trainer has no callback for its begin."""
+    """The forward pre-hook that begins a step of an evaluation, because the Trainer has no callback there."""
 
     __slots__ = ("_callback",)
 

@@ -151,7 +151,7 @@ class Hook(BoostingHook, xgb.callback.TrainingCallback):
         if self._open_round is not None:
             # A callback before this one ended training, so `after_iteration` was not called for the last round.
             (epoch, evals_log), self._open_round = self._open_round, None
-            # That callback may also have reduced the model to its best round.
+            # That earlier callback may also have reduced the model to its best round.
             is_whole = model.num_boosted_rounds() == self._rounds_before + epoch + 1
             self._end_round(model if is_whole else None, evals_log)
         return model
@@ -173,7 +173,7 @@ class Hook(BoostingHook, xgb.callback.TrainingCallback):
 
     @guarded
     def _end_round(self, model: Any, evals_log: Any) -> None:
-        """Save a round as a step, after it has ended. Without a model, only its metrics."""
+        """Save a round as a step, after it has ended. Without a model, save only its metrics."""
         if not self.recorder.active:
             return
         metrics = latest_metrics(evals_log)
@@ -261,7 +261,7 @@ class Hook(BoostingHook, xgb.callback.TrainingCallback):
                 self._record_numbers(names.average_shap, means.T.tolist())
 
     def _record_full_shap(self, columns: Iterable[str], values: Array) -> None:
-        """Record the SHAP values of all features, and those of each. The last column is the bias."""
+        """Record the SHAP values of all features together and of each feature. The last column is the bias."""
         self._record("full_shap", values)
         for i, name in enumerate(columns):
             self._record(name, values[..., i])

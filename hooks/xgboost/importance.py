@@ -32,8 +32,8 @@ class Importances:
         """Yield, for each type, the names of the importances and the importances of the features that the model uses.
 
         The values are bit for bit those of `booster.get_score`. A linear model has only weights, and with several
-        groups a list of weights for each feature. Each call of XGBoost scans all trees, so an average is computed from
-        its sum if both are saved.
+        groups a list of weights for each feature. Each call of XGBoost scans all trees, so if an average and its sum
+        are both saved, the average is computed from the sum.
         """
         due = set(types)
         found: dict[str, list[Any]] = {}

@@ -94,7 +94,7 @@ class CheckpointSteps:
         self._changed_at = self._newest_change() if self.writes else 0
 
     def read(self) -> dict[ModeKeys, int]:
-        """Return the number of the newest step of each mode, GLOBAL's over all modes; empty if none were kept."""
+        """Return the number of the newest step of each mode, of GLOBAL over all modes; empty if none were kept."""
         if self._folder is None:
             return {}
         path = os.path.join(self._folder, _STATE_FILE)

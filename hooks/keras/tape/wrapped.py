@@ -45,7 +45,7 @@ class _Wrapped:
 
     @contextmanager
     def _quietly(self) -> Iterator[None]:
-        """Record no gradients inside the block: a Jacobian computes one for each row, and none is that of a loss."""
+        """Record no gradients inside the block: a Jacobian computes one for each row, and none belongs to a loss."""
         self._quiet = True
         try:
             yield

@@ -37,8 +37,8 @@ _MOST_FORWARDS = 200
 class LaunchedModels:
     """A finder of the models that train, which registers them with a hook.
 
-    These are the models whose parameters are those of an optimizer that was made before the first update. In a script
-    without an optimizer of torch, they are the models in training mode whose parameters get gradients, from their
+    A model trains if an optimizer that was made before the first update holds its parameters. In a script without an
+    optimizer of torch, a model trains if it is in training mode and its parameters get gradients; it is saved from its
     second forward on. A model that begins to train later is not saved.
 
     Args:

@@ -346,4 +346,4 @@ def test_gradients_that_never_arrive_are_named(make_hook: Any, caplog: pytest.Lo
     hook.close()
     texts = [each.getMessage() for each in caplog.records if each.name == "tensortrial.hooks"]
     assert len(texts) == (how == "assigned")
-    assert all("no gradient has arrived of Net_fc1.weight" in text for text in texts)
+    assert all("no gradient of Net_fc1.weight has arrived" in text for text in texts)
