@@ -1,1 +1,1 @@
-"""The files of a run, as docs/format.md describes them."""
+"""The files of a run, which docs/format.md describes."""

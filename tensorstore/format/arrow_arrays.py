@@ -15,13 +15,13 @@ import pyarrow as pa
 
 
 def numbers(values: npt.ArrayLike, kind: pa.DataType, valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """Return numbers, or timestamps from integers. Null where not `valid`."""
+    """Return a column of numbers, or of timestamps from integers; null where `valid` is False."""
     array = np.ascontiguousarray(values, _dtype(kind))
     return pa.Array.from_buffers(kind, len(array), [_validity(valid), pa.py_buffer(array)])
 
 
 ENCODED = pa.dictionary(pa.int32(), pa.string())
-"""The type of texts that repeat, until they are written."""
+"""The type of repeated texts in memory."""
 
 
 def encoded(schema: pa.Schema) -> pa.Schema:
@@ -30,7 +30,7 @@ def encoded(schema: pa.Schema) -> pa.Schema:
 
 
 def texts(cells: Sequence[str | None]) -> pa.Array:
-    """Return a column of texts; null where a cell is None. Bytes that are no UTF-8 are escaped."""
+    """Return a column of texts; null where a cell is None. Bytes that are not UTF-8 are escaped."""
     encoded = [b"" if cell is None else cell.encode(errors="backslashreplace") for cell in cells]
     buffers = [_validity(_present(cells)), _offsets(encoded), pa.py_buffer(b"".join(encoded))]
     return pa.Array.from_buffers(pa.string(), len(cells), buffers)
@@ -49,7 +49,7 @@ def structs(columns: Sequence[pa.Array], kind: pa.DataType, valid: npt.NDArray[n
 
 
 def broadcast(cells: pa.Array, rows: npt.NDArray[np.intp], valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """Return the cell at each of the `rows`. Null where not `valid`."""
+    """Return the cell at each of the `rows`; null where `valid` is False."""
     return cells.take(numbers(rows, pa.int64(), valid))
 
 
@@ -81,10 +81,10 @@ def table(schema: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.Table:
 
 
 def bounded(schema: pa.Schema) -> list[str]:
-    """Return the columns whose minimum and maximum a Parquet file may hold, as pyarrow's `write_statistics` takes them.
+    """Return the columns with a minimum and a maximum in a Parquet file, for pyarrow's `write_statistics`.
 
-    Not those of floating-point numbers: NaN is left out of both, and engines that order it above all other numbers
-    (DuckDB, Spark) would skip row groups in which it is.
+    Columns of floating-point numbers have none: NaN is left out of both, and engines that order it above all other
+    numbers (DuckDB, Spark) would skip row groups that hold it.
     """
     return [field.name for field in schema if not (pa.types.is_nested(field.type) or pa.types.is_floating(field.type))]
 
@@ -96,7 +96,7 @@ def with_decimals(schema: pa.Schema) -> pa.Schema:
 
 
 def numpy_of(array: pa.Array, missing: float = 0) -> npt.NDArray[Any]:
-    """Return the numbers of an array, in its own memory where none is null; `missing` for those that are."""
+    """Return the numbers of an array, with `missing` for nulls. Without nulls, they share the array's memory."""
     kind = _dtype(array.type)
     if not len(array):
         return np.empty(0, kind)
@@ -107,7 +107,7 @@ def numpy_of(array: pa.Array, missing: float = 0) -> npt.NDArray[Any]:
 
 
 def valid(array: pa.Array) -> npt.NDArray[np.bool_] | None:
-    """Return which cells of an array are not null; None if none is."""
+    """Return a mask of the cells that are not null; None if no cell is null."""
     if not array.null_count:
         return None
     bits = np.unpackbits(np.frombuffer(array.buffers()[0], np.uint8), bitorder="little")
@@ -115,7 +115,7 @@ def valid(array: pa.Array) -> npt.NDArray[np.bool_] | None:
 
 
 def _dtype(kind: pa.DataType) -> str:
-    # Not `to_pandas_dtype`, which fails in pyarrow 25 where there is no pandas.
+    # Not `to_pandas_dtype`, which fails in pyarrow 25 without pandas.
     letter = "f" if pa.types.is_floating(kind) else "u" if pa.types.is_unsigned_integer(kind) else "i"
     return f"{letter}{kind.bit_width // 8}"
 

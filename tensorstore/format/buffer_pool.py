@@ -1,8 +1,8 @@
 """Pools of buffers for copies of tensors.
 
 Fresh memory costs several times as much as the copy itself, because the operating system has to find and clear each
-page when it is first written to. So buffers that were released are used again. Fresh ones consist of pages of 2 MB,
-where the system has them: that is four times as fast as pages of 4 kB.
+page when it is first written to. So released buffers are used again. Fresh ones consist of pages of 2 MB if the system
+has them, which is four times as fast as pages of 4 kB.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from ..dtypes import Array
 from ..forking import register
 
 LIMIT_BYTES = 96 << 20
-"""The most that released buffers keep. The values of one row group are released together, while the next are copied."""
+"""The most bytes of released buffers. One row group is released at once, while the next one is copied."""
 BATCHED_BYTES = 1 << 20
 """Values of fewer bytes than this lie together in batch buffers."""
 SMALL_BYTES = 16 << 10
-"""Below this, what is done before a copy takes longer than another copy."""
+"""Below this number of bytes, preparing a copy takes longer than a second copy."""
 
 
 class BufferPool:
-    """Buffers by size. Training needs the same sizes at every step, so those that were released fit.
+    """Buffers by size. Training needs the same sizes at every step, so released buffers fit.
 
     The methods may be called from any thread.
     """
@@ -54,7 +54,7 @@ class BufferPool:
         return copy
 
     def release(self, copy: Array) -> None:
-        """Use the buffer of `copy` again. Nobody may read it any more."""
+        """Use the buffer of `copy` again. The copy must not be read afterwards."""
         memory = copy.base
         if not isinstance(memory, np.ndarray):
             return  # a small copy has no buffer of the pool
@@ -72,11 +72,11 @@ class BufferPool:
 
 
 BUFFERS = BufferPool()
-"""The pool of this process, which all its runs share: one that follows another finds memory in use."""
+"""The pool of this process. All its runs share it, so that a later run uses the memory of an earlier one."""
 
 
 def fresh_memory(nbytes: int) -> mmap.mmap:
-    """Return memory that nobody has written to yet."""
+    """Return memory that was never written to."""
     memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a system that was built without huge pages

@@ -1,8 +1,8 @@
 """Checksums of the files of a run: the seal of a Parquet file, and the checksum of a JSON document.
 
 A seal stands between the pages of a Parquet file and its footer, where no Parquet reader looks. It has a checksum of
-each block of the pages, so that a part of a large file can be verified alone, and one of everything else. All are
-checked on the bytes, before any of them is parsed. `docs/format.md` has the layout.
+each block of the pages, so that a part of a large file can be verified alone, and one checksum of the rest. The bytes
+are verified before they are parsed. `docs/format.md` has the layout.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _MAGIC = b"PAR1"
 
 _CHECKSUM_OF_DOCUMENT = re.compile(rb'"checksum": "([0-9a-f]{16})"\s*\}\s*\Z')
 _NO_CHECKSUM = "0" * 16
-# Halves of surrogate pairs, which UTF-8 cannot encode: Python has them in the place of bytes that are no UTF-8.
+# Halves of surrogate pairs, which UTF-8 cannot encode. Python uses them for bytes that are not UTF-8.
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 CHECKSUM = "checksum"
 """The key of a JSON document's checksum. It comes last."""
 DAMAGED_OR_EDITED = (
-    f"it does not match its checksum: it is damaged, or was edited, in which case remove the key {CHECKSUM!r}"
+    f"it does not match its checksum: it is damaged, or was edited; after an edit, remove the key {CHECKSUM!r}"
 )
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
@@ -57,10 +57,10 @@ class Seal(NamedTuple):
     """XXH3_64 of the seal, the footer and the path. No other file of the run has it."""
 
     def check(self, data: Bytes, start: int = 0) -> None:
-        """Raise CorruptFile unless some blocks are as they were written.
+        """Raise CorruptFile unless these blocks match their checksums.
 
         Args:
-            data: Whole blocks, one after another. What comes after the last block of the file is not looked at.
+            data: Whole blocks, one after another. Bytes after the last block of the file are ignored.
             start: Where in the file they begin, in bytes: a multiple of BLOCK_BYTES.
         """
         view = memoryview(data)[: max(0, self.nbytes - start)]
@@ -86,14 +86,14 @@ def block_sums(data: Bytes) -> bytes:
 
 
 class BlockSums:
-    """Computes the checksums of the blocks of a file while it is written."""
+    """The checksums of the blocks of a file, computed while it is written."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
         self._sums: list[bytes] = []
 
     def passing(self, pieces: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
-        """Yield the next bytes of the file, in pieces that the processor's cache holds, once they are in the sums."""
+        """Add the next bytes of the file to the sums and yield them, in pieces that fit into the processor's cache."""
         for piece in pieces:
             view = memoryview(piece)
             for begin in range(0, len(view), _PASSING_BYTES):
@@ -126,7 +126,7 @@ def make_seal(path: str, sums: bytes, end: Bytes) -> bytes:
     Args:
         path: The path at which the file is published, relative to the run.
         sums: The checksums of its blocks, as from `block_sums`.
-        end: What follows the seal: the footer, its length and PAR1.
+        end: The bytes after the seal: the footer, its length and PAR1.
     """
     head = sums + _sum_of_path(path)
     tail = struct.pack("<I", len(head) + _END) + _MARKER
@@ -174,7 +174,7 @@ def read_end(files: ReadableRanges, path: str, size: int) -> bytes | bytearray:
 
 
 def read_seal(path: str, end: Bytes, size: int) -> Seal:
-    """Return the seal of a Parquet file, by which its footer was verified.
+    """Verify the footer of a Parquet file by its seal, and return the seal.
 
     Args:
         path: The path of the file, relative to the run.
@@ -195,7 +195,7 @@ def read_seal(path: str, end: Bytes, size: int) -> Seal:
     nbytes = size - len(view) + begin
     sums = length - _SUM - _END
     if begin < 0 or nbytes < 0 or sums != -(-nbytes // BLOCK_BYTES) * _SUM:
-        raise CorruptFile(path, "its checksums are not as many as its blocks: the file is damaged")
+        raise CorruptFile(path, "it has another number of checksums than of blocks: the file is damaged")
     head, after = view[begin : begin + sums + _SUM], view[footer - 8 :]
     checksum = xxh3_64_intdigest(b"".join((head, after)))
     if checksum != int.from_bytes(view[footer - _END : footer - 8], "little"):
@@ -206,7 +206,7 @@ def read_seal(path: str, end: Bytes, size: int) -> Seal:
 
 
 def check_file(path: str, data: Bytes) -> Seal:
-    """Return the seal of a Parquet file, by which all bytes of it were verified.
+    """Verify all bytes of a Parquet file by its seal, and return the seal.
 
     Args:
         path: The path of the file, relative to the run.
@@ -228,7 +228,7 @@ def _sum_of_path(path: str) -> bytes:
 
 
 def document_bytes(document: Mapping[str, Any]) -> bytes:
-    """Return a JSON document as it is written: with the key `checksum` last. A dataclass in it becomes an object.
+    """Return the bytes of a JSON document, with the key `checksum` last. A dataclass in it becomes an object.
 
     A lone surrogate, which no reader could decode, is written as the six characters of its escape sequence.
 
@@ -251,15 +251,15 @@ def document_bytes(document: Mapping[str, Any]) -> bytes:
 
 
 def _dump(document: Mapping[str, Any]) -> str:
-    # An item a line, for people. With `indent`, json takes eight times as long: it then works in Python alone.
+    # One item a line, for people. json's `indent` takes eight times as long, because it then works in Python only.
     return json.dumps(document, separators=(",\n ", ": "), default=vars)
 
 
 def check_document(data: bytes) -> bool:
-    """Return whether a JSON document has a checksum as its last key. One that has agrees with it.
+    """Verify a JSON document by its checksum. Return False if it has none as its last key.
 
     Raises:
-        ValueError: It does not agree.
+        ValueError: It does not match its checksum.
     """
     found = _CHECKSUM_OF_DOCUMENT.search(data, max(0, len(data) - 256))
     if found is None:

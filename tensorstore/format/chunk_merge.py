@@ -24,12 +24,12 @@ from .record import Plan, Step, TensorSpec
 from .schema import INDEX_SCHEMA, FlushRange, folder_of, is_chunk_of
 
 _LARGE_BYTES = 64 << 20
-"""A chunk of so many bytes stays as it is."""
+"""A chunk of at least this size is not merged."""
 _MOST_BYTES = 512 << 20
 """No chunk gets much larger than this."""
 _TILE_BYTES = 8 << 20
-"""Steps that are together no larger are laid out by name. One tensor is then read in pieces of many steps, and one step
-lies in so many bytes, which come with one request."""
+"""Steps of at most this size together are laid out by name. One tensor is then read in pieces of many steps, and one
+step lies within this many bytes, which one request fetches."""
 _BATCH_BYTES = 32 << 20
 _COMPRESSED_ROW_GROUP_BYTES = 1 << 20
 """Smaller than what a writer compresses together, since a row group holds few of the tensors of a step."""
@@ -42,7 +42,7 @@ Numbers = np.ndarray[Any, Any]
 
 @dataclass
 class MergedChunks:
-    """The result of merging the chunks that some rows of the index name."""
+    """The result of merging the chunks of some rows of the index."""
 
     rows: pa.Table
     """The rows, which now name the new chunks instead of the merged ones."""
@@ -65,12 +65,13 @@ def merge_chunks(
     damaged: Collection[str] = (),
     most_bytes: int | None = None,
 ) -> MergedChunks | None:
-    """Copy the values of small chunks that `rows` name, all rows of the worker's `flushes`, into large ones.
+    """Copy the values of small chunks into large ones.
 
-    A chunk that holds values of other flushes as well stays as it is, and so do the `damaged` ones.
+    `rows` are all rows of the worker's `flushes`. Chunks that also hold values of other flushes stay unchanged, and so
+    do the `damaged` ones.
 
     Returns:
-        What was merged; None, and nothing is done, if there is more to copy than `most_bytes`.
+        The merged chunks; None, and nothing is done, if there are more than `most_bytes` to copy.
 
     Raises:
         MissingChunk: A chunk is missing. Nothing new is left behind.
@@ -107,7 +108,7 @@ def discard(storage: Storage, chunks: Sequence[str]) -> None:
 
 
 def flush_range_of_merged(path: str) -> FlushRange | None:
-    """Return the flushes whose values a merged chunk holds, by its name; None for a chunk that a writer published."""
+    """Return the flushes of a merged chunk, by its name; None for a chunk that a writer published."""
     first, _, rest = path.rpartition("/")[2].partition("-")
     last, _, token = rest.partition(".")
     if not (first.isdecimal() and last.isdecimal() and token.endswith(".parquet")):
@@ -161,7 +162,7 @@ def _steps_of(storage: Storage, chunk: str) -> set[int]:
 
 
 class _Copy:
-    """Copies the values of some rows into new chunks."""
+    """A copy of the values of some rows into new chunks."""
 
     def __init__(
         self, storage: Storage, rows: pa.Table, positions: Numbers, worker: str, stem: str, codec: str
@@ -181,7 +182,7 @@ class _Copy:
             for batch in _batches(_numbers_of(self._rows, "nbytes")[self._order]):
                 taken = self._rows.take(numbers(self._order[batch], pa.int64()))
                 rows = [SavedTensor(**row) for row in taken.to_pylist()]
-                # A value that memory or a disk has changed must not be copied, and its chunk not be deleted.
+                # A value that was damaged in memory or on disk must not be copied, nor its chunk deleted.
                 for row, data in zip(rows, read_bytes(self._storage, rows), strict=True):
                     check_digests([row], np.frombuffer(data, np.uint8)[None])
                     self._append(row, data)
@@ -191,7 +192,7 @@ class _Copy:
                 self._writer[1].abort()
 
     def columns(self) -> list[pa.Array]:
-        """Return the columns of the index that say where the values lie now, in the order of the rows."""
+        """Return the columns of the index with the new locations of the values, in the order of the rows."""
         back = np.argsort(self._order)
         found = [self._spans[position] for position in back.tolist()]
         return [

@@ -1,4 +1,4 @@
-"""Reads raw values from where the index says that they lie in a chunk."""
+"""Reads raw values from the locations in chunks that the index names."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from .schema import INDEX, is_chunk_path
 from .verified_files import verified_files
 
 _LENGTH_PREFIX = 4
-# A value is read with the 16 bytes before it, of which the last 4 are its length. So the value itself begins on a
-# multiple of 16 in memory, which is fastest for the processor. Every value has at least so many bytes before it.
+# A value is read with the 16 bytes before it; the last 4 are its length. So the value begins on a multiple of 16 in
+# memory, which is fastest for the processor. Every value has at least 16 bytes before it.
 _LEAD = 16
-# Smaller values share pieces of memory of up to _SHARED bytes. To allocate memory for each would take longer than to
-# read it, and the C library returns small pieces to the system, so that each page costs a fault again.
+# Smaller values share pieces of memory of up to _SHARED bytes. Allocating memory for each would take longer than
+# reading it, and the C library returns small pieces to the system, so that each page costs a fault again.
 _HUGE_PAGE = 2 << 20
 _SHARED = 4 << 20
 # A value of more bytes is written in parts. An index may claim any length, for which no memory is allocated.
@@ -62,7 +62,7 @@ def read_values(storage: Storage, rows: Sequence[SavedTensor], verify: bool = Tr
 
 
 def _read_alone(storage: Storage, row: SavedTensor, verify: bool) -> Array:
-    """Return a value that is a byte range: what `_read_blocks` does for many, in a third of the time."""
+    """Return one value that is a byte range, in a third of the time of `_read_blocks`."""
     (wanted,) = _ranges([row])
     (memory,) = _memory(1, _LEAD + row.nbytes)
     try:
@@ -110,7 +110,7 @@ _Block = tuple[list[int], Array]
 
 
 def _read_blocks(storage: Storage, rows: Sequence[SavedTensor], wanted: Iterable[int]) -> list[_Block]:
-    """Return the bytes of the values of the `wanted` rows, by their positions. Those that share memory are together."""
+    """Return the bytes of the values of the `wanted` rows in blocks: those of a block share memory."""
     alike, compressed = dict[tuple[Any, ...], list[int]](), list[int]()
     for at in wanted:
         row = rows[at]
@@ -149,8 +149,8 @@ def _read_ranges(storage: Storage, rows: Sequence[SavedTensor], alike: Iterable[
 def _memory(count: int, size: int) -> Array:
     """Return memory for values, (count, size) of uint8.
 
-    numpy asks the system for pages of 2 MB for an array of 4 MB or more, and the first of them begins here: one of them
-    is found and cleared in a third of the time of as many bytes in small pages.
+    numpy uses pages of 2 MB for an array of 4 MB or more, and the memory begins at the first of them. The system finds
+    and clears such a page in a third of the time that small pages take.
     """
     nbytes = count * size
     if nbytes < _HUGE_PAGE:
@@ -161,7 +161,7 @@ def _memory(count: int, size: int) -> Array:
 
 
 def _ranges(rows: Sequence[SavedTensor]) -> list[ByteRange]:
-    """Return the byte ranges of values of one size, each with its length before it, by which a wrong chunk is found."""
+    """Return the byte ranges of values of one size, with the length before each, which reveals a wrong chunk."""
     nbytes, found = rows[0].nbytes, list[ByteRange]()
     for row in rows:
         if row.chunk is None or not is_chunk_path(row.chunk):
@@ -173,7 +173,7 @@ def _ranges(rows: Sequence[SavedTensor]) -> list[ByteRange]:
 
 
 def _checked(rows: Sequence[SavedTensor], positions: list[int], data: Array, got: list[int]) -> Array:
-    """Return the values of a block, which begins with their lengths. Raises CorruptFile unless each was read whole."""
+    """Return the values of a block, without the lengths before them. Raise CorruptFile for a length that is wrong."""
     count, width = data.shape
     lengths, expected = data[:, :_LENGTH_PREFIX].tobytes(), (width - _LENGTH_PREFIX).to_bytes(_LENGTH_PREFIX, "little")
     if got != [width] * count or lengths != expected * count:
@@ -184,7 +184,7 @@ def _checked(rows: Sequence[SavedTensor], positions: list[int], data: Array, got
 
 def _from_scalar(row: SavedTensor) -> Array:
     if row.dtype == "float64" and not row.shape:
-        return np.array(row.scalar)  # a loss, a metric: a run has thousands, and the checks below cost 5 us
+        return np.array(row.scalar)  # losses and metrics: a run has thousands, and the checks below cost 5 us
     try:
         with np.errstate(invalid="raise"):
             array = np.array([row.scalar]).astype(parse_dtype(row.dtype)).reshape(tuple(row.shape))
@@ -213,7 +213,7 @@ def _shaped(row: SavedTensor, data: Array) -> list[Array]:
 
 
 def _no_chunk(row: SavedTensor) -> CorruptFile:
-    """Return the error of a chunk that a forged index lets lead out of the run."""
+    """Return the error for a chunk outside of the run, which a forged index names."""
     return CorruptFile(
         str(row.chunk), f"the index names this as the chunk of {row.name!r}, but it is not the path of a chunk"
     )
@@ -234,7 +234,7 @@ def _row_group(row: SavedTensor) -> tuple[str, int, int]:
 
 
 class _Decoder:
-    """Reads values through their row groups, the last of which stays decoded."""
+    """A reader of values through their row groups. The last row group stays decoded."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -283,7 +283,7 @@ def _footer(storage: Storage, chunk: str) -> pq.FileMetaData:
 
 
 class ChunkFile(io.RawIOBase):
-    """A chunk as the seekable file that pyarrow needs: each read is one byte range, which is verified."""
+    """A chunk as a seekable file for pyarrow. Each read is one verified byte range."""
 
     def __init__(self, storage: ReadableRanges, chunk: str) -> None:
         self._files, self._chunk, self._position = verified_files(storage), chunk, 0
@@ -291,15 +291,15 @@ class ChunkFile(io.RawIOBase):
         self._fetched: dict[int, bytes | bytearray] = {}
 
     def parquet(self, metadata: pq.FileMetaData | None = None, read_dictionary: list[str] | None = None) -> Any:
-        """Return it as a Parquet file, each of whose columns is one read.
+        """Return the chunk as a Parquet file that reads each column at once.
 
-        Arrow must not read ahead: it would in a thread of its own, which aborts the process if it lets go of a buffer
-        of Python's while Python ends.
+        Arrow must not read ahead: it would use a thread of its own, which aborts the process if it releases a buffer of
+        Python's while Python ends.
         """
         return pq.ParquetFile(self, metadata=metadata, read_dictionary=read_dictionary, pre_buffer=False)
 
     def fetch(self, metadata: pq.FileMetaData, group: int, columns: Collection[str]) -> None:
-        """Read columns of a row group together; the next reads are those of the columns, and take what was read."""
+        """Fetch columns of a row group together. The next reads of these columns use the fetched bytes."""
         self._fetched.clear()
         chunks = map(metadata.row_group(group).column, range(metadata.num_columns))
         wanted = [_range_of(self._chunk, each) for each in chunks if each.path_in_schema.split(".")[0] in columns]

@@ -18,14 +18,14 @@ from .parquet_writer import Cells, Column, ParquetWriter, Positions, distinct
 from .record import Record, Step, TensorSpec, ValueBatch
 from .schema import TENSORS_SCHEMA
 
-# An uncompressed value needs no decoding, however large its row group. To read a compressed one, its whole row group is
-# decoded.
+# An uncompressed value needs no decoding, however large its row group. A compressed value is read by decoding its whole
+# row group.
 ROW_GROUP_BYTES = 32 << 20
 COMPRESSED_ROW_GROUP_BYTES = 4 << 20
 ROW_GROUP_ROWS = 10_000
 # Larger values are split into parts: Parquet's own limit for one value is 2 GB.
 PART_BYTES = 1 << 30
-# A part is read and decoded as a whole, next to the value that it is part of.
+# A part is read and decoded as a whole, and its value is in memory too.
 _SPLIT_BYTES = 128 << 20
 # A compressed one takes its size in memory several times.
 _COMPRESSED_PART_BYTES = 32 << 20
@@ -37,7 +37,7 @@ _COLUMNS = [Column(field.name, _KINDS[field.type], 32 if field.type == pa.int32(
 
 @dataclass(slots=True)
 class ValueSpan:
-    """The location of values in their chunk: consecutive rows of one row group, or one value that has several parts."""
+    """The location of values in their chunk: consecutive rows of one row group, or one value in several parts."""
 
     row_group: int
     row: int
@@ -63,7 +63,7 @@ class _RowGroup:
         self.sizes: list[int] = []
         self.page: list[Iterable[bytes | memoryview]] = []
         self.steps: list[Step] = []
-        """Each step once for all its consecutive rows; `counts` says how many these are."""
+        """Each step once for all its consecutive rows, whose number is in `counts`."""
         self.counts: list[int] = []
         self.spans: list[ValueSpan] = []
         """The spans that begin in this row group."""
@@ -135,7 +135,7 @@ class ChunkWriter:
         return span
 
     def append_bytes(self, step: Step, spec: TensorSpec, data: memoryview, pieces: _Pieces | None = None) -> ValueSpan:
-        """Add a value as it is stored. Its memory is read, through `pieces` of a range, until the chunk is finished."""
+        """Add the stored bytes of a value. They are read, by `pieces` of a range, until the chunk is finished."""
         nbytes = len(data)
         self.nbytes += nbytes
         size = nbytes if nbytes <= self._part_bytes else min(self._part_bytes, _SPLIT_BYTES)
@@ -165,7 +165,7 @@ class ChunkWriter:
         return span
 
     def finish(self) -> None:
-        """Write what is left, and the footer. The chunk is not published yet."""
+        """Write the last row group and the footer. This does not publish the chunk."""
         self._write_row_group()
         with translated(self._path, "write"):
             self._parquet.close()

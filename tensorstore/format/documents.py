@@ -1,7 +1,7 @@
 """Reads and checks the JSON documents of a run, each into a frozen dataclass.
 
-A dataclass is the schema of its document: the types of its fields are what is accepted. Unknown keys are ignored, so
-that a later release may add some.
+A dataclass is the schema of its document: its fields have the accepted types. Unknown keys are ignored, so that a later
+release may add some.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .checksum import CHECKSUM, DAMAGED_OR_EDITED, check_document
 _T = TypeVar("_T")
 
 _DEEPEST = 200
-"""Levels of nesting. Python's parser would continue until the stack of the thread overflows."""
+"""The most levels of nesting. Python's parser has no limit but the stack of the thread."""
 _QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
@@ -83,7 +83,7 @@ def read_object(data: bytes) -> dict[str, Any]:
     if _depth(data) > _DEEPEST:
         raise ValueError(f"its lists and objects are nested more than {_DEEPEST} levels deep")
     try:
-        # Not `data` itself: json guesses UTF-16 and UTF-32 as well.
+        # Not `data` itself, for which json would also guess UTF-16 and UTF-32.
         found = json.loads(
             data.decode(), object_pairs_hook=_distinct, parse_constant=_no_number, parse_float=_finite_number
         )
@@ -193,7 +193,7 @@ def _shown(value: Any) -> str:
 
 
 def _depth(data: bytes) -> int:
-    """Return how deep lists and objects are nested, 0 if that cannot be too deep."""
+    """Return how deep lists and objects are nested; 0 if that certainly is not too deep."""
     if data.count(b"[") + data.count(b"{") <= _DEEPEST:
         return 0
     deepest = depth = 0

@@ -1,8 +1,8 @@
-"""Reads what the footer of a Parquet file says of its row groups.
+"""Reads the description of the row groups in the footer of a Parquet file.
 
 pyarrow's readers raise an exception where a footer is damaged. Its metadata objects (`row_group`, `column`,
-`statistics`) end the process instead: the exception of the C++ library passes through code that declares none. So
-nothing here calls these; a test flips every bit of a footer.
+`statistics`) end the process instead, because the exception of the C++ library passes through code that declares none.
+So this module does not use them; a test flips every bit of a footer.
 
 https://github.com/apache/parquet-format: src/main/thrift/parquet.thrift
 """
@@ -39,13 +39,13 @@ class RowGroup(NamedTuple):
 
     rows: int
     ends: Mapping[str, tuple[int, int]]
-    """The least and the greatest cell of each column of integers of which the footer says both."""
+    """The least and the greatest cell of each column of integers, if the footer has both."""
 
 
 def row_groups(footer: bytes) -> list[RowGroup]:
-    """Return the row groups of a file with this footer, which is the file's end without its last eight bytes.
+    """Return the row groups in a footer: the end of a file without its last eight bytes.
 
-    Raises ValueError, which names what is wrong, for bytes that are no footer.
+    Raise ValueError, which names the fault, for bytes that are not a footer.
     """
     with _naming_errors():
         file, _ = read_struct(footer)
@@ -58,7 +58,7 @@ def row_groups(footer: bytes) -> list[RowGroup]:
 
 @contextmanager
 def _naming_errors() -> Iterator[None]:
-    """Raise ValueError, which names what is wrong, where a footer cannot be parsed."""
+    """Raise ValueError, which names the fault, if a footer cannot be parsed inside the block."""
     try:
         yield
     except IndexError as exc:
@@ -83,13 +83,13 @@ def _ends(chunks: list[Mapping[int, Any]]) -> Iterator[tuple[str, tuple[int, int
 def schema_of(footer: bytes) -> pa.Schema:
     """Return the columns of a file with this footer, which was verified by a checksum.
 
-    Raises ValueError, which names what is wrong, for bytes that are no footer.
+    Raise ValueError, which names the fault, for bytes that are not a footer.
     """
     return _arrow_schema(_elements(footer))
 
 
 def num_rows(footer: bytes) -> int:
-    """Return the number of rows of a file with this footer. Raises what `schema_of` raises."""
+    """Return the number of rows of a file with this footer. Raise ValueError as `schema_of`."""
     with _naming_errors():
         position = _ELEMENTS_BEGIN + len(_elements(footer))
         if footer[position] != _INTEGER_NEXT:
@@ -99,7 +99,7 @@ def num_rows(footer: bytes) -> int:
 
 def _elements(footer: bytes) -> bytes:
     """Return the elements of the schema as they are in the footer."""
-    for elements in tuple(_elements_seen):  # most files of a run have the same ones, and a list shows where it ends
+    for elements in tuple(_elements_seen):  # most files of a run have equal ones, and a list shows where it ends
         if footer.startswith(elements, _ELEMENTS_BEGIN):
             return elements
     with _naming_errors():
@@ -129,7 +129,7 @@ def _arrow_schema(elements: bytes) -> pa.Schema:
 def footer_of(end: bytes | bytearray) -> bytes:
     """Return the footer from the end of a file, which may begin anywhere before the footer.
 
-    Raises ValueError for an end that is not a Parquet file's, or that begins too late.
+    Raise ValueError if the end is not a Parquet file's, or too short.
     """
     if len(end) < _AFTER_FOOTER or end[-4:] != MAGIC:
         raise ValueError("it does not end like a Parquet file")

@@ -62,8 +62,8 @@ def read_batches(
         path: The path of the file, for messages.
         data: The bytes of the file.
         schema: Columns of `INDEX_SCHEMA`; texts may be dictionaries.
-        exact: Read every column, and refuse a file with other columns than those of an index file, or with values in
-            one that its footer says to be empty.
+        exact: Read every column. Refuse a file that has other columns than an index file, or values in a column that
+            its footer describes as empty.
 
     Raises:
         CorruptFile: The file is damaged, or its rows cannot be read.
@@ -78,7 +78,7 @@ def read_batches(
         columns = [name for name in schema.names if exact or name not in empty] or ["name"]
         for batch in file.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
             if exact and any(batch[name].null_count < len(batch) for name in empty):
-                raise ValueError("a column has values that its footer says to be empty")
+                raise ValueError("a column that its footer describes as empty has values")
             rows = [
                 pa.nulls(len(batch), each.type) if each.name in empty else _typed(batch[each.name], each.type)
                 for each in schema
@@ -108,7 +108,7 @@ class IndexRows:
         step: int | None = None,
         statistics: bool = False,
     ) -> list[SavedTensor]:
-        """Return the rows in these files, file by file, of some tensors at a global step (None: of all, at all)."""
+        """Return the rows of some tensors at a global step, file by file. None means all tensors, or all steps."""
         span = None if step is None else (step, step)
         found = self.read_each(paths, names, span, lambda group, positions: group.rows(positions, statistics))
         return [row for rows in found for row in rows]
@@ -172,7 +172,7 @@ class IndexRows:
 
 
 class _IndexFile:
-    """One index file: its footer, and what that says of each row group."""
+    """One index file: its footer, and the footer's description of each row group."""
 
     def __init__(self, storage: Storage, path: str) -> None:
         self.path = path
@@ -191,7 +191,7 @@ class _IndexFile:
 
     @lazy
     def _parquet(self) -> pq.ParquetFile:
-        # A small file is read at once; of a larger one Arrow reads each column.
+        # A small file is read at once. From a larger one, Arrow reads each column.
         if self._size <= _READ_WHOLE:
             return pq.ParquetFile(pa.BufferReader(self._data), metadata=self._metadata, read_dictionary=_TEXTS)
         return self._file.parquet(self._metadata, _TEXTS)
@@ -215,9 +215,9 @@ class _IndexFile:
         ]
 
     def cells(self, group: int, columns: Sequence[str]) -> tuple[dict[str, Cells], int]:
-        """Return functions that return cells of these columns of a row group, and how many bytes they keep."""
+        """Return functions that return cells of a row group's columns, and the bytes that they keep in memory."""
         # Arrow's own memory is released at once: fresh memory for all row groups of a run would cost several times as
-        # much as to decode them.
+        # much as decoding them.
         stored = [name for name in columns if name not in self._empty]
         kept = dict.fromkeys(columns, _always(None))
         if stored:
@@ -234,7 +234,7 @@ class _IndexFile:
 
 
 class DecodedGroup:
-    """The decoded columns of one row group: first those that select rows, the others once rows are selected."""
+    """The decoded columns of one row group: first the columns that select rows, the others once rows are selected."""
 
     def __init__(self, file: _IndexFile, number: int) -> None:
         self._file, self._number = file, number
@@ -290,7 +290,7 @@ class DecodedGroup:
 
 
 def _texts(texts: pa.Array) -> tuple[tuple[str, ...], dict[str, int]]:
-    """Return distinct texts, and the position of each: file after file has the same ones, which share the objects."""
+    """Return distinct texts, and the position of each. Files with equal texts share these objects."""
     buffers = (None if each is None else each.to_pybytes() for each in texts.buffers())
     return _texts_of(len(texts), texts.offset, *buffers)
 
@@ -313,7 +313,7 @@ def _checked(name: str, column: pa.ChunkedArray) -> pa.Array:
 
 
 def _cells(column: pa.Array) -> tuple[Cells, int]:
-    """Return a function that returns the cells of a column at positions, and how many bytes it keeps in memory."""
+    """Return a function that returns a column's cells at positions, and the bytes that it keeps in memory."""
     if column.null_count == len(column):
         return _always(None)
     if pa.types.is_dictionary(column.type):
@@ -343,7 +343,7 @@ def _always(cell: Any) -> tuple[Cells, int]:
 
 @dataclass(frozen=True, slots=True)
 class WordCells:
-    """The cells of a column of few distinct ones: all are the first one if there are no codes."""
+    """The cells of a column of few distinct ones. Without codes, all cells are the first one."""
 
     words: Sequence[Any]
     codes: Array | None
@@ -420,7 +420,7 @@ def _typed(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _empty_columns(metadata: pq.FileMetaData) -> set[str]:
-    """Return the columns that the footer says to be null in all rows, which takes no decoding.
+    """Return the columns that are null in all rows by the footer, without decoding.
 
     Raises:
         TypeError, ValueError, RecursionError: The footer does not say it.
@@ -432,9 +432,9 @@ def _empty_columns(metadata: pq.FileMetaData) -> set[str]:
 def described_groups(metadata: pq.FileMetaData) -> list[Any]:
     """Return the number of rows of each row group, and its least and greatest name and global step.
 
-    Each is None in a file of the first writers, which did not say it: then no row group is skipped. Parquet's own
-    statistics are not read: to parse those of a thousand columns in Python takes ten times as long, and
-    pyarrow's objects end the process if they are damaged.
+    These are None in a file of the first writers, which did not store them: then no row group is skipped. Parquet's own
+    statistics are not read: parsing them for a thousand columns in Python takes ten times as long, and pyarrow's
+    objects end the process if they are damaged.
 
     Raises:
         TypeError, ValueError, RecursionError: The footer does not say it.

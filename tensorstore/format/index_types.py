@@ -1,4 +1,4 @@
-"""The rows and the summary of an index file, as its writer and its readers pass them on."""
+"""The rows and the summary of an index file, which its writer and its readers pass on."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class IndexedStep:
     scalars: list[tuple[int, Sequence[float]]] = field(default_factory=list)
     """Scalars of consecutive rows, each list with its first row."""
     statistics: dict[tuple[str, ...], tuple[list[int], list[float]]] = field(default_factory=dict)
-    """By the names of the statistics: the rows that have these, and the numbers, row after row."""
+    """By the names of the statistics: the rows that have them, and the numbers, row after row."""
     histograms: dict[int, tuple[list[float], list[int]]] = field(default_factory=dict)
     sketches: dict[int, Sketch] = field(default_factory=dict)
     spans: list[tuple[int, str, ValueSpan]] = field(default_factory=list)
@@ -70,7 +70,7 @@ class IndexedStep:
         numbers += found.values()
 
     def close(self) -> None:
-        """Find the rows that count. No more may be added."""
+        """Find the rows that count. No rows may be added afterwards."""
         last = {spec.plan.name: row for row, spec in enumerate(self.specs)}
         if len(last) < len(self.specs):
             self.last = sorted(last.values())
@@ -114,13 +114,13 @@ class IndexSummary:
     """The time at which the file superseded others, in seconds since 1970; None for a file that a writer flushed."""
 
     def tensors(self) -> set[tuple[int, int, frozenset[NamedTensor]]]:
-        """Return the global steps that the file holds, each with its tensors and its time: it may be saved again."""
+        """Return the global steps of the file, each with its tensors and its time, as a step may be saved again."""
         names = [frozenset(each) for each in self.name_sets]
         return {(step.global_step, step.saved_at_us, names[step.name_set]) for step in self.steps}
 
 
 class SavedTensor(NamedTuple):
-    """One row of the index as it was read. What a forged file says is not checked yet."""
+    """One row of the index, as read. The values of a forged file are not checked yet."""
 
     name: str
     mode: str
@@ -137,7 +137,7 @@ class SavedTensor(NamedTuple):
     row: int | None
     parts: int | None
     digest: int | None = None
-    """The digest of the raw value; None if there is none, and of most values in `scalar`."""
+    """The digest of the raw value. None without a raw value, and for most values in `scalar`."""
     statistics: list[float | None] | None = None
     """In the order of STATISTICS; None if they were not requested."""
     histogram: dict[str, Any] | None = None
@@ -154,9 +154,9 @@ if TYPE_CHECKING:
 
 
 def summarize(steps: Sequence[IndexedStep], previous: str) -> IndexSummary:
-    """Return the summary of steps, in the index file after `previous`.
+    """Return the summary of the steps in the index file after `previous`.
 
-    Most of them hold the same tensors, so each distinct set of names is kept once.
+    Most steps hold the same tensors, so each distinct set of names is kept once.
     """
     sets: dict[tuple[NamedTensor, ...], int] = {}
     known: dict[tuple[TensorSpec, ...], int] = {}
@@ -230,7 +230,7 @@ def read_summary(path: str, end: bytes, size: int) -> IndexSummary:
 
 
 def _step_summaries(steps: list[list[Any]], name_sets: int) -> list[StepSummary]:
-    """Return the steps of a footer, after a check of each column: a run may have a million steps."""
+    """Return the steps of a footer. Each column is checked at once, because a run may have a million steps."""
     if not steps:
         return []
     modes, *numbers = zip(*steps, strict=True)

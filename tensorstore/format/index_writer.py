@@ -27,19 +27,20 @@ from .schema import FOOTER_COMPACTED, FOOTER_EMPTY, FOOTER_GROUPS, HISTOGRAM, IN
 
 # Small enough that one step is read without decoding a whole flush, large enough to compress.
 _ROW_GROUP_ROWS = 32_768
-# For compacted files. Over 2 million rows of 500 tensors, one tensor takes a quarter of the time that it takes in the
-# order of steps, and one step a third of what it takes by name.
+# For compacted files. In 2 million rows of 500 tensors, one tensor is read in a quarter of the time that the order of
+# steps takes, and one step in a third of the time that the order of names takes.
 _COMPACTED_ROW_GROUP_ROWS = 16_384
 _TILE_STEPS = 128
 _TILE = "tile"
-# These grow from row to row: as differences they take a twelfth of the space, and are decoded in a fifth of the time.
+# These columns grow from row to row. Stored as differences they take a twelfth of the space and a fifth of the decoding
+# time.
 _GROWING = ["saved_at", "offset", "row", "order"]
-# The numbers of a sketch are next to one another, and most of their bytes the same: half the space of zstd alone.
+# Neighboring numbers of a sketch have most bytes in common. Stored so, they take half the space of zstd alone.
 _OF_SKETCHES = {
     "sketch.values.list.element": "BYTE_STREAM_SPLIT",
     "sketch.counts.list.element": "DELTA_BINARY_PACKED",
 }
-# These hardly ever repeat; to check whether they do would take a third of the time of a small flush.
+# These columns hardly ever repeat, and checking that would take a third of the time of a small flush.
 _UNIQUE = [*STATISTICS, "digest", "sketch"]
 _REPEATING = [name for name in INDEX_SCHEMA.names if name not in _UNIQUE and name not in _GROWING]
 # The columns by which queries select rows. Floating-point columns have no statistics: NaN is in no minimum and maximum,
@@ -48,13 +49,13 @@ _SELECTING = ["name", "mode", "mode_step", "global_step", "worker"]
 
 
 def write_index(sink: Sink, table: pa.Table, summary: IndexSummary) -> None:
-    """Write rows, in their order, into one index file. The sink is not published yet."""
+    """Write rows, in their order, into one index file. This does not publish the sink."""
     names = [each.name for names in summary.name_sets for each in names]
     _write(sink, [table], footer_entries(summary), _ROW_GROUP_ROWS, names)
 
 
 def indexed_rows(worker: str, steps: Sequence[IndexedStep], previous: str) -> tuple[pa.Table, IndexSummary]:
-    """Return the rows of `steps`, in their order, as an index file holds them, and the summary for its footer.
+    """Return the rows of `steps` for an index file, in their order, and the summary for its footer.
 
     `previous` is the path of the worker's index file before this one, empty for the first.
     """
@@ -62,7 +63,7 @@ def indexed_rows(worker: str, steps: Sequence[IndexedStep], previous: str) -> tu
 
 
 def write_compacted(sink: Sink, table: pa.Table, summary: IndexSummary) -> None:
-    """Write the rows of several index files into one. The sink is not published yet.
+    """Write the rows of several index files into one. This does not publish the sink.
 
     Queries for one tensor and queries for one step both find their rows close together: the rows lie in tiles of steps,
     in each of them by name, and the minima and maxima of the small row groups say which ones to read.
@@ -91,14 +92,14 @@ def publish_compacted(
         sink.publish()
     except BaseException as exc:
         sink.abort()
-        # After any other error of `publish` the file may be there all the same, and name the new chunks.
+        # After any other error of `publish` the file may exist all the same, and name the new chunks.
         if not is_written or isinstance(exc, AlreadyPublished):
             discard(storage, new_chunks)
         raise
 
 
 def _cuts(tiles: npt.NDArray[np.int64]) -> list[int]:
-    """Return the rows before which a tile begins that has row groups of its own.
+    """Return the first row of each tile that has its own row groups.
 
     A row group with the last names of one tile and the first names of the next would be read for every name. Small
     tiles share a row group.
@@ -117,7 +118,7 @@ def _write(
     row_group_rows: int,
     names: Sequence[str] = (),
 ) -> None:
-    """Write the rows. `names` are those of all tensors; without them, each row group is searched for its own."""
+    """Write the rows. `names` are the names of all tensors; without them, each row group is searched for its names."""
     groups = [group for piece in pieces for group in _row_groups(piece, row_group_rows)]
     schema = pieces[0].schema
     described = json.dumps([_description(group, names) for group in groups], separators=(",", ":"))
@@ -141,7 +142,7 @@ def _write(
 
 
 def _row_groups(rows: pa.Table, about: int) -> list[pa.Table]:
-    """Return parts of nearly the same size: a small last row group would cost its reader as much as a whole one."""
+    """Return parts of nearly equal size, because reading a small last row group costs as much as a full one."""
     size = max(1, -(-len(rows) // max(1, round(len(rows) / about))))
     return [rows.slice(begin, size) for begin in range(0, len(rows), size)]
 
@@ -169,7 +170,7 @@ def _columns(worker: str, steps: Sequence[IndexedStep]) -> list[pa.Array]:
     specs, of_spec = distinct([spec for indexed in steps for spec in indexed.specs])
     counts = [len(indexed.specs) for indexed in steps]
     of_step = np.repeat(np.arange(len(steps)), counts)
-    # Converted once for each distinct one: a Python object for every row would take most of the time.
+    # Converted once for each distinct spec: a Python object for every row would take most of the time.
     by_spec = [
         texts([spec.plan.name for spec in specs]),
         texts([spec.dtype for spec in specs]),
@@ -303,21 +304,21 @@ class _Rows:
         return np.zeros(self._count, dtype), np.zeros(self._count, np.bool_)
 
     def _cells(self, values: Array, valid: Array) -> pa.Array:
-        """Return a column. One that is all null is made faster than converted."""
+        """Return a column. For nulls only, it is faster to make a column than to convert one."""
         dtype = pa.from_numpy_dtype(values.dtype)
         return numbers(values, dtype, valid) if valid.any() else pa.nulls(self._count, dtype)
 
 
 @contextmanager
 def sealed_parquet(sink: Sink, schema: pa.Schema, **options: Any) -> Iterator[pq.ParquetWriter]:
-    """Write a Parquet file into a sink, which is not published yet.
+    """Write a Parquet file with its seal into a sink, without publishing it.
 
-    The file is put together in memory: its seal stands before its footer and has a checksum of it.
+    The file is built in memory, because the seal comes before the footer and has a checksum of it.
 
     Args:
-        sink: Where the file will be.
+        sink: The sink of the file.
         schema: The columns.
-        options: What pyarrow's ParquetWriter takes.
+        options: Options of pyarrow's ParquetWriter.
 
     Yields:
         The writer of the rows.
