@@ -1,8 +1,8 @@
-"""Writes the Parquet file of a chunk: few distinct values in every column but one, and bytes in that one.
+"""Writes the Parquet file of a chunk: one column of bytes, and columns of few distinct values.
 
 pyarrow writes such a file at 0.6 of the speed of the disk, because it copies each value twice on its way into a page.
-Here values are written from where they lie, and their offsets are known as they are written. Everything else about
-Parquet, reading first of all, is pyarrow's.
+This writer writes values from their own memory, and knows their offsets as it writes. pyarrow does everything else
+about Parquet, above all reading.
 
 https://github.com/apache/parquet-format: README.md, Encodings.md, src/main/thrift/parquet.thrift
 """
@@ -36,7 +36,7 @@ _PLAIN, _RLE, _RLE_DICTIONARY = 0, 3, 8
 _DATA_PAGE, _DICTIONARY_PAGE = 0, 2
 _CODECS = {"none": (0, None), "lz4": (7, "lz4_raw"), "zstd": (6, "zstd")}
 
-# Longer texts have no statistics: they would weigh more than they save.
+# Longer texts have no statistics, which would take more space than they save time.
 _LONGEST_STATISTIC = 64
 _Cell = TypeVar("_Cell", bound=Hashable)
 Sizes: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
@@ -64,7 +64,7 @@ class Column:
         return [name, b"list", b"element"] if self.kind is tuple else [name]
 
     def schema(self) -> list[Struct]:
-        """Return the SchemaElements: a list of numbers has three, one in the other."""
+        """Return the SchemaElements. A list of numbers has three nested ones."""
         name = self.name.encode()
         if self.kind is tuple:
             return [
@@ -79,7 +79,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """The cells of one column: the distinct ones, and for each row the position of its cell among them."""
+    """The cells of one column: its distinct cells, and the position of each row's cell among them."""
 
     distinct: Sequence[Any]
     positions: np.ndarray[Any, np.dtype[np.intp]]
@@ -94,7 +94,7 @@ class Cells:
 
 
 class ParquetWriter:
-    """Writes row groups of `columns`, the last of which is of bytes, to a file: each in one go.
+    """A writer of row groups to a file, each at once. The last of `columns` holds bytes.
 
     `path` is where the file is published, relative to the run.
     """
@@ -119,7 +119,7 @@ class ParquetWriter:
 
         Args:
             rows: The cells of each column but the last.
-            page: The page of the last column, in pieces. Each value comes after its length. A piece is taken when it is
+            page: The page of the last column, in pieces, each value after its length. A piece is fetched when it is
                 written.
             sizes: The lengths of the values of the last column, in bytes.
 
@@ -136,7 +136,7 @@ class ParquetWriter:
         return positions
 
     def close(self) -> None:
-        """Write the seal and the footer. The file is the caller's to close."""
+        """Write the seal and the footer. The caller closes the file."""
         schema = [Struct({4: b"schema", 5: len(self._columns)})]
         footer = Struct(
             {
@@ -145,7 +145,7 @@ class ParquetWriter:
                 3: I64(self._rows),
                 4: self._row_groups,
                 6: f"tensortrial version {__version__}".encode(),
-                # That minimum and maximum are meant in the order of each type.
+                # Minimum and maximum follow the order of each type.
                 7: [Struct({1: Struct()}) for _ in self._columns],
             }
         ).to_bytes()
@@ -163,7 +163,7 @@ class ParquetWriter:
         begun, self._written = self._written, self._position
         self._file.append(self._sums.passing(chain.from_iterable(pieces)), self._position - begun)
 
-    # Columns of few distinct values: a page of those, and a page that refers to them.
+    # Columns of few distinct values: a page with them, and a page that refers to them.
 
     def _write_cells(self, column: Column, cells: Cells) -> Struct:
         begun = self._position
@@ -192,7 +192,7 @@ class ParquetWriter:
             column, begun, entries, [_PLAIN, _RLE, _RLE_DICTIONARY], data_page, begun, _statistics(column, distinct)
         )
 
-    # The column of bytes: one page, in which each value stands as it is, after its length.
+    # The column of bytes: one page with each unchanged value after its length.
 
     def _write_values(
         self, column: Column, page: Iterable[bytes | memoryview], sizes: Sizes
@@ -252,7 +252,7 @@ def _crc(page: bytes) -> int:
 
 
 def distinct(cells: Sequence[_Cell]) -> tuple[list[_Cell], np.ndarray[Any, np.dtype[np.intp]]]:
-    """Return the distinct cells in order of appearance, and for each cell its position among them."""
+    """Return the distinct cells in order of appearance, and the position of each cell among them."""
     found = list(dict.fromkeys(cells))
     positions = dict(zip(found, range(len(found)), strict=True))
     return found, np.fromiter(map(positions.__getitem__, cells), np.intp, len(cells))

@@ -30,7 +30,7 @@ _pack_length = struct.Struct("<i").pack_into
 
 
 def check_name(name: Any) -> None:
-    """Raise UnsupportedValue for a tensor's name that is no text, or that UTF-8 cannot encode."""
+    """Raise UnsupportedValue for a tensor's name that is not text, or that UTF-8 cannot encode."""
     if not isinstance(name, str):
         raise UnsupportedValue(f"a tensor's name must be text, got {name!r:.200}")
     try:
@@ -41,7 +41,7 @@ def check_name(name: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The plan of what to keep of one tensor. The same object serves all steps at which the same is due."""
+    """The plan of what to keep of one tensor. Steps at which the same is due share one object."""
 
     name: str
     collections: tuple[str, ...]
@@ -52,14 +52,14 @@ class Plan:
     parameter: str | None = None
     """For a gradient, the name of its parameter."""
     digest: bool = False
-    """True if to keep the digest even where no raw value goes into a chunk."""
+    """True to keep the digest even if no raw value goes into a chunk."""
     by_axis: tuple[tuple[int, tuple[str, ...]], ...] = ()
     """Axes, negative ones from the last, each with the statistics to keep for each index along it."""
     sketch: bool = False
-    """True if to keep a sketch, from which quantiles are read."""
+    """True to keep a sketch, from which quantiles are computed."""
 
     only_raw: bool = field(init=False, compare=False)
-    """True if the raw value is all that is kept."""
+    """True if only the raw value is kept."""
     _spec: TensorSpec | None = field(init=False, compare=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
@@ -86,7 +86,7 @@ def plan_by_axis(tensor: str, statistic: str, axis: int) -> Plan:
 class TensorSpec:
     """The properties that the values of one tensor share, step after step.
 
-    The same object serves all of them, so its columns are encoded once a file and not once a value.
+    They share one object, so its columns are encoded once a file and not once a value.
     """
 
     plan: Plan
@@ -100,10 +100,10 @@ class TensorSpec:
 
 
 class BufferOwner(Protocol):
-    """Owns the memory in which a value lies."""
+    """The owner of the memory of a value."""
 
     def release(self, copy: Array) -> None:
-        """Use the memory of `copy` again, which nobody may read any more. Any thread may call this."""
+        """Use the memory of `copy` again. The copy must not be read afterwards. Any thread may call this."""
 
 
 @dataclass(slots=True)
@@ -112,11 +112,11 @@ class Record:
 
     plan: Plan
     value: Array | float
-    """A host array that nobody else writes to, or a scalar. Its memory belongs to the writer from now on."""
+    """A host array that nothing else changes, or a scalar. The writer owns its memory from now on."""
     saved_at_ns: int
     """Nanoseconds since 1970, UTC."""
     statistics: Mapping[str, float] | None = None
-    """The statistics that the hook computed on the tensor's device; None if the writer is to compute them."""
+    """The statistics that the hook computed on the tensor's device; None if the writer computes them."""
     dtype: str | None = None
     """With `statistics` and no raw value, `value` is not the tensor: these are its dtype and shape."""
     shape: tuple[int, ...] | None = None
@@ -125,12 +125,12 @@ class Record:
     owner: BufferOwner | None = None
     """The owner of the memory of `value`."""
     histogram: tuple[list[float], list[int]] | None = None
-    """The histogram's edges and counts, if they are known already, as in an import that has no values."""
+    """The histogram's edges and counts if they are known, as in an import without values."""
     by_axis: Mapping[int, Mapping[str, Array]] | None = None
-    """With `statistics`, those for each index along the axes of the plan that the tensor has."""
+    """With `statistics`, also the statistics for each index along the plan's axes that the tensor has."""
 
     def release(self) -> None:
-        """Release the memory of the value, which nobody reads any more: it was written, or is not needed."""
+        """Release the memory of the value, once it was written or is not needed."""
         if self.owner is not None and not isinstance(self.value, float):
             self.owner.release(self.value)
             self.owner = None
@@ -154,7 +154,7 @@ class ScalarBatch:
 class BatchBuffer:
     """A buffer in which values lie one after another as in a page of Parquet, each after its length.
 
-    Its memory is used again once nobody holds the object any more.
+    Its memory is used again once the object is garbage-collected.
     """
 
     def __init__(self, spare: deque[mmap.mmap], memory: mmap.mmap) -> None:
@@ -175,7 +175,7 @@ class BatchBuffers:
         self._current: BatchBuffer | None = None
 
     def acquire(self, nbytes: int) -> BatchBuffer:
-        """Return a buffer with space for a value of so many bytes."""
+        """Return a buffer with space for a value of this size."""
         if self._current is None or self._current.end + LENGTH_BYTES + nbytes > self._nbytes:
             self._current = None  # this may release its memory
             try:
@@ -187,7 +187,7 @@ class BatchBuffers:
 
 
 class ValueBatch:
-    """Many tensors at one step of which only the raw value is saved.
+    """The raw values of many tensors at one step of which nothing else is saved.
 
     The values lie one after another in a batch buffer, as a page of Parquet holds them, so that they are written in
     one piece.
@@ -204,9 +204,10 @@ class ValueBatch:
         """Nanoseconds since 1970, UTC."""
 
     def add(self, spec: TensorSpec, value: Array, saved_at_ns: int) -> bool:
-        """Copy a value, which is in its stored dtype. Return False if it does not fit: then the next batch begins.
+        """Copy a value, which is in its stored dtype.
 
-        It does not fit either once a batch of another step has written to the buffer.
+        Return False if it does not fit, or if a batch of another step has written to the buffer: then the next batch
+        begins.
         """
         buffer, specs, nbytes = self._buffer, self.specs, spec.nbytes
         memory, begin = buffer.memory, buffer.end + LENGTH_BYTES

@@ -20,7 +20,7 @@ from .documents import Count, Described, Number, Time, check_value, from_object,
 FORMAT = 1
 STEPS_PER_DIRECTORY = 1000
 CODECS = ("none", "lz4", "zstd")
-"""The codecs that raw values may be compressed by."""
+"""The codecs that may compress raw values."""
 
 RUN_FILE = "run.json"
 # A cache of the ends of all index files, once the run is closed.
@@ -29,11 +29,11 @@ COLLECTIONS = "collections"
 INDEX = "index"
 TENSORS = "tensors"
 END = "end"
-# Marks all workers as ended, when someone else says that the job has ended.
+# Marks all workers as ended, by another process that knows that the job has ended.
 MARKED_END = f"{END}/_marked.json"
 # Which processes write to the run.
 LEASES = "leases"
-# What rules found in the run; written by the processes that evaluate them, any number of them.
+# The findings of rules. Any number of processes may evaluate rules, and write them.
 FINDINGS = "findings"
 # Files that a repair has marked as lost.
 LOST = "lost"
@@ -56,7 +56,7 @@ FOOTER_EMPTY = b"tensortrial.empty_columns"
 # In compacted files only: when the file was written, in seconds since 1970.
 FOOTER_COMPACTED = b"tensortrial.compacted_at"
 
-# The dtype and shape of an imported row of which the old run kept only statistics.
+# The dtype and shape of an imported row for which the old run has only statistics.
 UNKNOWN_DTYPE = "unknown"
 UNKNOWN_SHAPE = (-1,)
 
@@ -162,22 +162,22 @@ def collections_path(worker: str) -> str:
 
 
 def end_path(worker: str) -> str:
-    """Return the path of the file that says that a worker has ended."""
+    """Return the path of the mark that a worker has ended."""
     return f"{END}/{path_component(worker)}.json"
 
 
 def session_end_path(worker: str, session: int) -> str:
-    """Return where a worker says that only this session of it has ended, because another continues."""
+    """Return the path of the mark that one session of a worker has ended, because another one continues."""
     return f"{END}/{_of_session(worker, session)}"
 
 
 def lost_path(path: str) -> str:
-    """Return where a file of the run is marked as lost."""
+    """Return the path of the mark that a file of the run is lost."""
     return f"{LOST}/{xxh3_64_hexdigest(path.encode(errors='surrogateescape'))}.json"
 
 
 def lease_path(worker: str, session: int) -> str:
-    """Return where a worker says which process writes in a session."""
+    """Return the path of the lease of a worker's session."""
     return f"{LEASES}/{_of_session(worker, session)}"
 
 
@@ -210,7 +210,7 @@ def path_component(worker: str) -> str:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """`run.json`: what the run is. Written once, by the first worker."""
+    """`run.json`: the identity of the run. Written once, by the first worker."""
 
     created_at: Time
     """ISO 8601 with time zone."""
@@ -263,7 +263,7 @@ class CollectionInfo:
 
 @dataclass(frozen=True)
 class EndInfo:
-    """`end/WORKER.json`: a worker will write no more. In `end/_marked.json`: no worker will, by another process."""
+    """`end/WORKER.json`: a worker has ended. `end/_marked.json`: another process has marked all workers as ended."""
 
     ended_at: Time
     worker: str | None = None
@@ -272,7 +272,7 @@ class EndInfo:
     """The session that has ended; None in `end/_marked.json`, and of an importer, which holds no lease."""
     failure: str | None = None
     last_index_file: str | None = None
-    """The path of the worker's last index file, empty if there is none; None if another process marked its end."""
+    """The path of the worker's last index file; empty if it has none, None if another process marked the end."""
     steps: Number | None = None
     """The number of global steps that the job had begun, whether they were saved or not."""
 
@@ -291,7 +291,7 @@ class EndInfo:
 
 @dataclass(frozen=True)
 class LostInfo:
-    """`lost/….json`: a file of the run is damaged or missing, and somebody has taken note of it."""
+    """`lost/….json`: a file of the run is damaged or missing, and a repair has recorded that."""
 
     path: str
     """The file that is lost, relative to the run."""
@@ -299,9 +299,9 @@ class LostInfo:
     marked_at: Time
     worker: str | None = None
     steps: list[Number] = field(default_factory=list)
-    """The global steps of which something is lost, as far as they are known."""
+    """The global steps that lost rows or values, if they are known."""
     tensors: list[str] = field(default_factory=list)
-    """The tensors of which something is lost, as far as they are known."""
+    """The tensors that lost rows or values, if they are known."""
 
     def to_bytes(self) -> bytes:
         return document_bytes(vars(self))
@@ -331,7 +331,7 @@ class StopInfo:
 
 @dataclass(frozen=True)
 class WorkerInfo:
-    """`collections/WORKER.json`: what one worker is configured to save, and its claim of its name."""
+    """`collections/WORKER.json`: a worker's claim of its name, and the collections that it saves."""
 
     worker: str
     num_workers: Count
@@ -340,14 +340,14 @@ class WorkerInfo:
     include_collections: list[str] = field(default_factory=list)
     """The collections that are saved; a tensor outside of them is saved only by an explicit call."""
     session: Number = 0
-    """0 for the job that began the run, one more each time it was resumed."""
+    """0 for the job that began the run, plus one for each time that it was resumed."""
     first_global_step: Number = 0
     first_mode_steps: Mapping[str, Number] = field(default_factory=dict)
     """The steps at which the session began."""
     goes_back: bool = False
     """True if the session began at a checkpoint, before the last steps of earlier sessions."""
     environment: Mapping[str, Any] = field(default_factory=dict)
-    """The environment of the worker, as far as it is kept."""
+    """The parts of the worker's environment that are kept."""
     format: int = FORMAT
 
     def to_bytes(self) -> bytes:
@@ -396,7 +396,7 @@ class FirstFlush(NamedTuple):
     previous: str = ""
     """The path of the worker's index file before it, empty if there is none."""
     folder: str = ""
-    """The last folder of the worker's index: its files have greater names than all before."""
+    """The last folder of the worker's index. Its files have greater names than all earlier ones."""
 
 
 FROM_START = FirstFlush()

@@ -1,4 +1,4 @@
-"""Thrift's compact protocol, as far as a Parquet footer needs it: structs of integers, bytes, lists and structs.
+"""The part of Thrift's compact protocol that a Parquet footer needs: structs of integers, bytes, lists and structs.
 
 https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
 """
@@ -18,7 +18,7 @@ _DEEPEST = 16
 
 
 class I64(int):
-    """An integer that the schema declares as 64 bits; a plain int is one of 32."""
+    """An integer that the schema declares with 64 bits; a plain int has 32."""
 
 
 class Struct(dict[int, Value]):

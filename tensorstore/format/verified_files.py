@@ -1,4 +1,4 @@
-"""Reads parts of the Parquet files of a run, each of which is verified when it is first read."""
+"""Reads parts of the Parquet files of a run, and verifies each part when it is first read."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class _Verified:
     """The files of one run that were verified."""
 
     whole: set[str] = field(default_factory=set)
-    """Files of which nothing is left to verify."""
+    """Files that were verified to the last byte."""
     opened: dict[str, tuple[Seal, bytearray]] = field(default_factory=dict)
     """The other files that were read: for each block, whether it was verified."""
     checksums: dict[str, int] = field(default_factory=dict)
     """The checksums of all files that were read."""
     described: dict[str, tuple[pa.Schema, int]] = field(default_factory=dict)
-    """The columns and the number of rows of each file of which `described` was requested."""
+    """The columns and the number of rows of each file for which `described` was called."""
 
 
 class VerifiedFiles:
@@ -53,7 +53,7 @@ class VerifiedFiles:
         return [self._read(each) for each in ranges]
 
     def check(self, path: str) -> None:
-        """Verify all of a file that was not verified before."""
+        """Verify the parts of a file that were not verified before."""
         self.read_end(path)
         if path in self._whole:
             return
@@ -70,15 +70,15 @@ class VerifiedFiles:
     def checksum(self, path: str) -> int:
         """Return the checksum that a file was published with.
 
-        Only a copy of the file at the same path has the same one. The footer is verified by it, and the rest of the
-        file where that is read.
+        Only a copy of the file at the same path has the same one. It verifies the footer; the rest of the file is
+        verified when it is read.
         """
         if path not in self._checksums:
             self.read_end(path)
         return self._checksums[path]
 
     def read_end(self, path: str) -> bytes | bytearray:
-        """Return the end of a file with its footer, after that was verified, and with it all of a small file."""
+        """Return the end of a file with its footer, which was verified. A small file is verified completely."""
         size = self._storage.size(path)
         end = read_end(self._storage, path, size)
         if path not in self._whole and path not in self._opened:
@@ -98,7 +98,7 @@ class VerifiedFiles:
     def described(self, path: str, schema: pa.Schema) -> tuple[pa.Schema, int]:
         """Return the columns of a file and the number of its rows.
 
-        Raises ValueError for a file that is not Parquet, or lacks columns of a schema.
+        Raise ValueError for a file that is not Parquet, or lacks columns of the schema.
         """
         if path not in self._described:
             footer = self.footer(path)
@@ -107,7 +107,7 @@ class VerifiedFiles:
         return self._described[path]
 
     def is_described(self, path: str) -> bool:
-        """Return whether `described` has returned what it says of a file."""
+        """Return whether `described` was called for a file."""
         return path in self._described
 
     def _read(self, wanted: ByteRange) -> bytes | bytearray:
@@ -145,18 +145,18 @@ class VerifiedFiles:
         self._opened.pop(path, None)
 
     def _open(self, path: str) -> tuple[Seal, bytearray] | None:
-        """Return the seal of a file and which blocks were verified; None if there is nothing left to verify."""
+        """Return the seal of a file and the mask of its verified blocks; None if all of it was verified."""
         if path not in self._whole and path not in self._opened:
             self.read_end(path)
         return self._opened.get(path)
 
 
-# Without the storage, which could never be freed if what it is the key of held it.
+# Without the storage, which is the key: a value that held it would keep it alive forever.
 _verified: WeakKeyDictionary[ReadableRanges, _Verified] = WeakKeyDictionary()
 
 
 def verified_files(storage: ReadableRanges) -> VerifiedFiles:
-    """Return the files of a run. What was verified is remembered for as long as the storage is used."""
+    """Return the files of a run. They remember what was verified for as long as the storage is used."""
     found = _verified.get(storage)
     if found is None:
         found = _verified[storage] = _Verified()

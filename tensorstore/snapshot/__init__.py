@@ -1,1 +1,1 @@
-"""The state of a run at one moment, as its index files say it: a value that nothing changes."""
+"""The state of a run at one moment, read from its index files: an immutable value."""

@@ -1,4 +1,4 @@
-"""Columns of integers: their distinct numbers, and the rows that hold one."""
+"""Columns of integers: their distinct numbers, and the rows of each number."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 
 
 def is_ascending(numbers: Integers) -> bool:
-    """Return whether no number is below the one before it."""
+    """Return whether the numbers never decrease."""
     return bool((numbers[1:] >= numbers[:-1]).all())
 
 
 def distinct(numbers: Integers) -> Integers:
-    """Return the distinct numbers, ascending. Those of a run are most often in order, which needs no sorting."""
+    """Return the distinct numbers, ascending. A run's numbers are mostly in order already, and are then not sorted."""
     if not is_ascending(numbers):
         numbers = np.sort(numbers)
     return numbers[_is_first(numbers)]
@@ -36,7 +36,7 @@ class Lookup:
         self._sorted = numbers if self._order is None else numbers[self._order]
 
     def rows(self, number: int) -> npt.NDArray[np.intp]:
-        """Return the rows with a number, ascending: none for what is no number, or between two integers."""
+        """Return the rows with a number, ascending: none for another type, or a number that is not an integer."""
         if not isinstance(number, Real):
             return np.empty(0, np.intp)
         first, end = (int(self._sorted.searchsorted(number, side)) for side in _SIDES)
@@ -73,7 +73,7 @@ class Lookup:
 
 
 def _is_first(numbers: Integers) -> npt.NDArray[np.bool_]:
-    """Return for each of some ascending numbers whether it is the first of its value."""
+    """Return a mask of the ascending numbers that are the first of their value."""
     is_first = np.ones(len(numbers), bool)
     np.not_equal(numbers[1:], numbers[:-1], out=is_first[1:])
     return is_first

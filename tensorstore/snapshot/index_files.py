@@ -1,4 +1,4 @@
-"""The index files of a worker: which ones count, which others supersede, and which are damaged or missing."""
+"""The index files of a worker: the ones that count, the superseded ones, and the damaged or missing ones."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _LOST = float("-inf")
 def list_index(storage: FileSource, worker: str, after: str = "") -> list[str]:
     """Return the paths of the worker's index files after the path `after`, superseded ones included.
 
-    A listing does not show the folder at one moment: flushes that are compacted meanwhile may appear neither in their
-    old files nor in the new one. Where numbers are missing, the folder is listed again, which then shows the new file.
+    A listing takes time: flushes that are compacted meanwhile may appear neither in their old files nor in the new one.
+    If numbers are missing, the folder is listed again, which then shows the new file.
     """
     folder = index_folder(worker)
     seen: set[FlushRange] = set()
@@ -66,14 +66,14 @@ class IndexFile(NamedTuple):
 
     @property
     def flushes(self) -> FlushRange:
-        """The flushes that it holds. Only of a file whose name has numbers."""
+        """The flushes that the file holds. Its name must have numbers."""
         flushes = flush_range_of(self.path)
         assert flushes is not None
         return flushes
 
     @property
     def holds_one_flush(self) -> bool:
-        """True if the file was neither compacted nor made to supersede steps."""
+        """True if a writer flushed the file: it is not the result of a compaction, and supersedes no steps."""
         flushes = flush_range_of(self.path)
         return flushes is not None and flushes.first == flushes.last
 
@@ -90,16 +90,16 @@ def without_replaced(files: Iterable[IndexFile]) -> list[IndexFile]:
 
 @dataclass(frozen=True, eq=False)
 class WorkerIndex:
-    """The index files of one worker, as listings have shown them. It never changes."""
+    """The index files of one worker, by the listings so far. It never changes."""
 
     last: str = ""
-    """The last file, from which on the next listing begins."""
+    """The last file, at which the next listing begins."""
     held: Mapping[str, Mapping[str, FlushRange | None]] = field(default_factory=dict)
     """By folder: the files that count and could be read, with their flushes."""
     damaged: Mapping[str, FileError] = field(default_factory=dict)
-    """Files that cannot be read or are missing, by their paths, and why."""
+    """The errors of files that cannot be read or are missing, by their paths."""
     unread: Mapping[str, float] = field(default_factory=dict)
-    """The damaged files that are tried again, each with the time when it could not be read first."""
+    """The damaged files that are tried again, each with the time of its first failure."""
     superseded: Sequence[str] = ()
     """Files that others supersede and that are not deleted, as of the last full listing."""
 
@@ -126,15 +126,15 @@ def read_index(
     last: str = "",
     is_full: bool = False,
 ) -> tuple[WorkerIndex, list[IndexFile]]:
-    """Return the index of a worker as it is now, and the files that were not known before.
+    """Return the present index of a worker, and its new files.
 
     Args:
-        source: Where the files are listed and read.
+        source: The storage, or a manifest, that lists and reads the files.
         worker: The worker.
-        since: The index as it was known; it is returned itself if nothing is new.
+        since: The index that is known. It is returned itself if nothing is new.
         last: An index file that the worker's end mark names.
-        is_full: List all files, and so find those that superseded others in the past. Otherwise these are noticed once
-            the last file that is known has been deleted.
+        is_full: List all files, to find those that superseded earlier ones. Otherwise they are found only once the last
+            known file has been deleted.
 
     Raises:
         StorageError: The storage refused to list the files.
@@ -175,7 +175,7 @@ class _Reading:
             self._named[path] = by
 
     def _knows(self, path: str) -> bool:
-        """Return whether a file with the last flush of `path` was listed: that one, or one that supersedes it."""
+        """Return whether a file with the last flush of `path` was listed: `path`, or a file that supersedes it."""
         held = self._held.get(folder_of(path), {})
         if path in held or path in self._damaged:
             return True
@@ -188,7 +188,8 @@ class _Reading:
     def read(self, is_full: bool, missing: Collection[str]) -> set[str]:
         """Read the new files. Return those that are missing, although they were listed or another file names them.
 
-        One that was `missing` before is recorded as damaged instead.
+        Compaction deletes files, and a new listing shows the file that replaces them. If a file of `gone_before` is
+        listed again but still missing, it is recorded as damaged.
         """
         listed, is_full = self._listed(is_full)
         if listed == [self._last] and not self._named:
@@ -219,7 +220,7 @@ class _Reading:
         return gone | {path for path in self._named if not self._knows(path)}
 
     def _listed(self, is_full: bool) -> tuple[list[str], bool]:
-        """Return the listed files from the last known one on, or all; and whether these are all."""
+        """Return the listed files from the last known one on, or all; and True if these are all."""
         unread = list(self._unread)
         if self._last and not is_full:
             # From the last known file on, inclusive: if it is missing, it was compacted, and perhaps others after it.
@@ -233,7 +234,7 @@ class _Reading:
         return [path for path in current_files(usable) if path not in tried and not self._holds(path)]
 
     def _holds(self, path: str) -> bool:
-        """Return whether the rows of a file are known: it counts, or one does that supersedes it."""
+        """Return whether the rows of a file are known: the file counts, or a file that supersedes it does."""
         flushes, held = flush_range_of(path), self._held.get(folder_of(path), {})
         wider = (each for each in held.values() if each and each.first < each.last)
         return path in held or (flushes is not None and any(each.supersedes(flushes) for each in wider))
@@ -274,7 +275,7 @@ _COMPARED = ("last", "damaged", "unread", "superseded")
 
 
 def _gaps(paths: Iterable[str], from_start: bool) -> Iterator[FlushRange]:
-    """Yield the flush numbers that no file has, between the first file, or 0, and the last."""
+    """Yield the missing flush numbers between the first file, or 0, and the last file."""
     known = [flushes for path in current_files(paths) if (flushes := flush_range_of(path))]
     for before, after in pairwise([FlushRange(-1, -1), *known] if from_start else known):
         if after.first > before.last + 1:

@@ -1,7 +1,7 @@
 """The manifest of a closed run: one file with the ends of all index files, by which the run is opened.
 
-It is a cache. A run without one, or with one that is damaged, foreign or stale, is opened by listing. What makes it
-stale is a later session, and each session has a lease of its own: the names of the leases tell.
+It is a cache. A run without a manifest, or with a damaged, foreign or stale one, is opened by listing. A later session
+makes a manifest stale. Each session has a lease, so the names of the leases show it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from .workers import Workers, read_workers
 FOOTER_RUN = b"tensortrial.run"
 FOOTER_LEASES = b"tensortrial.leases"
 MOST_FILES_AT_CLOSE = 1000
-"""A job that closes does not read the ends of more index files, for which it would wait: `compact` does."""
+"""The most index files whose ends a closing job reads, because it waits for them. For more, `compact` writes the
+manifest."""
 MOST_BYTES = 256 << 20
 """The largest manifest, before compression."""
 _SCHEMA = pa.schema(
@@ -58,7 +59,7 @@ class Part(NamedTuple):
 
 
 class Manifest:
-    """The documents of a closed run and the ends of its index files, as if they were read from the run."""
+    """The documents of a closed run and the ends of its index files, with the interface of a storage."""
 
     def __init__(self, url: str, run: str, leases: Sequence[str], parts: Mapping[str, Part]) -> None:
         self.url = url
@@ -96,7 +97,7 @@ class Manifest:
         return self._parts[path].data
 
     def read_tails(self, paths: Sequence[str], _: int) -> Tails:
-        """Return the end of each file, as far as the manifest has it, and the size of the whole file; or the error."""
+        """Return the end of each file that the manifest has, and the size of the whole file; or the error."""
         return [
             (self._parts[path].data, self._parts[path].size) if path in self._parts else missing(path) for path in paths
         ]
@@ -133,7 +134,7 @@ class Manifest:
 
 
 def read_manifest(storage: Storage, run: RunInfo) -> Manifest | CorruptFile | None:
-    """Return the manifest of a run; None if it has none that describes it as it is now, the error of a damaged one."""
+    """Return the manifest of a run; None if it has none or a stale one, and the error of a damaged one."""
     try:
         manifest = Manifest.from_bytes(storage.read_document(MANIFEST, MOST_BYTES), storage.url)
     except FileNotFoundError:
@@ -154,7 +155,7 @@ class LeaseState:
 
 
 def write_manifest(storage: Storage, most_files: int | None = None) -> bool:
-    """Write the manifest of a run in an object store, if all its sessions have ended and no file of it is damaged.
+    """Write the manifest of a run in an object store, if all sessions have ended and no file is damaged.
 
     A session may begin at any time, and makes the manifest stale: its lease is created before it writes anything else,
     and the leases are listed here before anything else is read.
@@ -164,7 +165,7 @@ def write_manifest(storage: Storage, most_files: int | None = None) -> bool:
         most_files: Do nothing if there are more index files.
 
     Returns:
-        Whether it was written.
+        True if it was written.
 
     Raises:
         StorageError: The storage refused an operation.
@@ -196,7 +197,7 @@ def write_manifest(storage: Storage, most_files: int | None = None) -> bool:
 def _have_closed(workers: Workers, leases: Sequence[bytes]) -> bool:
     """Return whether every session of a run has ended by itself, and no document of it is damaged.
 
-    A run that was marked as ended may go on: a process that counted as dead publishes what it has once it wakes.
+    A run that was marked as ended may continue: a process that was only suspended publishes its steps once it wakes.
 
     Raises:
         ValueError: A lease is damaged.

@@ -1,4 +1,4 @@
-"""Finds the snapshot of a run that an id names, among the index files that the run has now."""
+"""Finds the snapshot with a given id among the index files that the run has now."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .saved_steps import SavedSteps, StepRange, is_in_range
 from .snapshot import Snapshot, digest_of_path, id_of_digests, take
 
 _MOST_TRIED = 1 << 20
-"""The most combinations of states of one half of the workers."""
+"""The most combinations of states for one half of the workers."""
 _MOST_STATES = 1 << 16
 """The most states of a worker."""
 
@@ -33,16 +33,16 @@ class _State(NamedTuple):
     digest: int
     """The part of these files in the id of a snapshot."""
     files: Sequence[IndexFile]
-    """Files in the order of their flushes, of which the state has the first ones that no other supersedes."""
+    """Files in the order of their flushes. The state consists of the first `length` ones, without superseded ones."""
     length: int
     """The number of the first ones."""
 
 
 def snapshot_named(storage: Storage, run: RunInfo, name: str, range_steps: StepRange | None = None) -> Snapshot:
-    """Return the snapshot of a run that has an id.
+    """Return the snapshot of a run with this id.
 
-    The states that the files of a worker had are those after each flush, before and after each compaction. All
-    combinations of them are tried where there are few; of many workers, those with their steps of about the same time.
+    A worker's files had one state after each flush, before and after each compaction. If there are few combinations,
+    all are tried; for many workers, those whose steps were saved at about the same time.
 
     Raises:
         SnapshotNotFound: No such set of files has the id.
@@ -94,7 +94,7 @@ def _states(files: Sequence[IndexFile], compactions: slice, range_steps: StepRan
 
 
 def _superseded_by(file: IndexFile, held: Iterable[str]) -> list[str]:
-    """Return those of a worker's index files that another one supersedes."""
+    """Return the index files of a worker that another one supersedes."""
     if file.summary.compacted_at is None:
         return []
     folder = folder_of(file.path)
@@ -113,7 +113,7 @@ def _current(files: Iterable[IndexFile]) -> list[IndexFile]:
 
 
 def _chosen(histories: Sequence[Sequence[_State]], name: str) -> Iterator[tuple[_State, ...]]:
-    """Yield the states, one of each worker, whose files have the id `name`."""
+    """Yield combinations of one state for each worker whose files have the id `name`."""
     half = len(histories) // 2
     moments = sorted({state.at for history in histories for state in history})
     longest = max(map(len, histories), default=0)
@@ -139,7 +139,7 @@ def _near(history: Sequence[_State], moment: float, width: int) -> Sequence[_Sta
 
 
 def _snapshot_of(now: Snapshot, files: Sequence[IndexFile]) -> Snapshot:
-    """Return the snapshot with some index files, in which a worker has ended if its last file is one of them."""
+    """Return the snapshot with some index files. A worker has ended in it if its last file is one of them."""
     held: dict[str, dict[str, dict[str, FlushRange | None]]] = {worker: {} for worker in now.index}
     for file in files:
         held[file.worker].setdefault(folder_of(file.path), {})[file.path] = flush_range_of(file.path)
@@ -154,7 +154,7 @@ def _snapshot_of(now: Snapshot, files: Sequence[IndexFile]) -> Snapshot:
 
 
 def _covers(files: Sequence[IndexFile], path: str | None) -> bool:
-    """Return whether an index file is among some files, or a compacted one is that has its rows."""
+    """Return whether some files include an index file, or a compacted one with its rows."""
     if not path or (flushes := flush_range_of(path)) is None:
         return True
     ranges = (flush_range_of(file.path) for file in files if folder_of(file.path) == folder_of(path))

@@ -1,4 +1,4 @@
-"""The steps of a run, as its index files summarize them: columns of numbers, one row a step of a worker."""
+"""The steps of a run by the summaries of its index files: columns of numbers, with one row a step of a worker."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ STEPS = pa.schema(
 
 
 StepRange = tuple[int | None, int | None]
-"""Global steps from the first to before the second. None for either leaves that side open."""
+"""Global steps from the first number to before the second. None leaves that side open."""
 
 
 StepKey = tuple[str, int, int]
@@ -156,7 +156,7 @@ class SavedSteps:
 
     columns: Columns = field(default_factory=_no_rows)
     paths: tuple[str, ...] = ()
-    """The path of each file, by its number. Of files that were compacted since, several have the same."""
+    """The path of each file, by its number. Files that were compacted into one have the same path."""
     first_steps: Integers = field(default_factory=lambda: np.empty(0, np.int64))
     """The first global step of each file."""
     last_steps: Integers = field(default_factory=lambda: np.empty(0, np.int64))
@@ -172,19 +172,19 @@ class SavedSteps:
     repeats: bool = False
     """True if a worker may have saved a tensor twice at a step. Then the last one counts."""
     contradicts: bool = False
-    """True if a worker has saved a step again, in another mode or as another step of it, that was known before."""
+    """True if a worker has saved a known step again, in another mode or as another step of its mode."""
     lineage: object = field(default_factory=object)
-    """The same for steps with others that were only added: their rows are where they were."""
+    """An identity that stays while steps are only added, so that rows keep their positions."""
 
     overruled: Mapping[str, frozenset[StepKey]] = field(default_factory=dict)
-    """By worker: the steps that it has saved again, in another mode or as another step of it."""
+    """By worker: the steps that it has saved again, in another mode or as another step of their mode."""
     unknown: Mapping[str, frozenset[StepKey]] = field(default_factory=dict)
-    """By worker: the steps that files hold, and that are not among these: overruled ones, and new ones since."""
+    """By worker: the steps that files hold but `columns` lacks: overruled ones, and ones that are new since."""
 
     # Growing.
 
     def added(self, files: Sequence[IndexFile], range_steps: StepRange | None = None) -> Self:
-        """Return the steps with those of new index files, as far as their global steps are in range."""
+        """Return the steps together with the steps of new index files whose global steps are in range."""
         paths, chunks, cells = list(self.paths), dict(self.chunks), [list[int]() for _ in _KINDS]
         workers = {worker: code for code, worker in enumerate(self.workers)}
         newest, repeating = dict(self.newest), set[int]()
@@ -233,7 +233,7 @@ class SavedSteps:
     def _new_steps(
         self, path: str, summary: IndexSummary, range_steps: StepRange | None, is_known: bool
     ) -> list[StepSummary]:
-        """Return the steps of a file that are in range and not known: of a compacted file, many are."""
+        """Return the unknown steps of a file that are in range. Many steps of a compacted file are known."""
         kept = summary.steps
         if range_steps is not None:
             kept = [step for step in kept if is_in_range(step.global_step, range_steps)]
@@ -242,7 +242,7 @@ class SavedSteps:
             sets = [self.name_sets.find(tensors) for tensors in summary.name_sets]
             found, kept = kept, []
             for step in found:
-                # A step that was saved again has as many rows, of which the known ones are the first.
+                # A step that was saved several times has several rows, and the known ones come first.
                 key = step.global_step, step.saved_at_us, sets[step.name_set]
                 if known[key]:
                     known[key] -= 1
@@ -251,7 +251,7 @@ class SavedSteps:
         return kept
 
     def compacted(self, files: Sequence[IndexFile]) -> Self:
-        """Return the same steps, with those of files that were compacted in the files that replace them."""
+        """Return the same steps, where compacted files are replaced by the files that hold their steps now."""
         path_of = {old: file.path for file in files for old in file.replaces if old in self.chunks}
         if not path_of:
             return self
@@ -267,12 +267,12 @@ class SavedSteps:
         return replace(self, paths=paths, chunks=chunks, repeats=repeats, lineage=object(), unknown=unknown)
 
     def _lacking(self, file: IndexFile) -> frozenset[StepKey]:
-        """Return the steps of a file that are not among its worker's."""
+        """Return the steps of a file that are not known of its worker."""
         known = _keys(self.columns, self.workers.index(file.worker))
         return frozenset((step.mode, step.mode_step, step.global_step) for step in file.summary.steps) - known
 
     def lack(self, files: Sequence[IndexFile]) -> bool:
-        """Return whether a file lacks steps of those that it replaces: a job went back to an earlier step."""
+        """Return whether a file lacks steps of the files that it replaces, because a job went back."""
         for file in files:
             # The job may have saved steps of the same numbers since.
             held = {(step.global_step, step.saved_at_us) for step in file.summary.steps}
@@ -296,7 +296,7 @@ class SavedSteps:
 
     @lazy
     def _of_modes(self) -> dict[ModeKeys, tuple[npt.NDArray[np.intp], Lookup]]:
-        """The rows of each mode, and those of each of its steps among them."""
+        """The rows of each mode, and a lookup of its steps among them."""
         rows = [np.flatnonzero(self.columns.mode == code) for code in range(len(MODES))]
         return {
             mode: (of_mode, Lookup(self.columns.mode_step[of_mode])) for mode, of_mode in zip(MODES, rows, strict=True)
@@ -310,18 +310,18 @@ class SavedSteps:
         return rows[lookup.rows(step)]
 
     def in_mode(self, mode: ModeKeys) -> tuple[Columns, Lookup]:
-        """Return the rows of a mode, of all for GLOBAL, and the lookup of its steps among them."""
+        """Return the rows of a mode (GLOBAL: all rows), and a lookup of its steps among them."""
         if mode is GLOBAL:
             return self.columns, self.by_global_step
         rows, lookup = self._of_modes[mode]
         return self.columns.of(rows), lookup
 
     def modes(self) -> set[ModeKeys]:
-        """Return the modes of which a step was saved."""
+        """Return the modes with saved steps."""
         return {mode for mode, (rows, _) in self._of_modes.items() if len(rows)}
 
     def infos(self, step: int, mode: ModeKeys = GLOBAL, name_set: int | None = None) -> list[StepInfo]:
-        """Return what workers saved as a step of a mode, ascending; with a set of tensors, those who saved that."""
+        """Return a step of a mode as each worker saved it, ascending; with `name_set`, only if it has these tensors."""
         found: dict[tuple[int, int, int], int] = {}
         rows = self.columns.of(self.rows_of(step, mode))
         for place, of, number, saved_at, names in rows.cells(
@@ -336,7 +336,7 @@ class SavedSteps:
         )
 
     def places(self, step: int, mode: ModeKeys) -> dict[str, tuple[int, ModeKeys, int]]:
-        """Return what a step of a mode was for each worker that saved it: global step, mode, and step of that."""
+        """Return the global step, the mode and its step for each worker that saved a step of a mode."""
         rows = self.columns.of(self.rows_of(step, mode))
         found = sorted(rows.cells("worker", "global_step", "mode", "mode_step"))
         return {self.workers[worker]: (place, MODES[of], number) for worker, place, of, number in found}
@@ -370,7 +370,7 @@ class SavedSteps:
     def first_uneven_step(self) -> int:
         """The first global step at which two workers are not in step; 2^63 - 1 if there is none.
 
-        Either it is not the same step of one mode for both, or that step of the mode has another global step for one.
+        For these workers it is another step, or a step of another mode; or the same step has another global step.
         """
         if len(self.workers) < 2:
             return _NEVER
@@ -384,7 +384,7 @@ class SavedSteps:
 
     @property
     def are_in_step(self) -> bool:
-        """True if each global step is the same step of a mode for all workers, as far as they saved it."""
+        """True if each global step is the same step of a mode for all workers that saved it."""
         return self.first_uneven_step == _NEVER
 
     # Names.
@@ -406,7 +406,7 @@ class SavedSteps:
         return self.name_sets[name_set]
 
     def tensors_of_mode(self, mode: ModeKeys) -> list[NamedTensor]:
-        """Return the tensors that were saved in a mode, by name; in any for GLOBAL."""
+        """Return the tensors that were saved in a mode (GLOBAL: in any), by name."""
         if mode not in self._tensors_of_modes:
             sets = self.sets() if mode is GLOBAL else distinct(self.in_mode(mode)[0].name_set).tolist()
             self._tensors_of_modes[mode] = sorted(set(chain.from_iterable(map(self.tensors, sets))))
@@ -437,7 +437,7 @@ class SavedSteps:
         return {}
 
     def _are_held(self, names: Iterable[str]) -> npt.NDArray[np.bool_]:
-        """Return for each set whether it holds any of the names."""
+        """Return a mask of the sets that hold any of the names."""
         held = np.zeros(self.num_sets, bool)
         held[[number for name in names for number in self.sets_of(name)]] = True
         return held
@@ -451,7 +451,7 @@ class SavedSteps:
 
     @lazy
     def _saved_again(self) -> list[tuple[list[int], tuple[int, ...]]]:
-        """The rows of each step that a worker has saved more than once, in the order of the files, and their sets."""
+        """The rows, in the order of the files, and the sets of each step that a worker has saved more than once."""
         if not self.repeats:
             return []
         order = np.lexsort((self.columns.global_step, self.columns.worker))
@@ -466,12 +466,12 @@ class SavedSteps:
     def repeated(self) -> list[tuple[str, int, str]]:
         """The tensors that a worker has saved more than once at a step, with the worker and the global step.
 
-        Of their rows, the last one counts, in the order of the files and of the rows in a file.
+        The last row counts, in the order of the files and of the rows in a file.
         """
         found, names_of = list[tuple[str, int, str]](), dict[tuple[int, ...], list[str]]()
         for (row, *_), sets in self._saved_again:
             if sets not in names_of:
-                # One that the worker saved twice is among them twice.
+                # A tensor that the worker saved twice is listed twice.
                 counts = Counter(name for number in sets for name in dict(self.tensors(number)))
                 names_of[sets] = [name for name, count in counts.items() if count > 1]
             worker, step = self.workers[self.columns.worker[row]], int(self.columns.global_step[row])
@@ -487,7 +487,7 @@ class SavedSteps:
             last |= {key: file for key in keys if key in last}
         return [key for key, file in last.items() if self.paths[file] in paths]
 
-    # Files. Each is named by its number and its path; a compacted one has several numbers.
+    # Files. Each has a number and a path; a compacted one has several numbers.
 
     def files(self) -> list[str]:
         """Return the paths of the index files, in the order in which they were found."""
@@ -503,7 +503,7 @@ class SavedSteps:
         found: dict[str, tuple[int, int]] = {}
         for path, first, last in zip(self.paths, self.first_steps.tolist(), self.last_steps.tolist(), strict=True):
             known = found.get(path, (first, last))
-            if first <= last:  # none of its steps was contradicted, or not all
+            if first <= last:  # not all of its steps were contradicted
                 found[path] = min(first, known[0]), max(last, known[1])
         return [(path, first, last) for path, (first, last) in found.items()]
 
@@ -526,7 +526,7 @@ class SavedSteps:
 
     @lazy
     def _sets_of_files(self) -> tuple[Integers, Integers]:
-        """The files and their sets, without most repetitions: one after another, steps hold the same set."""
+        """Pairs of files and sets, without most repetitions, because successive steps hold the same set."""
         file, name_set = self.columns.file, self.columns.name_set
         is_new = np.ones(len(file), bool)
         is_new[1:] = (file[1:] != file[:-1]) | (name_set[1:] != name_set[:-1])
@@ -559,8 +559,9 @@ class SavedSteps:
         return np.array([len(self.name_sets[number]) for number in self.sets()], np.int64)[self.columns.name_set]
 
     def table(self, run: str = "") -> pa.Table:
-        """Return the rows of the view `steps`, of a run of this name: one a step of a worker."""
-        num_tensors, counts = self.num_tensors, np.ones(len(self.columns.file), bool)
+        """Return the rows of the view `steps` for a run of this name: one a step of a worker."""
+        sizes = np.array([len(self.name_sets[number]) for number in self.sets()], np.int64)
+        num_tensors, counts = sizes[self.columns.name_set], np.ones(len(self.columns.file), bool)
         for (*earlier, last), sets in self._saved_again:
             counts[earlier] = False
             num_tensors[last] = len({name for number in sets for name, _ in self.tensors(number)})
@@ -589,7 +590,7 @@ def _repeats(worker: str, global_steps: Sequence[int], newest: dict[str, int]) -
 
 
 def _may_repeat(file: IndexFile) -> bool:
-    """Return whether a file holds a step more than once, of which the reader may not know each."""
+    """Return whether a file holds a step more than once, so that the reader may not know each of them."""
     steps = file.summary.steps
     return len({step.global_step for step in steps}) < len(steps)
 
@@ -600,10 +601,10 @@ def _keys(rows: Columns, worker: int) -> frozenset[StepKey]:
 
 
 def _without_overruled(rows: Columns) -> tuple[Columns, Columns]:
-    """Return the rows, and apart from them those of steps that their worker has saved again, as another step of a mode.
+    """Return the rows that count, and the rows of steps that their worker has saved again as another step of a mode.
 
-    A job went back to a checkpoint, and a damaged file kept them from being superseded; or its process was taken over,
-    and had a flush on its way. As with values, the last one counts.
+    This happens if a job went back to a checkpoint and a damaged file kept its steps from being superseded, or if its
+    process was taken over with a flush under way. The last row counts, as for values.
     """
     cells = list(rows.cells("worker", "global_step", "mode", "mode_step"))
     last = {cell[:2]: cell for cell in cells}
@@ -612,7 +613,7 @@ def _without_overruled(rows: Columns) -> tuple[Columns, Columns]:
 
 
 def _contradicts(known: Columns, new: Columns, worker: int) -> bool:
-    """Return whether new rows of a worker are other steps of a mode than those that are known of it."""
+    """Return whether new rows of a worker give known global steps another mode, or another step of it."""
     known, new = (rows.of(rows.worker == worker) for rows in (known, new))
     _, here, there = np.intersect1d(known.global_step, new.global_step, return_indices=True)
     return bool((known.mode[here] != new.mode[there]).any() or (known.mode_step[here] != new.mode_step[there]).any())

@@ -1,4 +1,4 @@
-"""A run at one moment, and how it is taken: the only place that lists a run for its readers."""
+"""Takes the snapshot of a run. Only this module lists a run for its readers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .manifest import Manifest, read_manifest
 from .saved_steps import SavedSteps, StepRange
 from .workers import Workers, finished, read_claims, read_workers
 
-PENDING_SECONDS = 60.0
-"""After so long a file that cannot be read counts as lost."""
+AWAITED_SECONDS = 60.0
+"""The seconds after which a file that cannot be read counts as lost."""
 
 LISTED_SECONDS = 600.0
-"""After so long all files are listed again. Compaction deletes superseded files, by default after an hour."""
+"""The seconds after which all files are listed again. Compaction deletes superseded files, by default after an hour."""
 
 _T = TypeVar("_T")
 _Indexes = Mapping[str, WorkerIndex]
@@ -43,19 +43,19 @@ class Snapshot:
     """By worker."""
     steps: SavedSteps = field(default_factory=SavedSteps)
     manifest: Manifest | CorruptFile | None = None
-    """The manifest that opened the run, or why it cannot be read; None if by listing, and once the run has changed."""
+    """The manifest that opened the run, or its error. None if the run was opened by listing, or has changed since."""
     unreadable: Mapping[str, FileError] = field(default_factory=dict)
-    """The files that were found damaged when more than their footer was read, and why."""
+    """The errors of files that were found damaged when more than their footer was read."""
     unread: Mapping[str, float] = field(default_factory=dict)
-    """The files that could not be read for a cause that may pass, each with the time of the first failure."""
+    """The files with an error that may pass, each with the time of its first failure."""
     waiting: Sequence[IndexFile] = ()
-    """Files that replaced others since: what else is in them is new in the next snapshot."""
+    """Files that replaced others since. Other steps in them are new in the next snapshot."""
     going_back: frozenset[tuple[str, int]] = frozenset()
-    """The workers, with their sessions, that may still supersede steps, also steps of others."""
+    """The workers, with their sessions, that may still supersede steps of their own or of others."""
     listed_at: float = field(default_factory=time.monotonic)
     """The time of the last listing of all files, by the monotonic clock."""
     is_outdated: bool = False
-    """True if steps were superseded that `steps` still has. Then the next snapshot is taken without this one."""
+    """True if `steps` has steps that were superseded since. Then the next snapshot is taken without this one."""
 
     @lazy
     def id(self) -> str:
@@ -70,7 +70,7 @@ class Snapshot:
 
     @lazy
     def damaged(self) -> dict[str, FileError]:
-        """All files that cannot be read, by their paths, and why."""
+        """The errors of all files that cannot be read, by their paths."""
         found = dict(self.workers.damaged)
         for index in self.index.values():
             found |= index.damaged
@@ -96,7 +96,7 @@ class Snapshot:
 
     @property
     def is_listing_due(self) -> bool:
-        """True if files that were superseded since may soon be deleted. Another machine has another clock."""
+        """True if files that were superseded since may soon be deleted, or if the clock is another machine's."""
         return not 0 <= time.monotonic() - self.listed_at < LISTED_SECONDS
 
     def is_closed(self, source: FileSource) -> bool:
@@ -114,11 +114,11 @@ class Snapshot:
         return self if path in self.damaged else replace(self, unreadable={**self.unreadable, path: error})
 
     def with_unread(self, path: str) -> Snapshot:
-        """Return another snapshot after a file could not be read, for a cause that may pass."""
+        """Return the snapshot after a file could not be read because of an error that may pass."""
         return replace(self, unread={path: time.monotonic(), **self.unread})
 
     def with_readable(self, paths: Iterable[str]) -> Snapshot:
-        """Return the snapshot after these files could be read, among them unread ones."""
+        """Return the snapshot after these files, some of which were unread, could be read."""
         if not self.unread or not (read := self.unread.keys() & set(paths)):
             return self
         unread = {path: lost_at for path, lost_at in self.unread.items() if path not in read}
@@ -146,7 +146,7 @@ def take(
     is_full: bool = False,
     workers: Iterable[str] | None = None,
 ) -> Snapshot:
-    """Return a run as it is now.
+    """Take a snapshot of a run.
 
     Args:
         storage: The run.
@@ -164,8 +164,8 @@ def take(
         UnknownFormat: A later release wrote a file.
     """
     if since is None or since.is_outdated:
-        # On a disk it is not read: to list a folder costs nothing there, and shows every change.
-        manifest = None if run is None or storage.is_local else read_manifest(storage, run)
+        # On a disk the manifest is not read, because listing a folder costs nothing there and shows every change.
+        manifest = None if source is not None or storage.is_local else read_manifest(storage, run)
         if isinstance(manifest, Manifest):
             manifest.keep_ends(storage)
         source = manifest if isinstance(manifest, Manifest) else storage
@@ -207,8 +207,8 @@ def _next(
     is_new = index is not since.index
     if not is_first and names is None and (is_new or claims):
         workers = read_claims(source, workers)
-    # A file that supersedes steps may sort before the last one that is known, and may be of a worker that has ended.
-    # It comes after the claim of a session, and before the session's worker saves anything or ends.
+    # A file that supersedes steps may sort before the last known one, and may belong to a worker that has ended. It is
+    # written after the claim of a session, and before that session's worker saves anything or ends.
     opened = {(info.worker, info.session) for info in workers.writing if info.goes_back}
     saved = {file.worker for file in files if file.holds_one_flush}
     waited = {(worker, session) for worker, session in since.going_back if worker not in saved}
@@ -236,10 +236,10 @@ def _next(
 
 
 def repeated(work: Callable[[], _T], remade: Callable[[], bool | None]) -> _T:
-    """Return the result of `work`, which runs once more where a file was missing that other files have replaced.
+    """Return the result of `work`. Run it once more if a file was missing that other files have replaced.
 
-    `remade` finds these files, and returns False if there are none. Whatever is missing the second time is an error,
-    which names the file.
+    `remade` finds these files, and returns False if there are none. A file that is missing the second time is an error,
+    which names it.
     """
     try:
         return work()
@@ -252,7 +252,7 @@ def repeated(work: Callable[[], _T], remade: Callable[[], bool | None]) -> _T:
 def after_compaction(storage: Storage, snapshot: Snapshot) -> Snapshot:
     """Return a snapshot with the same steps in the files that hold them now: some were compacted since.
 
-    What else is new waits for the next snapshot. If no file was replaced, the snapshot itself is returned.
+    Other news waits for the next snapshot. If no file was replaced, the snapshot itself is returned.
     """
     index, files = _read_indexes(storage, snapshot.workers, snapshot.index, is_full=True)
     steps = snapshot.steps.compacted(files)
@@ -330,7 +330,7 @@ def read_run_file(storage: Storage) -> bytes:
         for _ in range(2):  # a run may begin between the two
             with suppress(FileNotFoundError):
                 return storage.read_document(RUN_FILE)
-            # A job that resumes a run which never began has a lease before anything else.
+            # A job that resumes a run that never began writes a lease before anything else.
             if not storage.exists_any() or storage.list("") == [LEASES]:
                 raise RunNotFound(storage.url, "there is no run here; create_trial(..., timeout=60) waits for one")
     raise NotARun(storage.url, _what_else(storage))
@@ -338,7 +338,7 @@ def read_run_file(storage: Storage) -> bytes:
 
 @contextmanager
 def _naming_the_run(storage: Storage) -> Iterator[None]:
-    """Raise errors that name the run: of many runs, it must be plain which one cannot be read."""
+    """Name the run in errors, so that a reader of many runs sees which one cannot be read."""
     try:
         yield
     except CorruptFile as exc:

@@ -41,17 +41,17 @@ class Workers:
 
     claims: Mapping[str, WorkerInfo] = field(default_factory=dict)
     contents: Mapping[str, bytes] = field(default_factory=dict)
-    """The content of each claim when it was read last: most often it is still the same."""
+    """The content of each claim at the last reading, because it rarely changes."""
     end_names: frozenset[str] = frozenset()
     """The files in the folder of end marks."""
     ends: Mapping[str, EndInfo] = field(default_factory=dict)
     """The end marks that could be read."""
     marked: frozenset[str] = frozenset()
-    """Workers that a reader marked as ended where the run cannot be written to."""
+    """Workers that a reader without write access marked as ended."""
     all_marked: bool = False
-    """True if a reader marked all of them so."""
+    """True if such a reader marked all workers as ended."""
     damaged: Mapping[str, FileError] = field(default_factory=dict)
-    """Claims and end marks that cannot be read, by their paths, and why."""
+    """The errors of claims and end marks that cannot be read, by their paths."""
 
     @lazy
     def infos(self) -> list[WorkerInfo]:
@@ -59,13 +59,13 @@ class Workers:
         return sorted(self.claims.values(), key=lambda info: natural(info.worker))
 
     def last_index_file(self, worker: str) -> str:
-        """Return the path of the last index file of a worker as its end mark names it; empty if none does."""
+        """Return the path of a worker's last index file by its end mark; empty if it has none."""
         mark = self.ends.get(_file_name(end_path(worker)))
         return (mark and mark.last_index_file) or ""
 
     @property
     def num_workers(self) -> int:
-        """The number of workers, by the newest claim: a resumed job may have another."""
+        """The number of workers by the newest claim, because a resumed job may have another number."""
         return self._newest.num_workers if self.claims else 1
 
     @lazy
@@ -97,7 +97,7 @@ class Workers:
 
     @lazy
     def ended(self) -> list[str]:
-        """The workers of the newest session that will write no more, in natural order."""
+        """The workers of the newest session that have ended, in natural order."""
         claimed = [info.worker for info in self._of_newest_session if self._has_ended(info.worker)]
         return sorted([*claimed, *self._ended_unclaimed], key=natural)
 
@@ -108,7 +108,7 @@ class Workers:
 
     @property
     def not_begun(self) -> list[str]:
-        """The workers that the newest session waits for, if all names are known to be worker_<number>."""
+        """The workers that the newest session waits for; known only if all names are worker_<number>."""
         known = {info.worker for info in self._of_newest_session} | set(self._ended_unclaimed)
         expected = [f"worker_{rank}" for rank in range(self.num_workers)]
         return [name for name in expected if name not in known] if known <= set(expected) else []
@@ -125,7 +125,7 @@ class Workers:
         return name in self.claims and self._session_of_end(name) < self.claims[name].session
 
     def _session_of_end(self, name: str) -> int:
-        """Return the session that a worker's mark ends. A damaged one ends that which is claimed."""
+        """Return the session that a worker's mark ends. A damaged mark ends the claimed session."""
         if (mark := self.ends.get(name)) is None:
             return 0  # until it is read
         claimed = self.claims[name].session if name in self.claims else self.newest_session
@@ -148,8 +148,8 @@ class Workers:
 
     @property
     def doubtful_ends(self) -> list[str]:
-        """The end marks that were not read yet, or that a later one may have replaced since."""
-        pending = {*self._unclaimed_marks} if self.newest_session and self._are_some_pending() else set()
+        """The end marks that were not read yet, or may have been replaced since."""
+        awaited = {*self._unclaimed_marks} if self.newest_session and self._are_some_awaited() else set()
         return sorted(
             name
             for name in self.end_names
@@ -162,10 +162,10 @@ class Workers:
 
 
 def read_workers(source: FileSource, known: Workers = Workers()) -> Workers:
-    """Return the workers of a run with new claims and end marks; what was `known` itself if there are none."""
+    """Return the workers of a run with new claims and end marks; `known` itself if there are none."""
     names = [name for name in source.list(COLLECTIONS) if name.endswith(".json")]
     end_names = frozenset(source.list(END))
-    # An end mark that disappears belongs to a worker that resumes, and has written a new claim.
+    # The worker of a removed end mark has resumed, and written a new claim.
     resumes = not known.end_names <= end_names
     workers = _with_claims(source, known, [name for name in names if resumes or name not in known.claims])
     if end_names != known.end_names:
@@ -175,12 +175,12 @@ def read_workers(source: FileSource, known: Workers = Workers()) -> Workers:
 
 
 def read_claims(source: FileSource, since: Workers) -> Workers:
-    """Return the workers with their claims as they are now; `since` itself if they have not changed."""
+    """Return the workers with their present claims; `since` itself if they have not changed."""
     return _with_claims(source, since, list(since.claims))
 
 
 def finished(source: FileSource, workers: Workers, since: Workers) -> set[str]:
-    """Return the workers that can have written nothing since `since` was read.
+    """Return the workers that cannot have written anything since `since` was read.
 
     Such a worker had ended by then, without a failure: a worker that failed may have a request on its way. It ended
     itself: a process that a reader marked as ended may be alive. And no worker has resumed: it would have created a
@@ -209,7 +209,7 @@ def _with_claims(source: FileSource, known: Workers, names: Iterable[str]) -> Wo
                 contents[name] = content
             damaged.pop(path, None)
         except (ValueError, FileNotFoundError) as exc:
-            damaged.setdefault(path, CorruptFile(path, f"it does not say what a worker saves: {exc}"))
+            damaged.setdefault(path, CorruptFile(path, f"it is not a valid claim of a worker: {exc}"))
         except FileError as exc:
             damaged.setdefault(path, exc)
     if contents == known.contents and damaged == known.damaged:
@@ -218,7 +218,7 @@ def _with_claims(source: FileSource, known: Workers, names: Iterable[str]) -> Wo
 
 
 def _with_ends(source: FileSource, known: Workers, names: list[str]) -> Workers:
-    """Return the workers with some end marks, which are read all at once."""
+    """Return the workers with more end marks, which are read all at once."""
     ends, damaged = dict(known.ends), dict(known.damaged)
     paths = [f"{END}/{name}" for name in names]
     for name, path, tail in zip(names, paths, source.read_tails(paths, _MARK_BYTES), strict=True):
@@ -231,14 +231,14 @@ def _with_ends(source: FileSource, known: Workers, names: list[str]) -> Workers:
             continue  # removed since it was listed
         except ValueError as exc:
             ends[name] = EndInfo("")
-            damaged.setdefault(path, CorruptFile(path, f"it does not say how a worker ended: {exc}"))
+            damaged.setdefault(path, CorruptFile(path, f"it is not a valid end mark: {exc}"))
         except FileError as exc:
             damaged.setdefault(path, exc)
     return known if (ends, damaged) == (known.ends, known.damaged) else replace(known, ends=ends, damaged=damaged)
 
 
 def _checked(end: EndInfo) -> EndInfo:
-    """Return an end mark. Raises ValueError if what it names cannot be the last index file of its worker."""
+    """Return an end mark. Raise ValueError if the file that it names cannot be the worker's last index file."""
     path = end.last_index_file
     if path and (end.worker is None or not is_index_path(path) or not path.startswith(f"{index_folder(end.worker)}/")):
         raise ValueError(f"{path!r} is not the path of an index file of {end.worker}")
@@ -249,7 +249,7 @@ def mark_ended(storage: Storage, workers: Workers, worker: str | None = None) ->
     """Mark all workers, or one, as ended in the run, unless they have ended.
 
     Returns:
-        The workers. Where the run cannot be written to, only they know.
+        The workers. Without write access, only this object has the marks.
 
     Raises:
         InvalidWorker: The job has no such worker.
