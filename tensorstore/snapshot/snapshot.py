@@ -91,8 +91,8 @@ class Snapshot:
 
     @property
     def job_ended(self) -> bool:
-        """True if the job has ended, so that nothing more will come: no file can be read that could not."""
-        return self.workers.job_ended and not self.pending
+        """True if the job has ended and no file remains whose error may pass, so that nothing new can come."""
+        return self.workers.job_ended and not self.awaited
 
     @property
     def is_listing_due(self) -> bool:

@@ -1,4 +1,4 @@
-"""The claim of a worker on a run: who may write, and from which step on."""
+"""The claim of a worker on a run: it decides which process may write, and from which step on."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def check_out_dir(storage: Storage, worker: str, num_workers: int) -> None:
     """Check that a new run may begin in the storage.
 
     Raises:
-        RunExists: It holds a run that is not one which other workers of this job have just begun.
+        RunExists: It holds a run that other workers of this job have not just begun.
     """
     try:
         run = RunInfo.from_bytes(storage.read_document(RUN_FILE), storage.url)
@@ -57,19 +57,19 @@ def check_out_dir(storage: Storage, worker: str, num_workers: int) -> None:
     if claimed or run.num_workers != num_workers or storage.list(END):
         raise RunExists(
             storage.url,
-            "holds a run already, and nothing of it is ever overwritten: choose another out_dir, continue that run "
+            "holds a run already, which is never overwritten: choose another out_dir, continue that run "
             "with resume=True, or pass on_exists='number' for a new folder each time or on_exists='replace' to delete "
             "that run",
         )
 
 
 def has_ended(storage: Storage, worker: str) -> bool:
-    """Return whether a worker has ended its run, or somebody has marked the run as ended."""
+    """Return whether a worker has ended its run, or another process has marked the run as ended."""
     return not {end_path(worker), MARKED_END}.isdisjoint(f"{END}/{name}" for name in storage.list(END))
 
 
 def claim(storage: Storage, run: RunInfo, worker: WorkerInfo, joins: bool = True) -> None:
-    """Begin a new run or, if it `joins`, also be a further worker of one that has just begun.
+    """Begin a new run. A worker that `joins` may also become a further worker of a run that has just begun.
 
     Raises:
         RunExists: The storage holds another run.
@@ -101,17 +101,16 @@ def claim_again(
 ) -> FirstFlush:
     """Continue a run, with the session and the steps that `progress` found.
 
-    If the session goes back, what was saved after its first step is superseded.
+    If the session goes back, the steps saved after its first one are superseded.
 
     Args:
         storage: The run.
-        run: What `run.json` says where a crash has left none.
+        run: The content of `run.json` if a crash has left none.
         worker: The claim.
-        skipped: How many flushes another process may be about to publish. Their numbers are left out.
-        check: Raises an error if another process has taken the run over. That is possible after each slow call: what
-            this process does then would be done to the session of the other one.
-        back_to: The global step from which on what a worker saved is superseded, by worker. Default: the first one of
-            the session.
+        skipped: The number of flushes that another process may be about to publish. Their numbers are left out.
+        check: Raises an error if another process has taken the run over. That may happen during each slow call, after
+            which this process would change the other one's session.
+        back_to: By worker, the global step from which on its steps are superseded. Default: the session's first step.
 
     Returns:
         The first flush.
@@ -135,11 +134,11 @@ def claim_again(
 def _supersede_later_steps(
     storage: Storage, worker: WorkerInfo, skipped: int, check: Callable[[], None], back_to: Mapping[str, int]
 ) -> None:
-    """Supersede what this worker, and those that are not in its job, saved after its first step.
+    """Supersede the steps after the first one of this worker, and of workers that have left its job.
 
-    The others of the job, which may go back to other steps, do it themselves. One whose name does not show that it is
-    in the job may claim, and publish, meanwhile: what has a smaller number than its next
-    flush had before its claim is of an earlier session.
+    The other workers of the job supersede their own steps, because they may go back to other steps. A worker whose name
+    does not show that it is in the job may claim and publish meanwhile. Its flushes with smaller numbers than its next
+    one had before are of an earlier session.
     """
     others = [each for each in _indexed_workers(storage) if not _is_of_job(each, worker)]
     workers = {worker.worker, *others}
@@ -150,7 +149,7 @@ def _supersede_later_steps(
 
 
 def has_left_job(storage: Storage, worker: WorkerInfo, other: str) -> bool:
-    """Return whether another worker, of an earlier session, is not in the job of a worker that has claimed."""
+    """Return whether a worker has left another's job: by its name, and by a claim of an earlier session."""
     try:  # a listing could lag behind, a read does not
         return not _is_of_job(other, worker) and _claim_at(storage, collections_path(other)).session < worker.session
     except FileNotFoundError:
@@ -163,7 +162,7 @@ def _is_of_job(other: str, worker: WorkerInfo) -> bool:
 
 
 class Resumption:
-    """The session in which a worker resumes a run: the one that another worker of its job has opened, or a new one.
+    """The session in which a worker resumes a run: one that another worker of its job has opened, or a new one.
 
     With `follows`, for a process that writes nothing, only an open session is found.
     """
@@ -181,7 +180,7 @@ class Resumption:
         """The global step of the checkpoint, by worker. `progress` fills it in."""
 
     def in_the_way(self) -> list[LeaseInfo]:
-        """Return the leases that must not be alive: those of earlier sessions, and the worker's own."""
+        """Return the leases that must not be alive: all of earlier sessions, and the worker's own."""
         return [lease for lease in self.leases if lease.session < self.session or lease.worker == self._worker]
 
     def late(self) -> list[LeaseInfo]:
@@ -191,10 +190,10 @@ class Resumption:
         return [lease for lease in leases if lease.session < self.session and lease.path not in known]
 
     def wait_for_opener(self, own: LeaseInfo) -> None:
-        """Wait until the workers that joined the session before this one have claimed it, for the length of a lease.
+        """Wait, at most as long as a lease lasts, until the workers that joined the session earlier have claimed it.
 
-        The one that opened it may wait for a process that it takes over, and that still publishes: the first step of
-        the session comes after that.
+        The worker that opened it may still wait for the last publication of a process that it takes over. The first
+        step of the session comes after that.
         """
         deadline = time.monotonic() + own.seconds
         while time.monotonic() < deadline:
@@ -207,15 +206,15 @@ class Resumption:
     def progress(self, at: tuple[str, int] | None = None) -> Progress:
         """Return the point at which the worker's steps continue.
 
-        Workers that are in step continue together, after the last step of any of them, although the first one may
-        publish before the last one reads the index: so the first writes the point into its claim. A worker that is not
-        in step with others continues after its own steps, and one that is new to the run where the others do.
+        Workers that are in step continue together, after the last step of any of them. The first one may publish before
+        the last one reads the index, so it writes the point into its claim. A worker that is not in step with others
+        continues after its own steps, and a worker that is new to the run where the others continue.
 
         Args:
             at: The mode and the number of the step that comes next, if the worker goes back to a checkpoint.
         """
         saved = saved_steps(self._storage, self._claims)
-        # Read after the steps: a worker of this session that has claimed by now may have published some of them.
+        # Claims are read after the steps, some of which a worker of this session may have published already.
         claims = [
             each for name, each in _claims(self._storage) if name != self._worker and each.session == self.session
         ]
@@ -223,7 +222,7 @@ class Resumption:
             steps = saved.get(each.worker, ())
             saved[each.worker] = [step for step in steps if step.global_step < each.first_global_step]
         own, in_step = saved.get(self._worker, []), in_step_with(self._worker, saved)
-        # Of a worker that is new to the run, too, nothing shows with which others it is in step.
+        # Nothing shows with which other workers a worker that is new to the run is in step.
         opened = [claim for claim in claims if claim.worker in in_step and (saved[claim.worker] or not own)]
         if at is not None:
             by_others = (point for point in map(_first_point, opened) if lies_at(point, own, *at))
@@ -256,8 +255,8 @@ class Resumption:
         leases = [lease for lease in self.leases if (lease.worker, lease.session) == key]
         if self._observer.alive(leases):
             return True
-        # A worker that has finished may be of this job, which was quick, or of an earlier one. One that began the run
-        # is of an earlier one, and so is one that was killed.
+        # A worker that has finished may be of this job, which was quick, or of an earlier one. A worker that began the
+        # run, or was killed, is of an earlier job.
         finished = all(lease.released_at is not None for lease in leases)
         return finished and member.session > 0 and not self._follows
 
@@ -305,7 +304,7 @@ def _steps_of_chunks(storage: Storage, worker: str, damaged: Mapping[str, FileEr
                 of = flush_range_of(name)
                 if of is None or not any(each.supersedes(of) for each in lost):
                     continue
-                # A damaged chunk tells nothing; what reads the run names it.
+                # A damaged chunk is ignored here. Readers of the run name it.
                 with suppress(FileError, ValueError, LookupError, TypeError, FileNotFoundError):
                     path = f"{folder}/{name}"
                     for group in row_groups(verified_files(storage).footer(path)):
@@ -314,15 +313,15 @@ def _steps_of_chunks(storage: Storage, worker: str, damaged: Mapping[str, FileEr
 
 
 def _indexed_workers(storage: Storage) -> list[str]:
-    """Return the workers that have a folder in the index, whether or not their claims are there."""
+    """Return the workers that have a folder in the index, with or without a claim."""
     return [unquote(name.removeprefix("worker=")) for name in storage.list(INDEX) if name.startswith("worker=")]
 
 
 def next_flush(storage: Storage, worker: str) -> FirstFlush:
-    """Return the flush after any of this worker, including one that crashed after its values, before its index."""
-    # Twice: a flush that was compacted during the first listing may be seen in neither of its files.
+    """Return the flush after all of this worker, including one that crashed between its values and its index."""
+    # List twice, because the first listing may show neither file of a flush that is just being compacted.
     names = [*list_index(storage, worker), *list_index(storage, worker)]
-    # Several folders have the same last flush where a session went back.
+    # If a session went back, several folders have the same last flush.
     numbered = [(flushes.last, name) for name in names if (flushes := flush_range_of(name))]
     for mode in storage.list(TENSORS):
         for step in storage.list(f"{TENSORS}/{mode}"):

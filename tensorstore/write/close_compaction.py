@@ -20,16 +20,16 @@ from ..storage.open import Storage
 logger = logging.getLogger(__name__)
 
 _ROWS = 8192
-"""A run with more rows is not small: it is compacted on request. So many take 40 ms."""
+"""The most rows of a small run, which take 40 ms. A larger run is compacted on request."""
 _FEW_FILES = 4
 _BYTES = 32 << 20
-"""Nor is one with more bytes in small chunks, which would be copied while the training waits for its end."""
+"""The most bytes in small chunks of a small run: they are copied while the training waits for its end."""
 
 
 class SmallIndex:
     """The steps that a worker has published since it began the run, as long as they are few.
 
-    Of a resumed run nothing is kept: what an earlier session wrote is not in memory.
+    It is not used for resumed runs: steps of earlier sessions are not in memory.
     """
 
     def __init__(self, storage: Storage, worker: str, codec: str = "none") -> None:
@@ -42,7 +42,7 @@ class SmallIndex:
         self._rows = 0
 
     def add(self, path: str, steps: Sequence[IndexedStep], previous: str) -> bool:
-        """Keep what was just published at `path`, after the file `previous`. Return False if the run is not small."""
+        """Keep the steps just published at `path`, after the file `previous`. Return False if the run is not small."""
         self._previous.setdefault(folder_of(path), previous)
         self._rows += sum(len(indexed.specs) for indexed in steps)
         self._flushes.setdefault(folder_of(path), []).append((path, steps))
@@ -59,7 +59,7 @@ class SmallIndex:
             except (StorageError, MissingChunk, CorruptFile, pa.ArrowException) as exc:
                 if isinstance(exc, MissingChunk) and self._is_compacted(flushes[0][0]):
                     continue
-                # The run is whole without it.
+                # The run is complete without it.
                 logger.warning("the index of %s was not compacted: %s", self._storage.url, exc)
                 return
 

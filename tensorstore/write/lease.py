@@ -1,4 +1,4 @@
-"""The lease of a worker: who writes to a run as this worker, for as long as it is renewed.
+"""The lease of a worker: it names the process that writes to a run as this worker, for as long as it is renewed.
 
 There is one file for each worker and session, created by exactly one process and renewed by it alone. A process that
 opens a later session removes the files of the earlier ones. So a writer whose file is missing was taken over.
@@ -38,11 +38,11 @@ _ANSWER_SECONDS = 5.0
 _LOCK_SECONDS = 30.0
 
 _released: set[tuple[str, LeaseInfo]] = set()
-"""The leases, by run, that this process has released, but could not mark as released: the disk was full."""
+"""By run, the leases that this process has released, but could not mark as released because the disk was full."""
 
 
 def lease_seconds() -> float:
-    """Return how long a lease lasts that is not renewed: TENSORTRIAL_LEASE_SECONDS, or 60.
+    """Return the seconds that a lease lasts without renewal: TENSORTRIAL_LEASE_SECONDS, or 60.
 
     Raises:
         ConfigurationError: The variable is not a number of seconds.
@@ -61,7 +61,7 @@ def lease_seconds() -> float:
 
 @dataclass(frozen=True)
 class LeaseInfo:
-    """`leases/WORKER=SESSION.json`: which process writes as a worker in a session."""
+    """`leases/WORKER=SESSION.json`: the process that writes as a worker in a session."""
 
     worker: str
     session: Number
@@ -80,7 +80,7 @@ class LeaseInfo:
 
     @property
     def may_publish(self) -> bool:
-        """True if the process may not have ended: a request of another machine may arrive after the lease ran out."""
+        """True unless the process has ended: a request of another machine may arrive after its lease expired."""
         return self.released_at is None and (not self.process.is_local or self.process.runs)
 
     def to_bytes(self) -> bytes:
@@ -100,7 +100,7 @@ class LeaseInfo:
 
 
 def read_leases(storage: Storage) -> list[LeaseInfo]:
-    """Return all leases of a run, also those that were released or ran out.
+    """Return all leases of a run, including released and expired ones.
 
     A damaged file is left out: it does not prevent others from writing.
     """
@@ -117,11 +117,11 @@ def read_leases(storage: Storage) -> list[LeaseInfo]:
 
 
 class Observer:
-    """Finds out which leases are alive.
+    """An observer that finds out which leases are alive.
 
-    Processes of this machine are checked directly, so a dead one frees its worker at once. One of another machine is
-    alive for as long as its lease lasts, by the clock of the storage. Where that clock may jump, a lease that seems to
-    have run out is watched for half its length: if it is renewed meanwhile, it is alive.
+    Processes of this machine are checked directly, so a dead one frees its worker at once. A process of another machine
+    is alive for as long as its lease lasts, by the clock of the storage. If that clock may jump, a lease that seems to
+    have expired is watched for half its length: if it is renewed meanwhile, it is alive.
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -129,7 +129,7 @@ class Observer:
         self._dead: dict[str, float] = {}
 
     def alive(self, leases: Iterable[LeaseInfo]) -> list[LeaseInfo]:
-        """Return those of the leases that are alive."""
+        """Return the leases that are alive."""
         return [lease for lease in leases if self._is_alive(lease)]
 
     def _is_alive(self, lease: LeaseInfo) -> bool:
@@ -169,7 +169,7 @@ class Observer:
 class Lease:
     """A lease that this process holds. A thread renews it, from `begin` or `take` until `release` or `drop`.
 
-    Where the lease is gone, and no successor is there, `restore` claims the run again and returns whether it had to.
+    If the lease is gone but no successor exists, `restore` claims the run again and returns True if it had to.
     """
 
     def __init__(
@@ -194,8 +194,8 @@ class Lease:
         """Hold the lease of a worker that nobody else can claim.
 
         Raises:
-            RunInUse: Another process, which resumes the run and saw no claim, has joined the session as this worker.
-            RunTakenOver: Another process has resumed the run, which saw no lease while this one was being written.
+            RunInUse: Another process that resumes the run saw no claim, and has joined the session as this worker.
+            RunTakenOver: Another process has resumed the run, because it saw no lease while this one was being written.
         """
         try:
             self._storage.create(self.info.path, self.info.to_bytes())
@@ -210,7 +210,7 @@ class Lease:
         self._start()
 
     def take(self, older: Iterable[LeaseInfo] = ()) -> None:
-        """Acquire the lease of a resumed session, of which exactly one process succeeds, and end the `older` ones.
+        """Acquire the lease of a resumed session, in which exactly one process succeeds, and end the `older` leases.
 
         Raises:
             RunInUse: Another process was first.
@@ -236,7 +236,7 @@ class Lease:
         self._thread.start()
 
     def end(self, leases: Iterable[LeaseInfo]) -> None:
-        """End further leases of earlier sessions, which were not there when this one was taken."""
+        """End further leases of earlier sessions, which appeared after this one was taken."""
         self._older += leases
         self._remove_older()
 
@@ -247,7 +247,7 @@ class Lease:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Make a process on this machine that takes the run over wait until this block has published something.
+        """Let a process on this machine that takes the run over wait until the block has published.
 
         Raises:
             RunTakenOver: As for `check`; also if the run was taken over while something was being published.
@@ -262,11 +262,11 @@ class Lease:
         """Verify that this process may still write.
 
         On a disk the lease is renewed at each call, which costs next to nothing. Elsewhere a renewal costs a request.
-        It is made only if the last one is too long ago, as after the machine slept, or if `at_once` is true.
+        It is made only if the last one is too long ago, for example after the machine slept, or if `at_once` is true.
 
         Raises:
             RunTakenOver: Another process has taken the run over.
-            StorageError: It may have, and the storage does not say it.
+            StorageError: Another process may have, but the storage gives no answer.
         """
         if self._taken_over is None and (self._storage.is_local or self._is_late() or at_once):
             self._renew()
@@ -274,7 +274,7 @@ class Lease:
             raise self._taken_over
 
     def release(self) -> None:
-        """Stop renewing, and say in the run that the session has ended. Leaves the lease of a successor alone."""
+        """Stop renewing, and mark the session as ended in the run. The lease of a successor stays unchanged."""
         self.drop()
         if self._taken_over is None:
             released = replace(self.info, released_at=datetime.now(UTC).isoformat())
@@ -321,8 +321,8 @@ class Lease:
             if self._taken_over is None and self._restore():
                 self._storage.replace(self.info.path, self.info.to_bytes())
         except Exception as exc:
-            # The store may be back before the lease runs out. Where files have no times that can be set, and all
-            # processes are on this machine, it never does.
+            # The store may be back before the lease expires. If the times of files cannot be set and all processes are
+            # on this machine, it never expires.
             if self._is_late() and not self._storage.is_local:
                 raise
             logger.debug("cannot renew the lease of %s: %s", self.info.worker, exc)
@@ -340,7 +340,7 @@ class Lease:
 
 
 def wait_until_stopped(storage: Storage, leases: Iterable[LeaseInfo]) -> None:
-    """Wait until processes whose leases have been ended have noticed it, or would have.
+    """Wait until processes have noticed that their leases were ended, or have had the time to.
 
     On a disk there is no wait: they notice it before they publish anything more.
     """
@@ -354,12 +354,12 @@ def wait_until_stopped(storage: Storage, leases: Iterable[LeaseInfo]) -> None:
 
 
 def in_use(storage: Storage, lease: LeaseInfo) -> RunInUse:
-    """Return the error that says who writes to a run."""
+    """Return the error that names the process which writes to a run."""
     return RunInUse(storage.url, lease.worker, str(lease.process), lease.started_at)
 
 
 def _clock() -> float:
-    # Goes on while the machine sleeps, where the system has such a clock.
+    # If the system has such a clock, it also runs while the machine sleeps.
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
@@ -368,7 +368,7 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True)
 class Process:
-    """Names one process among all that ever ran, on any machine."""
+    """The identity of one process among all that ever ran, on any machine."""
 
     id: Annotated[int, Whole(1, (1 << 31) - 1)]
     """The process id, which the operating system uses again."""
@@ -376,8 +376,8 @@ class Process:
     """The time at which the kernel started the process, in ticks since the boot; empty where it is unknown."""
     host: str = ""
     boot: str = ""
-    """The boot of the machine and the namespace in which `id` counts; empty where the system does not say. Containers
-    of one machine share the boot, but each counts its processes for itself."""
+    """The boot of the machine and the namespace of `id`; empty if unknown. Containers of one machine share the boot,
+    but each numbers its own processes."""
 
     def __str__(self) -> str:
         own = " (this process)" if self == this_process() else ""
@@ -385,7 +385,7 @@ class Process:
 
     @property
     def is_local(self) -> bool:
-        """Return whether this process can see the other one: both run on one machine, in one namespace."""
+        """Return whether both processes run on one machine in one namespace, so that they see each other."""
         return bool(self.boot and self.started) and self.boot == _boot() and self.host == socket.gethostname()
 
     @property
@@ -400,7 +400,7 @@ class Process:
             return False
         except PermissionError:
             return True  # it runs, and is hidden from this user
-        return False  # it ended, and its parent has not noticed yet
+        return False  # it has ended, but its parent has not noticed yet
 
 
 def this_process() -> Process:
@@ -433,7 +433,7 @@ def _started(number: int) -> str | None:
     return None if fields[0] in ("Z", "X") else fields[19]
 
 
-_REMEDY = "choose another folder: only a run that nobody writes to is replaced, moved or deleted"
+_REMEDY = "choose another folder: a run is replaced, moved or deleted only if no process writes to it"
 _DOCUMENTS = (schema.RUN_FILE, schema.MANIFEST, schema.STOP_FILE, schema.NOTES_FILE)
 _FOLDERS = (
     *(schema.INDEX, schema.TENSORS, schema.FINDINGS, schema.LOST, schema.END, schema.LEASES),
@@ -442,19 +442,19 @@ _FOLDERS = (
 
 
 def check_unused(observer: Observer, storage: Storage, remedy: str = _REMEDY, own: LeaseInfo | None = None) -> None:
-    """Check that no living process but the holder of `own` writes to a run.
+    """Check that no living process writes to a run, except the holder of `own`.
 
     Raises:
-        RunInUse: One does; `remedy` says what to do.
+        RunInUse: A process writes; `remedy` says what to do.
     """
     for lease in observer.alive(each for each in read_leases(storage) if each != own):
         raise RunInUse(storage.url, lease.worker, str(lease.process), lease.started_at, remedy)
 
 
 def remove_run(storage: Storage, kept: str = "") -> None:
-    """Delete the files of a run and of its system metrics, but not the file `kept`. Files of other kinds stay."""
+    """Delete the files of a run and of its system metrics, except the file `kept`. Foreign files stay."""
     found = [file.path for file in storage.walk() if _is_of_run(file.path) and file.path != kept]
-    # A removal that is interrupted leaves a run that is refused, and can be replaced.
+    # An interrupted removal leaves a run that readers refuse, and that can be replaced.
     for path in sorted(
         found, key=lambda path: (path == schema.RUN_FILE, path.startswith(f"{schema.COLLECTIONS}/"), path)
     ):

@@ -41,10 +41,10 @@ def latest(points: Sequence[Progress]) -> Progress:
 
 
 def in_step_with(worker: str, saved: Mapping[str, Sequence[SavedStep]]) -> dict[str, Sequence[SavedStep]]:
-    """Return the steps of the workers that are in step with one, itself included.
+    """Return the steps of the workers that are in step with a worker, itself included.
 
-    Each step of a mode that both saved has the same global step. So a worker that was stopped earlier than another one
-    is in step with it, and so is one that has saved nothing.
+    Two workers are in step if each step of a mode that both saved has the same global step. So a worker that stopped
+    earlier, or has saved nothing, is in step with the other.
     """
     own = {each[:2]: each.global_step for each in saved.get(worker, ())}
     return {
@@ -55,7 +55,7 @@ def in_step_with(worker: str, saved: Mapping[str, Sequence[SavedStep]]) -> dict[
 
 
 def lies_at(point: Progress, steps: Iterable[SavedStep], mode: str, step: int) -> bool:
-    """Return whether a step of a mode comes next at a point, and each step of a worker is on its side of the point."""
+    """Return whether a step of a mode comes next at a point that separates earlier from later steps of a worker."""
     return point.mode_steps.get(mode, 0) == step and all(
         (each.global_step < point.global_step) == (each.mode_step < point.mode_steps.get(each.mode, 0))
         and (each[:2] != (mode, step) or each.global_step == point.global_step)
@@ -64,7 +64,7 @@ def lies_at(point: Progress, steps: Iterable[SavedStep], mode: str, step: int) -
 
 
 def place_of(places: Mapping[int, int], step: int) -> int | None:
-    """Return the global step of a step of a mode, by those of saved ones; None unless it follows from those around."""
+    """Return the global step of a step of a mode; None unless it follows from the saved steps around it."""
     if step in places:
         return places[step]
     before, following = _around(places, step)
@@ -79,11 +79,11 @@ def _around(places: Iterable[int], step: int) -> tuple[int | None, int | None]:
 
 
 def rewound(steps: Sequence[SavedStep], mode: str, step: int) -> Progress:
-    """Return the point at which a given step of a mode comes next, by the saved steps of workers that are in step.
+    """Return the point at which a given step of a mode comes next, by the saved steps of workers in step.
 
-    The counts of other modes go back to those of the steps that were saved before it. The global step of a step that
-    was not saved follows from the saved steps of its mode around it; where steps of other modes lie between these, it
-    is the latest possible one. The run may not have reached the step yet.
+    The counts of other modes go back to the steps that were saved before it. The global step of an unsaved step follows
+    from the saved steps of its mode around it; if steps of other modes lie between these, it is the latest possible
+    one. The run may not have reached the step yet.
     """
     places = {each.mode_step: each.global_step for each in steps if each.mode == mode}
     before, following = _around(places, step)

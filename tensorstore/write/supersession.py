@@ -1,8 +1,8 @@
-"""Supersedes what was saved after a step, when a job goes back to a checkpoint.
+"""Supersedes the steps after a given one, when a job goes back to a checkpoint.
 
-In each folder of the index that has later steps, one file with the rows before the step supersedes all others, as a
-compacted file does. So every reader passes over the later rows, and nothing is deleted: a compaction deletes no file of
-which the file that supersedes it lacks a row.
+In each folder of the index with later steps, one file with the earlier rows supersedes all others, as a compacted file
+does. So every reader skips the later rows, and nothing is deleted: compaction keeps a file if the file that supersedes
+it lacks one of its rows.
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ _ATTEMPTS = 5
 def supersede_after(
     storage: Storage, worker: str, step: int, flush: int, check: Callable[[], None] = lambda: None
 ) -> None:
-    """Supersede what a worker saved at a global step and after it.
+    """Supersede the steps of a worker from a global step on.
 
-    Where a file is damaged or missing, which the new file would hide, the folder stays as it is. That is logged.
+    A folder with a damaged or missing file, which the new file would hide, stays unchanged. That is logged.
 
     Args:
         storage: The run.
-        worker: The worker, which writes no more of what is superseded.
+        worker: The worker, which writes none of the superseded steps any more.
         step: The global step.
-        flush: A number of a flush that no file has. Files of later flushes stay.
+        flush: An unused flush number. Files of later flushes stay.
         check: Raises an error if another process has taken the run over, whose files a new file would supersede.
     """
     has_later_steps = False
-    # In this order: a reader that follows the run lists its last folder only, and reads all again if steps are gone.
+    # In this order, because a reader that follows the run lists its last folder only, and reads all again if steps are
+    # gone.
     found = _files_before(storage, worker, flush)
     for folder in sorted(found):
         is_done = False
@@ -64,9 +65,9 @@ def supersede_after(
                 is_done = isinstance(exc, AlreadyPublished)
                 flush += is_done
                 if attempt < _ATTEMPTS and _may_pass(exc):
-                    continue  # and what stays is there twice
+                    continue  # rows that stay are then there twice
                 logger.warning(
-                    "run %s: what %s saved from step %d on stays as it is in %s, until it is saved again: %s",
+                    "run %s: the steps of %s from %d on stay unchanged in %s, until they are saved again: %s",
                     storage.url,
                     worker,
                     step,

@@ -46,14 +46,14 @@ from .supersession import supersede_after
 logger = logging.getLogger(__name__)
 
 FLUSH_BYTES = 128 << 20
-# Beyond this, training waits: the writer's memory is then used again, and fresh memory may cost training more than the
-# wait. A bucket is often as slow as that memory, so there more may wait.
+# Beyond this, training waits, because using the writer's memory again may cost training less than fresh memory. A
+# bucket is often as slow as fresh memory, so more may be queued for it.
 LOCAL_QUEUE_BYTES = 64 << 20
 REMOTE_QUEUE_BYTES = 512 << 20
 # Beyond this part of it, training pauses for a moment.
 _MUCH = 0.5
 _MOMENT_SECONDS = 0.002
-# Up to this, what is queued may wait for the next flush.
+# Up to this number, queued bytes may wait for the next flush.
 _LITTLE_BYTES = 64 << 10
 LOCAL_FLUSH_SECONDS = 1.0
 REMOTE_FLUSH_SECONDS = 10.0
@@ -69,7 +69,7 @@ class StepSink(Protocol):
         """Take steps that are published."""
 
     def go_back(self, steps: Mapping[str, int]) -> None:
-        """Note that what was taken from these steps on, by mode, no longer counts."""
+        """Note that steps from these on, by mode, no longer count."""
 
     def close(self) -> None:
         """End: no step follows."""
@@ -83,10 +83,10 @@ class _Batch(NamedTuple):
 
 
 class _FlushRequest(threading.Event):
-    """Queued behind what it covers; set once that is published, or never will be."""
+    """A request behind the queued records that it covers; set once they are published, or never will be."""
 
     back_to: Progress | None = None
-    """The point from which on all steps are superseded after that."""
+    """The point from which on all steps are superseded after the flush."""
 
 
 class _Stop:
@@ -145,7 +145,7 @@ class Writer:
         self._chunks: dict[tuple[ModeKeys, int], tuple[str, ChunkWriter]] = {}
         self._chunk_bytes = 0
         self._open: dict[int, IndexedStep] = {}
-        # By global step: values that are saved at a past step join it as long as it is not published.
+        # By global step, because values for a past step join it as long as it is not published.
         self._closed: dict[int, IndexedStep] = {}
         self._num_closed = 0
         self._flush_due: float | None = None
@@ -157,7 +157,7 @@ class Writer:
         self._queue: deque[_Batch | _FlushRequest | _Stop] = deque()
         self._queued_bytes = 0
         self._num_waiting = 0
-        """The threads that wait until less is queued."""
+        """The number of threads that wait until less is queued."""
         self._unpublished_steps = 0
         self._stopping = False
         self._error: BaseException | None = None
@@ -173,7 +173,7 @@ class Writer:
         return self._error
 
     def put(self, step: Step, records: Sequence[Record | ScalarBatch | ValueBatch], closes: bool = False) -> None:
-        """Queue records of `step`, which ends with them if `closes`. Waits while too much is queued."""
+        """Queue records of `step`; with `closes` they are its last ones. Wait while too much is queued."""
         nbytes = sum(_nbytes(record) for record in records)
         with self._changed:
             self._raise_error()
@@ -203,7 +203,7 @@ class Writer:
     def flush(self, back_to: Progress | None = None) -> None:
         """Publish every closed step, and return when that is done.
 
-        With `back_to`, supersede what this worker saved from there on. No step may be open.
+        With `back_to`, supersede this worker's steps from there on. No step may be open.
         """
         with self._changed:
             is_done = not self._unpublished_steps and back_to is None
@@ -220,7 +220,7 @@ class Writer:
         self._raise_error()
 
     def close(self, failure: str | None = None, steps: int | None = None) -> None:
-        """Publish the rest and write that this worker has ended; `failure` says why early, `steps` after how many."""
+        """Publish the rest and mark this worker as ended after `steps` steps, early if there is a `failure`."""
         with self._changed:
             if self._stopping:
                 return
@@ -229,7 +229,7 @@ class Writer:
             self._changed.notify_all()
         self._unregister()
         self._thread.join()
-        # On a disk that was too full for the values, this may fail as well: the first error is the one to raise.
+        # On a disk that was too full for the values, this may fail as well. The first error is raised.
         with contextlib.suppress(TensorTrialError) if self._error else contextlib.nullcontext():
             self._write_end(failure, steps)
         self._raise_error()
@@ -298,7 +298,7 @@ class Writer:
                 if item.back_to is not None:
                     self._supersede(item.back_to)
             except BaseException as exc:
-                self._error = exc  # before the caller wakes, to whom nothing else says that it failed
+                self._error = exc  # before the caller wakes, which learns of the failure only here
                 raise
             finally:
                 item.set()
@@ -390,7 +390,7 @@ class Writer:
         record.release()
 
     def _write_by_axis(self, indexed: IndexedStep, record: Record, shape: tuple[int, ...]) -> None:
-        """Write the statistics along axes, each as a tensor of its own."""
+        """Write each statistic along an axis as a tensor of its own."""
         for number, names in record.plan.by_axis:
             axis = axis_within(number, shape)
             if axis is None:
@@ -453,7 +453,8 @@ class Writer:
     def _publish_index(self) -> None:
         steps = [indexed for _, indexed in sorted(self._closed.items())]
         path = index_path(self._worker, steps[0].step.global_step, self._flush, self._width)
-        # Values saved at a past step: paths grow nevertheless, so that readers find new files after those they know.
+        # Values may be of a past step. Paths must grow nevertheless, because readers look for new files after the known
+        # ones.
         path = max(path, f"{self._last_folder}/{path.rpartition('/')[2]}")
         sink = self._storage.sink(path)
         try:
@@ -492,7 +493,7 @@ class Writer:
 def _digests_of_scalars(
     first: int, specs: Sequence[TensorSpec], values: Sequence[float]
 ) -> list[tuple[int, Sequence[int]]]:
-    """Return the digests that were asked for, each with its row; `first` is the first row of the scalars."""
+    """Return the digests that the plans ask for, each with its row; `first` is the first row of the scalars."""
     return [
         (row, [digest_of(struct.pack("<d", value), spec.digest_header)])
         for row, (spec, value) in enumerate(zip(specs, values, strict=True), first)
@@ -501,7 +502,7 @@ def _digests_of_scalars(
 
 
 def _measure_small(records: Sequence[Record | ScalarBatch | ValueBatch]) -> None:
-    """Take the statistics of the small tensors among the records, of which all values are here."""
+    """Compute the statistics of the small tensors among the records. Their values must have arrived."""
     alike: dict[tuple[str, ...], list[tuple[Record, Array]]] = {}
     for record in records:
         if isinstance(record, Record) and record.plan.statistics and record.statistics is None and record.ready is None:

@@ -57,7 +57,7 @@ def test_a_run_that_a_process_writes_is_neither_deleted_nor_moved(tmp_path: Path
         writing.log({"loss": 1.0}, step=0)
         arguments = ["-y"] if command == "rm" else [tmp_path / "other"]
         refused = run_command(command, tmp_path / "run", *arguments, status=1)
-        assert "only a run that nobody writes to is replaced, moved or deleted" in refused.stderr
+        assert "a run is replaced, moved or deleted only if no process writes to it" in refused.stderr
     assert losses(tmp_path / "run") == [1.0]
 
 
@@ -153,7 +153,7 @@ def test_mv_refuses_a_folder_with_another_run_that_a_process_writes(run: Path) -
     with tensortrial.Run(run / "inner", environment=False) as writing:
         writing.log({"loss": 1.0}, step=0)
         refused = run_command("mv", run, run.parent / "b", status=1)
-        assert "only a run that nobody writes to is replaced, moved or deleted" in refused.stderr
+        assert "a run is replaced, moved or deleted only if no process writes to it" in refused.stderr
 
 
 @pytest.mark.parametrize("command", ["rm", "mv"])
