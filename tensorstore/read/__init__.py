@@ -1,1 +1,1 @@
-"""Reading runs: Trial, Tensor, Runs and what they stand on."""
+"""Reading runs: Trial, Tensor, Runs and their gateway to a run."""

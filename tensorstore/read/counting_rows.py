@@ -1,7 +1,7 @@
-"""The rows of index files and chunks that count, and those that do not.
+"""The rows of index files and chunks that count, and the others.
 
-Of a tensor that a worker saved again at a step, the last one counts. SQL reads files as they are, so it gets a list of
-the others.
+If a worker saved a tensor again at a step, the last row counts. SQL reads whole files, so it needs a list of the other
+rows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def index_rows(
     columns: Sequence[str] = tuple(INDEX_SCHEMA.names),
     left_out: Collection[int] = (),
 ) -> Iterator[pa.Table]:
-    """Yield the rows of an index file but some, by their numbers; texts as dictionaries.
+    """Yield the rows of an index file, without those of some numbers. Texts are dictionaries.
 
     Raises:
         CorruptFile: The file is damaged.
@@ -59,13 +59,13 @@ def superseded_rows(
 
     Args:
         storage: The run.
-        paths: The index files, in the order in which the rows of a tensor at a step count.
-        repeated: The tensors that are there several times: worker, global step, name.
+        paths: The index files, in order: the last row of a tensor at a step counts.
+        repeated: The tensors that have several rows: worker, global step, name.
         unknown: The steps that do not count, by worker.
-        lost: The repeated tensors whose last row is in none of the files: no other row stands in for it.
+        lost: The repeated tensors whose last row is in none of the files. Their other rows do not count either.
 
     Raises:
-        FileNotFoundError: A file is missing. One that is damaged has none.
+        FileNotFoundError: A file is missing. A damaged file gives no rows.
     """
     wanted = set(repeated)
     steps = {step for _, step, _ in wanted} | {step for of_worker in unknown.values() for *_, step in of_worker}
@@ -93,7 +93,7 @@ def superseded_rows(
 
 
 class ValueLocation(NamedTuple):
-    """The location of a raw value: `parts` rows of a chunk, from one of a row group on."""
+    """The location of a raw value: `parts` rows of a chunk, beginning at a row of a row group."""
 
     global_step: int
     chunk: str
@@ -108,7 +108,7 @@ class ValueLocation(NamedTuple):
             starts: The first row of each row group, and the number of all rows.
 
         Raises:
-            ValueError: The chunk does not have them.
+            ValueError: The chunk does not have these rows.
         """
         if not (0 <= self.row_group < len(starts) - 1 and self.row >= 0 and 0 < self.parts <= starts[-1]):
             raise ValueError(f"it does not have the rows of {self}")
@@ -119,14 +119,14 @@ class ValueLocation(NamedTuple):
 def value_locations(path: str, rows: pa.Table) -> Iterator[ValueLocation]:
     """Yield the locations of the raw values that rows of the index file `path` name.
 
-    A chunk may hold those of unfinished steps. `rows` have the columns of `ValueLocation`.
+    A chunk may also hold values of unfinished steps. `rows` have the columns of `ValueLocation`.
 
     Raises:
-        CorruptFile: A row names what is no chunk.
+        CorruptFile: A row names a file that is not a chunk.
     """
     for row in rows.filter(rows["chunk"].is_valid()).to_pylist():
         if not is_chunk_path(row["chunk"]):
-            raise CorruptFile(path, f"{row['chunk']!r} is no path of a chunk")
+            raise CorruptFile(path, f"{row['chunk']!r} is not the path of a chunk")
         yield ValueLocation(**row)
 
 
@@ -135,7 +135,7 @@ def starts_of_row_groups(storage: Storage, chunk: str) -> list[int]:
 
     Raises:
         FileNotFoundError: The chunk is missing.
-        ValueError: It is no Parquet file.
+        ValueError: It is not a Parquet file.
     """
     groups = row_groups(verified_files(storage).footer(chunk))
     return list(accumulate((group.rows for group in groups), initial=0))
@@ -147,7 +147,7 @@ class UnsavedValues:
 
     storage: Storage
     parts: dict[str, Counter[str]] = field(default_factory=dict)
-    """By index file: how many rows of each chunk it names, with those that do not count."""
+    """By index file: the number of rows of each chunk that it names, including rows that do not count."""
 
     def find(
         self, index_files: Sequence[str], chunks: Sequence[str], superseded: Mapping[str, Sequence[int]]
@@ -185,13 +185,13 @@ class UnsavedValues:
             yield from ((chunk, row) for row in range(starts[chunk][-1]) if row not in rows[chunk])
 
     def _counts(self, path: str, left_out: Collection[int]) -> Counter[str]:
-        """Return how many rows of each chunk an index file names."""
+        """Return the number of rows of each chunk that an index file names."""
         if path not in self.parts or left_out:
             found = Counter[str]()
             for rows in index_rows(self.storage, path, ("chunk", "parts"), left_out):
                 chunks = rows["chunk"].combine_chunks()
                 codes, parts = numpy_of(chunks.indices, missing=-1), numpy_of(rows["parts"].combine_chunks())
-                sums = np.bincount(codes + 1, parts, len(chunks.dictionary) + 1)[1:]  # the first is that of no chunk
+                sums = np.bincount(codes + 1, parts, len(chunks.dictionary) + 1)[1:]  # first: rows without a chunk
                 found.update(dict(zip(chunks.dictionary.to_pylist(), map(int, sums), strict=True)))
             if left_out:
                 return found

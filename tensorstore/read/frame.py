@@ -73,7 +73,7 @@ def _made(engine: str, steps: list[int], columns: dict[str, Any]) -> Any:
     except ModuleNotFoundError as exc:
         raise MissingExtra(engine, "frame", "a data frame") from exc
     if engine == "polars":
-        # Polars has no index; a tensor may be named as its column of steps would be.
+        # Polars has no index, and a tensor may have the name of the column of steps.
         key = "step"
         while key in columns:
             key = f"_{key}"

@@ -1,4 +1,4 @@
-"""The names of tensors that a caller wants."""
+"""The filters of tensor names that callers pass."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..errors import ConfigurationError
 
 
 def name_patterns(regex: str | Iterable[str]) -> list[re.Pattern[str]]:
-    """Return one or several regular expressions, compiled. Raises ConfigurationError."""
+    """Return one or several compiled regular expressions. Raise ConfigurationError for an invalid one."""
     found = []
     for text in [regex] if isinstance(regex, str) else regex:
         try:
@@ -21,10 +21,10 @@ def name_patterns(regex: str | Iterable[str]) -> list[re.Pattern[str]]:
 
 
 def belongs_to(name: str, collections: Sequence[str], wanted: Collection | str) -> bool:
-    """Return whether a tensor belongs to a collection: by those it was saved in, or by the patterns of an object."""
+    """Return whether a tensor belongs to a collection: by its saved collections, or by the patterns of an object."""
     collection = wanted if isinstance(wanted, str) else wanted.name
     if collection == CollectionKeys.ALL:
         return True
-    # As hooks read names: without blanks at their ends, and none is the default collection.
+    # As hooks read names: without blanks at the ends, and with the default collection for no name.
     found = collection in collections or (collection.strip() or CollectionKeys.DEFAULT) in collections
     return found or (not isinstance(wanted, str) and wanted.matches(name))

@@ -1,4 +1,4 @@
-"""Opening a run, and blocks of code in which open runs do, or do not, find new data by themselves."""
+"""Opening a run, and context managers that switch its automatic refresh on and off."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def create_trial(  # noqa: PLR0913 - all options of a trial
     Args:
         path: The run's folder, or an fsspec URL such as `s3://bucket/run`.
         name: The name of the trial; the last part of the path if None.
-        range_steps: Restricts the trial to global steps a <= s < b of (a, b). None for either leaves that side open.
+        range_steps: Restricts the trial to global steps a <= s < b, given as (a, b). None leaves that side open.
         timeout: Seconds to wait for a run to appear; None raises at once if there is none.
         storage_options: Options for fsspec.
         engine: The SQL engine: DuckDB if None, or for instance a SparkEngine.
         verify: Compare raw values with their digests when they are read.
-        snapshot: Opens the run as it was: a `trial.snapshot`, or the id that is its text. Such a trial finds no new
-            data. Without the raw values and index files of that time, which `compact` replaces, its values may be
-            missing. An id is looked up among the index files of the run, which may fail if many workers publish
-            at different times; the snapshot itself, which can be pickled, needs no search.
+        snapshot: Opens the run as it was: a `trial.snapshot`, or its id, which is `str(snapshot)`. Such a trial finds
+            no new data. Values may be missing once `compact` has replaced files of that time. An id is searched for
+            among the index files of the run, which may fail if many workers publish at different times; the snapshot
+            itself, which can be pickled, needs no search.
         **ignored: `parallel`, `check`, `index_mode`, `cache`, `profiler` and `output_dir`, which smdebug had. They have
             no effect.
 
@@ -56,8 +56,8 @@ def create_trial(  # noqa: PLR0913 - all options of a trial
         NotARun: There are files at the path, but no run of this project.
         MissingCollectionFiles: No worker of the run has begun to save.
         UnknownFormat: A later release wrote the run.
-        SnapshotNotFound: The run has no files with the id `snapshot`, or the snapshot is of another run.
-        ConfigurationError: `range_steps` is empty, or is not that of the snapshot.
+        SnapshotNotFound: No set of the run's files has the id `snapshot`, or the snapshot is of another run.
+        ConfigurationError: `range_steps` is empty, or differs from the snapshot's.
         TypeError: An unexpected keyword argument was passed.
     """
     unknown = set(ignored) - {"parallel", "check", "index_mode", "cache", "profiler", "output_dir"}
@@ -88,13 +88,13 @@ def no_refresh(trials: Trial) -> AbstractContextManager[Trial]: ...
 @overload
 def no_refresh(trials: Iterable[Trial]) -> AbstractContextManager[list[Trial]]: ...
 def no_refresh(trials: Trial | Iterable[Trial]) -> AbstractContextManager[Any]:
-    """Stop trials from finding new data inside a `with` block: they read what they have seen so far.
+    """Stop trials from finding new data inside a `with` block.
 
     Args:
         trials: One trial, or several.
 
     Returns:
-        The context manager. It yields the trial, or the list of trials, and restores what was before.
+        The context manager. It yields the trial, or the list of trials, and restores the previous state.
     """
     return _refreshing(trials, False)
 
@@ -110,7 +110,7 @@ def refresh(trials: Trial | Iterable[Trial]) -> AbstractContextManager[Any]:
         trials: One trial, or several.
 
     Returns:
-        The context manager. It yields the trial, or the list of trials, and restores what was before.
+        The context manager. It yields the trial, or the list of trials, and restores the previous state.
     """
     return _refreshing(trials, True)
 

@@ -48,7 +48,7 @@ class RunsPlots:
 
         With several workers, and where there are more steps than pixels, a line is the mean, and a band reaches from
         the smallest to the largest value. The axis is logarithmic where all values are positive and span more than a
-        factor of 100. Each of several runs has a color; those that have none of the tensors are left out.
+        factor of 100. Each of several runs has a color. Runs without any of these tensors are left out.
 
         Args:
             names: A name, a collection such as `losses`, a pattern, or several; None for all tensors that have values.
@@ -98,7 +98,7 @@ class TrialPlots(RunsPlots):
             names: A collection such as `gradients`, a pattern such as `gradient/*`, or several; None for all tensors.
             statistic: A saved statistic or one that follows from saved ones, or `zero_fraction`.
             mode: The mode that steps are counted in.
-            worker: One worker; None for all, of which a cell shows the value of the largest magnitude.
+            worker: One worker; None for all: then a cell shows the value of the largest magnitude.
             steps: Only steps first <= step < end, as a pair; None on a side for no limit.
             own_past: Draw the distance from the median of earlier steps in units of their spread; False: the values.
             ax: The Axes to draw into; None for a new figure.
@@ -124,8 +124,9 @@ class TrialPlots(RunsPlots):
     ) -> Axes:
         """Draw the distribution of a tensor over steps, as ridges from the first step (top) to the last (bottom).
 
-        Saved histograms are drawn; without them, those of raw values, in 60 bins. Of more than 32 steps 32 are drawn,
-        evenly distributed. The height of a ridge is the square root of its density, and each is as high as the others.
+        Saved histograms are drawn; without them, histograms of the raw values with 60 bins. At most 32 evenly
+        distributed steps are drawn. The height within a ridge is the square root of the density, and all ridges are
+        equally high.
 
         Args:
             name: The name of the tensor.
@@ -175,7 +176,7 @@ class TrialPlots(RunsPlots):
             TensorUnavailable: No tensor of this name was saved.
             TensorUnavailableForStep: Only statistics were saved at the step.
             StepUnavailable: The step was not saved.
-            ConfigurationError: No raw value was saved at any step, or the elements are no numbers.
+            ConfigurationError: No raw value was saved at any step, or the elements are not numbers.
         """
         drawn: Axes = self._drawing.draw_raw_value(self._source, name, step, ModeKeys.parse(mode), worker, ax)
         return drawn

@@ -1,4 +1,4 @@
-"""Rows of the index as objects: those of one tensor or of one step, read together and kept."""
+"""A cache of index rows as objects. The rows of one tensor, or of one step, are read together."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from ..storage.open import Storage
 
 _CACHED_BLOCKS = 64
 _MOST_FILES_AHEAD = 1000
-"""Each takes a millisecond to read."""
+"""The most files that are read ahead, each of which takes a millisecond."""
 
 
 @dataclass(slots=True)
 class _Block:
-    """The rows of one tensor or of one step, as far as they were read."""
+    """The rows of one tensor or of one step that were read so far."""
 
     rows: dict[Any, list[SavedTensor]] = field(default_factory=dict)
     """The rows of a tensor by global step, or of a step by name."""
     last_file: int = -1
     steps: SavedSteps | None = None
-    """The saved steps as of that time."""
+    """The saved steps at the time of reading."""
 
 
 class RowCache:
-    """The rows of the index of one run. Not to be used from two threads at once.
+    """The index rows of one run.
 
-    Every method takes the saved steps, which say what index files to read, and raises CorruptFile or MissingIndexFile,
-    naming the file, where rows cannot be read.
+    Must not be used from two threads at once. Every method takes the saved steps, which name the index files to read,
+    and raises CorruptFile, which names the file, if rows cannot be read.
     """
 
     def __init__(self, storage: Storage, range_steps: StepRange | None) -> None:
@@ -49,9 +49,8 @@ class RowCache:
     def rows(self, steps: SavedSteps, name: str, global_step: int, statistics: bool = False) -> list[SavedTensor]:
         """Return the rows of one tensor at one step, one a worker; with statistics only on request.
 
-        The call before this one decides how much is read ahead, and nothing else: a second step of the same tensor
-        reads all steps of the tensor unless these are in many files, a second tensor of the same step reads all of the
-        step. The rows are the same.
+        The previous call decides only how much is read ahead. A second step of the same tensor reads all of its steps,
+        unless these are in many files; a second tensor of the same step reads the whole step. The rows are the same.
         """
         if not is_in_range(global_step, self._range):
             return []
@@ -63,14 +62,14 @@ class RowCache:
         if of_tensor in self._blocks or (
             last and last[0] == name and len(steps.files_of_tensor(name)) <= _MOST_FILES_AHEAD
         ):
-            # A bad file must keep nobody from the steps in other files.
-            with suppress(CorruptFile, MissingIndexFile):
+            # A bad file must not prevent reading the steps in other files.
+            with suppress(CorruptFile):
                 return self._block(steps, *of_tensor).get(global_step, [])
         rows = self.index_rows.read(steps.files_around(global_step), [name], global_step, statistics)
         return _last_ones(steps, rows)
 
     def of_step(self, steps: SavedSteps, global_step: int) -> dict[str, list[SavedTensor]]:
-        """Return the rows of every tensor at one step: by name, one a worker."""
+        """Return the rows of every tensor at one step, by name, one a worker."""
         return self._block(steps, "step", global_step) if is_in_range(global_step, self._range) else {}
 
     def of_tensors(
@@ -78,8 +77,8 @@ class RowCache:
     ) -> list[SavedTensor]:
         """Return the rows of some tensors, of every worker, without statistics.
 
-        With a span, those at steps of the mode with first <= step < end; with a worker, those of it. Others may be
-        among them.
+        A span (steps of the mode with first <= step < end) and a worker restrict the files that are read; rows of other
+        steps and workers may be among the result.
         """
         if len(names) == 1 and span is None:
             block = self._block(saved, "tensor", names[0])
@@ -94,7 +93,7 @@ class RowCache:
             self._lineage = steps.lineage
 
     def _block(self, steps: SavedSteps, of: str, key: Any, statistics: bool = False) -> dict[Any, list[SavedTensor]]:
-        """Return the rows of a "tensor", by step, or of a "step", by name, reading only files that are new."""
+        """Return the rows of a "tensor", by step, or of a "step", by name. Only new files are read."""
         self._forget_replaced(steps)
         block = self._blocks.setdefault((of, key, statistics), _Block())
         self._blocks.move_to_end((of, key, statistics))
@@ -121,13 +120,14 @@ def _last_ones(steps: SavedSteps, rows: list[SavedTensor]) -> list[SavedTensor]:
 
 
 COUNTING = ("name", "worker", "mode", "mode_step", "global_step")
-"""The columns that say whether a row counts."""
+"""The columns that determine whether a row counts."""
 
 
 def counting(steps: SavedSteps, cells: Iterable[tuple[Any, ...]]) -> list[int]:
-    """Return which rows count: those of known steps, and of a tensor that a worker saved twice at a step the last one.
+    """Return the positions of the rows that count. They are of known steps, and if a worker saved a tensor twice at a
+    step, the last one counts.
 
-    `cells` are those of the columns `COUNTING`.
+    `cells` are the cells of the columns `COUNTING`.
     """
     known = [
         ((name, worker, step[-1]), row)

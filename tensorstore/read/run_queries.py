@@ -1,4 +1,4 @@
-"""SQL over the views of one run, or of many that were opened together: their files and small tables, and queries."""
+"""SQL over the views of one run, or of many that were opened together."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ COLLECTIONS = pa.schema(
         ("save_histogram", pa.bool_()),
     ]
 )
-"""The collections that each worker was configured to save."""
+"""The columns of the view `collections`."""
 
 _TAIL_BYTES = 64 << 10
-"""The bytes that are read of the end of a file. Most footers fit into them."""
+"""The bytes that are read from the end of a file. Most footers fit into them."""
 _WHOLE_BYTES = 4 << 20
 """A larger remote file is verified part by part, as an engine reads it."""
 CheckedFiles = Sequence[tuple[str, FileError | None]]
-"""Files, each with the error for which it cannot be read."""
+"""Files, each with the error that prevents reading it, or None."""
 _SCHEMAS = {INDEX: INDEX_SCHEMA, TENSORS: TENSORS_SCHEMA, FINDINGS: FINDINGS_SCHEMA}
 """The columns of the files, by the folder of the run."""
-_MISSING = "the index names this file, and it is missing"
+_MISSING = "the index names this file, but it is missing"
 
 
 class SnapshotHolder(Protocol):
-    """The holder of a snapshot, which it replaces by newer ones: the gateway to a run."""
+    """The holder of a run's snapshot, which it replaces by newer ones: the gateway to a run."""
 
     storage: Storage
     range_steps: StepRange | None
@@ -82,12 +82,12 @@ class QuerySources:
         return self._reader.snapshot.steps
 
     def collections(self, run: str = "") -> pa.Table:
-        """Return what each worker was configured to save, of a run of this name."""
+        """Return the rows of the view `collections` for a run of this name."""
         documents = ((info, each) for info in self._reader.snapshot.workers.infos for each in info.collections)
         return arrow_arrays.table(COLLECTIONS, [(run, *_collection_row(*each)) for each in documents])
 
     def superseded_rows(self, run: str = "") -> pa.Table:
-        """Return the rows of index files whose tensor was saved again at the step, of a run of this name.
+        """Return the rows of index files whose tensor was saved again at the step, for a run of this name.
 
         Raises:
             FileNotFoundError: A file was deleted meanwhile.
@@ -96,7 +96,7 @@ class QuerySources:
         return arrow_arrays.table(LEFT_OUT, [(run, path, row) for path, rows in left_out for row in rows])
 
     def unsaved_values(self, run: str = "") -> pa.Table:
-        """Return the rows of chunks that hold no saved value, of a run of this name.
+        """Return the rows of chunks that hold no saved value, for a run of this name.
 
         Raises:
             CorruptFile: An index file is damaged.
@@ -108,8 +108,8 @@ class QuerySources:
     def rows_left_out(self) -> Mapping[str, Sequence[int]]:
         """Return the rows of index files that do not count, by file.
 
-        They are of a tensor that was saved again at the step, also in a file that cannot be read, or of a step that was
-        saved again in another mode, or waits for the next refresh.
+        Their tensor was saved again at the step, perhaps in a file that cannot be read, or their step was saved again
+        in another mode, or waits for the next refresh.
 
         Raises:
             CorruptFile: A compacted file is damaged.
@@ -126,16 +126,16 @@ class QuerySources:
         return superseded_rows(self._storage, paths, repeated, unknown, lost)
 
     def readable_index(self, paths: Sequence[str]) -> list[str]:
-        """Return those of some index files that are whole; the others are among `damaged` afterwards.
+        """Return the undamaged ones of some index files. The others are among `damaged` afterwards.
 
         Raises:
-            UnreadableFile: Some were superseded meanwhile: `steps` names others now.
+            UnreadableFile: Some were superseded meanwhile, so that `steps` now names others.
         """
         with self._reader.lock:
             return self._current(self._checked_index(paths))
 
     def recover(self) -> None:
-        """Find the files that replaced others; if there are none, verify each file again when it is read next.
+        """Find the files that replaced others. If there are none, verify each file again when it is next read.
 
         Files never change, unless a disk or a person damages them.
         """
@@ -150,18 +150,18 @@ class QuerySources:
         return bool(self._files.described(path, schema)[0].names == schema.names)
 
     def index_files(self) -> list[str]:
-        """Return the index files that can be read. Raises UnreadableFile if some were superseded meanwhile."""
+        """Return the index files that can be read. Raise UnreadableFile if some were superseded meanwhile."""
         with self._reader.lock:
             return self.readable_index(self.steps.files())
 
     def chunk_files(self) -> list[str]:
-        """Return the files of raw values that can be read. Raises UnreadableFile if some were superseded meanwhile."""
+        """Return the files of raw values that can be read. Raise UnreadableFile if some were superseded meanwhile."""
         with self._reader.lock:
             return self._current(self._checked(self.steps.chunk_paths(), TENSORS_SCHEMA))
 
     def _current(self, checked: CheckedFiles) -> list[str]:
-        """Return the files that can be read. Raises UnreadableFile if one is missing that another has replaced."""
-        missing = next((error for _, error in checked if isinstance(error, FileNotFoundError)), None)
+        """Return the files that can be read. Raise UnreadableFile if another file has replaced a missing one."""
+        missing = next((error for _, error in checked if isinstance(error, MissingChunk)), None)
         if missing and self._reader.recover():
             raise UnreadableFile(f"{missing}: it was deleted before the query read it")
         self._check_pending(checked)
@@ -174,25 +174,27 @@ class QuerySources:
             return self._readable(self._checked(paths, FINDINGS_SCHEMA))
 
     def superseded_files(self) -> list[str]:
-        """Return the superseded index files that can be read, of which no other holds all rows."""
-        found = superseded_files(self._storage, self._reader.snapshot)
+        """Return the readable superseded index files that have rows which no other file has."""
+        indexes = self._reader.snapshot.index.items()
+        found = [path for worker, index in indexes for path in superseded_files(self._storage, worker, index)]
         return [path for path, error in self._checked(found, INDEX_SCHEMA) if error is None]
 
     def _checked(self, paths: Sequence[str], schema: pa.Schema) -> CheckedFiles:
-        """Return each file with its error, if it has one: it is missing or damaged, or lacks columns of `schema`.
+        """Return each file with its error if it is missing, damaged, or lacks columns of `schema`.
 
-        The footer is verified, and all of a small file. An engine reads the rest through `VerifiedFiles`.
+        The footer is verified, a small file completely. An engine reads the rest through `VerifiedFiles`.
         """
-        # The footers of new files are read next: of a remote file they come along.
+        # The footers of new files are read next. From a remote file, they are fetched with this request.
         length = 8 if self._storage.is_local or all(map(self._files.is_described, paths)) else _TAIL_BYTES
         tails = self._storage.read_tails(paths, length)
         return [(path, self._error(path, tail, schema)) for path, tail in zip(paths, tails, strict=True)]
 
     def _checked_index(self, paths: Sequence[str]) -> CheckedFiles:
-        """Return the same of index files, without checking again those that were found readable before.
+        """Return index files with their errors.
 
-        New files are verified as a whole, unless they are large and remote: a query reads all of them next, and one
-        that is damaged must not be among them. What is in the cache is not fetched again.
+        Files that were readable before are not checked again. New files are verified as a whole, unless they are large
+        and remote, because a query reads all of them next and must not meet a damaged one. Cached bytes are not fetched
+        again.
         """
         new = [path for path in paths if not self._files.is_described(path)]
         self._storage.prefetch(new)
@@ -224,7 +226,7 @@ class QuerySources:
                     raise error
 
     def _readable(self, checked: CheckedFiles) -> list[str]:
-        """Return the files that exist and are whole: one bad file would make a view useless."""
+        """Return the undamaged files, because one bad file would make a view useless."""
         for _, error in checked:
             if error is not None:
                 self._reader.exclude(error)
@@ -237,7 +239,7 @@ def parquet_files(storage: Storage, folder: str) -> list[str]:
 
 
 def _collection_row(info: WorkerInfo, document: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return a row of the table `collections` from a collection's JSON document, without the run."""
+    """Return the cells of a row of `collections`, without the run, from a collection's JSON document."""
     return (
         info.worker,
         document["name"],
@@ -262,7 +264,7 @@ OF_ONE_RUN = OF_MANY_RUNS[:-1]
 
 _Files = Callable[[QuerySources], list[str]]
 _Rows = Callable[[QuerySources, str], pa.Table]
-# Sources that are views over files, with their files and the rows in these that do not count.
+# The sources that are views over files, with their files and the rows that do not count.
 _OVER_FILES: Mapping[str, tuple[FilesView, _Files, _Rows | None]] = {
     "tensors": (
         FilesView("tensors", INDEX_SCHEMA, "saved_at"),
@@ -277,7 +279,8 @@ _OVER_FILES: Mapping[str, tuple[FilesView, _Files, _Rows | None]] = {
     "findings": (FilesView("findings", FINDINGS_SCHEMA, "found_at", "step"), QuerySources.finding_files, None),
     "superseded": (FilesView("superseded", INDEX_SCHEMA, "saved_at"), QuerySources.superseded_files, None),
 }
-# Listed for each query: rules of other processes write findings at any time, and compaction supersedes files.
+# Listed for each query, because rules of other processes may write findings at any time, and compaction supersedes
+# files.
 _LISTED = ("findings", "superseded")
 _TABLES: Mapping[str, _Rows] = {
     "steps": lambda sources, run: sources.steps.table(run),
@@ -286,9 +289,10 @@ _TABLES: Mapping[str, _Rows] = {
 
 
 class RunQueries:
-    """The views over some runs, by the names of the runs. Safe to use from several threads.
+    """The views over some runs, by the names of the runs.
 
-    The engine starts with the first query. A view is made again when a query reads it and the runs have changed.
+    Safe to use from several threads. The first query starts the engine. A view is made again if the runs have changed
+    when a query reads it.
 
     Args:
         readers: The gateways to the runs.
@@ -310,9 +314,9 @@ class RunQueries:
         self._closed = False
         self._database: Database | None = None
         self._sources: dict[str, object] = {}
-        """The versions that the sources are made of."""
+        """The versions that the sources were made from."""
         self._views: dict[str, list[object]] = {}
-        """The versions of their sources that the views are made of."""
+        """The versions of the sources that each view was made from."""
 
     @property
     def database(self) -> Database:
@@ -330,8 +334,8 @@ class RunQueries:
     def sql(self, query: str, parameters: dict[str, Any] | None = None, timeout: float | None = None) -> Answer:
         """Return the rows of a user's query.
 
-        Raises QueryRefused for anything but one SELECT, and QueryError for one that the engine cannot run. Where a file
-        was damaged or deleted since it was verified, the error names the file, which the next query leaves out.
+        Raise QueryRefused for anything but one SELECT, and QueryError if the engine cannot run it. If a file was
+        damaged or deleted after its verification, the error names the file, and the next query leaves it out.
         """
         with self._unchanged():
             parsed = self.database.parse(query, OF_ONE_RUN if self._runs is None else OF_MANY_RUNS)
@@ -360,14 +364,14 @@ class RunQueries:
 
     @contextmanager
     def _unchanged(self) -> Iterator[None]:
-        """Let nobody change the snapshots inside the block."""
+        """Keep all snapshots unchanged inside the block."""
         with ExitStack() as locks:
             for lock in (self._lock, *(reader.lock for reader in self._readers.values())):
                 locks.enter_context(lock)
             yield
 
     def _recover(self) -> None:
-        """Find the files that replaced others, or let those that a query reads be verified again."""
+        """Find the files that replaced others, or let the files that a query reads be verified again."""
         for reader in self._readers.values():
             reader.sources.recover()
         self._sources.clear()
@@ -376,11 +380,11 @@ class RunQueries:
         return {error for reader in self._readers.values() for error in reader.snapshot.damaged.values()}
 
     def _made_of(self, views: Iterable[str]) -> list[object]:
-        """Return the versions that views were made of."""
+        """Return the versions that the views were made from."""
         return [self._views[view] for view in sorted(views)]
 
     def _make(self, views: Iterable[str]) -> None:
-        """Make the views that a query reads, unless what they are made of is as it was."""
+        """Make the views that a query reads, unless their sources are unchanged."""
         repeated(lambda: self._make_once(views), self._recover)
 
     def _make_once(self, views: Iterable[str]) -> None:
@@ -391,7 +395,7 @@ class RunQueries:
                 self._views[view] = versions
 
     def _made(self, source: str) -> object:
-        """Make a source of views, unless the runs are as they were, and return its version."""
+        """Make a source of views, unless the runs are unchanged, and return its version."""
         version: object = [reader.version for reader in self._readers.values()]
         if source in _LISTED or self._sources.get(source) != version:
             self._make_source(source)
@@ -402,7 +406,7 @@ class RunQueries:
     def _make_source(self, source: str) -> None:
         if source in _OVER_FILES:
             view, paths, rows = _OVER_FILES[source]
-            # The files first: those that were compacted since may hold what was saved again.
+            # The files come first, because files that were compacted since may hold tensors that were saved again.
             of_runs = [(run, each.storage, each.sources) for run, each in self._readers.items()]
             files = [
                 RunFile(storage, path, run, sources.is_exact(path))

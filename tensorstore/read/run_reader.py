@@ -1,4 +1,4 @@
-"""The gateway to a run: refreshes by itself, and returns its steps, names, rows and values."""
+"""The gateway to a run: it refreshes by itself, and returns the run's steps, names, rows and values."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ _LEFT_OUT = "left out, the rest is readable"
 
 
 class RunReader:
-    """The gateway that a trial, its tensors and the rules read a run through.
+    """The gateway through which a trial, its tensors and the rules read a run.
 
-    Public methods refresh by themselves, unless that is switched off. Those under "Of the last refresh" do not: they
-    belong to a call that has refreshed, or follow the steps that a refresh found.
+    Public methods refresh by themselves, unless that is switched off. Methods under "Of the last refresh" do not: they
+    belong to a call that has refreshed, or use steps that a refresh found.
     """
 
     def __init__(  # noqa: PLR0913 - all options of a trial
@@ -83,14 +83,14 @@ class RunReader:
         self.verify = verify
         """True if raw values are compared with their digests."""
         self.always = always
-        """The snapshot that is read whatever comes; None to follow the run."""
+        """The snapshot of a trial that does not refresh; None to follow the run."""
         self._claims_seconds = _LOCAL_CLAIMS_SECONDS if storage.is_local else _REMOTE_CLAIMS_SECONDS
         self._closed = False
         self.lock = threading.RLock()
-        """A lock. While it is held, the snapshot stays as it is."""
+        """A lock, during which the snapshot does not change."""
         self._inherited = False
         self.version = 0
-        """Grows with each snapshot."""
+        """A number that grows with each snapshot."""
         self._begin()
         forking.register(self)
 
@@ -98,7 +98,7 @@ class RunReader:
         self._ended_at: float | None = None
         self._claims_read_at = time.monotonic()
         self._run_file = b""
-        """The content of `run.json` when it was compared last."""
+        """The content of `run.json` at the last comparison."""
         self._snapshot = Snapshot(self.info)
         self._become(self.always or take(self.storage, self.info, range_steps=self.range_steps))
         self._row_cache: RowCache | None = None
@@ -106,21 +106,21 @@ class RunReader:
         self._sources: QuerySources | None = None
         self._queries: RunQueries | None = None
         self._note_end()
-        # Last: until then other threads of a forked child wait.
+        # This comes last, because other threads of a forked child wait for it.
         self._inherited = False
 
     def after_fork(self) -> None:
         """Open the run again when it is next read.
 
-        The forked process has lost the threads of the engine, and another thread may have been changing what is kept.
+        The forked process has lost the engine's threads, and another thread may have been changing the cache.
         """
         self.lock = threading.RLock()
         self._inherited = True
 
     @property
     def sources(self) -> QuerySources:
-        """The files and tables for SQL. Another object once the run was opened again, for whatever reason."""
-        from .run_queries import QuerySources  # what SQL needs is imported with the first query
+        """The files and tables for SQL. Opening the run again makes a new object."""
+        from .run_queries import QuerySources  # the modules for SQL are imported with the first query
 
         with self.lock:
             self._make_own()
@@ -143,7 +143,7 @@ class RunReader:
         return states
 
     def _become(self, snapshot: Snapshot) -> bool:
-        """Read another snapshot from now on, and log what is damaged in it. Return whether it is another."""
+        """Read this snapshot from now on, and log its damaged files. Return whether it is another one."""
         before, self._snapshot = self._snapshot, snapshot
         if snapshot is before:
             return False
@@ -154,18 +154,18 @@ class RunReader:
         return True
 
     def change(self, changed: Callable[[Snapshot], Snapshot]) -> bool:
-        """Read another snapshot, made from the present one. Return whether it is another."""
+        """Replace the snapshot by the result of `changed`. Return whether it is another one."""
         with self.lock:
             return self._become(changed(self.snapshot))
 
     def recover(self) -> bool:
         """Find the files that replaced others, after files were found missing or damaged.
 
-        Return whether there were any. What is new in them waits for the next refresh.
+        Return whether there were any. New steps in them wait for the next refresh.
 
         Raises:
             RunNotFound: The run was deleted.
-            SnapshotNotFound: They lack steps of the snapshot, and the trial does not refresh.
+            SnapshotNotFound: These files lack steps of the snapshot, and the trial does not refresh.
         """
         return self.change(self._after_compaction)
 
@@ -192,7 +192,7 @@ class RunReader:
                 self._begin()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A copy, here or in another process, opens the run again: what is kept belongs to one process.
+        # A copy, here or in another process, opens the run again, because caches belong to one process.
         options = self.range_steps, self.engine, self.is_refreshing, self.verify, self.always
         return RunReader, (self.storage, self.info, self.name, *options)
 
@@ -205,15 +205,15 @@ class RunReader:
     # New data.
 
     def _refresh_if_due(self) -> None:
-        # An ended job changes only if it is resumed: to refresh once a second is enough, and saves the listings.
+        # An ended job changes only if it is resumed. Refreshing once a second is enough, and saves listings.
         if self.is_refreshing and not (self._ended_at and time.monotonic() - self._ended_at < _ENDED_SECONDS):
             self.refresh()
 
     def refresh(self, claims: bool = False) -> None:
         """Find new workers and new data, whether or not methods refresh by themselves.
 
-        A claim changes when its worker resumes the run after a crash, or saves other collections, and the run itself if
-        it is replaced. No listing shows that, so both are read again now and then, and with `claims` in any case.
+        A claim changes when its worker resumes the run after a crash or saves other collections, and `run.json` when
+        the run is replaced. No listing shows that, so both are read again from time to time, and always with `claims`.
 
         Raises:
             RunNotFound: The run was deleted.
@@ -228,14 +228,14 @@ class RunReader:
             self._note_end()
 
     def _is_replaced(self) -> bool:
-        """Read the folder again if it holds another run now. Return whether it does."""
+        """Read the folder again if it now holds another run. Return whether it does."""
         content, self._claims_read_at = read_run_file(self.storage), time.monotonic()
         if content == self._run_file:
             return False
         info, self._run_file = run_info(self.storage), content
         if info.id == self.info.id:
             return False
-        # The storage remembers files of the other run by the same names.
+        # The storage caches files of the other run, which have the same names.
         self.info, self.storage = info, copy(self.storage)
         self._begin()
         return True
@@ -245,7 +245,7 @@ class RunReader:
 
     @contextmanager
     def refreshing(self, wanted: bool) -> Iterator[None]:
-        """Switch refreshing on or off inside the block; what was before is restored after it."""
+        """Switch refreshing on or off inside the block, and restore the previous state afterwards."""
         before, self.is_refreshing = self.is_refreshing, wanted
         try:
             yield
@@ -260,7 +260,7 @@ class RunReader:
         return self.states
 
     def collections(self) -> Iterator[Collection]:
-        """Yield the collections that workers claim, by worker in natural order. Damaged ones are logged and skipped."""
+        """Yield the collections in the claims, in natural order of the workers. Log and skip damaged ones."""
         for info in self.now().workers.infos:
             for document in info.collections:
                 try:
@@ -270,11 +270,11 @@ class RunReader:
                     self.exclude(error)
 
     def exclude(self, error: FileError) -> None:
-        """Take note that a file of the run is damaged. The rest of the run can be read."""
+        """Record that a file of the run is damaged. The rest of the run can be read."""
         self.change(lambda snapshot: snapshot.with_damaged(error.path, error))
 
     def mark_ended(self, worker: str | None) -> None:
-        """Record in the run that all workers, or one, will write no more. Raises InvalidWorker."""
+        """Record in the run that all workers, or one, have ended. Raise InvalidWorker for an unknown worker."""
         self.refresh(claims=True)
         known = self.snapshot.workers
         if (workers := mark_ended(self.storage, known, worker)) is not known:
@@ -300,7 +300,7 @@ class RunReader:
         return not self.now().saved.names.keys().isdisjoint((name, name.removeprefix(_SCALAR_PREFIX)))
 
     def tensors(self, mode: ModeKeys, step: int | None = None) -> list[tuple[str, Sequence[str]]]:
-        """Return the tensors of a mode, at one step or at any, by name, each with its collections."""
+        """Return the tensors of a mode, at one step or at any step, by name, each with its collections."""
         self._refresh_if_due()
         if step is None:
             return list(self.snapshot.steps.tensors_of_mode(mode))
@@ -315,12 +315,12 @@ class RunReader:
     # Rows and values.
 
     def tensor_steps(self, name: str, mode: ModeKeys, show_incomplete_steps: bool) -> list[int]:
-        """Return the steps of a mode at which a tensor was saved, ascending: all, or the complete ones."""
+        """Return the complete steps of a mode at which a tensor was saved, ascending; or all such steps."""
         self._refresh_if_due()
         mode = ModeKeys.parse(mode)
         saved = self.snapshot.steps.steps_of_tensor(name, mode)
         steps, complete = self.states.all(mode)
-        # The complete steps are the first ones.
+        # The complete steps come first.
         last = steps[whole - 1] if (whole := sum(complete)) else -1
         return [step for step in saved if show_incomplete_steps or step <= last]
 
@@ -342,7 +342,7 @@ class RunReader:
         return sorted({row.worker: row for row in rows}.values(), key=_by_worker) if len(rows) > 1 else rows
 
     def row(self, name: str, step: int, mode: ModeKeys, worker: str | None, statistics: bool = False) -> SavedTensor:
-        """Return the row of a tensor at a step: of one worker, or of the first that has it."""
+        """Return the row of a tensor at a step, of one worker or of the first one that has it."""
         kept, key = self.now().rows, (name, step, mode, worker, statistics)
         if (row := kept.get(key)) is None:
             row = self._find_row(name, step, ModeKeys.parse(mode), worker, statistics)
@@ -373,9 +373,9 @@ class RunReader:
     def rows_of(
         self, names: Sequence[str], mode: ModeKeys, worker: str | None, steps: Iterable[int] | None = None
     ) -> dict[str, dict[int, SavedTensor]]:
-        """Return the rows of some tensors, by name and step: of one worker, or at each step of the first that has it.
+        """Return the rows of some tensors by name and step, of one worker or of the first one that has each.
 
-        Raises TensorUnavailable for a tensor that was never saved, and InvalidWorker.
+        Raise TensorUnavailable for a tensor that was never saved, and InvalidWorker.
         """
         mode = ModeKeys.parse(mode)
         known = self.now().saved.names
@@ -389,7 +389,7 @@ class RunReader:
             if not rows:
                 self._check_worker(worker, names)
         elif len({row.worker for row in rows}) > 1:
-            rows = sorted(rows, key=_by_worker, reverse=True)  # the first worker's come last, and count
+            rows = sorted(rows, key=_by_worker, reverse=True)  # the rows of the first worker come last, and count
         found: dict[str, dict[int, SavedTensor]] = {name: {} for name in names}
         for row in rows if mode is GLOBAL else [row for row in rows if row.mode == mode.name]:
             step = row.global_step if mode is GLOBAL else row.mode_step
@@ -400,7 +400,7 @@ class RunReader:
         return {name: dict(sorted(by_step.items())) for name, by_step in found.items()}
 
     def _check_worker(self, worker: str, names: Sequence[str]) -> None:
-        """Raise InvalidWorker if a worker has saved none of the tensors at any step."""
+        """Raise InvalidWorker for a worker that never saved any of the tensors."""
         if not any(row.worker == worker for row in self.rows_of_tensors(names, worker=worker)):
             known = {row.worker for row in self.rows_of_tensors(names)}
             raise InvalidWorker(worker, sorted(known, key=natural))
@@ -408,13 +408,13 @@ class RunReader:
     def _all_rows(
         self, names: Sequence[str], mode: ModeKeys, wanted: set[int] | None, worker: str | None
     ) -> list[SavedTensor]:
-        """Return the rows of some tensors at the wanted steps; those of other steps and workers may be among them."""
+        """Return the rows of some tensors at the wanted steps. Rows of other steps and workers may be among them."""
         if not names or (wanted is not None and not wanted):
             return []
-        if wanted is None or len(names) == 1:  # those of one tensor are kept
+        if wanted is None or len(names) == 1:  # the rows of one tensor are cached
             return self.rows_of_tensors(names, worker=worker)
         if len(wanted) >= len(names):
-            numbers = [step for step in wanted if not isinstance(step, str)]  # a text is the number of no step
+            numbers = [step for step in wanted if not isinstance(step, str)]  # a text is no step number
             span = (min(numbers), max(numbers) + 1) if numbers else (0, 0)
             return self.rows_of_tensors(names, mode, span, worker)
         # A few steps of many tensors: step by step.
@@ -428,18 +428,18 @@ class RunReader:
     def values(
         self, names: Sequence[str], steps: Iterable[int] | None, mode: ModeKeys, worker: str | None
     ) -> dict[str, dict[int, Array]]:
-        """Return the raw values of some tensors, by name and step. Raises what `rows_of` raises."""
+        """Return the raw values of some tensors, by name and step. Raise the errors of `rows_of`."""
         by_name = self.rows_of(names, mode, worker, steps)
         raw = {name: {step: row for step, row in rows.items() if row.has_raw} for name, rows in by_name.items()}
         arrays = iter(self.read([row for rows in raw.values() for row in rows.values()]))
-        # Each row takes the next array: both are in the order of the rows.
+        # Each row takes the next array, because both are in the same order.
         return {name: dict(zip(rows, arrays)) for name, rows in raw.items()}  # noqa: B905
 
     def sql(self, query: str, parameters: dict[str, Any] | None, timeout: float | None) -> Answer:
         """Return the rows of a user's query on the views of the run."""
         self._refresh_if_due()
         if parameters is not None and not isinstance(parameters, dict):
-            raise ConfigurationError("parameters is a dictionary; write $name in the query")
+            raise ConfigurationError("parameters must be a dictionary; write $name in the query")
         with self.lock:
             self._make_own()
             if self._queries is None:
@@ -454,7 +454,7 @@ class RunReader:
     def waits_for_itself(self, step: int, mode: ModeKeys) -> bool:
         """Return whether the calling thread writes this run and has not reached a step.
 
-        Once it has, the step may still wait for other workers.
+        Once reached, the step may still wait for other workers.
         """
         steps = self.states.all(mode)[0]
         return (not steps or step > steps[-1]) and self.storage.is_written_here()
@@ -474,15 +474,14 @@ class RunReader:
         span: tuple[int, int] | None = None,
         worker: str | None = None,
     ) -> list[SavedTensor]:
-        """Return the rows of some tensors, of every worker, without statistics.
+        """Return the rows of some tensors, of every worker, without statistics; see `RowCache.of_tensors`.
 
-        With a span, those at steps of the mode with first <= step < end; with a worker, those of it. Others may be
-        among them.
+
         """
         return self.read_rows(lambda cache, steps: cache.of_tensors(steps, names, mode, span, worker))
 
     def read_rows(self, read: Callable[[RowCache, SavedSteps], _T]) -> _T:
-        """Return what `read` returns, once more where a file was missing because another one replaced it."""
+        """Return the result of `read`. Call it once more if a file was missing because another one replaced it."""
         with self.lock:
             self._make_own()
             cache = self._row_cache = self._row_cache or RowCache(self.storage, self.range_steps)
@@ -493,11 +492,11 @@ class RunReader:
         return next((row for row in self.rows(name, global_step, statistics=True) if row.worker == worker), None)
 
     def read(self, rows: Sequence[SavedTensor]) -> list[Array]:
-        """Return the raw values of rows, which must have one. Raises MissingChunk or CorruptFile."""
+        """Return the raw values of rows, all of which must have one. Raise MissingChunk or CorruptFile."""
         known = rows
 
         def relocated() -> bool:
-            """Find the rows of the same tensors again: compaction may have moved their values to another chunk."""
+            """Find the rows of the same tensors again, because compaction may have moved their values."""
             nonlocal rows
             with self.lock:
                 self.recover()

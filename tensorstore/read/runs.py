@@ -1,4 +1,4 @@
-"""Many runs, opened together: their views have the run as a column, and a view lists the runs themselves."""
+"""Many runs, opened together. Their views have a column `run`, and the view `runs` lists the runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .run_reader import RunReader
 from .trial import Trial, run_reader_of
 
 _PARALLEL = 16
-# A table in a notebook is shown without being requested, so what takes longer is left out.
+# A notebook shows a table without a request, so numbers that take longer to compute are left out.
 _SIZES_SECONDS = 0.1
 _SIZES = "select run, count(distinct global_step), sum(nbytes) from tensors group by run"
 
@@ -45,13 +45,14 @@ def open_runs(
     engine: Engine | None = None,
     verify: bool = True,
 ) -> Runs:
-    """Open many runs. What cannot be opened is left out, and `Runs.damaged` says why.
+    """Open many runs.
 
-    A run is named by the last part of its path, or by as many parts as distinguish it from the others.
+    Runs that cannot be opened are left out, with their errors in `Runs.damaged`. The name of a run is the last part of
+    its path, or as many parts as distinguish it from the others.
 
     Args:
-        places: A folder that has runs below it, a pattern such as `s3://bucket/project/lr=*`, a Trial, or a list of
-            those and of paths of runs.
+        places: A folder with runs below it, a pattern such as `s3://bucket/project/lr=*`, a Trial, or a list of these
+            or of paths of runs.
         storage_options: Options for fsspec.
         engine: The SQL engine: DuckDB if None, or for instance a SparkEngine.
         verify: Compare raw values with their digests when `Runs.trial` reads them; see `create_trial`.
@@ -68,7 +69,7 @@ def open_runs(
 
 
 class Runs:
-    """Runs as they were when they were opened or last refreshed. Made by `open_runs`."""
+    """Several open runs, as of their opening or last refresh. Made by `open_runs`."""
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class Runs:
     ) -> None:
         if not locations:
             raise ConfigurationError("open_runs needs a folder, a pattern, or a list of runs; the list is empty")
-        # A Trial brings its storage, and with it the options that opened it.
+        # A Trial already has a storage, with the options that opened it.
         self._locations = [_location(location) for location in locations]
         self._options = storage_options
         self._verify = verify
@@ -115,7 +116,7 @@ class Runs:
 
     @property
     def all(self) -> list[RunReader]:
-        """The runs, by name. For exports: it changes without notice."""
+        """The runs, by name. This is for exports, and may change without notice."""
         return [self._runs[name] for name in self.names]
 
     @property
@@ -176,10 +177,10 @@ class Runs:
         return RunsPlots(self)
 
     def refresh(self) -> None:
-        """Find new runs, and new data in the runs that are open.
+        """Find new runs, and new data in the open runs.
 
         Raises:
-            RunNotFound: No run can be opened. Those that were open stay so.
+            RunNotFound: No run can be opened. Open runs stay open.
         """
         self._not_opened = {}
         found = in_threads(self._find, self._locations, _PARALLEL)
@@ -195,11 +196,11 @@ class Runs:
             self._runs, self._queries, self._closed = runs, None, False
 
     def after_fork(self) -> None:
-        """Forget the connection of a forked child, whose threads are missing. The next query makes a new one."""
+        """Forget the connection in a forked child, which lacks the engine's threads. The next query makes a new one."""
         self._lock, self._queries = threading.Lock(), None
 
     def close(self) -> None:
-        """Release the memory. No query can be run afterwards, unless by a refresh."""
+        """Release the memory. No query can be run afterwards, except after a refresh."""
         with self._lock:
             self._closed = True
             if self._queries is not None:
@@ -234,7 +235,7 @@ class Runs:
         try:
             found = self.sql(_SIZES, timeout=_SIZES_SECONDS).fetchall()
         except TensorTrialError:
-            found = []  # long, closed, or damaged: the rest is known
+            found = []  # it takes long, is closed, or damaged; the rest is known
         sizes = {run: f", {steps:,} steps, {nbytes / 1e6:,.1f} MB of tensors" for run, steps, nbytes in found}
         states = {run.name: "ended" if run.snapshot.workers.job_ended else "running" for run in self.all}
         return html_table(repr(self), ((name, state + sizes.get(name, "")) for name, state in states.items()))
@@ -317,7 +318,7 @@ def _row(run: RunReader) -> tuple[Any, ...]:
 
 
 def _ended_at(run: RunReader) -> datetime | None:
-    """Return when the last worker ended; None while one is writing, and where no mark says when."""
+    """Return the time at which the last worker ended; None while a worker writes, or if no end mark has a time."""
     if not run.snapshot.workers.job_ended:
         return None
     return max((utc(mark.ended_at) for mark in run.snapshot.workers.ends.values() if mark.ended_at), default=None)
@@ -332,7 +333,7 @@ _DEPTH = 4
 
 
 class RunSearch:
-    """Finds the runs of a path: the run itself, those below it, or those that match a pattern."""
+    """A search for the runs of a path: the run itself, runs below it, or runs that match a pattern."""
 
     def __init__(self, options: Mapping[str, Any] | None) -> None:
         self._options = options
@@ -345,10 +346,10 @@ class RunSearch:
             yield from self._below(found, _DEPTH)
 
     def _split(self, location: str) -> list[str]:
-        """Return the folder that a pattern begins with, and its parts from the first one with such a sign on."""
+        """Return the folder at the beginning of a pattern, and the parts from the first one with a wildcard on."""
         parts = location.rstrip("/").split("/")
         first = next((i for i, part in enumerate(parts) if any(sign in part for sign in "*?[")), len(parts))
-        # A folder may well have one in its name.
+        # The name of an existing folder may contain a wildcard.
         if first < len(parts) and self._entries(open_storage(location, self._options)):
             first = len(parts)
         return ["/".join(parts[:first]) or ("/" if location.startswith("/") else "."), *parts[first:]]
@@ -379,7 +380,7 @@ class RunSearch:
 
 
 def short_names(urls: Sequence[str]) -> dict[str, str]:
-    """Return the shortest ends of the paths that distinguish them, as UTF-8 can hold them."""
+    """Return the shortest ends of the paths that distinguish them, as valid UTF-8."""
     names = {url: url.rpartition("/")[2] for url in urls}
     parts = 1
     while len(set(names.values())) < len(urls):
