@@ -289,7 +289,7 @@ class Source:
             if chunk not in self._missed:
                 self._missed.add(chunk)
                 raise
-            self._exclude(chunk, MissingChunk(chunk, "the index names this chunk, and it is missing"))
+            self._exclude(chunk, MissingChunk(chunk, "the index names this chunk, but it is missing"))
 
 
 @dataclass(frozen=True)

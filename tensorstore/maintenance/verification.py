@@ -29,7 +29,7 @@ def verify(
         progress: Whether to show a progress bar, if tqdm is installed.
 
     Returns:
-        The report; `is_whole` says whether nothing is damaged.
+        The report. `is_whole` is True if nothing is damaged.
 
     Raises:
         RunNotFound: Nothing is at `path`.

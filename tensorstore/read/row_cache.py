@@ -124,10 +124,9 @@ COUNTING = ("name", "worker", "mode", "mode_step", "global_step")
 
 
 def counting(steps: SavedSteps, cells: Iterable[tuple[Any, ...]]) -> list[int]:
-    """Return the positions of the rows that count. They are of known steps, and if a worker saved a tensor twice at a
-    step, the last one counts.
+    """Return the positions of the rows that count; `cells` are the cells of the columns `COUNTING`.
 
-    `cells` are the cells of the columns `COUNTING`.
+    Rows of unknown steps do not count. If a worker saved a tensor twice at a step, the last row counts.
     """
     known = [
         ((name, worker, step[-1]), row)

@@ -28,13 +28,13 @@ _T = TypeVar("_T")
 GLOBAL = ModeKeys.GLOBAL
 _INCOMPLETE_STEP_WINDOW = "SMDEBUG_INCOMPLETE_STEP_WAIT_WINDOW"
 _MOST_CHECKED = 200
-"""The number of steps that are checked for a hint, on each side: an error must not cost a scan of a long run."""
+"""The number of steps on each side that are checked for a hint: an error must not cost a scan of a long run."""
 _SHOWN_WORKERS = 3
 _NEVER = int(np.iinfo(np.int64).max)
 
 
 class StepState(Enum):
-    """The state of a step: complete, not complete yet, or never to be complete."""
+    """The state of a step: complete, still to come, or never to come."""
 
     UNAVAILABLE = 0
     AVAILABLE = 1
@@ -82,7 +82,7 @@ class StepStates:
         self._window = int(os.environ.get(_INCOMPLETE_STEP_WINDOW, 1000))
         self._known: dict[tuple[Any, ...], Any] = {}
         self.rows: dict[tuple[Any, ...], SavedTensor] = {}
-        """Rows that were found for a tensor at a step, so that the same question is answered at once."""
+        """A cache of the rows of a tensor at a step."""
 
     def _derived(self, key: tuple[Any, ...], make: Callable[[], _T]) -> _T:
         if key not in self._known:
@@ -97,7 +97,7 @@ class StepStates:
         return state
 
     def all(self, mode: ModeKeys) -> tuple[list[int], list[bool]]:
-        """Return all steps of a mode, ascending, and which of them are complete: the first ones. Not to be changed."""
+        """Return all steps of a mode, ascending, and a mask of the complete ones. Must not be changed."""
         mode = ModeKeys.parse(mode)
         return self._derived(("states", mode), lambda: complete_steps(self.saved, mode, self._session()))
 
@@ -114,7 +114,7 @@ class StepStates:
         )
 
     def complete(self, mode: ModeKeys) -> list[int]:
-        """Return the complete steps of a mode, ascending. Not to be changed."""
+        """Return the complete steps of a mode, ascending. Must not be changed."""
 
         def select() -> list[int]:
             steps, complete = self.all(mode)
@@ -123,7 +123,7 @@ class StepStates:
         return self._derived(("complete_steps", ModeKeys.parse(mode)), select)
 
     def info(self, step: int, mode: ModeKeys, worker: str | None = None) -> StepInfo | None:
-        """Return a saved step of a mode: what it was for one worker, or for the first that has it; None without one."""
+        """Return a step of a mode as one worker saved it, or the first one that has it; None if none has."""
         infos = self.saved.infos(step, mode)
         if len(infos) > 1:
             places = self.saved.places(step, mode)
@@ -132,13 +132,13 @@ class StepStates:
         return infos[0] if infos else None
 
     def known_info(self, step: int, mode: ModeKeys = GLOBAL) -> StepInfo:
-        """Return a step of a mode as the first worker saved it. Raises StepUnavailable or StepNotYetAvailable."""
+        """Return a step of a mode as the first worker saved it. Raise StepUnavailable or StepNotYetAvailable."""
         if (info := self.info(step, mode)) is None:
             raise self.missing(step, mode)
         return info
 
     def global_steps(self, step: int, mode: ModeKeys) -> list[int]:
-        """Return the global steps of a step of a mode, ascending: several where workers are not in step."""
+        """Return the global steps of a step of a mode, ascending. There are several if workers are not in step."""
         return (
             [step] if mode is GLOBAL else list(dict.fromkeys(info.global_step for info in self.saved.infos(step, mode)))
         )
@@ -151,7 +151,7 @@ class StepStates:
         progress = {
             worker: found
             for worker, found in self.saved.progress().items()
-            if worker not in session.not_begun or found[0] < session.first_step  # others it will supersede
+            if worker not in session.not_begun or found[0] < session.first_step  # the other steps will be superseded
         }
         newest = max((last for last, _ in progress.values()), default=None)
         if newest is None:
@@ -179,12 +179,12 @@ class StepStates:
         return StepNotYetAvailable(step, mode, described(self.late_workers(), self._storage.url))
 
     def reason_of_loss(self, step: int, mode: ModeKeys) -> str:
-        """Return which damaged or missing file may have held a step of a mode, as a clause; empty if none may."""
+        """Return a clause that names the damaged or missing file which may have held a step; empty if there is none."""
         error = self.lost_rows().holding(step, ModeKeys.parse(mode))
         return "" if error is None else f"a file that is lost or damaged may have held it ({error})"
 
     def hint(self, name: str, step: int, mode: ModeKeys) -> str:
-        """Return which modes have a tensor at a step, and the steps near it, as a clause; empty if there are none."""
+        """Return a clause about other modes that have the step of a tensor, and near steps; empty if there are none."""
         saved, sets, steps = self.saved, set(self.saved.sets_of(name)), self.all(mode)[0]
 
         def has(step: int, mode: ModeKeys) -> bool:
@@ -206,11 +206,11 @@ class StepStates:
         return "; ".join(clauses)
 
     def lost_rows(self) -> LostRows:
-        """Return which rows are lost with the damaged files."""
+        """Return the rows that the damaged files may have held."""
         return self._derived(("lost",), lambda: LostRows(self._with_rows(self.snapshot.damaged), self.saved))
 
     def _with_rows(self, damaged: Mapping[str, FileError]) -> dict[str, FileError]:
-        """Return the damaged files without the claims of workers that published nothing, such as stray copies."""
+        """Return the damaged files, without claims of workers that published nothing, such as stray copies."""
         return {
             path: error
             for path, error in damaged.items()
@@ -227,7 +227,7 @@ class StepStates:
 
 
 def described(late: Sequence[LateWorker], url: str) -> str:
-    """Return a sentence on the late workers of the run at `url`, and on what to do; '' if there are none."""
+    """Return a sentence about the late workers of the run at `url` with advice; '' if there are none."""
     if not late:
         return ""
     more = f"; and {len(late) - _SHOWN_WORKERS} more workers" if len(late) > _SHOWN_WORKERS else ""
@@ -237,7 +237,7 @@ def described(late: Sequence[LateWorker], url: str) -> str:
 
 
 def _last_saved(progress: tuple[int, int] | None) -> tuple[int | None, datetime | None]:
-    """Return the last step of a worker and when it saved that, in UTC; None for both if it has saved none."""
+    """Return the last step of a worker and its time in UTC; None for both if it has saved none."""
     if progress is None:
         return None, None
     step, saved_at_us = progress
@@ -245,10 +245,11 @@ def _last_saved(progress: tuple[int, int] | None) -> tuple[int | None, datetime 
 
 
 def step_state(step: int, steps: Sequence[int], complete: Sequence[bool], job_ended: bool) -> StepState:
-    """Return the state of `step`, given all saved `steps`, ascending, and which of them are complete.
+    """Return the state of `step`, given all saved `steps`, ascending, and a mask of the complete ones.
 
-    With n the least existing step >= `step`: without n the step may come until the job ends. If n is a later step,
-    `step` was skipped, which is certain once a complete step >= n exists. If n is `step`, it is complete or not yet.
+    Let n be the least existing step >= `step`. If there is no n, the step may come until the job ends. If n is a later
+    step, `step` was skipped, which is certain once a complete step >= n exists. If n is `step`, it is complete or not
+    yet.
     """
     position = bisect_left(steps, step)
     if position == len(steps):
@@ -265,31 +266,31 @@ class Session:
 
     num_workers: int
     ended: frozenset[str]
-    """The workers of the run that will write no more."""
+    """The workers of the run that have ended."""
     not_begun: frozenset[str]
     """The workers of earlier sessions that have saved nothing in it."""
     first_step: int
-    """The first global step of the session. Nothing before it is still being written."""
+    """The first global step of the session. No earlier step is still being written."""
     job_ended: bool
     window: int
-    """More incomplete steps than this are not waited for: the older half of them counts as complete."""
+    """The most incomplete steps that are waited for. Of more steps, the older half counts as complete."""
 
 
 class _Reached(NamedTuple):
-    """The steps that every worker has reached which the job waits for. All are -1 if one has saved nothing yet."""
+    """The steps that all pending workers have reached. All are -1 if one of these has saved nothing yet."""
 
     global_step: int
     mode_step: int
-    """The step of the mode that those have reached which saved any step of it."""
+    """The step of the mode that the workers with steps of this mode have reached."""
     of_others: int
-    """The global step that the others have reached."""
+    """The global step that the workers without steps of this mode have reached."""
 
 
 def complete_steps(saved: SavedSteps, mode: ModeKeys, session: Session) -> tuple[list[int], list[bool]]:
-    """Return the steps of a mode, ascending, and which of them are complete: the first ones.
+    """Return the steps of a mode, ascending, and a mask of the complete ones, which come first.
 
-    A worker writes its steps in order. What all have written or gone past is complete: a global step, and a step of a
-    mode among the workers that have saved any.
+    Each worker writes its steps in order. A global step is complete once all workers have written or passed it; a step
+    of a mode once all workers that have saved steps of the mode have.
     """
     rows, lookup = saved.in_mode(mode)
     steps = lookup.distinct
@@ -315,7 +316,7 @@ def _reached(saved: SavedSteps, mode: ModeKeys, session: Session) -> _Reached:
     pending = session.num_workers - len(session.ended)
     if pending <= 0:
         return _Reached(_NEVER, _NEVER, _NEVER)
-    # A worker that has ended will not write the steps that it lacks. One that has not begun may yet go back.
+    # A worker that has ended will not write the steps that it lacks. A worker that has not begun may still go back.
     done = session.ended | session.not_begun
     writes = np.array([worker not in done for worker in saved.workers], bool)
     rows = saved.columns
@@ -334,14 +335,14 @@ def _reached(saved: SavedSteps, mode: ModeKeys, session: Session) -> _Reached:
 
 @dataclass(frozen=True, slots=True)
 class _Lost:
-    """The global steps of which a damaged file may hold rows."""
+    """The global steps that a damaged file may hold."""
 
     worker: str
     error: FileError
     after: int
     before: float
     known: tuple[tuple[int, int], ...] = ()
-    """The first and the last step of files of the worker that can be read: of these nothing is lost."""
+    """The first and the last step of each readable file of the worker. These steps are not lost."""
 
     def may_hold_between(self, after: float, before: float) -> bool:
         """Return whether the file may hold a step between `after` and `before`."""
@@ -364,10 +365,9 @@ class LostRows:
         ]
 
     def check(self, rows: Iterable[SavedTensor], mode: ModeKeys) -> None:
-        """Raise CorruptFile if a damaged file may hold a row that comes before one of `rows`.
+        """Raise CorruptFile, naming the file, if a damaged file may hold a row that comes before one of `rows`.
 
-        That is a row of the same tensor and step of a mode, of a worker that comes before the row's own. The error
-        names the file.
+        That is a row of the same tensor and step of a mode, but of an earlier worker.
         """
         for row in rows if self._lost else ():
             for lost in self._lost:
@@ -393,9 +393,9 @@ class LostRows:
         return next((lost.error for lost in self._lost if self._may_hold(lost, step, mode)), None)
 
     def _may_hold(self, lost: _Lost, step: int, mode: ModeKeys) -> bool:
-        """Return whether a file may hold a step of a mode: at its global step, or between those of its neighbors.
+        """Return whether a file may hold a step of a mode: at its global step, or between its neighbors' global steps.
 
-        These are steps of all workers or, where these are not in step, of the file's own.
+        The neighbors are steps of all workers or, if these are not in step, of the file's worker.
         """
         if mode is ModeKeys.GLOBAL:
             return lost.may_hold_between(step - 1, step + 1)
@@ -428,7 +428,7 @@ def _of_claim(path: str, error: FileError) -> _Lost | None:
 
 
 def _of_index(path: str, error: FileError, files: Sequence[tuple[str, int, int]]) -> _Lost | None:
-    """Return the steps between the flushes of the worker before the damaged ones and those after them."""
+    """Return the steps between the worker's flushes before and after the damaged ones."""
     parts = path.split("/")
     flushes = flush_range_of(path)
     if parts[0] != INDEX or flushes is None or not parts[1].startswith("worker="):
@@ -445,9 +445,9 @@ def _of_index(path: str, error: FileError, files: Sequence[tuple[str, int, int]]
 
 
 def _in_order(files: Sequence[tuple[FlushRange, int, int]]) -> list[tuple[FlushRange, int, int]]:
-    """Return the files by their flushes, without those that begin before the end of an earlier one.
+    """Return the files by their flushes, without files that begin before the end of an earlier one.
 
-    These hold values that were saved at past steps: they do not show which steps another file holds.
+    Such files hold values for past steps, and do not show which steps another file holds.
     """
     found = []
     reached = -1

@@ -26,8 +26,8 @@ GLOBAL = ModeKeys.GLOBAL
 class Tensor:
     """A tensor of a run, by name. Made by `Trial.tensor`.
 
-    Step numbers count in the `mode` that is passed with them; GLOBAL, the default, counts over all modes. Where several
-    workers saved the tensor, `worker` selects one; without it, the first that has it is read, in natural order.
+    Step numbers count in the `mode` that is passed with them; GLOBAL, the default, counts over all modes. If several
+    workers saved the tensor, `worker` selects one; by default it is the first one that has it, in natural order.
     """
 
     def __init__(self, name: str, reader: RunReader) -> None:
@@ -58,9 +58,9 @@ class Tensor:
             An array in the saved dtype and shape, which may be written to.
 
         Raises:
-            TensorUnavailableForStep: No raw value was saved; its `has_reductions` is True where statistics were.
+            TensorUnavailableForStep: No raw value was saved; its `has_reductions` is True if statistics were.
             StepUnavailable: The step was not saved and will not be.
-            StepNotYetAvailable: The step was not saved, and may be yet.
+            StepNotYetAvailable: The step was not saved yet, but may still be.
             InvalidWorker: The worker did not save the tensor at this step.
             MissingChunk: A file of raw values is missing.
             MissingIndexFile: A file of the index is missing.
@@ -137,7 +137,7 @@ class Tensor:
             abs: Return the statistic of the absolute value.
 
         Returns:
-            A float; of digest an int.
+            A float; for digest an int.
         """
         value = self.reduction_value(step_num, reduction_name, mode, worker, abs)
         return value if isinstance(value, int) else float(value)
@@ -167,12 +167,12 @@ class Tensor:
                 that of the whole tensor.
 
         Returns:
-            A float64 array without dimensions, with `axis` one of shape (shape[axis],); of digest an int, because a
+            A float64 array without dimensions, or with `axis` of shape (shape[axis],). For digest an int, because a
             float64 cannot hold its 64 bits.
 
         Raises:
-            TensorUnavailableForStep: Neither the statistic nor what it can be computed from was saved, or it is not
-                defined for the dtype.
+            TensorUnavailableForStep: The statistic was not saved and cannot be computed from saved data, or the dtype
+                does not define it.
             ConfigurationError: The statistic is unknown, or the tensor has no such axis.
         """
         if reduction_name == "digest" and axis is None:
@@ -185,7 +185,7 @@ class Tensor:
             return self._by_axis(row, step_num, name, mode, number)
         saved = dict(_saved(row))
         value = saved.get(name)
-        if value is None:  # what computes statistics takes 0.01 s to import
+        if value is None:  # the statistics take 0.01 s to import
             from ..statistics.derived import derive
             from ..statistics.single import statistic
         if value is None and row.has_raw:
@@ -262,8 +262,8 @@ class Tensor:
     def quantile(self, step_num: int, q: float, mode: ModeKeys = GLOBAL, worker: str | None = None) -> Array:
         """Return a quantile at a step, to 1/128 of itself, from a saved sketch or else from the raw value.
 
-        It is the least number that at least `q` of the elements do not exceed, rounded to 7 significant binary digits:
-        `numpy.quantile(value, q, method="inverted_cdf")`, rounded. NaN if an element is NaN, or if there is none.
+        It is `numpy.quantile(value, q, method="inverted_cdf")`, rounded to 7 significant binary digits: the least
+        number that at least `q` of the elements do not exceed. NaN if an element is NaN, or if there is none.
 
         Args:
             step_num: The step.
@@ -309,7 +309,7 @@ class Tensor:
 
         Args:
             step: The step, which is included.
-            n: How many steps are returned at most; None for all.
+            n: The most steps to return; None for all.
             mode: The mode that steps are counted in.
 
         Returns:

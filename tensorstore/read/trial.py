@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 GLOBAL = ModeKeys.GLOBAL
-# A table in a notebook is shown without being requested, so what takes longer is left out.
+# A notebook shows a table without a request, so numbers that take longer to compute are left out.
 _SIZE_SECONDS = 0.1
 
 
 class Trial:
     """A run that is open for reading, while it is being written or afterwards. Made by `create_trial`.
 
-    It can be used in forked processes, pickled for others, and copied: each opens the run again, with the same options.
+    It can be used in forked processes, pickled, and copied: each copy opens the run again, with the same options.
     Trials of the same path are equal. As a container, a trial maps names to its tensors.
 
     Each method first finds new data (see `no_refresh` to stop that). Step numbers count in the `mode` that is passed
@@ -66,9 +66,10 @@ class Trial:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The run as it is now. Its text is an id of 16 hexadecimal digits: the same for the same index files.
+        """The present state of the run.
 
-        `create_trial(path, snapshot=…)` opens it, or the run by the id, again.
+        `str(trial.snapshot)` is its id of 16 hexadecimal digits, equal for equal sets of index files.
+        `create_trial(path, snapshot=…)` opens a snapshot or an id again.
         """
         return self._reader.now().snapshot
 
@@ -120,8 +121,8 @@ class Trial:
             step: Only tensors that were saved at this step of `mode`; None for any step.
             mode: Only tensors that were saved in this mode; GLOBAL for any.
             regex: Only names in which `re.search` finds this regular expression, or one of several.
-            collection: Only tensors of this collection, by its name or as an object. Not together with `regex`. A name
-                that no collection of the run has is logged as a warning.
+            collection: Only tensors of this collection, by its name or as an object. Not together with `regex`. An
+                unknown name is logged as a warning.
 
         Returns:
             The names, sorted.
@@ -161,14 +162,14 @@ class Trial:
         return self._reader.now().workers.num_workers
 
     def environment(self, worker: str | None = None) -> Environment:
-        """Return what a worker of the newest session runs with and where, as far as the run keeps it.
+        """Return the environment of a worker of the newest session: the parts that the run keeps.
 
         Args:
             worker: The name of the worker. Default: the first one.
 
         Returns:
             Values by name: those of `tensortrial.environment()`, `optimizers` and `activations`. The commit and the
-            packages are kept of the first worker only; empty if nothing was kept.
+            packages are kept for the first worker only. Empty if nothing was kept.
 
         Raises:
             InvalidWorker: The run has no worker of this name.
@@ -204,7 +205,7 @@ class Trial:
         return [mode for mode in ModeKeys if mode in saved]
 
     def global_step(self, mode: ModeKeys, mode_step: int) -> int:
-        """Return the global step of a step of a mode: that of the first worker that has it.
+        """Return the global step of a step of a mode, by the first worker that has it.
 
         Args:
             mode: The mode that `mode_step` is counted in.
@@ -215,12 +216,12 @@ class Trial:
 
         Raises:
             StepUnavailable: The step was not saved and will not be.
-            StepNotYetAvailable: The step was not saved, and may be yet.
+            StepNotYetAvailable: The step was not saved yet, but may still be.
         """
         return self._reader.now().known_info(mode_step, ModeKeys.parse(mode)).global_step
 
     def mode_step(self, global_step: int) -> int:
-        """Return a global step, counted in its own mode: that of the first worker that has it.
+        """Return the number of a global step in its own mode, by the first worker that has it.
 
         Args:
             global_step: The step, counted over all modes.
@@ -230,7 +231,7 @@ class Trial:
 
         Raises:
             StepUnavailable: The step was not saved and will not be.
-            StepNotYetAvailable: The step was not saved, and may be yet.
+            StepNotYetAvailable: The step was not saved yet, but may still be.
         """
         return self._reader.now().known_info(global_step).mode_step
 
@@ -245,15 +246,15 @@ class Trial:
 
         Raises:
             StepUnavailable: The step was not saved and will not be.
-            StepNotYetAvailable: The step was not saved, and may be yet.
+            StepNotYetAvailable: The step was not saved yet, but may still be.
         """
         return self._reader.now().known_info(global_step).mode
 
     def collections(self) -> Collections:
-        """Return the collections that the hook was configured with, whether or not they were saved.
+        """Return the collections of the hook's configuration, saved or not.
 
         Returns:
-            The collections, by name. Their `tensor_names` are those of the configuration and those that were saved.
+            The collections, by name. Their `tensor_names` are the configured and the saved ones.
         """
         found = Collections()
         for collection in self._reader.collections():
@@ -268,7 +269,7 @@ class Trial:
         return found
 
     def collection(self, coll_name: str) -> Collection:
-        """Return a collection that the hook was configured with.
+        """Return a collection of the hook's configuration.
 
         Args:
             coll_name: The name of the collection.
@@ -277,7 +278,7 @@ class Trial:
             The collection.
 
         Raises:
-            ConfigurationError: The hook has no collection of this name; the error names those that it has.
+            ConfigurationError: The hook has no collection of this name; the error names its collections.
         """
         collections = self.collections()
         if coll_name not in collections:
@@ -286,19 +287,19 @@ class Trial:
 
     @property
     def damaged(self) -> dict[str, FileError]:
-        """The files of the run that cannot be read, by their paths, and why. The rest of the run can be read."""
+        """The errors of files that cannot be read, by their paths. The rest of the run can be read."""
         return dict(self._reader.snapshot.damaged)
 
     def verify(self, progress: bool = False) -> Verification:
-        """Read every byte of the run, and return what is damaged, unfinished or not needed.
+        """Read every byte of the run, and report its damaged, unfinished and unneeded parts.
 
-        The run may be written and compacted meanwhile. All steps are read, whatever `range_steps` is.
+        The run may be written and compacted meanwhile. All steps are read, also outside of `range_steps`.
 
         Args:
-            progress: Whether to show a progress bar, if tqdm is installed.
+            progress: Show a progress bar, if tqdm is installed.
 
         Returns:
-            The report; `is_whole` says whether nothing is damaged.
+            The report. `is_whole` is True if nothing is damaged.
 
         Raises:
             StorageError: The run cannot be listed.
@@ -338,8 +339,8 @@ class Trial:
         Raises:
             StepUnavailable: A step was skipped.
             NoMoreData: The job has ended before a step.
-            StepNotYetAvailable: `timeout` seconds have passed. In the thread that trains it is raised at once for a
-                step that this thread has not reached: it would wait for itself.
+            StepNotYetAvailable: `timeout` seconds have passed. The thread that trains gets it at once for a step that
+                it has not reached, because it would wait for itself.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         waiting = Waiting(self._reader)
@@ -348,9 +349,10 @@ class Trial:
 
     @property
     def loaded_all_steps(self) -> bool:
-        """True if the job has ended, so that no more data will come: every worker has, or it was marked as ended.
+        """True if the job has ended: every worker has, or it was marked as ended.
 
-        False for up to a minute while an index file cannot be read, for a cause that may pass.
+        No more data will come. False for up to a minute while an index file cannot be read because of an error that may
+        pass.
         """
         return self._reader.now().snapshot.job_ended
 
@@ -358,7 +360,7 @@ class Trial:
         """Return the workers that the newest saved steps wait for.
 
         With `include_workers="all"` a step is complete when every worker has saved it. A running worker is late by a
-        flush or two; one that was killed is late until `mark_ended(worker=…)`.
+        flush or two. A killed worker is late until `mark_ended(worker=…)`.
 
         Returns:
             The workers in natural order, each with its last step and time; empty once the job has ended.
@@ -366,9 +368,10 @@ class Trial:
         return self._reader.now().late_workers()
 
     def mark_ended(self, worker: str | None = None) -> None:
-        """Record in the run that it will not be written any further, after a crash without an end mark.
+        """Record in the run that it is not written any further, after a crash without an end mark.
 
-        Steps that a worker lacks are then complete without it. A worker that ended by itself stays as it is.
+        Steps that a worker lacks are then complete without it. The marks of workers that ended by themselves do not
+        change.
 
         Args:
             worker: The name of one worker; None for all of the job.
@@ -389,8 +392,8 @@ class Trial:
     ) -> dict[str, dict[int, Array]]:
         """Return raw values of many tensors at many steps, read together.
 
-        Values of less than 2 MB share blocks of memory of up to 4 MB, each of which lives as long as one of its arrays:
-        copy an array to keep it alone.
+        Values of less than 2 MB share blocks of memory of up to 4 MB. A block lives as long as one of its arrays, so
+        copy an array to keep only that one.
 
         Args:
             names: The names of the tensors.
@@ -423,7 +426,7 @@ class Trial:
 
         Raises:
             StepUnavailable: The step was not saved and will not be.
-            StepNotYetAvailable: The step was not saved, and may be yet.
+            StepNotYetAvailable: The step was not saved yet, but may still be.
             TensorUnavailableForStep: Only statistics of an input were saved.
         """
         return self._values_in(CollectionKeys.INPUTS, step, mode, worker)
@@ -531,10 +534,10 @@ class Trial:
         self._reader.refresh(claims=True)
 
     def refreshing(self, wanted: bool) -> AbstractContextManager[None]:
-        """Switch refreshing on or off inside a `with` block, and restore what was before.
+        """Switch refreshing on or off inside a `with` block, and restore the previous state afterwards.
 
         Args:
-            wanted: Whether methods find new data by themselves.
+            wanted: True to let methods find new data by themselves.
 
         Returns:
             The context manager.
@@ -546,7 +549,7 @@ class Trial:
         self._reader.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A copy, here or in another process, opens the run again: what is kept belongs to one process.
+        # A copy, here or in another process, opens the run again, because caches belong to one process.
         reader = self._reader
         options = self.name, self.range_steps, reader.engine, reader.verify, reader.always
         return _reopened, (type(self), reader.is_refreshing, reader.storage, *options)
@@ -570,7 +573,7 @@ class Trial:
         return len(self.tensor_names())
 
     def __bool__(self) -> bool:
-        # A run that has saved nothing yet is a run.
+        # A run without saved steps is a run, too.
         return True
 
     def _ipython_key_completions_(self) -> list[str]:
@@ -614,7 +617,7 @@ def run_reader_of(trial: Trial) -> RunReader:
 
 def _reopened(kind: type[Trial], is_refreshing: bool, storage: Storage, *options: Any) -> Trial:
     trial = kind.__new__(kind)
-    # Not by the class: a subclass may take other arguments.
+    # Not by the class, because a subclass may take other arguments.
     Trial.__init__(trial, storage, run_info(storage), *options)
     run_reader_of(trial).is_refreshing = is_refreshing
     return trial

@@ -1,4 +1,4 @@
-"""Waits for steps, and logs what it waits for."""
+"""Waits for steps, and logs the reason of a long wait."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _POLL_SECONDS = 0.05
 
 
 class Waiting:
-    """Logs a warning when nothing new has come for `SAY_AFTER_SECONDS`, and again each time the wait has doubled."""
+    """A wait that logs a warning after `SAY_AFTER_SECONDS` without news, and each time its length has doubled."""
 
     def __init__(self, reader: RunReader) -> None:
         self._reader = reader
@@ -34,16 +34,16 @@ class Waiting:
         return time.monotonic() - self._began
 
     def tick(self) -> None:
-        """Log what is waited for, if it is time. To be called repeatedly during the wait."""
+        """Log the reason of the wait, if it is time. Called repeatedly during the wait."""
         if self.seconds < self._say_after:
             return
         self._say_after *= 2
         logger.warning("run %s: no new step for %.3g seconds: %s", self._reader.storage.url, self.seconds, self.reason)
 
     def wait_for(self, step: int, mode: ModeKeys, deadline: float | None) -> None:
-        """Wait until a step of a mode is complete, until `deadline` by the monotonic clock at most.
+        """Wait until a step of a mode is complete, at most until `deadline` by the monotonic clock.
 
-        Raises StepUnavailable, NoMoreData, and StepNotYetAvailable at the deadline or if this thread writes the step.
+        Raise StepUnavailable, NoMoreData, and StepNotYetAvailable at the deadline or if this thread writes the step.
         """
         while (state := self._state(step, mode)) is StepState.NOT_YET_AVAILABLE:
             if self._reader.always is not None:
@@ -58,12 +58,12 @@ class Waiting:
             raise self._reader.states.missing(step, mode)
 
     def _state(self, step: int, mode: ModeKeys) -> StepState:
-        self._reader.refresh()  # also inside `no_refresh`: to wait without that would never end
+        self._reader.refresh()  # also inside `no_refresh`, where the wait would not end without it
         return self._reader.states.of(step, mode)
 
     @property
     def reason(self) -> str:
-        """The reason why nothing new comes, as far as the run shows: some workers are late, or all of them."""
+        """The reason for the lack of new steps: some workers are late, or all of them."""
         url = self._reader.storage.url
         late = described(self._reader.states.late_workers(), url)
         return late or f"the job has not ended. If it was killed, run `tensortrial mark-ended {url}`"

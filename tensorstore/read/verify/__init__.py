@@ -1,4 +1,4 @@
-"""Verification: reads every byte of a run, and says what is damaged, unfinished or not needed."""
+"""Verification: reads every byte of a run, and reports its damaged, unfinished and unneeded parts."""
 
 from .report import Damage, Unfinished, Unnamed, Verification
 from .run import verify_run

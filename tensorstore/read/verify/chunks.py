@@ -1,4 +1,4 @@
-"""Verifies chunks: every raw value that the rows of an index file name, and every byte."""
+"""Verifies chunks: every byte, and every raw value that the rows of an index file name."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from .stream import FileInMemory, Piece, ValueRanges, pieces_of
 
 _KEYS = ["name", "mode", "mode_step", "global_step", "worker", "dtype", "shape"]
 _SMALL_BYTES, _SMALL_REMOTE_BYTES = 1 << 20, 64 << 20
-"""A chunk of up to so many bytes is read by one request, also what is needed before its values."""
+"""A chunk of at most this size is read by one request, including the part that is needed before its values."""
 _BATCH_BYTES = 16 << 20
-"""Values of so many bytes are read together."""
+"""The number of bytes of values that are read together."""
 _BATCH_ROWS = 4096
 
 
 def check_chunk(storage: Storage, file: StoredFile, rows: pa.Table, findings: Findings) -> None:
-    """Read the values of rows that all name one chunk, and take note of those that are damaged.
+    """Read the values of rows that all name one chunk, and record damaged ones.
 
-    Raises FileNotFoundError if the chunk is missing, as one that was compacted is.
+    Raise FileNotFoundError if the chunk is missing, for example after a compaction.
     """
     chunk = file.path
     is_small = file.nbytes <= (_SMALL_BYTES if storage.is_local else _SMALL_REMOTE_BYTES)
@@ -51,12 +51,12 @@ def check_chunk(storage: Storage, file: StoredFile, rows: pa.Table, findings: Fi
     try:
         bad = _misplaced(rows, _keys(source, chunk), parts=numpy_of(rows["parts"].combine_chunks()))
     except CorruptFile as exc:
-        # Values that are found by their offset and have their digest can be read all the same.
+        # Values with the right digest at their offset can be read all the same.
         findings.damaged(chunk, exc, rows["worker"][0].as_py())
     for row in rows_of(rows.filter(pa.array(bad))):
-        findings.value_damaged(row, "it does not hold this tensor and step where the index says")
+        findings.value_damaged(row, "it does not hold this tensor and step at the location in the index")
     rest = _stream(source, chunk, size, seal, rows.filter(pa.array(~bad)), findings)
-    # A value that is compressed, has several parts or is damaged is read as `value()` reads it.
+    # A value that is compressed, has several parts or is damaged is read in the way of `value()`.
     for batch in _batches(rows_of(rest.sort_by([("row_group", "ascending"), ("row", "ascending")]))):
         _check_values(storage, batch, findings)
 
@@ -64,12 +64,12 @@ def check_chunk(storage: Storage, file: StoredFile, rows: pa.Table, findings: Fi
 def _stream(
     source: FileInMemory | Storage, chunk: str, size: int, seal: Seal, rows: pa.Table, findings: Findings
 ) -> pa.Table:
-    """Read a chunk once, and verify its blocks and values. Return the rows whose values were not found as saved."""
+    """Read a chunk once, and verify its blocks and values. Return the rows whose values differ from the saved ones."""
     values = ValueRanges(rows, size)
     begin, end = 0, seal.nbytes
     is_first = not findings.was_read(chunk)
     if not is_first:
-        # Of a chunk that several index files name, the blocks were verified with the first of them.
+        # If several index files name a chunk, its blocks were verified with the first of them.
         begin, end = values.extent
         findings.read(chunk, 0)
     else:
@@ -105,7 +105,7 @@ def _keys(source: ReadableRanges, chunk: str) -> tuple[pa.Table, list[int]]:
 
 
 def _misplaced(rows: pa.Table, keys: tuple[pa.Table, list[int]], parts: Array) -> Array:
-    """Return of which rows of the index the chunk has another tensor, or nothing, where they say."""
+    """Return a mask of the index rows at whose locations the chunk has another tensor, or none."""
     table, groups = keys
     starts = np.concatenate([[0], np.cumsum(groups)])
     group, row = (numpy_of(rows[name].combine_chunks()).astype(np.int64) for name in ("row_group", "row"))

@@ -46,7 +46,7 @@ _FILES: dict[str, _Check] = {
     STOP_FILE: lambda data, _: read_document(data, StopInfo),
     NOTES_FILE: lambda data, _: read_object(data),
 }
-# What a lease says matters to writers only.
+# The content of a lease matters to writers only.
 _FOLDERS: dict[str, _Check] = {
     COLLECTIONS: WorkerInfo.from_bytes,
     END: EndInfo.from_bytes,
@@ -57,13 +57,13 @@ _FOLDERS: dict[str, _Check] = {
 
 
 def is_document(path: str) -> bool:
-    """Return whether a path is that of a small file of a run, other than an index file."""
+    """Return whether a path belongs to a small file of a run that is not an index file."""
     folder, _, name = path.rpartition("/")
     return path in _FILES or (folder in _FOLDERS and name.endswith(".parquet" if folder == FINDINGS else ".json"))
 
 
 def check_document(storage: Storage, file: StoredFile, findings: Findings) -> None:
-    """Read a small file of a run, and take note if it is damaged."""
+    """Read a small file of a run, and record its damage."""
     check = _FILES.get(file.path) or _FOLDERS[file.path.rpartition("/")[0]]
     try:
         data = storage.read_document(file.path, MOST_BYTES if file.path == MANIFEST else DOCUMENT_BYTES)

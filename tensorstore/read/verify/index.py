@@ -1,4 +1,4 @@
-"""Verifies an index file: all its rows, against its footer and against each other."""
+"""Verifies an index file: its rows against its footer and against each other."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_index_file(
 ) -> pa.Table | None:
     """Read all of an index file of a worker, and return its rows that name a chunk; None if it is damaged.
 
-    Raises FileNotFoundError if it is missing, as one that was compacted is.
+    Raise FileNotFoundError if it is missing, for example after a compaction.
     """
     try:
         _check_large(storage, path)
@@ -45,7 +45,7 @@ def check_index_file(
 
 
 def _check_large(storage: Storage, path: str) -> None:
-    """Verify a large file piece by piece: it is read whole only if it is as it was written, and not, say, sparse."""
+    """Verify a large file piece by piece, so that it is read whole only if it is undamaged, and not, say, sparse."""
     size = storage.size(path)
     if size <= _LARGE_BYTES:
         return
@@ -71,7 +71,7 @@ def _check_rows(worker: str, path: str, summary: IndexSummary, table: pa.Table) 
 
 
 def _check_groups(path: str, data: bytes, table: pa.Table) -> None:
-    """Check that no row group has a name or a step outside of what the footer says of it: readers skip row groups."""
+    """Check the bounds of names and steps in the footer, by which readers skip row groups."""
     try:
         described, begin = described_groups(pq.read_metadata(pa.BufferReader(data))), 0
         if described and described[0] == [None] * 3:
@@ -89,7 +89,7 @@ def _check_groups(path: str, data: bytes, table: pa.Table) -> None:
 
 
 def _said(summary: IndexSummary) -> pa.Table:
-    """Return the rows that the footer of an index file speaks of."""
+    """Return the rows that the footer of an index file describes."""
     names = [[name for name, _ in each] for each in summary.name_sets]
     counts = [len(names[step.name_set]) for step in summary.steps]
 

@@ -1,4 +1,4 @@
-"""The result of a verification, and how it is collected."""
+"""The result of a verification, and its collection."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ...format.index_types import SavedTensor
 
 @dataclass(frozen=True)
 class Damage:
-    """A file that is damaged or missing, and what it held.
+    """A file that is damaged or missing, and its lost content.
 
     Attributes:
         path: The file, relative to the run.
-        reason: What is wrong with it.
-        worker: The worker that wrote it; None if that is not known.
-        steps: The global steps whose tensors cannot be read, ascending; empty if they are not known.
+        reason: The fault.
+        worker: The worker that wrote it; None if unknown. steps: The global steps whose tensors cannot be read,
+            ascending; empty if they are not known.
         tensors: The names of these tensors, sorted; empty if they are not known.
         values: The number of raw values that cannot be read.
-        may_pass: Whether the file system or the object store refused to read the file, which may pass.
+        may_pass: True if the file system or the object store refused to read the file, which may pass.
     """
 
     path: str
@@ -35,12 +35,12 @@ class Damage:
 
 @dataclass(frozen=True)
 class Unfinished:
-    """Something that was begun and not finished. While the job runs, that is no fault.
+    """Something that was begun but not finished. While the job runs, this is no fault.
 
     Attributes:
         worker: The worker that has not ended, or lacks the steps.
-        reason: What is not finished.
-        steps: The global steps that other workers saved and this one did not, ascending.
+        reason: The unfinished part.
+        steps: The global steps that other workers saved but this one did not, ascending.
     """
 
     worker: str
@@ -75,11 +75,11 @@ class Verification:
         files: The number of files that were read.
         nbytes: Their size in bytes.
         rows: The number of saved tensors, over all steps and workers.
-        values: How many of them have their raw value in a chunk.
+        values: The number of them with a raw value in a chunk.
         damaged: The files that are damaged or missing.
-        lost: Those of them that `tensortrial repair` has marked as lost. They are not in `damaged`.
-        unfinished: What was begun and not finished.
-        superseded: Files that a compacted file supersedes, and that may be deleted.
+        lost: The damaged or missing files that `tensortrial repair` has marked as lost. They are not in `damaged`.
+        unfinished: Parts that were begun but not finished.
+        superseded: Files that a compacted file supersedes and that may be deleted.
         unnamed: Files that belong to no step.
     """
 
@@ -96,7 +96,7 @@ class Verification:
 
     @property
     def is_whole(self) -> bool:
-        """True if nothing is damaged, or all that is was marked as lost."""
+        """True if every damaged or missing file was marked as lost."""
         return not self.damaged
 
     def to_json(self) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class Verification:
 
 
 class Findings:
-    """The damage of a run, by file, and how much was read."""
+    """The damage of a run, by file, and the amounts that were read."""
 
     def __init__(self, advance: Callable[[float], object]) -> None:
         self._advance = advance
@@ -134,11 +134,11 @@ class Findings:
         self._advance(nbytes)
 
     def was_read(self, path: str) -> bool:
-        """Return whether anything of a file was read."""
+        """Return whether any byte of a file was read."""
         return path in self._read
 
     def count(self, index_file: str, rows: int, values: int) -> None:
-        """Take note of how many rows an index file has, and how many of them have their value in a chunk."""
+        """Record the number of rows of an index file, and the number of them with a value in a chunk."""
         self._counts[index_file] = rows, values
 
     def forget(self, index_files: Iterable[str]) -> None:
@@ -152,11 +152,11 @@ class Findings:
         return len(self._read), sum(self._read.values()), rows, values
 
     def damaged(self, path: str, reason: str | Exception, worker: str | None = None) -> None:
-        """Take note that a file is damaged. Only the first reason of a file is kept."""
+        """Record that a file is damaged. Only the first reason of a file is kept."""
         self._found.setdefault(path, _damage(path, reason, worker))
 
     def value_damaged(self, row: SavedTensor, reason: str | Exception) -> None:
-        """Take note that the raw value of a row cannot be read."""
+        """Record that the raw value of a row cannot be read."""
         path = str(row.chunk)
         found = self._found.get(path) or _damage(path, reason, row.worker)
         self._found[path] = replace(found, worker=found.worker or row.worker)

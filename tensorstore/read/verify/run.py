@@ -29,14 +29,14 @@ _CHUNK = re.compile(rf"{TENSORS}/mode=[^/]+/step=\d+/worker=[^/]+/[^/]+\.parquet
 
 
 def verify_run(storage: Storage, progress: bool = False) -> Verification:
-    """Read every byte of a run, and return what is damaged, unfinished or not needed.
+    """Read every byte of a run, and report its damaged, unfinished and unneeded parts.
 
     The run may be written and compacted meanwhile. Memory is bounded by the largest index file, and by the largest
     value that is damaged, compressed or has several parts.
 
     Args:
         storage: The folder of the run.
-        progress: Whether to show a progress bar, if tqdm is installed.
+        progress: Show a progress bar, if tqdm is installed.
 
     Raises:
         StorageError: The folder cannot be listed.
@@ -85,7 +85,8 @@ class _Verifier:
         )
 
     def _check_claims(self) -> None:
-        """Find workers whose claim is missing: without it none of their steps is read."""
+        """Find workers whose claim is missing: readers ignore their steps."""
+        claimed = {info.worker for info in self._workers.infos}
         found = {_worker_of(path) or "" for path in self._files if _INDEX_FILE.fullmatch(path)}
         for worker in sorted(found - self._snapshot.index.keys()):
             path = collections_path(worker)
@@ -133,7 +134,7 @@ class _Verifier:
         """Verify the values of an index file in one chunk. Return False if it is missing, unless `is_final`."""
         of_chunk = rows.filter(pc.equal(rows["chunk"], chunk))
         try:
-            # One that was published since the files were listed is not known to be small.
+            # A chunk that was published since the listing is not known to be small.
             file = self._files.get(chunk) or StoredFile(chunk, self._storage.size(chunk))
             check_chunk(self._storage, file, of_chunk, self._findings)
         except (FileError, FileNotFoundError) as exc:
@@ -143,7 +144,7 @@ class _Verifier:
                 self._findings.value_damaged(row, exc)
         return True
 
-    # What is not damaged.
+    # Parts that are not damaged.
 
     def _unfinished(self) -> Iterator[Unfinished]:
         workers = self._snapshot.workers
@@ -159,7 +160,7 @@ class _Verifier:
         for worker in current:
             missing = np.setdiff1d(steps, saved[worker], assume_unique=True)
             if len(missing):
-                yield Unfinished(worker, "it did not save all that other workers saved", tuple(missing.tolist()))
+                yield Unfinished(worker, "it did not save all steps that other workers saved", tuple(missing.tolist()))
 
     def _unnamed(self) -> Iterator[Unnamed]:
         findings = self._findings

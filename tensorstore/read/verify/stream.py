@@ -48,7 +48,7 @@ class Piece(NamedTuple):
     start: int
     """The offset in the file at which they begin, in bytes."""
     data: memoryview
-    """The bytes: fewer than were requested where the file ends early, or cannot be read. Valid until the next piece."""
+    """The bytes: fewer than requested if the file ends early or cannot be read. Valid until the next piece."""
     error: StorageError | None = None
     """The reason why they could not be read."""
 
@@ -72,10 +72,10 @@ def pieces_of(source: FileInMemory | Storage, path: str, start: int, end: int) -
 
 
 class ValueRanges:
-    """The values that rows of the index name as byte ranges of one chunk, ascending, none of which overlaps another."""
+    """Raw values by their byte ranges in one chunk, which are ascending and do not overlap."""
 
     def __init__(self, rows: pa.Table, size: int) -> None:
-        """Take the rows whose value is one byte range of a chunk of `size` bytes and fits its dtype and shape."""
+        """Take the rows whose value is one byte range of a chunk of `size` bytes, and fits its dtype and shape."""
         cells = {name: rows[name].combine_chunks() for name in ("offset", "nbytes", "parts", "digest")}
         offset, nbytes, parts = (numpy_of(cells[name], -1) for name in ("offset", "nbytes", "parts"))
         self._headers, codes, expected = _headers(rows)
@@ -91,16 +91,16 @@ class ValueRanges:
         self._codes = codes[self.rows]
         self._digests = numpy_of(cells["digest"], 0)[self.rows]
         self.proved = np.zeros(len(self.rows), bool)
-        """The values that were found as they were saved."""
+        """A mask of the values that agree with their digests."""
         self._split: _SplitValue | None = None
 
     @property
     def extent(self) -> tuple[int, int]:
-        """Return where the first value begins, with its length, and where the last one ends, in bytes."""
+        """Return the offsets of the first value, with the length before it, and of the end of the last, in bytes."""
         return (int(self.begins[0]), int(self.ends[-1])) if len(self.rows) else (0, 0)
 
     def check(self, piece: Piece) -> None:
-        """Verify the values in the next piece of the chunk. One that goes on after it is verified by a later one."""
+        """Verify the values in the next piece of the chunk. A value that continues after it is verified later."""
         start, end = piece.start, piece.start + len(piece.data)
         self._go_on(piece)
         first = int(np.searchsorted(self.begins, start))
@@ -167,13 +167,13 @@ class _SplitValue:
         self._rest += data[whole:]
 
     def finish(self, header: bytes) -> tuple[int, int]:
-        """Return what the length before the value says, and the digest of the value."""
+        """Return the length that is stored before the value, and the digest of the value."""
         leaves = np.concatenate([*self._leaves, leaves_of(self._rest)])
         return int.from_bytes(self._prefix, "little"), digest_of_leaves(leaves, header)
 
 
 def _headers(rows: pa.Table) -> tuple[list[bytes], Array, Array]:
-    """Return the headers of digests, which one each row has, and how many bytes a value with each of them has."""
+    """Return the distinct headers of digests, each row's position among them, and the value sizes of each."""
     shapes, dtypes = rows["shape"].combine_chunks(), rows["dtype"].combine_chunks()
     texts = pc.binary_join(shapes.cast(pa.list_(pa.string())), ",")
     codes = numpy_of(pc.binary_join_element_wise(dtypes, texts, "\0").dictionary_encode().indices)
@@ -184,7 +184,7 @@ def _headers(rows: pa.Table) -> tuple[list[bytes], Array, Array]:
 
 
 def _nbytes(dtype: str, shape: Sequence[int]) -> int:
-    """Return how many bytes a value has; -1 if no value has this dtype and shape."""
+    """Return the size of a value in bytes; -1 if no value has this dtype and shape."""
     try:
         nbytes: Any = math.prod(shape) * parse_dtype(dtype).itemsize
     except UnsupportedValue:
