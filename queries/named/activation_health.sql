@@ -1,7 +1,7 @@
 -- How large are the outputs of each layer, how heavy are their tails, and how much of them is zero, step by step?
 -- Parameters:
---   $runs text '%': names of runs, as LIKE has them
---   $names text '%output%': names of tensors, as LIKE has them
+--   $runs text '%': a LIKE pattern of runs
+--   $names text '%output%': a LIKE pattern of tensors
 -- Columns: run, name, worker, mode, mode_step, rms, kurtosis, dead_fraction (zeros to elements).
 -- Needs: zero_count of names $names.
 

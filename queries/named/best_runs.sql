@@ -1,12 +1,12 @@
 -- Which runs came to the best value of a scalar, and at which step?
 -- Parameters:
 --   $name scalar 'loss': the scalar
---   $mode text '%': the mode, as LIKE has it
---   $largest boolean false: whether the largest value is the best; else the smallest is
---   $limit integer 20: so many runs, the best first
+--   $mode text '%': a LIKE pattern of the mode
+--   $largest boolean false: true if the largest value is the best, not the smallest
+--   $limit integer 20: the number of runs, best first
 -- Columns: run, best, mode, mode_step, worker.
--- What Keras reports of a batch is the mean over the epoch so far, which is the first batch's own value at first: of such
--- values the last one counts that was saved before the mode changes, or the run ends.
+-- Keras reports means over the epoch so far, which cover a single batch at first. Of such values, only the last one before
+-- the mode changes, or the run ends, counts.
 
 with counted as (
     select

@@ -2,7 +2,7 @@
 -- Parameters:
 --   $left run: the name of a run
 --   $right run: the name of another
---   $names text '%': names of scalars, as LIKE has them
+--   $names text '%': a LIKE pattern of scalars
 -- Columns: name, mode, mode_step, left_value, right_value (means of the workers; null where a run lacks the step),
 --   difference (right - left).
 

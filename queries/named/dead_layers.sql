@@ -1,9 +1,9 @@
--- Which outputs are dead: next to zero in every element, at most of their steps?
+-- Which outputs are dead: nearly zero in every element, at most of their steps?
 -- Parameters:
---   $runs text '%': names of runs, as LIKE has them
---   $names text '%output%': names of tensors, as LIKE has them
+--   $runs text '%': a LIKE pattern of runs
+--   $names text '%output%': a LIKE pattern of tensors
 --   $threshold number 1e-8: an output is dead at a step if no element is larger than this
---   $share number 0.5: at so much of its steps, at least
+--   $share number 0.5: the least share of its steps at which it is dead
 -- Columns: run, name, steps, dead_steps, last_dead_step (the global one), share.
 -- Needs: abs_max of names $names.
 

@@ -1,17 +1,17 @@
 -- Which tensors held NaN or infinity first, and when?
 -- Parameters:
---   $runs text '%': names of runs, as LIKE has them
---   $limit integer 20: so many tensors of each run, the first first
--- Columns: run, place (1 is the first of its run), name, worker, mode, mode_step, global_step, nan_count, inf_count (how
---   many elements; null where they were not saved, and the value, its mean or its l2 shows it).
+--   $runs text '%': a LIKE pattern of runs
+--   $limit integer 20: the number of tensors of each run, earliest first
+-- Columns: run, place (1 is the first of its run), name, worker, mode, mode_step, global_step, nan_count, inf_count
+--   (numbers of elements; null if not saved, where the value, its mean or its l2 is NaN or infinite).
 
 with bad as (
     select
         run, name, worker, mode, mode_step, global_step, nan_count, inf_count,
         row_number() over (partition by run, name order by global_step nulls first, worker nulls first) as again
     from tensors
-    -- NaN is larger than any number to some engines, and not comparable to others: so it is what is not in between.
-    -- The mean of no element is NaN, too.
+    -- Some engines order NaN above all numbers, others cannot compare it. So the test is that a value is not in between.
+    -- An empty tensor has a mean of NaN, too.
     where run like $runs
         and (
             nan_count > 0 or inf_count > 0

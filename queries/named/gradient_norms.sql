@@ -1,9 +1,9 @@
 -- How large are the gradients of each tensor, step by step?
 -- Parameters:
---   $runs text '%': names of runs, as LIKE has them
---   $collection text 'gradients': the collection whose norms are wanted
---   $mode text '%': the modes, as LIKE has them
--- Columns: run, name, worker, mode, mode_step, norm (the saved l2, or what follows from other statistics).
+--   $runs text '%': a LIKE pattern of runs
+--   $collection text 'gradients': the collection of the tensors
+--   $mode text '%': a LIKE pattern of modes
+-- Columns: run, name, worker, mode, mode_step, norm (the saved l2, or derived from other statistics).
 -- Needs: l2 of $collection.
 
 select run, name, worker, mode, mode_step, {l2} as norm

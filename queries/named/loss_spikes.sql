@@ -1,10 +1,10 @@
 -- At which steps does a loss jump above the mean of the twenty values before it?
 -- Parameters:
---   $runs text '%': names of runs, as LIKE has them
+--   $runs text '%': a LIKE pattern of runs
 --   $collection text 'losses': the collection of the scalars
---   $factor number 2: a spike is so many times the mean
+--   $factor number 2: the least ratio of a spike to the mean
 -- Columns: run, name, worker, mode, mode_step, value, mean_before.
--- Needs losses above 0, and five values before a spike. Values that are not finite are passed over.
+-- Needs losses above 0, and five values before a spike. Values that are not finite are skipped.
 
 with losses as (
     select

@@ -1,8 +1,8 @@
--- How did the losses go, in each mode?
+-- How did the losses develop, in each mode?
 -- Parameters:
---   $runs text '%': names of runs, as LIKE has them
---   $collection text 'losses': the collection of the scalars that are wanted
--- Columns: run, mode, name, mode_step, loss (the mean of the workers), workers (how many saved it).
+--   $runs text '%': a LIKE pattern of runs
+--   $collection text 'losses': the collection of the scalars
+-- Columns: run, mode, name, mode_step, loss (the mean of the workers), workers (the number that saved it).
 
 select run, mode, name, mode_step, avg(value) as loss, count(*) as workers
 from scalars

@@ -1,9 +1,9 @@
 -- How large are each parameter, its gradient and its update, step by step?
 -- Parameters:
---   $runs text '%': names of runs, as LIKE has them
---   $names text '%': names of parameters, as LIKE has them
+--   $runs text '%': a LIKE pattern of runs
+--   $names text '%': a LIKE pattern of parameters
 -- Columns: run, name (of the parameter), worker, mode, mode_step, weight_norm, gradient_norm, update_ratio (the norm of the
---   update divided by that of the parameter; null where the hook has no optimizer).
+--   update divided by that of the parameter; null if the hook has no optimizer).
 -- Needs: l2 of names $names.
 
 with saved as (

@@ -1,8 +1,8 @@
 -- Which worker keeps the others waiting?
 -- Parameters:
---   $runs text '%': names of runs, as LIKE has them
--- Columns: run, worker, steps, times_last (steps that it finished after all others), seconds_behind (behind the first
---   worker, the mean over its steps).
+--   $runs text '%': a LIKE pattern of runs
+-- Columns: run, worker, steps, times_last (steps that it finished after all others), seconds_behind (the mean
+--   delay after the first worker, over its steps).
 
 with finished as (
     select

@@ -1,12 +1,12 @@
 -- Which share of the losses are spikes, and which one is the worst?
 -- Parameters:
---   $runs text '%': names of runs, as LIKE has them
+--   $runs text '%': a LIKE pattern of runs
 --   $collection text 'losses': the collection of the scalars
---   $deviations number 7: a spike is so many standard deviations away from the mean of the last 1000
---   $before integer 20: so many values must be known before one is compared
+--   $deviations number 7: the least distance of a spike from the mean of the last 1000 values, in standard deviations
+--   $before integer 20: the number of values before the first comparison
 -- Columns: run, name, worker, mode, compared (values), spikes, spike_score (spikes to compared), worst_deviations (in
 --   standard deviations), worst_step (of the mode).
--- Values that are not finite are passed over. Equal values before have no deviation: a thousandth of their size is used.
+-- Values that are not finite are skipped. If all earlier values are equal, a thousandth of their size is the deviation.
 
 with losses as (
     select

@@ -1,8 +1,9 @@
 -- How long does a step take, from one saved step to the next?
 -- Parameters:
---   $runs text '%': names of runs, as LIKE has them
--- Columns: run, worker, mode, steps (that were timed), seconds (of a step, the mean), longest (of a step, in seconds).
--- Between two saved steps the steps in between count.
+--   $runs text '%': a LIKE pattern of runs
+-- Columns: run, worker, mode, steps (the number of timed steps), seconds (the mean of a step), longest (the
+--   maximum of a step).
+-- The time between two saved steps is divided by the number of steps between them.
 
 with saved as (
     select

@@ -1,8 +1,9 @@
--- What takes the space?
+-- Which tensors take the most space?
 -- Parameters:
---   $runs text '%': names of runs, as LIKE has them
---   $limit integer 50: so many tensors, the largest first
--- Columns: run, name, steps, raw_values (how many), tensor_bytes (of these, before compression), last_step (the global one).
+--   $runs text '%': a LIKE pattern of runs
+--   $limit integer 50: the number of tensors, largest first
+-- Columns: run, name, steps, raw_values (their number), tensor_bytes (their size before compression),
+--   last_step (the global one).
 
 select
     run, name, count(distinct global_step) as steps, count(chunk) as raw_values,

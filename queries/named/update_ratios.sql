@@ -1,7 +1,8 @@
 -- How large are gradients compared with the weights that they change?
 -- Parameters:
---   $runs text '%': names of runs, as LIKE has them
---   $prefix text 'gradient/': what a gradient's name has before that of its weight, where the index does not link them, as of imports
+--   $runs text '%': a LIKE pattern of runs
+--   $prefix text 'gradient/': the prefix of a gradient's name before its weight's, for runs whose
+--     index does not link them, such as imports
 -- Columns: run, name (of the weight), worker, mode, mode_step, weight_norm, gradient_norm, ratio (gradient to weight).
 -- Needs: l2 of weights or biases, l2 of gradients.
 

@@ -1,11 +1,11 @@
 -- Where did the norm of a weight change most from one saved step to the next?
 -- Parameters:
---   $runs text '%': names of runs, as LIKE has them
+--   $runs text '%': a LIKE pattern of runs
 --   $collection text 'weights': the collection whose norms are compared
---   $limit integer 20: so many changes, the largest first
--- Columns: run, name, worker, mode, mode_step, norm, norm_before (at the saved step before it), change (norm - norm_before).
+--   $limit integer 20: the number of changes, largest first
+-- Columns: run, name, worker, mode, mode_step, norm, norm_before (at the previous saved step), change (norm - norm_before).
 -- Needs: l2 of $collection.
--- Norms that are not finite are passed over.
+-- Norms that are not finite are skipped.
 
 with saved as (
     select run, name, worker, mode, mode_step, global_step, {l2} as norm

@@ -1,10 +1,10 @@
--- Which tensors differ between workers that should hold the same, and since when?
+-- Which tensors differ between workers that should hold equal ones, and since when?
 -- Parameters:
---   $runs text '%': names of runs, as LIKE has them
+--   $runs text '%': a LIKE pattern of runs
 --   $collection text 'weights': the collection whose norms are compared
---   $tolerance number 1e-6: norms differ if they are further apart than this part of the largest
--- Columns: run, name, steps (at which it differs), first_step (the first of them, the global one), spread (between the
---   largest norm and the smallest, as a part of the largest; the widest of all steps).
+--   $tolerance number 1e-6: the largest difference of equal norms, as a part of the largest norm
+-- Columns: run, name, steps (the number at which it differs), first_step (global), spread (the largest difference of
+--   two norms at a step, as a part of the larger one).
 -- Needs: l2 of $collection.
 
 with saved as (

@@ -1,10 +1,10 @@
--- View `merged_reductions`: the statistics of a tensor whose parts several workers have saved at one step, as shards.
--- Columns: run, name, mode, mode_step, global_step (the first one, where workers are not in step), workers (that have a part
---   with elements), elements, and statistics of all parts together: min, max, mean, std, variance, sum, l1, l2, rms, abs_mean, abs_min, abs_max, skewness, kurtosis and
---   the counts. A statistic is null if a part lacks what it is computed from; skewness also needs mean and std of each
+-- View `merged_reductions`: the statistics of a tensor whose parts (shards) several workers have saved at one step.
+-- Columns: run, name, mode, mode_step, global_step (the first one, if workers are not in step), workers (the number with a
+--   part that has elements), elements, and statistics of all parts together: min, max, mean, std, variance, sum,
+--   l1, l2, rms, abs_mean, abs_min, abs_max, skewness, kurtosis and the counts. A statistic is null if a part lacks what it is computed from; skewness also needs mean and std of each
 --   part, and kurtosis also skewness. Quantiles p01, p05, p25, p50, p75, p95 and p99 of the sketches of all parts.
--- Moments are merged by shifting each part's to the common mean (Pebay, SAND2008-6212). Means are measured from the least
--- one, so that equal ones have no distance.
+-- Moments are merged by shifting each part's moments to the common mean (Pebay, SAND2008-6212). Means are measured from the
+-- least one, so that equal ones have no distance.
 
 with sized as (
     select
@@ -21,7 +21,7 @@ with sized as (
 parts as (
     select
         *,
-        -- The mean of equal elements is rounded, and by their number.
+        -- The mean of equal elements is rounded, by an amount that depends on their number.
         case when "min" = "max" then "min" else coalesce("mean", "sum" / n) end as center,
         coalesce("variance", "std" * "std") as spread,
         coalesce("l1", "abs_l1", "abs_sum", "abs_mean" * n) as magnitude,
@@ -42,7 +42,7 @@ shifted as (
         above - sum(n * above) over (partition by run, name, mode, mode_step)
             / sum(n) over (partition by run, name, mode, mode_step) as off,
         case when longest = 0 or isinf(longest) then 1.0 else norm / longest end as share,
-        -- NaN where all elements of a part are equal: its moments are 0.
+        -- NaN if all elements of a part are equal, whose moments are 0.
         case when isnan("skewness") and not isnan(spread) then 0.0 else "skewness" * spread * sqrt(spread) end as third,
         case when isnan("kurtosis") and not isnan(spread) then 0.0 else "kurtosis" * spread * spread end as fourth
     from based

@@ -1,4 +1,4 @@
--- View `reductions`: every saved statistic as a row of its own.
+-- View `reductions`: every saved statistic, one row each.
 -- Columns: run, name, mode, mode_step, global_step, worker, reduction (min, abs_mean, l2, nan_count, …), value.
 
 select run, name, mode, mode_step, global_step, worker, reduction, value

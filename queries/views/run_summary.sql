@@ -1,7 +1,7 @@
 -- View `run_summary`: a row for each scalar of a run in each mode, over all steps and workers.
--- Columns: run, name, mode, last (the value at last_step; of several workers, that of the last one by name), last_step,
+-- Columns: run, name, mode, last (the value at last_step; if several workers saved it, of the last one by name), last_step,
 --   min, max (of the finite values), steps (number of global steps with a value).
--- Any SQL database runs it: the same text is the view of an export. A difference of 0 to itself has only a finite value.
+-- The text runs in any SQL database, as the view of an export. Only a finite value minus itself is 0.
 
 with ranked as (
     select

@@ -1,5 +1,5 @@
--- View `superseded`: what was saved after a step to which the job went back later, one row a saved tensor.
--- Columns: those of `tensors`.
+-- View `superseded`: the tensors that were saved after a step to which the job went back later, one row each.
+-- Columns: the same as `tensors`.
 
 select *
 from catalogue.superseded as aside
