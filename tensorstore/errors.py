@@ -1,6 +1,6 @@
 """Every error that tensortrial raises on purpose, in one tree.
 
-A builtin in parentheses is one that the error also inherits from, apart from those of its parent.
+A builtin in parentheses is a further base class of the error, in addition to its parent's.
 
 TensorTrialError
 ├── UnavailableError (LookupError)          the run does not hold this, or not yet: choose something else, or wait
@@ -414,7 +414,7 @@ class UnsupportedFramework(TensorTrialError, ImportError):
 
 
 class RuleError(TensorTrialError):
-    """Something that concerns a rule."""
+    """An error of a rule."""
 
 
 class RuleEvaluationConditionMet(RuleError):

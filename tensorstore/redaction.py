@@ -83,7 +83,7 @@ def _clean(url: str) -> str:
     server, slash, path = url.partition("/")
     if "@" in server:
         url = f"{HIDDEN}@{server.rpartition('@')[2]}{slash}{path}"
-    elif _UNENCODED_USER.match(url):  # a password may contain any character, so that only its end is known
+    elif _UNENCODED_USER.match(url):  # a password may contain any character, so only its end is known
         url = f"{HIDDEN}@{url.rpartition('@')[2]}"
     address, mark, query = url.partition("?")
     return address + _VALUE_OF_QUERY.sub(rf"\1={HIDDEN}", mark + query)

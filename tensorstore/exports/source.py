@@ -134,7 +134,7 @@ class Source:
 
     def __init__(self, run: str, storage: Storage) -> None:
         self.own_name = self.run = run
-        """The names of the run here and in the target."""
+        """The name of the run here. The target may have it under another name, `run`."""
         self.identity = _identity(storage)
         self._storage = storage
         self._missed: set[str] = set()

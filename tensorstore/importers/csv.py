@@ -49,13 +49,13 @@ def import_run(  # noqa: PLR0913 - an option for each thing that a CSV file leav
 
     A table is CSV with a header, or Parquet. Each column of numbers becomes a scalar of its name, or, if `name` and
     `value` are set, each row becomes a value of the scalar that it names. The tables of a folder are joined by their
-    steps; of two numbers for one step the last is kept. Calling it again continues an interrupted import, or adds
-    what is new.
+    steps; of two numbers for one step the last is kept. Calling it again continues an interrupted import, or adds new
+    rows.
 
     Args:
         source: A file or a folder, as a path or a URL.
         target: Where the run goes.
-        step: The column of steps. By default one that is called step, global_step, iteration or epoch; without one, the
+        step: The column of steps. By default a column named step, global_step, iteration or epoch; without one, the
             rows are counted.
         time: The column of times, as timestamps or in seconds since 1970.
         name: The column with the names of scalars.

@@ -97,7 +97,7 @@ class Points:
         return replace(self._rows(np.flatnonzero(self.step >= step)), histograms=later)
 
     def with_times(self, now: int) -> Points:
-        """Return the points, in the order of steps, each with a time: the last one of its step's numbers, or `now`."""
+        """Return the points in the order of steps, each with a time: the last one of its step's numbers, or `now`."""
         begins = np.flatnonzero(np.diff(self.step, prepend=-1))
         latest = np.maximum.reduceat(self.saved_at, begins) if len(begins) else self.saved_at
         of_step = np.repeat(np.where(latest > 0, latest, now), np.diff(begins, append=len(self.step)))
@@ -163,8 +163,8 @@ def import_points(
 ) -> str:
     """Write `points` into a run at `target`, and return its URL.
 
-    A run of the same `source` is continued: all steps are written from the first one at which the source has something
-    new. They replace those that the run has.
+    A run of the same `source` is continued: all steps from the first one with something new are written, and replace
+    those of the run.
 
     Raises:
         ConfigurationError: The earlier import counted the steps of other modes.

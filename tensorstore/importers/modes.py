@@ -14,4 +14,4 @@ MODE_OF_WORD = {
     "global": ModeKeys.GLOBAL,
 }
 PREFERENCE = list(MODE_OF_WORD)
-"""The words in order of preference: of several words for one mode, only the first gives its tensors no prefix."""
+"""The words in order of preference. If a mode has several words, only the first one's tensors get no prefix."""

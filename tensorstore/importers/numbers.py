@@ -79,7 +79,7 @@ def publish_numbers(
     """
     for part in _parts(rows):
         path = index_path(worker, int(part.global_step[0]), first.number)
-        path = max(path, f"{first.folder}/{path.rpartition('/')[2]}")  # readers find new files after those they know
+        path = max(path, f"{first.folder}/{path.rpartition('/')[2]}")  # readers look for new files after the known ones
         sink = target.sink(path)
         try:
             with translated(path, "write"):
@@ -141,7 +141,7 @@ def _summary(plans: Sequence[Plan], rows: Numbers, previous: str) -> IndexSummar
 def _name_sets(
     plans: Sequence[Plan], name: Integers, begins: Integers
 ) -> tuple[list[tuple[NamedTensor, ...]], Integers]:
-    """Return the distinct sets of names, and the number of each step's set. Most steps have that of the step before."""
+    """Return the distinct sets of names, and the number of each step's set. Most steps have the previous one's."""
     counts = np.diff(begins, append=len(name))
     before = np.append(0, counts[:-1])
     is_equal = name == name[np.arange(len(name)) - np.repeat(before, counts)]

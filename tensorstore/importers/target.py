@@ -157,7 +157,7 @@ def begin_of(
     can_keep: Callable[[int], bool] = lambda row: True,
     withdrawn: Found | None = None,
 ) -> Begin:
-    """Return the first step from which the import must write: there the source added, changed or withdrew a value.
+    """Return the first step at which the source added, changed or withdrew a value: the import writes from there on.
 
     All values from there on are written again; the number of values that the source no longer has is reported.
 

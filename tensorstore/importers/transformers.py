@@ -37,8 +37,8 @@ def import_runs(
     """Import the Trainer's logs from the `trainer_state.json` that it writes next to a checkpoint.
 
     Logged numbers become scalars with the names in the file, such as `loss` and `eval_loss`, at the steps of the
-    optimizer; the rest of the state becomes metadata. Of the checkpoints of one training the newest has the whole
-    history, and is imported. A file, a checkpoint or the Trainer's `output_dir` is imported to `target`, and a folder
+    optimizer; the rest of the state becomes metadata. The newest checkpoint of a training has the whole history, so
+    only that one is imported. A file, a checkpoint or the Trainer's `output_dir` is imported to `target`, and a folder
     of several to folders of `target` with the same names. The Trainer keeps no times. Calling it again continues an
     interrupted import, or adds what is new.
 

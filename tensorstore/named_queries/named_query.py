@@ -35,7 +35,7 @@ class Parameter:
 
     Attributes:
         name: The name of the parameter.
-        type: text, integer, number or boolean; or run or scalar: the name of an existing one.
+        type: text, integer, number or boolean; run or scalar for the name of an existing run or scalar.
         default: The default; None if the parameter is required.
         meaning: The purpose of the parameter.
     """
@@ -63,9 +63,7 @@ class NamedQuery:
 
     Attributes:
         name: The name of the query.
-        question: The question, as a sentence.
-        parameters: Its parameters.
-        columns: The columns of the result, in words.
+        question: The question, as a sentence. parameters: Its parameters. columns: The columns of the result, in words.
         sql: The SELECT, with `$name` for parameters.
         needs: The statistics that it reads.
     """

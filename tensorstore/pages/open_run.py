@@ -30,7 +30,7 @@ VALUE = "value"
 """The name of the statistic that is the value of a tensor of one element."""
 ZERO_FRACTION = "zero_fraction"
 DIGEST_CHANGED = "digest_changed"
-"""1 at a step whose value differs in any bit from that at the previous saved step, else 0."""
+"""1 at a step whose value differs in any bit from the value at the previous saved step, else 0."""
 UPDATE_RATIO = "update_ratio"
 """The norm of a step's update, divided by that of the parameter, as the PyTorch hook saves it."""
 GRADIENT_RATIO = "gradient_ratio"
@@ -63,7 +63,7 @@ _MOST_READ = 256 << 20
 
 @dataclass(frozen=True)
 class _Outer:
-    """The facts about all tensors, from the first and one of the last steps."""
+    """The facts about all tensors, read from the first step and one of the last."""
 
     names: list[str]
     """The names, in the order of execution if it was saved."""

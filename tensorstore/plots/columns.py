@@ -14,8 +14,8 @@ Bools = np.ndarray[Any, np.dtype[np.bool_]]
 def column_ends(starts: Floats) -> Floats:
     """Return the end of each column: the next column, or a point before it if steps are missing.
 
-    Steps are missing between two columns whose distance is more than 1.5 times the median. If more than a tenth of the
-    distances are, there is no regular distance, and no gap.
+    Steps are missing between two columns whose distance is more than 1.5 times the median. If this holds for more than
+    a tenth of the distances, there is no regular distance, and no gap.
 
     Args:
         starts: The first steps of the columns, ascending.

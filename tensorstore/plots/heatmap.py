@@ -37,7 +37,7 @@ _SCALE_WIDTH = 0.16
 _ROBUST = 2.0
 _LOG_FROM = 30.0
 _FEWEST = 5
-"""The earlier values that make a past."""
+"""The fewest earlier values of a past."""
 _USUAL, _LARGEST_SCORE = 3.0, 12.0
 """A score below the first is neutral; one above the second has the last color."""
 _CELLS = """
@@ -71,7 +71,7 @@ def figure_height(rows: int) -> float:
 
 
 def _past_scores(values: Floats) -> Floats:
-    """Return how far each value of each row is from its past; 0 where that is usual, or too short to tell."""
+    """Return the distance of each value from its row's past; 0 if it is usual, or if the past is too short."""
     scores, pasts = np.empty_like(values), [list[float]() for _ in values]
     for at, column in enumerate(values.T):
         scores[:, at], _ = past_scores(column, pasts, _FEWEST)

@@ -45,7 +45,7 @@ class _Ridge:
     step: int
     edges: Floats
     density: Floats
-    """Elements in each bin, divided by its share of the widest one."""
+    """The number of elements of each bin, divided by its width relative to the widest bin."""
     wrong: int
     """The number of elements that are NaN or infinite."""
 

@@ -398,7 +398,7 @@ class Reader:
         saved = self.saved
         try:
             rows = _StepRows(self, [saved.infos(step)[0] for step in steps])
-        except (FileError, Uneven):  # which step it is shows when each is read
+        except (FileError, Uneven):  # reading them one by one shows which step
             return None
         self._together = saved, [*steps], rows
         return StepView(self, rows)
@@ -411,7 +411,7 @@ class Reader:
         return self._run.read_rows(lambda cache, steps: read_columns(cache, steps, first, last, names))
 
     def tensors(self, global_step: int, identity: Sequence[Array], columns: StepColumns, rows: Rows) -> Tensors:
-        """Return the tensors of some rows of a step: those of another step, if they are the same."""
+        """Return the tensors of some rows of a step. An equal object of another step is shared."""
         key = tuple(self.saved.sets_at(global_step)), len(rows)
         known = self._tensors.get(key)
         if known is None or not all(map(np.array_equal, known.identity, identity)):

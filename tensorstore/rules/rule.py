@@ -174,7 +174,7 @@ class Rule(ABC):
             return self._reported(self.invoke_at_step(step), step)
 
     def evaluate_together(self, view: StepView) -> list[Finding] | None:
-        """Evaluate the rule at several saved steps at once, if that finds what it finds at each of them.
+        """Evaluate the rule at several saved steps at once, if that has the same findings as one step at a time.
 
         Args:
             view: The steps.

@@ -16,16 +16,16 @@ from ..read.row_cache import COUNTING, RowCache, counting
 from ..snapshot.saved_steps import SavedSteps
 
 IDENTITY = ("name", "worker", "dtype")
-"""The columns of texts that, with the shape, make a tensor of one step that of another."""
+"""The columns of texts that, with the shape, identify a tensor across steps."""
 _KEYS = (*IDENTITY, "shape", "global_step", "mode", "mode_step")
 _MOST_DIMENSIONS = 64
-"""No array has more. A forged file may say anything."""
+"""The most dimensions of an array. A forged file may claim any number."""
 _KEPT = 32
-"""The most sequences of texts whose integers are kept."""
+"""The most sequences of texts whose integers are cached."""
 
 
 class Codes(dict[Any, int]):
-    """Texts as integers. Those of many texts are kept, because file after file has the same names."""
+    """A mapping of texts to integers. Whole sequences are cached, because file after file has the same names."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class StepColumns:
         return np.concatenate(values), np.concatenate(valid)
 
     def codes(self, name: str, known: Codes) -> Array:
-        """Return a column of texts as integers by `known`, which gets those that it lacks."""
+        """Return a column of texts as integers by `known`, to which missing texts are added."""
         found = [np.empty(0, np.intp)]
         for group, positions in self._parts:
             (cells,) = group.cells([name])
@@ -93,7 +93,7 @@ class StepColumns:
         return [found[row] for row in wanted.tolist()]
 
     def _at(self, wanted: Positions) -> Iterator[tuple[DecodedGroup, Positions, Positions]]:
-        """Yield the row groups of some positions, with their rows and which of the positions these are."""
+        """Yield the row groups of some positions, each with its rows and the indices of their positions."""
         first = 0
         for group, positions in self._parts:
             here = wanted[(first <= wanted) & (wanted < first + len(positions))]

@@ -24,7 +24,7 @@ _INCLUDE_COLLECTIONS = 7
 
 
 class StepNumber(int):
-    """The number of the newest step. Called, it begins a step: `with hook.step():`."""
+    """The number of the newest step. A call begins a step: `with hook.step():`."""
 
     begin: Callable[..., AbstractContextManager[None]]
 

@@ -14,7 +14,7 @@ __all__ = ["Rule", "invoke_rule"]
 
 
 class Report(dict[str, Any]):
-    """A dictionary for findings of a rule. Called, it reports a finding, as `tensortrial.rules.Rule.report` does."""
+    """A dictionary for findings of a rule. A call reports a finding, as `tensortrial.rules.Rule.report` does."""
 
     def __init__(self, report: Any) -> None:
         super().__init__(RuleTriggered=0, Violations=0, Details={}, Datapoints=0, RuleParameters="")

@@ -167,7 +167,7 @@ class Trial(trial.Trial):
         return found
 
     def _own_collections(self) -> dict[str, Collection]:
-        # Set outside of the constructor, because a copy is made without calling that.
+        # Set outside of the constructor, because copying does not call it.
         made: dict[str, Collection] = self.__dict__.setdefault("_made_collections", {})
         return made
 

@@ -22,7 +22,7 @@ from .single import CANCELLATION, LEAST_EXPONENT, SAFE_LEAST, SAFE_SQUARES, stat
 from .sums import Floats
 
 SMALL_ELEMENTS = 4096
-"""The most elements of an array that is joined: for larger ones, numpy's calls take little of the time."""
+"""The most elements of an array that is joined. For larger ones, the calls of numpy take little of the time."""
 FEW_ELEMENTS = 512
 """The most elements of an array that is joined if numkong is installed."""
 _TOGETHER = 16384

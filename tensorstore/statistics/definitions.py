@@ -167,8 +167,8 @@ DEGREES = {
     **dict.fromkeys(("variance", "abs_variance"), 2),
     **dict.fromkeys(("skewness", "kurtosis"), 0),
 }
-"""Statistics whose powers of numbers may leave the range of float64, with the power of s that they grow by if all
-elements are s times as large.
+"""Statistics whose intermediate powers may leave the range of float64, with their degrees: multiplying all elements by
+s multiplies them by this power of s.
 """
 FORMULAS: dict[str, Formula] = {definition.name: definition.formula for definition in _TABLE}
 

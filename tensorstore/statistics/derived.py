@@ -77,7 +77,7 @@ def derive(name: str, saved: Mapping[str, float], shape: Sequence[int]) -> float
 
 
 def _derived(name: str, known: Mapping[str, float], open_names: frozenset[str]) -> float | None:
-    """Return a statistic by the first formula whose needs are known or can be derived; None if there is none.
+    """Return a statistic by the first formula whose inputs are known or can be derived; None if there is none.
 
     `open_names` are the statistics that callers are deriving already.
     """

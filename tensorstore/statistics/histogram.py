@@ -17,9 +17,9 @@ _HALF_RANGE = 2.0**1023 - 2.0**970  # half the greatest float64
 def histogram(array: Array, bins: int = 64) -> tuple[list[float], list[int]] | None:
     """Return bins + 1 ascending edges and bins counts of the finite values, as numpy.histogram draws them.
 
-    The edges go from the least to the greatest finite value; a bin holds its left edge, and the last one both. One
-    value alone gets edges half a unit on each side, and values too near each other for so many bins as much as makes
-    the edges differ. None without a finite value, and for complex and other dtypes.
+    The edges go from the least to the greatest finite value. A bin includes its left edge, the last bin both. A single
+    distinct value gets edges half a unit on each side; values that are too close for the number of bins get the
+    smallest margin that makes the edges differ. None without a finite value, and for complex and other dtypes.
     """
     if bins < 1:
         raise ConfigurationError(f"a histogram needs at least one bin, got bins={bins}")

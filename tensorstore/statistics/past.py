@@ -27,7 +27,7 @@ def past_scores(values: Floats, pasts: Sequence[list[float]], fewest: int) -> tu
     Args:
         values: The newest value of each of n series, shape (n,).
         pasts: The earlier finite values of each series, ascending. The newest value is added if it is finite.
-        fewest: The number of earlier values from which on there is a score.
+        fewest: The fewest earlier values for a score.
 
     Returns:
         The scores and the medians, both of shape (n,) and NaN where there is no score.
@@ -60,10 +60,10 @@ def _scores(values: Floats, pasts: Sequence[Sequence[float]]) -> tuple[Floats, F
 
 
 def usual_steps(values: Floats, pasts: Sequence[list[float]], limit: float) -> int:
-    """Return for how many of the next values of each series no score can reach a limit, and add these values.
+    """Return the number of next values of each series whose scores cannot reach a limit, and add these values.
 
-    Quartiles move at most by one rank for each added value, so that those of now bound the later ones. The answer may
-    be too small: `past_scores` is exact.
+    Quartiles move at most by one rank for each added value, so the present ones bound the later ones. The answer may be
+    too small: `past_scores` is exact.
 
     Args:
         values: The next values of n series, shape (steps, n).

@@ -1,8 +1,8 @@
 """The sketch of a tensor's distribution, from which any quantile can be read. Sketches are merged by adding counts.
 
-It has pairs of a number and its count, of the elements rounded to 7 significant binary digits (ties away from zero). So
+A sketch has the distinct elements, rounded to 7 significant binary digits (ties away from zero), and their counts. So
 a rounded number differs from the element by at most 1/128 of it, or 2^-1029 if the element is smaller than the least
-normal float64. Zeros, infinities and NaN are counted as they are, and a finite number stays finite. Rounding keeps the
+normal float64. Zeros, infinities and NaN are not rounded, and a finite number stays finite. Rounding keeps the
 order, so a quantile of the sketch is the rounded quantile of the elements.
 
 The rounding works on bits, and is the same for each dtype. The sum of the sketches of parts is exactly the sketch of

@@ -173,8 +173,8 @@ class Storage(ABC):
     def read_ranges(self, ranges: Sequence[ByteRange]) -> Blocks:
         """Return the bytes of each range, in the order of `ranges`.
 
-        If a file ends early there are fewer bytes, which the caller must check. A bytearray belongs to the caller, who
-        may keep it and write to it.
+        If a file ends early there are fewer bytes, which the caller must check. The caller owns a bytearray, and may
+        write to it.
         """
 
     @abstractmethod
@@ -277,7 +277,7 @@ class Storage(ABC):
 
 
 def too_large(path: str, most: int) -> CorruptFile:
-    """Return the error of a small file that is large."""
+    """Return the error of a file that is too large for a small file."""
     return CorruptFile(path, f"it has more than {most:,} bytes, and no such file of a run has as many")
 
 

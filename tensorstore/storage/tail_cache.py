@@ -43,7 +43,7 @@ class TailCache:
     def keep(self, path: str, data: bytes, size: int) -> None:
         """Keep the last bytes of a file of `size` bytes.
 
-        They replace the cached bytes, unless those are more and the file has the same size.
+        They replace the cached bytes, unless the file has the same size and more bytes of it are cached.
         """
         with self._lock:
             known = self._ends.get(path)

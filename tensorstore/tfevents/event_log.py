@@ -36,7 +36,7 @@ class EventLog:
         num_workers: The number of workers of the job.
         back_to: If the job went back to a checkpoint, the step of each mode from which on earlier events no longer
             count.
-        has_left: Returns whether a worker of an earlier session is not in the job, so that its events are hidden, too.
+        has_left: Returns whether a worker of an earlier session has left the job, so that its events are hidden, too.
     """
 
     def __init__(

@@ -45,7 +45,7 @@ def events(
     """Yield the events of a saved tensor at a step, each with one value; `seconds` are since 1970.
 
     A number is one scalar. For a larger tensor, each statistic is a scalar, named after both, and its histogram is a
-    histogram. A statistic does not get a name in `names`, which are those of tensors.
+    histogram. No statistic gets one of `names`, the names of tensors.
     """
     at = double_field(1, seconds) + _step(step)
     if number is not None:

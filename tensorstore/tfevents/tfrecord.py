@@ -128,7 +128,7 @@ class Block:
         is_known = count < len(lengths) and self._matches(frames[count:], lengths[count:])[0]
         self._next = lengths[count] if is_known else None
         self.starts = frames[:count] + HEADER
-        """The offsets of the contents of complete records, as far as their lengths match their checksums."""
+        """The offsets of the contents of complete records, up to the first length that does not match its checksum."""
         self.lengths = np.array(lengths[:count], np.int64)
         """The sizes of these contents, in bytes."""
         self.end = int(self.starts[-1] + self.lengths[-1]) + _FOOTER if count else 0
@@ -181,7 +181,7 @@ class Block:
         return np.array(frames, np.int64), lengths
 
     def _repeated(self, position: int, cycle: Sequence[int]) -> Positions:
-        """Return the starts and lengths of frames from a position on, as far as their lengths repeat a cycle."""
+        """Return the starts and lengths of frames from a position on, while their lengths repeat a cycle."""
         sizes = np.array(cycle, np.int64) + (HEADER + _FOOTER)
         total = int(sizes.sum())
         times = min((len(self.data) - position - HEADER) // total, _MOST // len(cycle)) if cycle else 0

@@ -1,4 +1,4 @@
-"""The wire format of protocol buffers, as far as event files need it."""
+"""The part of the wire format of protocol buffers that event files use."""
 
 from __future__ import annotations
 

@@ -31,9 +31,9 @@ _SHOWN = 20
 @click.option(
     "--map", "renamed", multiple=True, metavar="OLD=NEW", help="Replace a regular expression in the names of A."
 )
-@click.option("--regex", multiple=True, help="Compare only tensors in whose name this is found. Can be repeated.")
+@click.option("--regex", multiple=True, help="Compare only tensors whose names match this regex. Can be repeated.")
 @click.option("--mode", help="Compare only the steps of this mode.")
-@click.option("--workers", nargs=2, metavar="WORKER_A WORKER_B", help="Compare two workers, whatever their names.")
+@click.option("--workers", nargs=2, metavar="WORKER_A WORKER_B", help="Compare two workers of any names.")
 @click.option("--steps", nargs=2, type=int, metavar="STEP_A STEP_B", help="Compare two global steps.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole answer as one JSON object.")
 @click.option("--all", "shows_all", is_flag=True, help="Print all tensors that differ, not only the first 20.")

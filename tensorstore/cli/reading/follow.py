@@ -23,9 +23,9 @@ _QUERY = """
 @click.command()
 @run_argument
 @click.option(
-    "-n", "--last", type=click.IntRange(min=0), default=10, show_default=True, help="Print so many steps of the past."
+    "-n", "--last", type=click.IntRange(min=0), default=10, show_default=True, help="Print this number of past steps."
 )
-@click.option("--regex", multiple=True, help="Only scalars in whose name this is found. Can be repeated.")
+@click.option("--regex", multiple=True, help="Only scalars whose names match this regex. Can be repeated.")
 @wait_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each step, on a line.")
 @storage_option

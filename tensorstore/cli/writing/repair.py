@@ -21,7 +21,7 @@ _STILL_DAMAGED = 1
     default="1h",
     show_default=True,
     metavar="DURATION",
-    help="Delete only older files: a writer or a compaction may be about to name a younger one. "
+    help="Delete only older files, because a writer or a compaction may be about to name a younger one. "
     "In seconds, or with a unit: 90, 30m, 1h, 7d.",
 )
 @progress_option

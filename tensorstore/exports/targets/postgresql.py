@@ -122,7 +122,7 @@ class PostgreSQL(SQLTarget):
         return dict(rows)
 
     def _create_table(self, table: str, schema: pa.Schema) -> None:
-        # Names are in the order of a run, whatever the order of the database's language is.
+        # Names sort as in a run, independent of the database's collation.
         kinds = {"text": 'text collate "C"'}
         wanted = self._wanted_columns(schema).items()
         columns = ", ".join(f"{_quoted(name)} {kinds.get(kind, kind)}" for name, kind in wanted)

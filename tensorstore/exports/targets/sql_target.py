@@ -210,5 +210,5 @@ def is_under_way(part: Part) -> str:
 
 
 def with_parameters(query: str, parameters: Collection[str], spelled: Callable[[str], str]) -> str:
-    """Return a query with `$name` of each parameter replaced by what `spelled` returns for the name."""
+    """Return a query in which each `$name` is replaced by the result of `spelled`."""
     return _PARAMETER.sub(lambda found: spelled(found[1]) if found[1] in parameters else found[0], query)

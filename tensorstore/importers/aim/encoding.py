@@ -81,7 +81,7 @@ def decode_value(value: bytes) -> Any:
 
 
 def tree_of(rows: Iterable[tuple[tuple[Part, ...], Any]]) -> dict[Part, Any]:
-    """Return the values below a path as a mapping. Of objects that JSON does not know, only the type is kept.
+    """Return the values below a path as a mapping. Objects that JSON lacks become their type.
 
     Args:
         rows: Paths below the mapping with their values, each parent before its children.

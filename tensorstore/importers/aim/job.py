@@ -96,7 +96,7 @@ def _runs(folder: Path, report: Report) -> Iterator[TrackedRun]:
 
 
 def _known_runs(folder: Path, report: Report) -> dict[str, dict[str, Any]]:
-    """Return what the SQLite file of a repository says about its runs, by their hashes."""
+    """Return the attributes of runs in a repository's SQLite file, by their hashes."""
     path = folder / "run_metadata.sqlite"
     if not path.is_file():
         return {}

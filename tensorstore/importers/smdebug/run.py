@@ -1,6 +1,6 @@
 """A run that smdebug wrote: its files, its collections, its steps.
 
-    collections/000000000/WORKER_collections.json       the collections, and how many workers there are
+    collections/000000000/WORKER_collections.json the collections, and the number of workers
     index/STEP div 1000/STEP_WORKER.json                the mode, the mode step, and where in the events each tensor is
     events/STEP/STEP_WORKER.tfevents                    the tensors
     training_job_end.ts                                 the job has ended
@@ -213,6 +213,6 @@ def _reduction_config(document: Mapping[str, Any] | None) -> ReductionConfig | N
 
 
 def _save_config(document: Mapping[str, Any] | None) -> SaveConfig | None:
-    """Return the configuration. A mode that is null has the default, which is the same in smdebug and here."""
+    """Return the configuration. A null mode has the default, which is the same in smdebug and here."""
     known = {mode: config for mode, config in (document or {}).items() if config is not None}
     return SaveConfig(mode_save_configs=known) if known else None

@@ -56,7 +56,7 @@ class OpenStep:
         return self.storage.read_ranges([ByteRange(self.files.events, start, length)])[0]
 
     def began_at(self) -> int:
-        """Return when the first tensor was saved, in nanoseconds since 1970; 0 if unknown."""
+        """Return the time of the first saved tensor, in nanoseconds since 1970; 0 if unknown."""
         try:
             _, record = next(records(self.read_events))
             return 0 if isinstance(record, DamagedRecord) else next(saved_tensors(record)).saved_at

@@ -224,7 +224,8 @@ class EventReader:
         """Return all values.
 
         Of two values of a tensor at one step of a mode the last is kept, because a job that resumes from a checkpoint
-        saves some steps again. If the job wrote where it continued, later values of its first attempt are left out.
+        saves some steps again. If the files record where the job continued, later values of its first attempt are left
+        out.
         """
         return self._columns(self._counts())
 

@@ -61,8 +61,8 @@ def import_runs(
     """Import the event files in `source`, a folder tree or one file.
 
     A folder with event files is a run, together with those of its folders that are called train, validation, eval,
-    test, predict and the like, which are its modes. The run of `source` itself goes to `target`, one in a folder below
-    it to the same folder below `target`; where both exist, that of `source` goes to a folder of its name.
+    test, predict and the like, which are its modes. The run of `source` itself goes to `target`, a run in a folder
+    below it to the same folder below `target`. If there are both, the run of `source` goes to a folder of its name.
 
     Scalars, histograms, texts and tensors of numbers are kept, with their times; hyperparameters become metadata of the
     run. TensorBoard's step is the step in the mode; the global step counts through the modes of a step, and is the same

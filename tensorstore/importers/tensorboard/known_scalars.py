@@ -33,7 +33,7 @@ class Scalars(NamedTuple):
     """The scalars of consecutive events, as columns of equal length, shape (n,)."""
 
     name: Integers
-    """The number of the name; -1 for an event that is not recognized, whose other columns mean nothing."""
+    """The number of the name; -1 for an unrecognized event, whose other columns are meaningless."""
     step: Integers
     time: npt.NDArray[np.float64]
     """Seconds since 1970."""
@@ -57,7 +57,7 @@ class KnownScalars:
         """Recognize later events like this one, unless the position of a number in it is ambiguous.
 
         Args:
-            name: What `find` returns for such events.
+            name: The number that `find` returns for such events.
             event: The event, which has one value in single precision.
             step: Its step.
             time: Its time in seconds since 1970.

@@ -59,7 +59,7 @@ def run_of(body: memoryview, path: str) -> tuple[dict[str, Any], dict[str, Any]]
 
 
 def branch_of(body: memoryview) -> tuple[str, int] | None:
-    """Return the run and the step that a run was resumed or forked from; None if it was neither."""
+    """Return the run and the step from which a run was resumed or forked; None if it was neither."""
     for field, value in fields(body):
         if field == _RUN_BRANCH:
             found = dict(fields(message(value)))
