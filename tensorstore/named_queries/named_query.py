@@ -63,7 +63,9 @@ class NamedQuery:
 
     Attributes:
         name: The name of the query.
-        question: The question, as a sentence. parameters: Its parameters. columns: The columns of the result, in words.
+        question: The question, as a sentence.
+        parameters: Its parameters.
+        columns: The columns of the result, in words.
         sql: The SELECT, with `$name` for parameters.
         needs: The statistics that it reads.
     """

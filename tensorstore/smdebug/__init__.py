@@ -1,7 +1,7 @@
 """The names of smdebug, for scripts that were written for it.
 
     import tensortrial.smdebug            # from here on `import smdebug.pytorch as smd` imports this project
-    python -m tensortrial.smdebug train.py # or run a script unchanged, with the processes that it starts
+    python -m tensortrial.smdebug train.py      # or run a script unchanged, with the processes that it starts
     %load_ext tensortrial.smdebug         # or in a notebook
 
 `import smdebug` imports an installed smdebug, unless `install(shadow=True)`, TENSORTRIAL_SHADOW_SMDEBUG=1 or running a

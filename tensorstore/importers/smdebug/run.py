@@ -1,6 +1,6 @@
 """A run that smdebug wrote: its files, its collections, its steps.
 
-    collections/000000000/WORKER_collections.json the collections, and the number of workers
+    collections/000000000/WORKER_collections.json       the collections, and the number of workers
     index/STEP div 1000/STEP_WORKER.json                the mode, the mode step, and where in the events each tensor is
     events/STEP/STEP_WORKER.tfevents                    the tensors
     training_job_end.ts                                 the job has ended
