@@ -62,7 +62,7 @@ from typing import Any
 from .redaction import without_credentials
 
 _FEW = 3
-"""The most names of a suggestion. If there are more, none is similar, and they are all known names."""
+"""The most names of a suggestion. More names are no suggestion, but the list of all known names."""
 
 
 class TensorTrialError(Exception):
@@ -291,7 +291,7 @@ class QueryRefused(QueryError, PermissionError):
 
 
 class EngineOutOfMemory(TensorTrialError, MemoryError):
-    """The engine cannot get the memory that it needs to open a run; its `limit` is that of the engine itself."""
+    """The engine cannot get the memory that it needs to open a run; `limit` is the engine's own limit."""
 
     def __init__(self, message: str, limit: str) -> None:
         self.limit = limit

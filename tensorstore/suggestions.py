@@ -10,7 +10,7 @@ _MOST_COMPARED = 1000
 
 
 def near_names(name: str, known: Iterable[str], most: int = 3) -> list[str]:
-    """Return the known names most similar to a wrong one: those that contain it, then those with a similar spelling.
+    """Return the known names most similar to a wrong one: names that contain it, then names of a similar spelling.
 
     Args:
         name: The wrong name.

@@ -51,7 +51,7 @@ class CalledSteps:
     def __init__(self, clock: StepClock, run: RunWriter, begin: Callable[[ModeKeys, int | None], Step | None]) -> None:
         self._clock, self._run, self._begin = clock, run, begin
         self._waiting: dict[tuple[ModeKeys | None, int | None], Step] = {}
-        """Values for later steps, by their numbers; None stands for the next one, whatever its number will be."""
+        """Values for later steps, by their numbers; None stands for the next one, whose number is unknown."""
         self.joins_first = False
         """True if values that are saved before any step belong to the first step, whatever its mode."""
 

@@ -71,7 +71,7 @@ class StepClock:
         if not self._global_step and (newest := checkpoint.read()):
             counts = {mode: step + 1 for mode, step in newest.items()}
             self._global_step = counts.pop(ModeKeys.GLOBAL, 0)
-            # The steps in mode GLOBAL are those of no other mode.
+            # Steps in mode GLOBAL belong to no other mode.
             counts[ModeKeys.GLOBAL] = max(0, self._global_step - sum(counts.values()))
             self._mode_steps.update(counts)
 

@@ -31,7 +31,7 @@ def array_of(value: Any, convert: Callable[[Any], Any] = np.asarray) -> Array:
 
 
 def text_of(array: Array) -> Array:
-    """Return an array of bytes objects as fixed-width text; any other array as it is.
+    """Return an array of bytes objects as fixed-width text; any other array unchanged.
 
     TensorFlow returns text as bytes objects.
     """

@@ -335,7 +335,7 @@ class _Callback:
         elif not self._has_warned:
             self._has_warned = True
             logger.warning(
-                "%s_in_jit was called again at step %d, of which the last value is kept: under vmap and pmap each "
+                "%s_in_jit was called again at step %d, and its last value is kept: under vmap and pmap each "
                 "element makes the call; to save the values of all, return them from the function",
                 self._method,
                 step,

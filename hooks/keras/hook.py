@@ -221,7 +221,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         step: int | None = None,
         mode: ModeKeys | str | None = None,
     ) -> None:
-        """Save a number whatever the save configuration says.
+        """Save a number, no matter what the save configuration says.
 
         It is saved at the open step, or, if none is open, at the next step of this mode. Inside a `tf.function` it is
         saved at each execution.

@@ -1,7 +1,7 @@
 """The tensors of one step of a Keras model, collected while the step runs eagerly or is traced.
 
 Layers, the model's loss and the optimizers are observed only during that time. A traced step returns the tensors as
-additional results, so that it stays a graph, compiled by XLA or not. Steps of which nothing is saved cost nothing.
+additional results, so that it stays a graph, compiled by XLA or not. Steps that save nothing cost nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The layers that a traced step of `fit` trains: those that were not frozen during tracing."""
+"""The layers that a traced step of `fit` trains: all that were not frozen during tracing."""
 
 from __future__ import annotations
 

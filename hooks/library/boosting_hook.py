@@ -94,7 +94,7 @@ class BoostingHook(BaseHook):
 
         Args:
             metrics: The metrics by name.
-            losses: The names of those that fall as the model improves.
+            losses: The names of metrics that fall as the model improves.
             capture: Records what else is due.
         """
         if not self._metrics.issuperset(metrics):

@@ -199,7 +199,7 @@ class Capture:
         return not losses.tensor_names and self._loss_patterns.issuperset(losses.include_regex)
 
     def _capture_parameters(self, parameters: Iterable[Any]) -> list[Any]:
-        """Capture parameters before the step updates them, and return those that are not initialized.
+        """Capture parameters before the step updates them, and return the uninitialized ones.
 
         MXNet initializes them in the forward, when the shapes of the inputs are known.
         """

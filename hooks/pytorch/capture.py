@@ -334,7 +334,7 @@ class Capture:
                 self._lazy |= bool(root.uninitialized)
 
     def save_gradients(self, root: Root, module: torch.nn.Module) -> None:
-        """Record the gradients of a model as they are now."""
+        """Record the present gradients of a model."""
         self.unsaved.gradients_arrived = True
         for name, gradient in gradients_of(root, module):
             self.missed.note(name)

@@ -97,7 +97,7 @@ class Switch:
         self._open.discard(hook)
         config: Any = sys.modules.get("torch._dynamo.config")
         if self._raised_limit is not None and not self._open and not self.has_graphs:
-            if config.recompile_limit == self._raised_limit:  # nobody else has changed it
+            if config.recompile_limit == self._raised_limit:  # no other code has changed it
                 config.recompile_limit //= 2
             self._raised_limit = None
 

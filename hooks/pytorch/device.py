@@ -34,7 +34,7 @@ class Measured(NamedTuple):
 
     statistics: dict[str, float]
     by_axis: dict[int, dict[str, Array]]
-    """Statistics for each index along the plan's axes, as far as the tensor has them."""
+    """Statistics for each index along the plan's axes that the tensor has."""
 
 
 class Batch:

@@ -180,7 +180,7 @@ class Models:
         return list(state.values())
 
     def start_again(self) -> None:
-        """Let models that a repeated training makes again take the names of those that have run before."""
+        """Let the models of a repeated training take the names of the models that have run before."""
         self._root_names.clear()
 
     def _forget(self, root: Root) -> None:

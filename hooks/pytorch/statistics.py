@@ -202,7 +202,7 @@ def statistics_of_rows(rows: Tensor, columns: list[str], wide: torch.dtype) -> S
 
 
 def _exponents(rows: Tensor) -> Tensor:
-    """Return the power of 2 of the largest magnitude of each row; 0 where it is 0 or not finite."""
+    """Return the power of 2 of the largest magnitude of each row; 0 if it is 0 or not finite."""
     low, high = torch.aminmax(rows, dim=1)
     greatest = torch.maximum(-low, high)
     known = (greatest > 0) & torch.isfinite(greatest)

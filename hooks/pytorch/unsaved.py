@@ -65,7 +65,7 @@ class NothingSaved:
             )
 
     def check(self) -> None:
-        """Log, once, what was not saved, and how to save it. Called after a step was closed."""
+        """Log, once, the tensors that were not saved, and how to save them. Called after a step was closed."""
         if self._checked or not self._due_steps or not (self._closes or self._recorder.active):
             return
         self._steps += 1

@@ -13,7 +13,7 @@ from tensortrial.config.collection import CollectionKeys
 from tensortrial.dtypes import Array
 
 # The attributes that scikit-learn's estimators have for each iteration or stage of `fit`, and whether they are losses.
-# The others may be scores, of which higher is better.
+# The others may be scores, for which higher is better.
 STAGES = {
     "train_score_": True,
     "oob_scores_": True,

@@ -65,7 +65,7 @@ class DifferingRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Counts:
-    """The numbers of rows of one side: all, and those that each kind of comparison can use."""
+    """The numbers of rows of one side: all rows, and the rows that each kind of comparison can use."""
 
     rows: int
     without_digest: int

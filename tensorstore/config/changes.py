@@ -10,7 +10,7 @@ _Type = TypeVar("_Type", bound=type)
 
 
 class Changes:
-    """The numbers of changes, each of which only grows."""
+    """The numbers of changes, which only grow."""
 
     patterns = 0
     """The changes of the regular expressions of collections."""

@@ -106,7 +106,7 @@ class Diagnosis:
         checked: Names of the rules that were evaluated.
         unchecked: Rules that could not be evaluated.
         damaged: Errors of unreadable files, whose content was not evaluated.
-        steps_begun: Number of steps that the job has begun, saved or not, as far as it is known.
+        steps_begun: Number of steps that the job has begun, saved or not; 0 if unknown.
     """
 
     run: str

@@ -29,7 +29,7 @@ class RunFile:
     path: str
     """The path in the run."""
     run: str = ""
-    """The name of the run among those that were opened together; '' for a run that was opened alone."""
+    """The name of the run among several open runs; '' for a run that was opened alone."""
     is_exact: bool = False
     """True if the file is known to have exactly the columns of the view, in their order."""
 

@@ -120,7 +120,7 @@ def _check_table(table: Any, views: Collection[str]) -> Collection[str]:
 
 
 def _with_names(node: Any) -> set[str]:
-    """Return the names that the enclosing WITH clauses define before this node. Other names are those of tables."""
+    """Return the names that the enclosing WITH clauses define before this node. Other names belong to tables."""
     names: set[str] = set()
     inside = None
     while node is not None:

@@ -83,7 +83,7 @@ Tree = dict[str, Any]
 
 
 def check(serialized: str, query: str, views: Collection[str]) -> frozenset[str]:
-    """Refuse everything but one SELECT on these views, and return those that it reads.
+    """Refuse everything but one SELECT on these views, and return the views that it reads.
 
     Args:
         serialized: What DuckDB's `json_serialize_sql` returns for the query.
@@ -136,7 +136,7 @@ def _below(node: Tree, names: frozenset[str]) -> Iterator[tuple[Any, frozenset[s
         yield entry["value"], known
         known |= {str(entry["key"]).lower()}
     own = {str(node.get("cte_name", "")).lower()}
-    # The first part of a recursive one does not see it either: there its name is that of another table.
+    # The first part of a recursive one does not see it either: there its name belongs to another table.
     seeing = {"RECURSIVE_CTE_NODE": "right", "CTE_NODE": "child"}.get(str(node.get("type")))
     for key, child in node.items():
         if key != "cte_map":

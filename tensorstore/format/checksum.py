@@ -201,7 +201,7 @@ def read_seal(path: str, end: Bytes, size: int) -> Seal:
     if checksum != int.from_bytes(view[footer - _END : footer - 8], "little"):
         raise CorruptFile(path, "its footer does not match its checksum: the file is damaged")
     if head[sums:] != _sum_of_path(path):
-        raise CorruptFile(path, "its checksum is that of a file with another path: it was renamed, or exchanged")
+        raise CorruptFile(path, "its checksum belongs to a file with another path: it was renamed, or exchanged")
     return Seal(path, nbytes, bytes(head[:sums]), checksum)
 
 

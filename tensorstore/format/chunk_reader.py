@@ -93,7 +93,7 @@ def check_digests(rows: Sequence[SavedTensor], data: Array) -> None:
         data: The bytes of the values, (count, nbytes) of uint8.
 
     Raises:
-        CorruptFile: The bytes are not those that were saved.
+        CorruptFile: The bytes differ from the saved ones.
     """
     found = digests_of_rows(data, digest_header(rows[0].dtype, rows[0].shape))
     for row, digest in zip(rows, found, strict=True):

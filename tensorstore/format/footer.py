@@ -98,7 +98,7 @@ def num_rows(footer: bytes) -> int:
 
 
 def _elements(footer: bytes) -> bytes:
-    """Return the elements of the schema as they are in the footer."""
+    """Return the bytes of the schema's elements in the footer."""
     for elements in tuple(_elements_seen):  # most files of a run have equal ones, and a list shows where it ends
         if footer.startswith(elements, _ELEMENTS_BEGIN):
             return elements

@@ -61,7 +61,7 @@ def url_of(storage: Storage, path: str) -> str:
 
 
 def url_below(target: str | os.PathLike[str], names: Iterable[str]) -> str:
-    """Return the path of nested folders below a target. The first name is that of the outermost folder."""
+    """Return the path of nested folders below a target. The outermost folder comes first."""
     return "/".join([os.fspath(target).rstrip("/"), *map(_folder_name, names)])
 
 

@@ -60,16 +60,16 @@ class Compaction:
 
     Attributes:
         files_before: Number of index files before, without superseded ones.
-        bytes_before: Size in bytes of those that can be read.
+        bytes_before: Size in bytes of the readable ones.
         files_after: Number of index files after, without superseded ones.
-        bytes_after: Size in bytes of those that can be read.
+        bytes_after: Size in bytes of the readable ones.
         chunks_merged: Number of files of raw values that were merged.
         chunks_made: Number of files that hold these values now.
         deleted_files: Number of superseded files that were deleted: index files and raw values.
         superseded_files: Number of superseded files that are too young to be deleted: index files and raw values.
         superseded_bytes: Their size in bytes.
         deletable_at: The time in seconds since 1970 when `compact` can delete all of them; None if there are none.
-        damaged: Errors by the path of the file that cannot be read. These files were left as they are.
+        damaged: Errors by the path of the file that cannot be read. These files were not changed.
     """
 
     files_before: int
@@ -434,7 +434,7 @@ def _fitting(files: Sequence[IndexFile], size: int) -> Iterator[list[IndexFile]]
 
 
 def _blocks(files: Sequence[IndexFile], size: int) -> Iterator[tuple[int, list[IndexFile]]]:
-    """Yield the files in each block of flushes, without those that extend beyond its end."""
+    """Yield the files in each block of flushes, without files that extend beyond its end."""
     whole = [file for file in files if file.flushes.first // size == file.flushes.last // size]
     for block, inside in groupby(whole, lambda file: file.flushes.first // size):
         yield block, list(inside)

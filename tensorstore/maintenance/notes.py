@@ -66,7 +66,7 @@ def change_notes(
         storage: The run.
         changes: The new values of the attributes of Notes that change.
         added: Tags to add.
-        removed: Tags to remove, also of those that are added.
+        removed: Tags to remove, also from the added ones.
 
     Raises:
         ConfigurationError: A value has another type, or they are larger than a reader accepts.

@@ -1,4 +1,4 @@
-"""Deleting and moving of runs, except those that a process writes to."""
+"""Deleting and moving of runs, unless a process writes to them."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class KeptTiles:
         return self._folder / f"{xxh3_128_hexdigest(json.dumps([_VERSION, self._run, key]).encode())}.tiles"
 
     def _forget(self) -> None:
-        """Remove the least recently used files, and those that a killed process left."""
+        """Remove the least recently used files, and files that a killed process left."""
         found = []
         for entry in os.scandir(self._folder):
             if entry.name.endswith(".tiles") or entry.name.startswith(".new-"):

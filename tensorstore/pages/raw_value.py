@@ -176,7 +176,7 @@ def _extreme(values: Array, find: Any) -> dict[str, Any]:
 
 
 def _image(whole: Array) -> str | None:
-    """Return an array of three dimensions, of which the last or the first is colors, as the data: URL of a PNG."""
+    """Return an array of three dimensions, the last or the first being colors, as the data: URL of a PNG."""
     if whole.ndim != 3 or not whole.size:
         return None
     pixels = whole if whole.shape[-1] in _COLOR_TYPES else np.moveaxis(whole, 0, -1)

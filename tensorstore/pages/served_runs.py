@@ -122,7 +122,7 @@ class ServedRuns:
         return found
 
     def named(self, names: Sequence[str]) -> list[Storage]:
-        """Return some of the runs, without those that were deleted.
+        """Return some of the runs, without deleted ones.
 
         Raises:
             ConfigurationError: No run has, or had, one of the names.

@@ -141,7 +141,7 @@ def page(
         allowed_hosts: Further names of the server, such as those of a proxy in front of it.
 
     Returns:
-        The page, whose address is `url`. A notebook shows it in a frame, or as a picture where it cannot be reached.
+        The page, whose address is `url`. A notebook shows it in a frame, or as a picture if it cannot be reached.
 
     Raises:
         RunNotFound: No run can be opened.

@@ -77,7 +77,7 @@ class _Whole:
 
 
 class Tiles:
-    """The tiles of one run. Safe to use from several threads, of which one at a time reads files.
+    """The tiles of one run. Safe to use from several threads; one at a time reads files.
 
     Args:
         storage: The run.

@@ -508,7 +508,7 @@ class RunReader:
 
 
 def _located(row: SavedTensor) -> SavedTensor:
-    """Return the row as it is read without statistics."""
+    """Return the row without statistics."""
     return row._replace(statistics=None, histogram=None, sketch=None)
 
 

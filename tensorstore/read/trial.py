@@ -499,7 +499,7 @@ class Trial:
 
         Args:
             names: A pattern of names such as `gradient/*`, in which `*` stands for any text, or several.
-            statistic: A statistic, such as l2, computed where it was not saved; None for the values of scalars.
+            statistic: A statistic, such as l2, computed if it was not saved; None for the values of scalars.
             mode: The mode that steps are counted in.
             worker: The worker whose values are returned; None for the first one of each step that has one.
             engine: `pandas` or `polars`. Neither is installed with the package: the extra `frame` has both.

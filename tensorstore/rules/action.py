@@ -154,7 +154,7 @@ class Webhook(_Background):
         pause: Seconds between the first two attempts. Each further pause is twice as long.
 
     Raises:
-        ConfigurationError: An argument has a value that it cannot have.
+        ConfigurationError: An argument has an invalid value.
     """
 
     def __init__(

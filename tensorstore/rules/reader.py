@@ -215,7 +215,7 @@ class StepView:
         return self.rows(self.find(selector), statistics)
 
     def column(self, name: str, rows: Rows) -> tuple[Array, Array]:
-        """Return a saved statistic of rows as float64, NaN where it is missing, and a mask of the saved ones."""
+        """Return a saved statistic of rows as float64, NaN if it is missing, and a mask of the saved ones."""
         values, is_saved = self._all.column(name)
         return values[rows + self._first], is_saved[rows + self._first]
 
@@ -404,7 +404,7 @@ class Reader:
         return StepView(self, rows)
 
     def read(self, first: int, last: int) -> tuple[StepColumns, Rows]:
-        """Return the rows from one global step to another, and the positions of those that count."""
+        """Return the rows from one global step to another, and the positions of the rows that count."""
         recent = [name for name, last in self.needed.items() if last > self.reads - _KEPT_STEPS]
         names = recent or ROW_COLUMNS  # the first rules to ask need some of them
         self.reads += 1
@@ -503,7 +503,7 @@ class Reader:
         return found  # type: ignore[return-value]
 
     def computed(self, row: SavedTensor, names: tuple[str, ...]) -> dict[str, float]:
-        """Return statistics computed from the raw value, without those that its dtype does not define."""
+        """Return statistics computed from the raw value. Statistics that its dtype does not define are left out."""
         known = self._computed.setdefault(_key(row), {})
         missing = tuple(name for name in names if name not in known)
         if missing:
@@ -568,7 +568,7 @@ class Reader:
 
 
 class _Remembered:
-    """A cache of an iterator's steps for several readers, which advances it as far as one of them reads."""
+    """A cache of an iterator's steps for several readers. It advances the iterator when a reader needs a new step."""
 
     def __init__(self, source: Iterator[StepInfo]) -> None:
         self._source, self._known = source, list[StepInfo]()

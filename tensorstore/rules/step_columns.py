@@ -105,7 +105,7 @@ class StepColumns:
 def read_columns(
     cache: RowCache, steps: SavedSteps, first: int, last: int, names: Collection[str] = ()
 ) -> tuple[StepColumns, Positions]:
-    """Return the rows of all tensors from one global step to another, and the positions of those that count.
+    """Return the rows of all tensors from one global step to another, and the positions of the rows that count.
 
     The columns that identify a row and those of some names are read at once. Superseded rows do not count.
 

@@ -76,6 +76,6 @@ They come from smdebug's documentation and from published scripts, not from its 
 """
 
 PARTLY_KNOWN = ("smdebug.analysis", "smdebug.core", "smdebug.profiler")
-"""The packages of which any other name may be imported, and raises an error when it is used."""
+"""The packages from which any other name may be imported. Such a name raises an error when it is used."""
 OPEN_PACKAGES = (*PARTLY_KNOWN, *(f"smdebug.{name}" for name in FRAMEWORKS), "smdebug.trials", "smdebug.rules")
-"""The packages of which any other module may be imported."""
+"""The packages from which any other module may be imported."""

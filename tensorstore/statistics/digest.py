@@ -3,7 +3,7 @@
     digest = XXH3_64(header || L_0 || L_1 || ...)
 
 L_i is XXH3_64 of the i-th leaf of the value's bytes, as 8 bytes, little-endian. A leaf has 16 KiB, the last one may
-have less. The bytes are those that are stored: little-endian, in C order. The header is the dtype and the shape as
+have less. These are the stored bytes: little-endian, in C order. The header is the dtype and the shape as
 UTF-8 text, such as `float32[3,4]`. Leaves are independent of each other, so that a device can hash all of them at once.
 
 XXH3 is not cryptographic: it detects accidents, not forgeries. A random change is missed once in 2^64 times.
@@ -86,7 +86,7 @@ class PassingDigest:
 
 
 def digest_of_array(array: Array) -> int:
-    """Return the digest of an array of any byte order and memory layout, which is that of its stored value."""
+    """Return the digest of an array's stored value, for any byte order and memory layout."""
     kept = storable(array)
     return digest_of(to_bytes(kept), digest_header(dtype_name(kept.dtype), kept.shape))
 

@@ -85,7 +85,7 @@ def statistic(array: Array, name: str) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The quantities of each block that statistics need, including those that a quantity is computed from."""
+    """The quantities of each block that statistics need, directly or for another quantity."""
 
     names: tuple[str, ...]
     complex_names: tuple[str, ...]

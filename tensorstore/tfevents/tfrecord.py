@@ -31,9 +31,9 @@ _FOOTER = 4
 BLOCK = 8 << 20
 """The number of bytes that are read at once. A longer record is read separately."""
 _LONGEST = 1 << 31
-_FEWEST, _MOST, _LONGEST_CYCLE = 64, 1 << 16, 256
-"""The records after which a cycle of lengths is searched for, those that are compared with it at once, and its most."""
 """The most bytes of a protobuf message. A larger length is invalid, even if its checksum is correct."""
+_FEWEST, _MOST, _LONGEST_CYCLE = 64, 1 << 16, 256
+"""The fewest records for a search of a cycle of lengths, the most that are compared at once, and the longest cycle."""
 _MASK = 0xA282EAD8
 _UNCHECKED = 0x062DC0B3
 """The checksum that smdebug writes for every record."""

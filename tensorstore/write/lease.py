@@ -191,7 +191,7 @@ class Lease:
         self._older: list[LeaseInfo] = []
 
     def begin(self) -> None:
-        """Hold the lease of a worker that nobody else can claim.
+        """Hold the lease of a worker that no other process can claim.
 
         Raises:
             RunInUse: Another process that resumes the run saw no claim, and has joined the session as this worker.
@@ -373,7 +373,7 @@ class Process:
     id: Annotated[int, Whole(1, (1 << 31) - 1)]
     """The process id, which the operating system uses again."""
     started: str = ""
-    """The time at which the kernel started the process, in ticks since the boot; empty where it is unknown."""
+    """The time at which the kernel started the process, in ticks since the boot; empty if unknown."""
     host: str = ""
     boot: str = ""
     """The boot of the machine and the namespace of `id`; empty if unknown. Containers of one machine share the boot,

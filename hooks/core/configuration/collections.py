@@ -106,7 +106,7 @@ class CollectionManager:
         self._save_config = save_config
 
     def include(self, names: Iterable[str]) -> None:
-        """Add the collections of these names to those that are saved."""
+        """Add the collections of these names to the saved ones."""
         for name in names:
             self.get(name)
             self._saved.add(name)

@@ -43,7 +43,7 @@ class HookConfiguration:
     """The collections to save, each with its own configuration."""
 
     def apply_to(self, collections: CollectionManager) -> None:
-        """Configure the collections, and add them to those that are saved."""
+        """Configure the collections, and add them to the saved ones."""
         for entry in self.collections:
             collection = collections.require(entry.name)
             collection.include(entry.include_regex)
@@ -146,7 +146,7 @@ def _collection(entry: Any, hook: Mapping[str, Any], path: str) -> Collection:
 
 
 def _parameters(entry: Mapping[str, Any], key: str, known: Iterable[str], path: str) -> Mapping[str, Any]:
-    """Return the parameters that have a value, without those that are unknown."""
+    """Return the known parameters that have a value."""
     parameters = {} if entry.get(key) is None else entry[key]
     if not isinstance(parameters, dict):
         raise ConfigurationError(f"{key} must be a JSON object, got {parameters!r:.200}")
@@ -157,7 +157,7 @@ def _parameters(entry: Mapping[str, Any], key: str, known: Iterable[str], path: 
 
 
 def _only(name: str, value: Any) -> Any:
-    """Return a value as it is meant: the only element of a list where one value is expected, None for "None" and ""."""
+    """Return the intended value: the only element of a list if one value is expected, None for "None" and ""."""
     if name.rpartition(".")[2] in _LISTS:
         return _elements(value, str if name == "include_regex" else object)
     if isinstance(value, list) and len(value) == 1:
@@ -166,7 +166,7 @@ def _only(name: str, value: Any) -> Any:
 
 
 def _elements(value: Any, kind: type[Any]) -> Any:
-    """Return the list of a kind that Python or JSON wrote as text, such as "[0, 10]"; any other value as it is."""
+    """Return the list that Python or JSON wrote as text, such as "[0, 10]"; any other value unchanged."""
     if not isinstance(value, str) or not value.strip().startswith("["):
         return value
     try:

@@ -133,7 +133,7 @@ def check_on_exists(value: Any, num_workers: int) -> None:
 
 
 SYSTEM_METRICS_VARIABLE = "TENSORTRIAL_SYSTEM_METRICS"
-"""0 samples nothing, 1 every ten seconds, 30 every thirty, whatever a hook's argument says."""
+"""0 samples nothing, 1 every ten seconds, 30 every thirty. It overrides a hook's argument."""
 
 DEFAULT_SECONDS = 10.0
 _LEAST_SECONDS = 0.1

@@ -26,7 +26,7 @@ PARTS = ("git", "command", "host", "packages", "seeds", "optimizers", "activatio
 _OF_HOOK = frozenset({"optimizers", "activations"})
 """The parts that the hook adds."""
 VARIABLE = "TENSORTRIAL_ENVIRONMENT"
-"""0 keeps nothing, "git,host" these parts, whatever a hook's argument says."""
+"""0 keeps nothing, "git,host" keeps these parts. It overrides a hook's argument."""
 
 _GIT_SECONDS = 5.0
 

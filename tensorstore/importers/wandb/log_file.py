@@ -1,6 +1,6 @@
 """The framing of .wandb files, which is the log format of LevelDB.
 
-The file has blocks of 32,768 bytes, of which the first begins with 7 bytes of its own: `:W&B`, the number 0xBEE1 and a
+The file has blocks of 32,768 bytes. The first block begins with 7 further bytes: `:W&B`, the number 0xBEE1 and a
 version, 0. A record is one or several fragments, and no fragment crosses the end of a block:
 
     uint32 checksum    uint16 length    uint8 kind    length bytes

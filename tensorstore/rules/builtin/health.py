@@ -192,7 +192,7 @@ class RouterCollapse(BuiltinRule):
 
 
 def loads_of(logits: Array) -> Array:
-    """Return the share of tokens whose largest logit is that of each expert."""
+    """Return, for each expert, the share of tokens whose largest logit is the expert's."""
     experts = logits.shape[-1]
     chosen = np.asarray(logits, np.float32).reshape(-1, experts).argmax(axis=1)
     return np.bincount(chosen, minlength=experts) / len(chosen)
