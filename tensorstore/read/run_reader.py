@@ -474,10 +474,7 @@ class RunReader:
         span: tuple[int, int] | None = None,
         worker: str | None = None,
     ) -> list[SavedTensor]:
-        """Return the rows of some tensors, of every worker, without statistics; see `RowCache.of_tensors`.
-
-
-        """
+        """Return the rows of some tensors, of every worker, without statistics; see `RowCache.of_tensors`."""
         return self.read_rows(lambda cache, steps: cache.of_tensors(steps, names, mode, span, worker))
 
     def read_rows(self, read: Callable[[RowCache, SavedSteps], _T]) -> _T:

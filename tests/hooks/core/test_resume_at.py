@@ -649,7 +649,7 @@ def test_a_folder_with_a_bad_file_stays_as_it_is(out: str, damage: str, caplog: 
     else:
         path.unlink()
     far_apart(Run, out, 2, range(2, 3), resume=True)
-    assert "what worker_0 saved from step 2 on stays as it is" in caplog.text
+    assert "the steps of worker_0 from 2 on stay unchanged" in caplog.text
     trial = create_trial(out)
     assert [trial.tensor("y").value(step) for step in (0, 2, 3)] == [1, 2, 1]
     assert path.relative_to(out).as_posix() in trial.damaged
