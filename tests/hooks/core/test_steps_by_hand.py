@@ -257,7 +257,7 @@ def test_a_bad_step_is_raised_in_strict_mode(out: str) -> None:
     hook.end_step()
     with pytest.raises(ConfigurationError, match="steps go forward only"):
         hook.begin_step(2)
-    with pytest.raises(ConfigurationError, match="no step is open"):
+    with pytest.raises(ConfigurationError, match="begin_step has begun no step"):
         hook.end_step()
     hook.close()
 
