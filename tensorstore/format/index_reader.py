@@ -423,7 +423,7 @@ def _empty_columns(metadata: pq.FileMetaData) -> set[str]:
     """Return the columns that are null in all rows by the footer, without decoding.
 
     Raises:
-        TypeError, ValueError, RecursionError: The footer does not say it.
+        TypeError, ValueError, RecursionError: The footer lacks it, or is damaged.
     """
     empty = set(json.loads((metadata.metadata or {}).get(FOOTER_EMPTY, b"[]")))
     return {field.name for field in INDEX_SCHEMA if field.nullable and field.name in empty}
@@ -437,7 +437,7 @@ def described_groups(metadata: pq.FileMetaData) -> list[Any]:
     objects end the process if they are damaged.
 
     Raises:
-        TypeError, ValueError, RecursionError: The footer does not say it.
+        TypeError, ValueError, RecursionError: The footer lacks it, or is damaged.
     """
     described = (metadata.metadata or {}).get(FOOTER_GROUPS)
     groups: list[Any] = [[None] * 3] * metadata.num_row_groups if described is None else json.loads(described)

@@ -25,7 +25,7 @@ class Notes:
     Attributes:
         note: A text; "" for none.
         tags: Short texts by which runs are found, without duplicates.
-        archived: Whether the lists of the page leave the run out.
+        archived: True to leave the run out of the page's lists.
     """
 
     note: str = ""

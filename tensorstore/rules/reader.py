@@ -319,7 +319,7 @@ class Reader:
         self.codes = Codes()
         """An integer for each text in the columns of texts."""
         self.needed: dict[str, int] = {}
-        """The columns that rules have needed, each with the number of reads before it was needed last."""
+        """The columns that rules have needed, each with the number of reads before its last use."""
         self.reads = 0
         self._tensors: OrderedDict[tuple[tuple[int, ...], int], Tensors] = OrderedDict()
         """Tensors by their sets of names and their number."""

@@ -66,7 +66,7 @@ class StepSink(Protocol):
     """Receives what a writer has published, on the writer's thread. It never raises."""
 
     def write(self, steps: Sequence[IndexedStep]) -> None:
-        """Take steps that are published."""
+        """Receive published steps."""
 
     def go_back(self, steps: Mapping[str, int]) -> None:
         """Note that steps from these on, by mode, no longer count."""

@@ -28,7 +28,7 @@ from ..optimizers import silence
 
 logger = logging.getLogger("tensortrial.hooks")
 
-# An optimizer without an update is not waited for after another one has made this number of updates.
+# A step does not wait for an optimizer without an update after another one has made this number of updates.
 _MOST_UPDATES = 20
 # After this number of a model's forwards without an update, each forward is a step: a compiled update is invisible.
 _MOST_FORWARDS = 200
@@ -45,7 +45,7 @@ class LaunchedSteps:
         self._hook = hook
         self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._idle: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
-        """The optimizers that are not waited for."""
+        """The optimizers that a step does not wait for."""
         self._updates: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = weakref.WeakKeyDictionary()
         """The updates of each optimizer in the open step."""
         self._is_updated = False
@@ -91,7 +91,7 @@ class LaunchedSteps:
     def add_made_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Count the updates of a new optimizer, from the next step on if the open one is complete.
 
-        Optimizers that share a parameter with it are not waited for, because it replaces them.
+        A step does not wait for optimizers that share a parameter with it, because it replaces them.
         """
         self._was_complete = self.is_complete
         own = {id(each) for each in parameters_of(optimizer)}
