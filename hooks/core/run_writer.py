@@ -306,8 +306,8 @@ class RunWriter:
             self._storage.create(RUN_FILE, self._run_info().to_bytes())
         self._storage.replace(path, claimed.to_bytes())
         logger.warning(
-            "run %s: its folder was renamed or removed while %s writes to it; later steps are saved there as a new run, "
-            "and earlier ones are where the folder is now",
+            "run %s: its folder was renamed or removed while %s writes to it; later steps are saved there as a new "
+            "run, and earlier ones are where the folder is now",
             self._storage.url,
             self.duty.worker,
         )

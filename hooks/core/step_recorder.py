@@ -328,8 +328,8 @@ class StepRecorder:
             return
         # A step without any tensor leaves no trace.
         if step.records or self._enqueued:
-            # The writer keeps the step until it is published, but the records' memory is used again before. So the step
-            # must not keep them.
+            # The step must not keep them: the writer keeps the step until it is published, and reuses their memory
+            # before.
             records, step.records = step.records, []
             self.run.put(step, records, closes=True)
             self.clock.last_saved = step

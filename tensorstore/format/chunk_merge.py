@@ -67,8 +67,7 @@ def merge_chunks(
 ) -> MergedChunks | None:
     """Copy the values of small chunks into large ones.
 
-    `rows` are all rows of the worker's `flushes`. Chunks that also hold values of other flushes stay unchanged, and so
-    do the `damaged` ones.
+    `rows` are all rows of the worker's `flushes`. Chunks with values of other flushes, and `damaged` ones, stay.
 
     Returns:
         The merged chunks; None, and nothing is done, if there are more than `most_bytes` to copy.

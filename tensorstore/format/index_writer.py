@@ -32,8 +32,7 @@ _ROW_GROUP_ROWS = 32_768
 _COMPACTED_ROW_GROUP_ROWS = 16_384
 _TILE_STEPS = 128
 _TILE = "tile"
-# These columns grow from row to row. Stored as differences they take a twelfth of the space and a fifth of the decoding
-# time.
+# These grow from row to row. Stored as differences, they take a twelfth of the space and a fifth of the decoding time.
 _GROWING = ["saved_at", "offset", "row", "order"]
 # Neighboring numbers of a sketch have most bytes in common. Stored so, they take half the space of zstd alone.
 _OF_SKETCHES = {

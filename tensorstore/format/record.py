@@ -206,8 +206,7 @@ class ValueBatch:
     def add(self, spec: TensorSpec, value: Array, saved_at_ns: int) -> bool:
         """Copy a value, which is in its stored dtype.
 
-        Return False if it does not fit, or if a batch of another step has written to the buffer: then the next batch
-        begins.
+        Return False, so that the next batch begins, if it does not fit or a batch of another step uses the buffer.
         """
         buffer, specs, nbytes = self._buffer, self.specs, spec.nbytes
         memory, begin = buffer.memory, buffer.end + LENGTH_BYTES

@@ -125,8 +125,7 @@ class TrialPlots(RunsPlots):
         """Draw the distribution of a tensor over steps, as ridges from the first step (top) to the last (bottom).
 
         Saved histograms are drawn; without them, histograms of the raw values with 60 bins. At most 32 evenly
-        distributed steps are drawn. The height within a ridge is the square root of the density, and all ridges are
-        equally high.
+        distributed steps are drawn. Heights are square roots of the density, and all ridges equally high.
 
         Args:
             name: The name of the tensor.

@@ -193,8 +193,7 @@ class QuerySources:
         """Return index files with their errors.
 
         Files that were readable before are not checked again. New files are verified as a whole, unless they are large
-        and remote, because a query reads all of them next and must not meet a damaged one. Cached bytes are not fetched
-        again.
+        and remote, because the next query reads all of them.
         """
         new = [path for path in paths if not self._files.is_described(path)]
         self._storage.prefetch(new)
@@ -279,8 +278,7 @@ _OVER_FILES: Mapping[str, tuple[FilesView, _Files, _Rows | None]] = {
     "findings": (FilesView("findings", FINDINGS_SCHEMA, "found_at", "step"), QuerySources.finding_files, None),
     "superseded": (FilesView("superseded", INDEX_SCHEMA, "saved_at"), QuerySources.superseded_files, None),
 }
-# Listed for each query, because rules of other processes may write findings at any time, and compaction supersedes
-# files.
+# Listed for each query: rules of other processes may write findings at any time, and compaction supersedes files.
 _LISTED = ("findings", "superseded")
 _TABLES: Mapping[str, _Rows] = {
     "steps": lambda sources, run: sources.steps.table(run),
@@ -291,8 +289,8 @@ _TABLES: Mapping[str, _Rows] = {
 class RunQueries:
     """The views over some runs, by the names of the runs.
 
-    Safe to use from several threads. The first query starts the engine. A view is made again if the runs have changed
-    when a query reads it.
+    Safe to use from several threads. The first query starts the engine. A query makes a view again if the runs have
+    changed.
 
     Args:
         readers: The gateways to the runs.

@@ -47,8 +47,8 @@ def open_runs(
 ) -> Runs:
     """Open many runs.
 
-    Runs that cannot be opened are left out, with their errors in `Runs.damaged`. The name of a run is the last part of
-    its path, or as many parts as distinguish it from the others.
+    Runs that cannot be opened are left out, with their errors in `Runs.damaged`. A run is named by the last part of its
+    path, or by more parts if the names would be equal.
 
     Args:
         places: A folder with runs below it, a pattern such as `s3://bucket/project/lr=*`, a Trial, or a list of these

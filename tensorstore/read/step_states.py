@@ -247,9 +247,8 @@ def _last_saved(progress: tuple[int, int] | None) -> tuple[int | None, datetime 
 def step_state(step: int, steps: Sequence[int], complete: Sequence[bool], job_ended: bool) -> StepState:
     """Return the state of `step`, given all saved `steps`, ascending, and a mask of the complete ones.
 
-    Let n be the least existing step >= `step`. If there is no n, the step may come until the job ends. If n is a later
-    step, `step` was skipped, which is certain once a complete step >= n exists. If n is `step`, it is complete or not
-    yet.
+    Let n be the least existing step >= `step`. Without n, the step may come until the job ends. If n is a later step,
+    `step` was skipped, which is certain once a complete step >= n exists. If n is `step`, it is complete or not yet.
     """
     position = bisect_left(steps, step)
     if position == len(steps):

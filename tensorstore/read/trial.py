@@ -68,8 +68,7 @@ class Trial:
     def snapshot(self) -> Snapshot:
         """The present state of the run.
 
-        `str(trial.snapshot)` is its id of 16 hexadecimal digits, equal for equal sets of index files.
-        `create_trial(path, snapshot=…)` opens a snapshot or an id again.
+        Its `str` is an id, the same for the same index files. `create_trial(path, snapshot=…)` opens either again.
         """
         return self._reader.now().snapshot
 
@@ -351,8 +350,7 @@ class Trial:
     def loaded_all_steps(self) -> bool:
         """True if the job has ended: every worker has, or it was marked as ended.
 
-        No more data will come. False for up to a minute while an index file cannot be read because of an error that may
-        pass.
+        No more data will come. False for up to a minute if an index file has a read error that may pass.
         """
         return self._reader.now().snapshot.job_ended
 
@@ -370,8 +368,7 @@ class Trial:
     def mark_ended(self, worker: str | None = None) -> None:
         """Record in the run that it is not written any further, after a crash without an end mark.
 
-        Steps that a worker lacks are then complete without it. The marks of workers that ended by themselves do not
-        change.
+        Steps that a worker lacks are then complete without it. The marks of ended workers do not change.
 
         Args:
             worker: The name of one worker; None for all of the job.

@@ -36,8 +36,7 @@ from .workers import Workers, read_workers
 FOOTER_RUN = b"tensortrial.run"
 FOOTER_LEASES = b"tensortrial.leases"
 MOST_FILES_AT_CLOSE = 1000
-"""The most index files whose ends a closing job reads, because it waits for them. For more, `compact` writes the
-manifest."""
+"""The most index files whose ends a closing job waits to read. `compact` writes the manifest of larger runs."""
 MOST_BYTES = 256 << 20
 """The largest manifest, before compression."""
 _SCHEMA = pa.schema(

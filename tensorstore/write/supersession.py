@@ -44,8 +44,7 @@ def supersede_after(
         check: Raises an error if another process has taken the run over, whose files a new file would supersede.
     """
     has_later_steps = False
-    # In this order, because a reader that follows the run lists its last folder only, and reads all again if steps are
-    # gone.
+    # In this order: readers that follow the run list its last folder only, and read all again if steps are gone.
     found = _files_before(storage, worker, flush)
     for folder in sorted(found):
         is_done = False

@@ -453,8 +453,7 @@ class Writer:
     def _publish_index(self) -> None:
         steps = [indexed for _, indexed in sorted(self._closed.items())]
         path = index_path(self._worker, steps[0].step.global_step, self._flush, self._width)
-        # Values may be of a past step. Paths must grow nevertheless, because readers look for new files after the known
-        # ones.
+        # Paths grow even for values of past steps, because readers look for new files after the known ones.
         path = max(path, f"{self._last_folder}/{path.rpartition('/')[2]}")
         sink = self._storage.sink(path)
         try:
