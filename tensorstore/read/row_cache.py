@@ -63,7 +63,7 @@ class RowCache:
             last and last[0] == name and len(steps.files_of_tensor(name)) <= _MOST_FILES_AHEAD
         ):
             # A bad file must not prevent reading the steps in other files.
-            with suppress(CorruptFile):
+            with suppress(CorruptFile, MissingIndexFile):
                 return self._block(steps, *of_tensor).get(global_step, [])
         rows = self.index_rows.read(steps.files_around(global_step), [name], global_step, statistics)
         return _last_ones(steps, rows)

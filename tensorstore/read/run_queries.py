@@ -161,7 +161,7 @@ class QuerySources:
 
     def _current(self, checked: CheckedFiles) -> list[str]:
         """Return the files that can be read. Raise UnreadableFile if another file has replaced a missing one."""
-        missing = next((error for _, error in checked if isinstance(error, MissingChunk)), None)
+        missing = next((error for _, error in checked if isinstance(error, FileNotFoundError)), None)
         if missing and self._reader.recover():
             raise UnreadableFile(f"{missing}: it was deleted before the query read it")
         self._check_pending(checked)
@@ -175,8 +175,7 @@ class QuerySources:
 
     def superseded_files(self) -> list[str]:
         """Return the readable superseded index files that have rows which no other file has."""
-        indexes = self._reader.snapshot.index.items()
-        found = [path for worker, index in indexes for path in superseded_files(self._storage, worker, index)]
+        found = superseded_files(self._storage, self._reader.snapshot)
         return [path for path, error in self._checked(found, INDEX_SCHEMA) if error is None]
 
     def _checked(self, paths: Sequence[str], schema: pa.Schema) -> CheckedFiles:

@@ -560,8 +560,7 @@ class SavedSteps:
 
     def table(self, run: str = "") -> pa.Table:
         """Return the rows of the view `steps` for a run of this name: one a step of a worker."""
-        sizes = np.array([len(self.name_sets[number]) for number in self.sets()], np.int64)
-        num_tensors, counts = sizes[self.columns.name_set], np.ones(len(self.columns.file), bool)
+        num_tensors, counts = self.num_tensors, np.ones(len(self.columns.file), bool)
         for (*earlier, last), sets in self._saved_again:
             counts[earlier] = False
             num_tensors[last] = len({name for number in sets for name, _ in self.tensors(number)})

@@ -20,7 +20,7 @@ from .manifest import Manifest, read_manifest
 from .saved_steps import SavedSteps, StepRange
 from .workers import Workers, finished, read_claims, read_workers
 
-AWAITED_SECONDS = 60.0
+PENDING_SECONDS = 60.0
 """The seconds after which a file that cannot be read counts as lost."""
 
 LISTED_SECONDS = 600.0
@@ -92,7 +92,7 @@ class Snapshot:
     @property
     def job_ended(self) -> bool:
         """True if the job has ended and no file remains whose error may pass, so that nothing new can come."""
-        return self.workers.job_ended and not self.awaited
+        return self.workers.job_ended and not self.pending
 
     @property
     def is_listing_due(self) -> bool:
@@ -165,7 +165,7 @@ def take(
     """
     if since is None or since.is_outdated:
         # On a disk the manifest is not read, because listing a folder costs nothing there and shows every change.
-        manifest = None if source is not None or storage.is_local else read_manifest(storage, run)
+        manifest = None if run is None or storage.is_local else read_manifest(storage, run)
         if isinstance(manifest, Manifest):
             manifest.keep_ends(storage)
         source = manifest if isinstance(manifest, Manifest) else storage

@@ -149,7 +149,7 @@ class Workers:
     @property
     def doubtful_ends(self) -> list[str]:
         """The end marks that were not read yet, or may have been replaced since."""
-        awaited = {*self._unclaimed_marks} if self.newest_session and self._are_some_awaited() else set()
+        pending = {*self._unclaimed_marks} if self.newest_session and self._are_some_pending() else set()
         return sorted(
             name
             for name in self.end_names

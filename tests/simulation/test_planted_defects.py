@@ -180,7 +180,7 @@ def followed_and_resumed(operator: Operator) -> None:
     operator.wait_for(operator.worker(training))
     operator.wait_for(operator.reader(looks=4, pause_seconds=3.0))
     operator.wait_for(operator.worker(replace(training, resume=True, pause_seconds=8.0)), reader)
-    operator.settle()
+    operator.finish()
 
 
 def followed(operator: Operator) -> None:

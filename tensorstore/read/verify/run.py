@@ -86,7 +86,6 @@ class _Verifier:
 
     def _check_claims(self) -> None:
         """Find workers whose claim is missing: readers ignore their steps."""
-        claimed = {info.worker for info in self._workers.infos}
         found = {_worker_of(path) or "" for path in self._files if _INDEX_FILE.fullmatch(path)}
         for worker in sorted(found - self._snapshot.index.keys()):
             path = collections_path(worker)
