@@ -237,6 +237,16 @@ def test_the_list_searches_pins_and_groups(url: str, tab: Any) -> None:
     picture(tab, "runs-grouped")
 
 
+def test_a_search_asks_the_server_for_nothing(url: str, tab: Any) -> None:
+    show(tab, url)
+    asked: list[str] = []
+    tab.on("request", lambda request: asked.append(request.url) if "api/" in request.url else None)
+    ready(tab, lambda: tab.get_by_label("search runs").fill("run-03"))
+    assert rows(tab) == ["run-03"]
+    assert "0.95" in tab.locator("tbody td").all_inner_texts()
+    assert asked == []
+
+
 def test_after_eight_colors_they_come_again_dashed(url: str, tab: Any) -> None:
     show(tab, url, "view=runs")
     lines = tab.locator("#runs li svg line").all()

@@ -36,7 +36,7 @@ function zoomOf(now, xs) {
 /** Return whether a scalar changes in one of the runs. @param {ScalarRow[]} rows @param {Spec} spec */
 export const changes = (rows, { names }) => rows.some((row) => names.includes(row.name) && !isConstant(row));
 
-/** Return what says how early a chart is shown. @param {ScalarRow[]} rows @returns {(spec: Spec) => number} */
+/** Return how early a chart is shown. @param {ScalarRow[]} rows @returns {(spec: Spec) => number} */
 export function rankOfSpecs(rows) {
   const losses = new Set(rows.filter(({ loss }) => loss).map(({ name }) => name));
   return ({ names }) => Math.min(...names.map((name) => rankOf(name, losses.has(name))));

@@ -112,7 +112,7 @@ export function overview(root, page) {
 
   /**
    * List the tensors that are furthest from their past. Among those as far as the colors reach, or with NaN, the one
-   * that left it first comes first: it may be the cause. One that began with NaN left nothing, and comes last. Of those that became NaN together, the one that had moved
+   * that left it first comes first: it may be the cause. One that began with NaN comes last. Of those that became NaN together, the one that had moved
    * furthest comes first.
    * @param {number[]} order @param {string} prefix
    */

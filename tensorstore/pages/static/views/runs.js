@@ -31,12 +31,14 @@ export function runs(root, page) {
   /** @param {State} wanted */
   async function show(wanted) {
     now = wanted;
-    if (!body.childElementCount) draw();
+    draw();
     if (page.info.frozen && !diagnoses.childElementCount) await drawDiagnoses();
+    if (!scalars.length || listOf(now.cols).includes("size")) await grow();
+  }
+
+  async function grow() {
     scalars = await loadScalarTable();
-    if (listOf(now.cols).includes("size")) {
-      sizes = await unlessMissing(loadSizes()) ?? sizes;
-    }
+    if (listOf(now.cols).includes("size")) sizes = await unlessMissing(loadSizes()) ?? sizes;
     draw();
   }
 
@@ -103,7 +105,7 @@ export function runs(root, page) {
       (on) => go({ cols: on ? [...shown, key] : shown.filter((each) => each !== key) }, REPLACE)));
     const seek = (/** @type {string} */ text) => {
       sought = text;
-      all.forEach(({ title }, i) => { boxes[i].hidden = !title.toLowerCase().includes(text.toLowerCase()); });
+      for (const box of boxes) box.hidden = !box.textContent.toLowerCase().includes(text.toLowerCase());
     };
     seek(sought);
     fill(tools,
@@ -195,7 +197,7 @@ export function runs(root, page) {
       ...(rows.some(({ findings }) => findings) ? ["findings"] : [])];
   }
 
-  return { show };
+  return { show, grow };
 }
 
 /** Return a text of two lines at most. @param {string} text */
