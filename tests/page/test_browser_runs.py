@@ -203,6 +203,16 @@ def test_of_tensors_that_become_nan_together_the_first_to_leave_its_past_is_firs
         assert len(said) == 10
 
 
+def test_a_tensor_that_began_with_nan_comes_after_those_that_left_their_past(tmp_path: Path, tab: Any) -> None:
+    with tensortrial.Run(tmp_path / "run", reduction_config=tensortrial.ReductionConfig(norms=["l2"])) as run:
+        for step in range(40):
+            run.save_tensor("split", np.array([np.nan, 1.0]), step=step)
+            run.save_tensor("weight", np.full(3, 1000.0 if step > 30 else 1 + step % 3 / 10), step=step)
+    with serving(tmp_path / "run") as served:
+        show(tab, served, "view=overview")
+        assert tab.locator(".worst li a").all_inner_texts() == ["weight", "split"]
+
+
 def test_the_list_of_runs_chooses_for_every_view(url: str, tab: Any) -> None:
     show(tab, url, "view=scalars")
     assert listed(tab) == RUNS[::-1]  # the newest first
