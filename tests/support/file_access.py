@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,9 +23,7 @@ def before_opening(path: Path, action: Callable[[], Any]) -> Iterator[None]:
     Yields:
         Nothing. The block fails if no such file was opened.
     """
-    if not _is_audited:
-        sys.addaudithook(_see)
-        _is_audited.append(True)
+    _audit()
     pending = path, action
     _pending.append(pending)
     try:
@@ -35,12 +34,36 @@ def before_opening(path: Path, action: Callable[[], Any]) -> Iterator[None]:
             _pending.remove(pending)
 
 
+@contextmanager
+def opened_by_this_thread() -> Iterator[list[Any]]:
+    """Note each file that the calling thread opens, and each folder that it lists.
+
+    Yields:
+        Their paths.
+    """
+    _audit()
+    found = _opened[threading.get_ident()] = list[Any]()
+    try:
+        yield found
+    finally:
+        del _opened[threading.get_ident()]
+
+
 _pending: list[tuple[Path, Callable[[], Any]]] = []
+_opened: dict[int, list[Any]] = {}
 _is_audited: list[bool] = []
+
+
+def _audit() -> None:
+    if not _is_audited:
+        sys.addaudithook(_see)
+        _is_audited.append(True)
 
 
 def _see(event: str, arguments: tuple[Any, ...]) -> None:
     """Receive an event of the interpreter. There is no way to remove such a function."""
+    if _opened and event in ("open", "os.listdir", "os.scandir") and threading.get_ident() in _opened:
+        _opened[threading.get_ident()].append(arguments[0])
     if event == "open" and _pending and isinstance(arguments[0], str | os.PathLike):
         for pending in [each for each in _pending if Path(arguments[0]).is_relative_to(each[0])]:
             _pending.remove(pending)

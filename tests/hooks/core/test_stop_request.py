@@ -11,6 +11,7 @@ import pytest
 
 import tensortrial
 from support import warm
+from support.file_access import opened_by_this_thread
 from support.limits import set_limits
 from tensortrial import Run, modes
 from tensortrial.errors import TrainingStopped
@@ -102,6 +103,30 @@ def test_a_rule_stops_a_loop_that_names_its_steps(tmp_path: Path, case: str, mon
     trial.refresh()
     assert trial.loaded_all_steps
     assert trial.steps()[:8] == list(range(8))
+
+
+@pytest.mark.parametrize(("seconds", "files"), [(1e9, set()), (0.0, {STOP_FILE})], ids=["no poll is due", "all poll"])
+def test_a_step_of_training_opens_no_file_but_for_a_poll(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, files: set[str]
+) -> None:
+    torch = pytest.importorskip("torch")
+    import tensortrial.hooks.pytorch as tt
+
+    set_limits(monkeypatch, seconds_between_reads_of_a_local_stop_request=seconds)
+    hook = tt.Hook(tmp_path / "run", save_interval=1, save_all=True)
+    model, loss = torch.nn.Linear(4, 1), torch.nn.MSELoss()
+    hook.register_module(model)
+    hook.register_loss(loss)
+
+    def train(steps: int) -> None:
+        for _ in range(steps):
+            loss(model(torch.ones(3, 4)), torch.ones(3, 1)).backward()
+
+    train(2)
+    with opened_by_this_thread() as opened:
+        train(20)
+    hook.close()
+    assert {Path(path).name for path in opened} == files
 
 
 def test_a_hook_that_has_turned_itself_off_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
