@@ -107,33 +107,38 @@ def convert(package: ModuleType, source: npt.NDArray[Any], target: Singles) -> N
 def sums_of_float32(block: Singles) -> tuple[float, float]:
     """Return sum(x) and sum(x^2) of a block; NaN if an element is. numkong must be installed."""
     moments = _moments_without_gil() if block.size >= _LONG else None
-    if moments is None:
-        found: tuple[float, float] = numkong().moments(block)  # type: ignore[union-attr]
-        return found
-    sums = _Sums()
-    moments(block.ctypes.data, block.size, block.itemsize, sums, ctypes.byref(sums, ctypes.sizeof(ctypes.c_double)))
-    return sums[0], sums[1]
+    if moments is not None:
+        return _call(moments, block)
+    found: tuple[float, float] = numkong().moments(block)  # type: ignore[union-attr]
+    return found
 
 
 _Sums = ctypes.c_double * 2
 
 
+def _call(moments: Callable[..., None], block: Singles) -> tuple[float, float]:
+    sums = _Sums()
+    moments(block.ctypes.data, block.size, block.itemsize, sums, ctypes.byref(sums, ctypes.sizeof(ctypes.c_double)))
+    return sums[0], sums[1]
+
+
 @functools.cache
 def _moments_without_gil() -> Callable[..., None] | None:
-    """Return `moments` of numkong's interface in C, which ctypes calls without the GIL; None if it has none.
+    """Return `moments` of numkong's interface in C, which ctypes calls without the GIL; None if it cannot be called.
 
-    What Python calls keeps the GIL, for which the training would wait.
+    numkong's functions for Python keep the GIL, for which the training would wait.
     """
     package: Any = numkong()
     if not package.__version__.startswith("7."):  # another release may take other arguments
         return None
     try:
-        moments = ctypes.CDLL(package._numkong.__file__).nk_reduce_moments_f32
+        moments = ctypes.CDLL(package.moments.__self__.__file__).nk_reduce_moments_f32
     except (AttributeError, OSError):
         return None
     moments.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p)
     moments.restype = None
-    return moments
+    block = np.arange(_CHECKED, dtype=np.float32)
+    return moments if _call(moments, block) == package.moments(block) else None
 
 
 def extremes_of_finite(block: Singles) -> tuple[float, float] | None:
