@@ -20,6 +20,7 @@ LIMIT_BYTES = 96 << 20
 """The most bytes of released buffers. One row group is released at once, while the next one is copied."""
 BATCHED_BYTES = 1 << 20
 """Values of fewer bytes than this lie together in batch buffers."""
+HUGE_PAGE = 2 << 20
 SMALL_BYTES = 16 << 10
 """Below this number of bytes, preparing a copy takes longer than a second copy."""
 
@@ -33,7 +34,7 @@ class BufferPool:
     def __init__(self, limit: int = LIMIT_BYTES) -> None:
         self._limit = limit
         register(self)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # an array may be deleted, and its memory be kept, while this thread holds it
         self._free: dict[int, list[Array]] = {}
         self._free_bytes = 0
 
@@ -42,22 +43,29 @@ class BufferPool:
         nbytes = array.nbytes
         if nbytes < BATCHED_BYTES:
             return np.array(array, order="C")
-        with self._lock:
-            found = self._free.get(nbytes)
-            memory = found.pop() if found else None
-            if memory is not None:
-                self._free_bytes -= nbytes
-        if memory is None:
-            memory = np.frombuffer(fresh_memory(nbytes), np.uint8)
-        copy: Array = np.ndarray(array.shape, array.dtype, memory)
+        copy: Array = np.ndarray(array.shape, array.dtype, self._memory(nbytes))
         np.copyto(copy, array)
         return copy
 
+    def acquire_to_read(self, nbytes: int) -> Array:
+        """Return an array of uint8 whose memory is used again once no array refers to it. Raises MemoryError."""
+        buffer: Array = np.asarray(_ReadBuffer(self, self._memory(-(-nbytes // HUGE_PAGE) * HUGE_PAGE)))
+        return buffer[:nbytes]
+
+    def _memory(self, nbytes: int) -> Array:
+        with self._lock:
+            if found := self._free.get(nbytes):
+                self._free_bytes -= nbytes
+                return found.pop()
+        return np.frombuffer(fresh_memory(nbytes), np.uint8)
+
     def release(self, copy: Array) -> None:
         """Use the buffer of `copy` again. The copy must not be read afterwards."""
-        memory = copy.base
-        if not isinstance(memory, np.ndarray):
-            return  # a small copy has no buffer of the pool
+        if isinstance(copy.base, np.ndarray):  # a small copy has no buffer of the pool
+            self.keep(copy.base)
+
+    def keep(self, memory: Array) -> None:
+        """Use memory of the pool again."""
         with self._lock:
             if self._free_bytes + memory.nbytes > self._limit:
                 # These may be of sizes that are no longer needed.
@@ -68,7 +76,17 @@ class BufferPool:
                 self._free_bytes += memory.nbytes
 
     def after_fork(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+
+
+class _ReadBuffer:
+    """Memory that a pool uses again once no array refers to it."""
+
+    def __init__(self, pool: BufferPool, memory: Array) -> None:
+        self._pool, self._memory, self.__array_interface__ = pool, memory, memory.__array_interface__
+
+    def __del__(self) -> None:
+        self._pool.keep(self._memory)
 
 
 BUFFERS = BufferPool()
@@ -76,8 +94,11 @@ BUFFERS = BufferPool()
 
 
 def fresh_memory(nbytes: int) -> mmap.mmap:
-    """Return memory that was never written to."""
-    memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    """Return memory that was never written to. Raises MemoryError."""
+    try:
+        memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as exc:
+        raise MemoryError(f"cannot allocate {nbytes} bytes") from exc
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a system that was built without huge pages
             memory.madvise(mmap.MADV_HUGEPAGE)

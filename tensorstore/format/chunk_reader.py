@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,11 @@ import pyarrow.parquet as pq
 
 from ..dtypes import Array, as_scalar, from_rows, parse_dtype
 from ..errors import CorruptFile, MissingChunk
+from ..parallel import in_threads
 from ..statistics.digest import digest_header, digests_of_rows
 from ..storage.base import ReadableRanges
 from ..storage.open import ByteRange, Storage
+from .buffer_pool import BUFFERS, HUGE_PAGE
 from .index_types import SavedTensor
 from .schema import INDEX, is_chunk_path
 from .verified_files import verified_files
@@ -27,7 +29,6 @@ _LENGTH_PREFIX = 4
 _LEAD = 16
 # Smaller values share pieces of memory of up to _SHARED bytes. Allocating memory for each would take longer than
 # reading it, and the C library returns small pieces to the system, so that each page costs a fault again.
-_HUGE_PAGE = 2 << 20
 _SHARED = 4 << 20
 # A value of more bytes is written in parts. An index may claim any length, for which no memory is allocated.
 _MOST_BYTES = 1 << 30
@@ -51,6 +52,24 @@ def read_values(storage: Storage, rows: Sequence[SavedTensor], verify: bool = Tr
     """
     if len(rows) == 1 and rows[0].parts == 1 and rows[0].offset is not None:  # the case of every `value()`
         return [_read_alone(storage, rows[0], verify)]
+    # Large values of a disk by two threads: one hashes, which takes the GIL, while the kernel copies for the other.
+    parts = list(pieces(rows, _SHARED)) if storage.is_local else [rows]
+    return list(chain.from_iterable(in_threads(lambda part: _read_part(storage, part, verify), parts, 2)))
+
+
+def pieces(rows: Iterable[SavedTensor], most_bytes: int) -> Iterator[Sequence[SavedTensor]]:
+    """Yield consecutive rows, whose values have at most so many bytes, or are one."""
+    piece, nbytes = list[SavedTensor](), 0
+    for row in rows:
+        if piece and nbytes + row.nbytes > most_bytes:
+            yield piece
+            piece, nbytes = [], 0
+        piece.append(row)
+        nbytes += row.nbytes
+    yield piece
+
+
+def _read_part(storage: Storage, rows: Sequence[SavedTensor], verify: bool) -> list[Array]:
     found: list[Any] = [None if row.scalar is None else _from_scalar(row) for row in rows]
     raw = [at for at, array in enumerate(found) if array is None]
     for positions, data in _read_blocks(storage, rows, raw) if raw else ():
@@ -136,7 +155,7 @@ def _read_ranges(storage: Storage, rows: Sequence[SavedTensor], alike: Iterable[
         ranges += _ranges([rows[at] for at in positions])
         nbytes = rows[positions[0]].nbytes
         slot = _LEAD + -(-nbytes // _LEAD) * _LEAD
-        most = _SHARED // slot if nbytes < _HUGE_PAGE else 1
+        most = _SHARED // slot if nbytes < HUGE_PAGE else 1
         for first in range(0, len(positions), most):
             together = positions[first : first + most]
             data = _memory(len(together), slot)[:, _LEAD - _LENGTH_PREFIX : _LEAD + nbytes]
@@ -147,17 +166,10 @@ def _read_ranges(storage: Storage, rows: Sequence[SavedTensor], alike: Iterable[
 
 
 def _memory(count: int, size: int) -> Array:
-    """Return memory for values, (count, size) of uint8.
-
-    numpy uses pages of 2 MB for an array of 4 MB or more, and the memory begins at the first of them. The system finds
-    and clears such a page in a third of the time that small pages take.
-    """
+    """Return memory for values, (count, size) of uint8."""
     nbytes = count * size
-    if nbytes < _HUGE_PAGE:
-        return np.empty((count, size), np.uint8)
-    memory = np.empty(nbytes + _HUGE_PAGE, np.uint8)
-    begin = -memory.ctypes.data % _HUGE_PAGE
-    return memory[begin : begin + nbytes].reshape(count, size)
+    memory = np.empty(nbytes, np.uint8) if nbytes < HUGE_PAGE else BUFFERS.acquire_to_read(nbytes)
+    return memory.reshape(count, size)
 
 
 def _ranges(rows: Sequence[SavedTensor]) -> list[ByteRange]:

@@ -22,6 +22,7 @@ from ..dtypes import Array, dtype_name, storable, to_bytes
 LEAF_BYTES = 16 << 10
 LEAF_DTYPE = np.dtype("<u8")
 _PASSING_BYTES = 32 * LEAF_BYTES
+_LEAVES = [slice(begin, begin + LEAF_BYTES) for begin in range(0, _PASSING_BYTES, LEAF_BYTES)]
 
 # Any, because mypy does not know in Python 3.11 that arrays are buffers.
 _hash: Callable[[Any], int] = xxhash.xxh3_64_intdigest
@@ -51,10 +52,18 @@ def leaves_of(data: bytes | bytearray | memoryview | Array) -> Array:
     Args:
         data: The stored bytes, contiguous; an array must be of uint8, with one dimension.
     """
-    values: Any = data  # slices of a memoryview are not copies, unlike those of bytes
-    # A Python loop, so that the training can take the GIL between two leaves.
-    leaves = [_hash(values[begin : begin + LEAF_BYTES]) for begin in range(0, len(data), LEAF_BYTES)]
-    return np.array(leaves, LEAF_DTYPE)
+    view: Any = data
+    return np.array(_leaves(memoryview(view), 0, len(data)), LEAF_DTYPE)
+
+
+def _leaves(view: memoryview, begin: int, end: int) -> list[int]:
+    """Return the hashes of the leaves that begin in a range of a value's bytes, which begins with a leaf."""
+    leaves: list[int] = []
+    for first in range(begin, end, _PASSING_BYTES):
+        passing, count = view[first : first + _PASSING_BYTES], -(-(end - first) // LEAF_BYTES)
+        # A Python loop, so that the training can take the GIL between two leaves.
+        leaves += [_hash(passing[leaf]) for leaf in _LEAVES[:count]]
+    return leaves
 
 
 class PassingDigest:
@@ -78,8 +87,7 @@ class PassingDigest:
         data, leaves = self._data, self._leaves
         for first in range(begin, end, _PASSING_BYTES):
             last = min(end, first + _PASSING_BYTES)
-            starts = range(len(leaves) * LEAF_BYTES, last, LEAF_BYTES)
-            leaves += [_hash(data[start : start + LEAF_BYTES]) for start in starts]
+            leaves += _leaves(data, len(leaves) * LEAF_BYTES, last)
             yield data[first:last]
         if end == len(data):
             self._found.append(digest_of_leaves(np.array(leaves, LEAF_DTYPE), self._header))
@@ -99,7 +107,7 @@ def digest_of_leaves(leaves: Array, header: bytes) -> int:
 def digests_of_rows(data: Array, header: bytes) -> list[int]:
     """Return the digests of values of one dtype and shape, whose bytes are the rows of `data`, (count, nbytes)."""
     if data.shape[1] > LEAF_BYTES or not data.shape[1]:
-        return [digest_of(row, header) for row in data]
+        return [digest_of(row.data, header) for row in data]
     return [_hash(header + _hash(row).to_bytes(8, "little")) for row in data]
 
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tensortrial
@@ -16,7 +17,8 @@ from support.runs import TRAIN, Job
 def runs(tmp_path: Path) -> Path:
     for name in "ab":
         with Job(tmp_path / name) as job:
-            job.step({"x": 1.0}, TRAIN)
+            job.step({"x": 1.0, "large": np.ones(3_000_000, np.float32)}, TRAIN)
+            job.step({"large": np.zeros(3_000_000, np.float32)}, TRAIN)
     return tmp_path
 
 
@@ -34,7 +36,8 @@ def test_runs_are_opened_and_queried_without_threads(runs: Path, tmp_path: Path)
         threading.Thread(target=print).start()
     with tensortrial.open_runs(runs) as opened:
         rows = opened.sql("select run, steps, file_bytes > 0 from runs order by run", timeout=60).fetchall()
-        assert rows == [("a", 1, True), ("b", 1, True)]
-        assert opened.trial("a").sql("select count(*) from steps").fetchall() == [(1,)]
+        assert rows == [("a", 2, True), ("b", 2, True)]
+        assert opened.trial("a").sql("select count(*) from steps").fetchall() == [(2,)]
+        assert [float(each.mean()) for each in opened.trial("b").tensor("large").values().values()] == [1, 0]
     tensortrial.export(runs, f"parquet:{tmp_path}/exported")
     assert list((tmp_path / "exported").rglob("*.parquet"))
