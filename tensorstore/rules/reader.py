@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count, islice, pairwise, takewhile
+from itertools import compress, count, islice, pairwise, takewhile
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary, ref
 
@@ -20,6 +20,7 @@ from ..config.collection import CollectionKeys
 from ..dtypes import Array
 from ..errors import FileError, StepUnavailable
 from ..forking import lazy
+from ..format.chunk_reader import pieces
 from ..format.index_reader import LOCATION_COLUMNS, ROW_COLUMNS, Positions
 from ..format.index_types import SavedTensor
 from ..mode import ModeKeys
@@ -28,6 +29,7 @@ from ..read.trial import Trial, run_reader_of
 from ..snapshot.columns import Lookup
 from ..snapshot.saved_steps import MODES, NameSets, SavedSteps, StepInfo
 from ..snapshot.workers import natural
+from ..statistics.batched import can_join, statistics_of_many
 from ..statistics.definitions import STATISTICS
 from ..statistics.derived import derive
 from ..statistics.single import statistics
@@ -35,6 +37,9 @@ from .step_columns import IDENTITY, Codes, StepColumns, read_columns
 
 _KEPT_STEPS = 32
 _KEPT_BYTES = 256 << 20
+_KEPT_COMPUTED = 10_000
+_BYTES_TOGETHER = 64 << 20
+"""The most bytes of raw values that are read together."""
 _ROWS_TOGETHER = 1 << 17
 """The most rows of steps that are evaluated together."""
 
@@ -228,14 +233,12 @@ class StepView:
         values, is_known = np.array([each for each, _ in columns]), np.all([each for _, each in columns], axis=0)
         if len(self.infos) > 1 and not is_known.all():
             raise Uneven
-        lacking = []
-        for at in np.flatnonzero(~is_known).tolist():
-            try:
-                found = self.statistics(self.rows(rows[at : at + 1], statistics=True)[0], names)
-            except NotSaved as exc:
-                lacking.append(exc)
-                continue
-            if found is not None:
+        lacking, positions = list[NotSaved](), np.flatnonzero(~is_known)
+        unsaved = self.rows(rows[positions], statistics=True) if len(positions) else []
+        for at, found in zip(positions.tolist(), self._completed(unsaved, names), strict=True):
+            if isinstance(found, NotSaved):
+                lacking.append(found)
+            elif found is not None:
                 values[:, at], is_known[at] = found, True
         return Measured(self, rows[is_known], dict(zip(names, values[:, is_known], strict=True))), lacking
 
@@ -247,16 +250,21 @@ class StepView:
         if row.statistics is None and (row.name, row.worker) in self.tensors.row_of:
             at = bisect_left([info.global_step for info in self.infos], row.global_step) * len(self.tensors.names)
             (row,) = self.rows(np.array([at + self.tensors.row_of[row.name, row.worker]]), statistics=True)
-        known = {
-            name: value for name, value in zip(STATISTICS, row.statistics or (), strict=False) if value is not None
-        }
-        if row.has_raw and not known.keys() >= {*names}:
-            known = self._reader.computed(row, names)
-            return tuple(known[name] for name in names) if len(known) == len(names) else None
-        found = tuple(derive(name, known, row.shape) for name in names)
-        if None in found:
-            raise NotSaved(row, names)
-        return found  # type: ignore[return-value]
+        known = _saved(row)
+        if known.keys() >= {*names}:
+            return tuple(known[name] for name in names)
+        (found,) = self._completed([row], names)
+        if isinstance(found, NotSaved):
+            raise found
+        return found
+
+    def _completed(
+        self, rows: Sequence[SavedTensor], names: tuple[str, ...]
+    ) -> list[tuple[float, ...] | NotSaved | None]:
+        """Return what `statistics` does for rows that lack a saved one, and its error for one that lacks them."""
+        raw = [row.has_raw for row in rows]
+        computed = iter(self._reader.computed(list(compress(rows, raw)), names))
+        return [next(computed) if has_raw else _derived(row, names) for row, has_raw in zip(rows, raw, strict=True)]
 
     def values(self, rows: Sequence[SavedTensor]) -> list[Array]:
         """Return the raw values of rows, read together. All rows must have one."""
@@ -329,7 +337,10 @@ class Reader:
         """The saved steps, and for each mode what `_bounds_of_mode` returns."""
         self._values: OrderedDict[Key, Array] = OrderedDict()
         self._bytes = 0
-        self._computed: OrderedDict[Key, dict[str, float]] = OrderedDict()
+        self._requested: dict[str, tuple[str, ...]] = {}
+        """By name of a tensor: the statistics that rules have computed from its raw values."""
+        self._computed: OrderedDict[Key, dict[str, float | None]] = OrderedDict()
+        """By row: these statistics; None for those that its dtype does not define."""
 
     @property
     def _run(self) -> RunReader:
@@ -502,15 +513,32 @@ class Reader:
             self._bytes -= dropped.nbytes
         return found  # type: ignore[return-value]
 
-    def computed(self, row: SavedTensor, names: tuple[str, ...]) -> dict[str, float]:
-        """Return statistics computed from the raw value. Statistics that its dtype does not define are left out."""
-        known = self._computed.setdefault(_key(row), {})
-        missing = tuple(name for name in names if name not in known)
-        if missing:
-            known.update(statistics(self.values([row])[0], missing))
-        if len(self._computed) > 10_000:
-            self._computed.popitem(last=False)
-        return {name: known[name] for name in names if name in known}
+    def computed(self, rows: Sequence[SavedTensor], names: tuple[str, ...]) -> list[tuple[float, ...] | None]:
+        """Return statistics computed from raw values; None for a row whose dtype does not define all of them.
+
+        All that rules have requested of a tensor are computed together, in one pass over its value.
+        """
+        keys = list(map(_key, rows))
+        found = {key: self._computed.get(key, {}) for key in keys}
+        lacking: defaultdict[tuple[str, ...], list[SavedTensor]] = defaultdict(list)
+        for key, row in zip(keys, rows, strict=True):
+            if not found[key].keys() >= {*names}:
+                wanted = tuple(dict.fromkeys((*self._requested.get(row.name, ()), *names)))
+                self._requested[row.name] = wanted
+                lacking[wanted].append(row)
+        for wanted, alike in lacking.items():
+            for some in pieces(alike, _BYTES_TOGETHER):
+                values = self.values(some)
+                joined = iter(statistics_of_many(list(filter(can_join, values)), wanted))
+                for row, value in zip(some, values, strict=True):
+                    known = next(joined) if can_join(value) else statistics(value, wanted)
+                    found[_key(row)] = {name: known.get(name) for name in wanted}
+        if lacking:
+            self._computed.update(found)
+            while len(self._computed) > _KEPT_COMPUTED:
+                self._computed.popitem(last=False)
+        cells = (tuple(found[key][name] for name in names) for key in keys)
+        return [None if None in each else each for each in cells]  # type: ignore[misc]
 
     def _select(self, selector: Selector, name_set: int) -> list[str]:
         key = (selector, name_set)
@@ -615,6 +643,16 @@ def reader_of(trial: Trial) -> Reader:
         if run not in _readers:
             _readers[run] = Reader(trial)
         return _readers[run]
+
+
+def _saved(row: SavedTensor) -> dict[str, float]:
+    return {name: value for name, value in zip(STATISTICS, row.statistics or (), strict=False) if value is not None}
+
+
+def _derived(row: SavedTensor, names: tuple[str, ...]) -> tuple[float, ...] | NotSaved:
+    known = _saved(row)
+    found = [derive(name, known, row.shape) for name in names]
+    return NotSaved(row, names) if None in found else tuple(found)  # type: ignore[arg-type]
 
 
 def _key(row: SavedTensor) -> Key:

@@ -78,7 +78,7 @@ def test_many_rules_share_one_pass(tmp_path: Path) -> None:
     made += [rules.UnchangedTensor(trial, collection_names="gradients"), rules.AllZero(trial, tensor_regex=".")]
     with reads_below(tmp_path / "run" / "index") as indexes, reads_below(tmp_path / "run" / "tensors") as values_read:
         assert list(rules.watch(trial, made, record=False))
-    assert len(values_read) == len(set(values_read)) == 25
+    assert len(values_read) == len(set(values_read)) == 5  # the values of a step together
     assert len(indexes) == len({path for path, _, _ in indexes}) == 5  # each step once, for all rules
 
 

@@ -14,7 +14,7 @@ from ...errors import InvalidRuleParameter
 from ...format.index_types import SavedTensor
 from ...mode import ModeKeys
 from ..parameter import flag, integer, number
-from ..reader import Measured, NotSaved, Rows, Selector, StepView, Uneven
+from ..reader import Measured, NotSaved, Rows, Selector, StepView
 from .base import SelectingRule
 
 # These statistics are NaN if a value is. For float32 and narrower dtypes they are infinite only if a value is.
@@ -198,38 +198,27 @@ class LowPrecisionSaturation(SelectingRule):
         of = view.tensor_rows(rows)
         narrow = [dtype for dtype in {*view.tensors.dtypes} if _largest(dtype) is not None]
         rows = rows[np.isin(view.tensors.dtypes[of], narrow) & (view.tensors.sizes[of] != 0)]
-        if len(rows) and len(view.infos) > 1:
-            raise Uneven  # raw values are needed
-        for row in view.rows(rows, statistics=True):
-            try:
-                self._judge_zeros(view, row)
-                self._judge_largest(view, row)
-            except NotSaved as exc:
-                raise self.insufficient(row, self.selector, exc.names) from None
+        zeros, largest = self._saved(view, rows, "zero_count").shares(), self._saved(view, rows, "abs_max")
+        limits = [_largest(dtype) for dtype in view.tensors.dtypes[view.tensor_rows(largest.rows)]]
+        full = view.rows(largest.rows[~(largest["abs_max"] < np.array(limits, np.float64))])
+        for row in full:
+            if not row.has_raw:
+                raise self.insufficient(row, self.selector, ())
+        for row, (share,) in zeros.where(zeros["zero_count"] > self.threshold_zero):
+            sentence = f"({row.dtype}) is {share:.1f} % zeros, above {self.threshold_zero:g} %"
+            self.fires(row, share, self.threshold_zero, sentence)
+        for row in full:
+            magnitudes = np.abs(np.asarray(view.values([row])[0], np.float32))
+            share = 100 * float(np.mean(~(magnitudes < (_largest(row.dtype) or math.inf))))
+            if share > self.threshold:
+                limit = f"at the largest number it can hold, above {self.threshold:g} %"
+                self.fires(row, share, self.threshold, f"({row.dtype}) is {share:.2f} % {limit}")
 
-    def _judge_zeros(self, view: StepView, row: SavedTensor) -> None:
-        found = view.statistics(row, ("zero_count",))
-        share = 100 * (found[0] if found else 0) / math.prod(row.shape)
-        if share > self.threshold_zero:
-            self.fires(
-                row,
-                share,
-                self.threshold_zero,
-                f"({row.dtype}) is {share:.1f} % zeros, above {self.threshold_zero:g} %",
-            )
-
-    def _judge_largest(self, view: StepView, row: SavedTensor) -> None:
-        largest = _largest(row.dtype) or math.inf
-        found = view.statistics(row, ("abs_max",))
-        if found and found[0] < largest:
-            return
-        if not row.has_raw:
-            raise NotSaved(row, ())
-        magnitudes = np.abs(np.asarray(view.values([row])[0], np.float32))
-        share = 100 * float(np.mean(~(magnitudes < largest)))
-        if share > self.threshold:
-            sentence = f"({row.dtype}) is {share:.2f} % at the largest number it can hold, above {self.threshold:g} %"
-            self.fires(row, share, self.threshold, sentence)
+    def _saved(self, view: StepView, rows: Rows, name: str) -> Measured:
+        found, lacking = view.measure(rows, (name,))
+        if lacking:
+            raise self.insufficient(lacking[0].row, self.selector, lacking[0].names)
+        return found
 
 
 def _is_mask(view: StepView, row: SavedTensor, infinities: float) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from ...dtypes import Array
 from ...format.index_types import SavedTensor
 from ..parameter import integer, number, regexes
-from ..reader import NotSaved, Selector, StepView
+from ..reader import NotSaved, Rows, Selector, StepView
 from .activation_modules import RELU, patterns
 from .base import INPUTS_OF_RELU, BuiltinRule, scalar_losses, training_mode
 
@@ -36,7 +36,9 @@ class WeightUpdateRatio(BuiltinRule):
     def judge(self, view: StepView) -> None:
         if view.mode is not training_mode(self.reader.modes()):
             raise self.nothing(view, _WEIGHTS)
-        pairs = [(row, self._earlier(row)) for row in self.rows(view, _WEIGHTS)]
+        rows = self.find(view, _WEIGHTS)
+        before = self._before(view, rows)
+        pairs = zip(view.rows(rows), map(before.get, rows.tolist()), strict=True)
         found = [(row, earlier) for row, earlier in pairs if earlier is not None]
         for row in (each for pair in found for each in pair):
             if not row.has_raw:
@@ -45,10 +47,20 @@ class WeightUpdateRatio(BuiltinRule):
         for position, (row, earlier) in enumerate(found):
             self._compare(row, values[2 * position], earlier, values[2 * position + 1])
 
-    def _earlier(self, row: SavedTensor) -> SavedTensor | None:
+    def _before(self, view: StepView, rows: Rows) -> dict[int, SavedTensor]:
+        """Return the earlier row that each row is compared with; without those that have none."""
         if self.num_steps is not None:
-            return self.reader.since(row, row.mode_step - self.num_steps)
-        return next(self.reader.earlier(row), None)
+            since = (self.reader.since(row, row.mode_step - self.num_steps) for row in view.rows(rows))
+            return {at: row for at, row in zip(rows.tolist(), since, strict=True) if row is not None}
+        found: dict[int, SavedTensor] = {}
+        for group, steps in self.reader.views_before(view, rows):
+            for earlier in steps:
+                there = view.tensors.rows_in(earlier.tensors, group)
+                found |= zip(group[there >= 0].tolist(), earlier.rows(there[there >= 0]), strict=True)
+                group = group[there < 0]
+                if not len(group):
+                    break
+        return found
 
     def _compare(self, row: SavedTensor, value: Array, earlier: SavedTensor, before: Array) -> None:
         new, old = as_numbers(value), as_numbers(before)
