@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ParamSpec, Self
 
+import numpy as np
+
 from tensortrial.config.collection import Collection
 from tensortrial.config.reduction_config import ReductionConfig
 from tensortrial.config.save_config import SaveConfig
@@ -219,7 +221,7 @@ class BaseHook:
         if clock.begun_by_call:
             self._release_step()
         self._hold_step(step, mode)
-        clock.begun_by_call = clock.held
+        clock.begun_by_call = bool(clock.held)
 
     def end_step(self) -> None:
         """End the step that `begin_step` began."""
@@ -298,10 +300,11 @@ class BaseHook:
             step: The number of a step in its mode, also of a past one. Default: the open step or the next one.
             mode: The mode that the step is counted in. Default: the current one.
         """
-        if step is None:
+        may_begin = step is None and not self.recorder.clock.held
+        if may_begin:
             self._begin_call((name,))
         self._save_tensor(name, value, collections_to_write, step, mode)
-        if step is None:
+        if may_begin:
             self._end_call(name)
 
     @guarded
@@ -353,7 +356,8 @@ class BaseHook:
         Raises:
             UnsupportedValue: It cannot be converted.
         """
-        return array_of(value), False
+        is_array = type(value) is np.ndarray and value.dtype.kind != "O"  # what most programs pass
+        return value if is_array else array_of(value), False
 
     @property
     def _steps(self) -> Any:

@@ -61,7 +61,8 @@ class StepClock:
         """True if the open step was opened for values saved ahead of it, and has not begun yet."""
         self.begun_by_call = False
         """True if `begin_step` began the step that is held."""
-        self._holds = 0
+        self.held = 0
+        """The number of holds of the open step."""
         self._mode_before: ModeKeys | None = None
         self.numbered: set[ModeKeys] = set()
         """The modes in which only explicit calls begin steps."""
@@ -137,14 +138,9 @@ class StepClock:
     # The open step.
 
     @property
-    def held(self) -> bool:
-        """True if a step is held."""
-        return self._holds > 0
-
-    @property
     def may_begin_by_call(self) -> bool:
         """True if `begin_step` may begin a step: not inside a `with hook.step():` block."""
-        return self._holds == int(self.begun_by_call)
+        return self.held == int(self.begun_by_call)
 
     def skip_to(self, mode: ModeKeys, number: int) -> Step:
         """Count a later step of any mode, which is never open, and return it."""
@@ -154,7 +150,7 @@ class StepClock:
 
     def continues(self) -> bool:
         """Return whether what begins now is the open step, or a part of it, and not a new step."""
-        if self.step is None or self._holds:
+        if self.step is None or self.held:
             return self.step is not None
         is_ahead, self.is_ahead = self.is_ahead, False
         return is_ahead
@@ -187,15 +183,15 @@ class StepClock:
 
     def hold(self) -> None:
         """Hold the open step until `release`. Holds may be nested."""
-        self._holds += 1
+        self.held += 1
 
     def release(self) -> bool:
         """End one hold. Return whether it was the last one; then the mode from before the step applies again."""
-        self._holds = max(0, self._holds - 1)
-        if not self._holds:
+        self.held = max(0, self.held - 1)
+        if not self.held:
             self.begun_by_call = False
             self.mode, self._mode_before = self._mode_before or self.mode, None
-        return not self._holds
+        return not self.held
 
     def select(self, mode: ModeKeys) -> None:
         """Count the step that is about to be held in this mode; later steps keep the mode from before."""
