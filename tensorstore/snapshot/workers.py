@@ -184,8 +184,7 @@ def finished(source: FileSource, workers: Workers, since: Workers) -> set[str]:
 
     Such a worker had ended by then, without a failure: a worker that failed may have a request on its way. It ended
     itself: a process that a reader marked as ended may be alive. And no worker has resumed: it would have created a
-    lease of a session that no known claim names. A run without leases was imported, and a later import takes none.
-    Costs one listing if a worker has ended.
+    lease of a session that no known claim names. Costs one listing if a worker has ended.
     """
     ended = {
         info.worker
@@ -194,8 +193,8 @@ def finished(source: FileSource, workers: Workers, since: Workers) -> set[str]:
         if mark == since.ends.get(name) and mark.session == info.session and mark.failure is None
     }
     claimed = {lease_path(info.worker, info.session) for info in workers.claims.values()}
-    leases = {f"{LEASES}/{name}" for name in (source.list(LEASES) if ended else ())}
-    return ended if leases and leases <= claimed else set()
+    leases = (f"{LEASES}/{name}" for name in (source.list(LEASES) if ended else ()))
+    return ended if claimed.issuperset(leases) else set()
 
 
 def _with_claims(source: FileSource, known: Workers, names: Iterable[str]) -> Workers:
