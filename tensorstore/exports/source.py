@@ -61,7 +61,8 @@ class _WorkerFiles:
             self.saved = replace(self.saved, columns=columns.of(are_before[columns.file]))
         self._by_file, global_step = Lookup(self.saved.columns.file), self.saved.columns.global_step
         ends = self._by_file.least(global_step), self._by_file.greatest(global_step)
-        numbers = (column.tolist() for column in (*ends, self._by_file.total(self.saved.num_tensors)))
+        num_rows = np.bincount(self.saved.columns.file, self.saved.num_tensors)[self._by_file.distinct].astype(np.int64)
+        numbers = (column.tolist() for column in (*ends, num_rows))
         cells = zip(self._by_file.distinct, *numbers, strict=True)
         self._found = [_File(file, steps.paths[file], *of_file) for file, *of_file in cells]
         self.files = sorted(self._found, key=attrgetter("first_step"))

@@ -91,8 +91,7 @@ def read_batches(
 class IndexRows:
     """The rows of the index files of one run. Row groups stay decoded until there are too many of them.
 
-    Must not be used from two threads at once. Every method raises CorruptFile or MissingIndexFile, naming a file that
-    cannot be read.
+    Must not be used from two threads at once. Every method raises CorruptFile or MissingIndexFile, naming the file.
     """
 
     def __init__(self, storage: Storage) -> None:

@@ -60,10 +60,6 @@ class Lookup:
         """Return the greatest value of another column for each of the distinct numbers."""
         return self._reduced(np.maximum, column)
 
-    def total(self, column: Integers) -> Integers:
-        """Return the sum of another column for each of the distinct numbers."""
-        return self._reduced(np.add, column)
-
     def _reduced(self, function: np.ufunc, column: Integers) -> Integers:
         if not len(column):
             return column

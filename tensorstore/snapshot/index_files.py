@@ -119,12 +119,7 @@ class WorkerIndex:
 
 
 def read_index(
-    source: FileSource,
-    worker: str,
-    since: WorkerIndex | None = None,
-    *,
-    last: str = "",
-    is_full: bool = False,
+    source: FileSource, worker: str, since: WorkerIndex | None = None, *, last: str = "", is_full: bool = False
 ) -> tuple[WorkerIndex, list[IndexFile]]:
     """Return the present index of a worker, and its new files.
 
@@ -166,7 +161,8 @@ class _Reading:
     def result(self) -> tuple[WorkerIndex, list[IndexFile]]:
         """Return the index as it is now, and the files that were not known before."""
         new = WorkerIndex(self._last, self._held, self._damaged, self._unread, self._superseded)
-        is_new = self._found or any(getattr(new, name) != getattr(self._since, name) for name in _COMPARED)
+        compared = "last", "damaged", "unread", "superseded"
+        is_new = self._found or any(getattr(new, name) != getattr(self._since, name) for name in compared)
         return (new if is_new else self._since), without_replaced(self._found)
 
     def expect(self, path: str, by: str) -> None:
@@ -269,9 +265,6 @@ class _Reading:
         if not isinstance(error, FileError):
             error = StorageError(path, "it was listed, but is missing now")
         self._damaged.setdefault(path, error)
-
-
-_COMPARED = ("last", "damaged", "unread", "superseded")
 
 
 def _gaps(paths: Iterable[str], from_start: bool) -> Iterator[FlushRange]:

@@ -69,8 +69,7 @@ def snapshot_named(storage: Storage, run: RunInfo, name: str, range_steps: StepR
 def _files(storage: Storage, worker: str, index: WorkerIndex) -> list[IndexFile]:
     """Return the index files of a worker in the order of their flushes, superseded ones included."""
     found = read_summaries(storage, [*index.files, *index.superseded])
-    readable = ((path, summary) for path, _, summary in found if isinstance(summary, IndexSummary))
-    files = [IndexFile(worker, path, summary) for path, summary in readable if summary.steps]
+    files = [IndexFile(worker, path, of) for path, _, of in found if isinstance(of, IndexSummary) and of.steps]
     return sorted(files, key=lambda file: (file.flushes.last, -file.flushes.first))
 
 

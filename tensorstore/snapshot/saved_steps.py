@@ -211,7 +211,7 @@ class SavedSteps:
             new, earlier = _without_overruled(new)
             for code in repeating:
                 worker = list(workers)[code]
-                overruled[worker] = overruled.get(worker, frozenset()) | _keys(earlier, code)
+                overruled[worker] = overruled.get(worker, frozenset()) | {*earlier.of(earlier.worker == code).keys()}
             contradicts = any(_contradicts(self.columns, new, code) for code in repeating)
         first, last = _spans(new, len(self.paths), len(paths))
         return replace(
@@ -267,9 +267,9 @@ class SavedSteps:
         return replace(self, paths=paths, chunks=chunks, repeats=repeats, lineage=object(), unknown=unknown)
 
     def _lacking(self, file: IndexFile) -> frozenset[StepKey]:
-        """Return the steps of a file that are not known of its worker."""
-        known = _keys(self.columns, self.workers.index(file.worker))
-        return frozenset((step.mode, step.mode_step, step.global_step) for step in file.summary.steps) - known
+        """Return the steps of a file that are not among its worker's."""
+        steps = frozenset((step.mode, step.mode_step, step.global_step) for step in file.summary.steps)
+        return steps.difference(self.of_worker(file.worker).columns.keys())
 
     def lack(self, files: Sequence[IndexFile]) -> bool:
         """Return whether a file lacks steps of the files that it replaces, because a job went back."""
@@ -592,11 +592,6 @@ def _may_repeat(file: IndexFile) -> bool:
     """Return whether a file holds a step more than once, so that the reader may not know each of them."""
     steps = file.summary.steps
     return len({step.global_step for step in steps}) < len(steps)
-
-
-def _keys(rows: Columns, worker: int) -> frozenset[StepKey]:
-    """Return the steps of a worker among some rows."""
-    return frozenset(rows.of(rows.worker == worker).keys())
 
 
 def _without_overruled(rows: Columns) -> tuple[Columns, Columns]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -169,12 +169,12 @@ def take(
         if isinstance(manifest, Manifest):
             manifest.keep_ends(storage)
         source = manifest if isinstance(manifest, Manifest) else storage
-        return _next(source, Snapshot(run, range_steps, manifest=manifest), is_first=True, names=workers)
+        return _next(source, Snapshot(run, range_steps, manifest=manifest), only=workers)
     if isinstance(since.manifest, Manifest):
         if since.manifest.is_current(storage) and not since.is_listing_due:
             return since
         since, claims = replace(since, manifest=None), True
-    now = _next(storage, since, claims=claims, is_full=is_full, names=workers)
+    now = _next(storage, since, claims, is_full, workers)
     # A job went back to a checkpoint. What is known of the run was read in another order, and is read again.
     return take(storage, run, range_steps=since.range_steps, workers=workers) if now.is_outdated else now
 
@@ -189,23 +189,18 @@ def take_twice(storage: Storage, workers: Iterable[str]) -> Snapshot:
 
 
 def _next(
-    source: FileSource,
-    since: Snapshot,
-    *,
-    is_first: bool = False,
-    claims: bool = False,
-    is_full: bool = False,
-    names: Iterable[str] | None = None,
+    source: FileSource, since: Snapshot, claims: bool = False, is_full: bool = False, only: Iterable[str] | None = None
 ) -> Snapshot:
-    is_full = is_full or (not is_first and since.is_listing_due)
-    if not is_first and not is_full and since.is_closed(source):
+    is_full = is_full or since.is_listing_due
+    if not is_full and since.is_closed(source):
         return since
     # The workers first: one that had ended before the index is listed can have added nothing since.
-    workers = since.workers if names is not None else read_workers(source, since.workers)
-    unchanged = () if is_full or names is not None else finished(source, workers, since.workers)
-    index, files = _read_indexes(source, workers, since.index, is_full, unchanged, names)
-    is_new = index is not since.index
-    if not is_first and names is None and (is_new or claims):
+    workers = since.workers if only is not None else read_workers(source, since.workers)
+    is_first, names = not since.workers.claims, workers.names if only is None else list(only)
+    ended = () if is_full or is_first or only is not None else finished(source, workers, since.workers)
+    changing = [name for name in names if name not in ended or name not in since.index or since.index[name].damaged]
+    index, files = _read_indexes(source, workers, since.index, changing, is_full)
+    if not is_first and only is None and (claims or index is not since.index):
         workers = read_claims(source, workers)
     # A file that supersedes steps may sort before the last known one, and may belong to a worker that has ended. It is
     # written after the claim of a session, and before that session's worker saves anything or ends.
@@ -216,7 +211,7 @@ def _next(
     going_back = frozenset(opened & (waited | (opened - known)))
     opens = not is_first and workers.newest_session > since.workers.newest_session
     if opens or going_back or since.going_back:
-        index, more = _read_indexes(source, workers, index, is_full=True, names=names)
+        index, more = _read_indexes(source, workers, index, names)
         files, is_full = [*files, *more], True
     is_same = workers is since.workers and index is since.index and going_back == since.going_back
     if is_same and not since.waiting and not since.is_listing_due:
@@ -231,7 +226,7 @@ def _next(
         waiting=(),
         going_back=going_back,
         listed_at=time.monotonic() if is_full else since.listed_at,
-        is_outdated=not is_first and (since.steps.lack(files) or steps.contradicts),
+        is_outdated=since.steps.lack(files) or steps.contradicts,
     )
 
 
@@ -254,7 +249,7 @@ def after_compaction(storage: Storage, snapshot: Snapshot) -> Snapshot:
 
     Other news waits for the next snapshot. If no file was replaced, the snapshot itself is returned.
     """
-    index, files = _read_indexes(storage, snapshot.workers, snapshot.index, is_full=True)
+    index, files = _read_indexes(storage, snapshot.workers, snapshot.index, snapshot.workers.names)
     steps = snapshot.steps.compacted(files)
     if steps is snapshot.steps:
         return snapshot
@@ -273,12 +268,11 @@ def superseded_files(storage: Storage, snapshot: Snapshot) -> list[str]:
 
     Some of their rows may be in the files that supersede them. Files that cannot be read are left out.
     """
-    indexes, _ = _read_indexes(storage, snapshot.workers, snapshot.index, is_full=True)
+    indexes, _ = _read_indexes(storage, snapshot.workers, snapshot.index, snapshot.workers.names)
     left = list[str]()
     for index in indexes.values():
         # A compacted file stands for the files that it was made of, which are not returned as well.
-        widths = {path: of.last - of.first for path in index.superseded if (of := flush_range_of(path))}
-        rest = sorted(index.superseded, key=lambda path: widths.get(path, 0), reverse=True)
+        rest = sorted(index.superseded, key=lambda path: of.first - of.last if (of := flush_range_of(path)) else 0)
         held = set[object]()
         for path, _, summary in read_summaries(storage, [*index.files, *rest] if rest else ()):
             if isinstance(summary, IndexSummary) and not (tensors := summary.tensors()) <= held:
@@ -288,22 +282,11 @@ def superseded_files(storage: Storage, snapshot: Snapshot) -> list[str]:
 
 
 def _read_indexes(
-    source: FileSource,
-    workers: Workers,
-    since: _Indexes,
-    is_full: bool = False,
-    finished: Collection[str] = (),
-    names: Iterable[str] | None = None,
+    source: FileSource, workers: Workers, since: _Indexes, names: Iterable[str], is_full: bool = True
 ) -> tuple[_Indexes, list[IndexFile]]:
-    """Return the indexes of workers, and the new files in them; `since` itself if nothing in it has changed.
-
-    The workers are those with these names, or all that have a claim. The index of one that has `finished` is as it was,
-    unless a file was missing or damaged.
-    """
+    """Return the indexes of the workers with these names, and the new files in them; `since` itself if none changed."""
     new, found = dict(since), list[IndexFile]()
-    for worker in [info.worker for info in workers.infos] if names is None else names:
-        if worker in finished and worker in since and not since[worker].damaged:
-            continue
+    for worker in names:
         last = workers.last_index_file(worker)
         new[worker], files = read_index(source, worker, since.get(worker), last=last, is_full=is_full)
         found += files

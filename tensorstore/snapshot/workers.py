@@ -58,6 +58,11 @@ class Workers:
         """The claims of the workers, in natural order of their names. Not to be changed."""
         return sorted(self.claims.values(), key=lambda info: natural(info.worker))
 
+    @property
+    def names(self) -> list[str]:
+        """The workers that have a claim, in natural order."""
+        return [info.worker for info in self.infos]
+
     def last_index_file(self, worker: str) -> str:
         """Return the path of a worker's last index file by its end mark; empty if it has none."""
         mark = self.ends.get(_file_name(end_path(worker)))

@@ -19,7 +19,7 @@ from ..format.index_reader import read_rows
 from ..format.index_types import IndexSummary, joined
 from ..format.index_writer import publish_compacted
 from ..format.schema import flush_range_of, folder_of
-from ..snapshot.index_files import IndexFile, read_summaries
+from ..snapshot.index_files import IndexFile, WorkerIndex, read_summaries
 from ..snapshot.snapshot import take
 from ..storage.open import Storage
 
@@ -45,14 +45,14 @@ def supersede_after(
     """
     has_later_steps = False
     # In this order: readers that follow the run list its last folder only, and read all again if steps are gone.
-    found = _files_before(storage, worker, flush)
-    for folder in sorted(found):
+    index = take(storage, workers=[worker]).index[worker]
+    for folder in sorted({folder_of(path) for path in [*index.files, *index.damaged]}):
         is_done = False
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 if attempt > 1:
-                    found = _files_before(storage, worker, flush)
-                files = _readable(found.get(folder, []))
+                    index = take(storage, workers=[worker]).index[worker]
+                files = _files_before(storage, index, folder, flush)
                 is_here = any(each.global_step >= step for file in files for each in file.summary.steps)
                 has_later_steps |= is_here
                 if files and (is_here or (has_later_steps and not is_done)):
@@ -85,30 +85,19 @@ def _may_pass(exc: Exception) -> bool:
     return passes and not isinstance(exc, MissingIndexFile)
 
 
-def _files_before(storage: Storage, worker: str, flush: int) -> dict[str, list[IndexFile | Exception]]:
-    """Return the files whose flushes all come before `flush`, by folder.
+def _files_before(storage: Storage, index: WorkerIndex, folder: str, flush: int) -> list[IndexFile]:
+    """Return the files of a folder whose flushes all come before `flush`, in their order.
 
-    A damaged or missing file is represented by its error.
+    Raises the error of one that is damaged or missing.
     """
-    index = take(storage, workers=[worker]).index[worker]
-    found: dict[str, list[IndexFile | Exception]] = {}
-    summaries = {path: summary for path, _, summary in read_summaries(storage, index.files)}
-    for path, file in {**summaries, **index.damaged}.items():
-        flushes = flush_range_of(path)
-        if flushes is not None and flushes.last < flush:
-            readable = IndexFile(worker, path, file) if isinstance(file, IndexSummary) else file
-            found.setdefault(folder_of(path), []).append(readable)
-    return found
-
-
-def _readable(files: Sequence[IndexFile | Exception]) -> list[IndexFile]:
-    """Return files in the order of their flushes. Raises the error of one that cannot be read."""
-    readable = list[IndexFile]()
-    for file in files:
-        if isinstance(file, Exception):
-            raise file
-        readable.append(file)
-    return sorted(readable, key=lambda file: file.flushes)
+    paths = [path for path in [*index.damaged, *index.files] if folder_of(path) == folder]
+    before = [path for path in paths if (flushes := flush_range_of(path)) and flushes.last < flush]
+    files = list[IndexFile]()
+    for path, _, summary in read_summaries(storage, before):
+        if not isinstance(summary, IndexSummary):
+            raise index.damaged.get(path, summary)
+        files.append(IndexFile("", path, summary))
+    return sorted(files, key=lambda file: file.flushes)
 
 
 def _supersede_in(
