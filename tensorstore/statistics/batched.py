@@ -139,12 +139,6 @@ class _Joined(ArrayOperations):
         return self._counts(self.values == 0)
 
     @property
-    def nans(self) -> Floats:
-        return np.zeros(len(self.count))  # arrays that are joined are finite
-
-    infs = nans
-
-    @property
     def subnormals(self) -> Floats:
         normal = np.repeat([limits_of(dtype).normal for dtype in self._dtypes], self.count)
         return self._counts(np.absolute(self.values) < normal) - self.zeros
