@@ -126,3 +126,10 @@ def test_loss_spike(write: Write) -> None:
     (finding,) = invoke_rule(rules.LossSpike(trial))
     assert finding.step == 20
     assert finding.sentence.startswith("loss jumped to 5 from 1.01")
+
+
+def test_a_loss_that_becomes_nan_is_said_without_deviations(write: Write) -> None:
+    trial = write(losses([1.0 + 0.01 * (i % 3) for i in range(20)] + [math.nan]), **LOSSES)
+    (finding,) = invoke_rule(rules.LossSpike(trial))
+    assert finding.sentence.startswith("loss jumped to nan from 1.01")
+    assert "deviations" not in finding.sentence

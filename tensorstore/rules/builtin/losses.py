@@ -234,9 +234,8 @@ class LossSpike(SelectingRule):
         score, median = (standard_score if self.use_mean else robust_score)(loss, before)
         rise = loss - median > abs(median) * self.rise_percent / 100
         if (score > self.threshold and rise) or not math.isfinite(loss):
-            self.fires(
-                row, score, self.threshold, f"jumped to {loss:.4g} from {median:.4g}, {score:.1f} deviations above"
-            )
+            above = f", {score:.1f} deviations above" if math.isfinite(score) else ""
+            self.fires(row, score, self.threshold, f"jumped to {loss:.4g} from {median:.4g}{above}")
 
 
 def _validation_first(modes: set[ModeKeys]) -> ModeKeys | None:
