@@ -164,3 +164,22 @@ def test_no_value_of_a_batch_is_overwritten_before_its_row_group_is_written(tmp_
         found = trial.tensor(f"t{number}").values()
         assert len(found) == 4
         assert all((saved == step * 20 + number).all() for step, saved in found.items())
+
+
+def test_the_memory_of_a_value_that_was_read_is_used_again_once_no_array_refers_to_it() -> None:
+    pool = BufferPool()
+    first = pool.acquire_to_read(3_000_000)
+    first[:] = 7
+    place, part = first.ctypes.data, first.reshape(1000, 3000)[5:7, ::2]
+    del first
+    second = pool.acquire_to_read(3_000_000)
+    assert second.ctypes.data != place
+    second[:] = 8
+    assert (part == 7).all()
+    del part
+    assert pool.acquire_to_read(2_500_000).ctypes.data == place
+
+
+def test_memory_that_the_system_refuses_is_a_memory_error() -> None:
+    with pytest.raises(MemoryError, match="cannot allocate"):
+        BufferPool().acquire_to_read(1 << 60)
