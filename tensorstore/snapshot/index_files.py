@@ -188,7 +188,7 @@ class _Reading:
         listed again but still missing, it is recorded as damaged.
         """
         listed, is_full = self._listed(is_full)
-        if listed == [self._last] and not self._named:
+        if listed == [self._last] and not (is_full or self._named):
             return set()
         gone, tried = set[str](), set[str]()
         # If a file turns out to be damaged, those that it supersedes are read instead.

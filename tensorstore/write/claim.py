@@ -198,7 +198,8 @@ class Resumption:
         deadline = time.monotonic() + own.seconds
         while time.monotonic() < deadline:
             claimed = {worker for worker, claim in _claims(self._storage) if claim.session >= self.session}
-            before = [lease for lease in read_leases(self._storage) if _is_before(lease, own)]
+            leases = (lease for lease in read_leases(self._storage) if lease.session == own.session)
+            before = [each for each in leases if (each.started_at, each.worker) < (own.started_at, own.worker)]
             if claimed or not self._observer.alive(before):
                 return
             time.sleep(_POLL_SECONDS)
@@ -259,10 +260,6 @@ class Resumption:
         # run, or was killed, is of an earlier job.
         finished = all(lease.released_at is not None for lease in leases)
         return finished and member.session > 0 and not self._follows
-
-
-def _is_before(lease: LeaseInfo, own: LeaseInfo) -> bool:
-    return lease.session == own.session and (lease.started_at, lease.worker) < (own.started_at, own.worker)
 
 
 def _first_point(claim: WorkerInfo) -> Progress:

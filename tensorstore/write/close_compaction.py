@@ -53,19 +53,17 @@ class SmallIndex:
         for flushes in self._flushes.values():
             if len(flushes) <= _FEW_FILES:
                 continue
-            path = range_path(flushes[0][0], flushes[-1][0])
+            first, path = flushes[0][0], range_path(flushes[0][0], flushes[-1][0])
             try:
                 self._publish(path, [indexed for _, steps in flushes for indexed in steps])
             except (StorageError, MissingChunk, CorruptFile, pa.ArrowException) as exc:
-                if isinstance(exc, MissingChunk) and self._is_compacted(flushes[0][0]):
+                # Another process has compacted these files: it deletes their chunks afterwards.
+                listed = list_index(self._storage, self._worker) if isinstance(exc, MissingChunk) else [first]
+                if first not in current_files(listed):
                     continue
                 # The run is complete without it.
                 logger.warning("the index of %s was not compacted: %s", self._storage.url, exc)
                 return
-
-    def _is_compacted(self, path: str) -> bool:
-        """Return whether another process has compacted a file, whose chunks are deleted before it."""
-        return path not in current_files(list_index(self._storage, self._worker))
 
     def _publish(self, path: str, steps: Sequence[IndexedStep]) -> None:
         rows, summary = indexed_rows(self._worker, steps, self._previous[folder_of(path)])

@@ -18,6 +18,7 @@ from support.runs import Job, forge_file
 from tensortrial.errors import (
     CorruptFile,
     MissingChunk,
+    MissingIndexFile,
     StepNotYetAvailable,
     StepUnavailable,
     StorageError,
@@ -259,7 +260,7 @@ def test_an_index_file_that_vanishes_is_named(run: Path) -> None:
     trial = tensortrial.create_trial(run)
     gone = index_files(run)[1]
     gone.unlink()
-    with pytest.raises(CorruptFile, match=gone.name):
+    with pytest.raises(MissingIndexFile, match=gone.name):
         trial.tensor("w").value(2)
     assert trial.tensor("w").value(0).tolist() == [0, 1, 2, 3]
 

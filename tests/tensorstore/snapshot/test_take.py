@@ -40,7 +40,7 @@ def exported(run: Path) -> int:
     target = run.with_name("target.duckdb")
     tensortrial.export(run, target, tables=["steps"], progress=False)
     with duckdb.connect(str(target)) as database:
-        return len(database.sql("select * from steps").fetchall())
+        return len(database.sql("select global_step from steps").fetchall())
 
 
 def queried(run: Path) -> int:
