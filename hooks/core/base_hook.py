@@ -215,7 +215,7 @@ class BaseHook:
             mode: The mode of this step. Default: the current one.
         """
         clock = self.recorder.clock
-        if not clock.may_begin_by_call:
+        if clock.held > clock.begun_by_call:
             self.recorder.refuse_call("begin_step", "inside `with hook.step():`, whose block is one step")
             return
         if clock.begun_by_call:

@@ -137,11 +137,6 @@ class StepClock:
 
     # The open step.
 
-    @property
-    def may_begin_by_call(self) -> bool:
-        """True if `begin_step` may begin a step: not inside a `with hook.step():` block."""
-        return self.held == int(self.begun_by_call)
-
     def skip_to(self, mode: ModeKeys, number: int) -> Step:
         """Count a later step of any mode, which is never open, and return it."""
         step = self.next(mode, number)
