@@ -129,7 +129,7 @@ def _moments_without_gil() -> Callable[..., None] | None:
     numkong's functions for Python keep the GIL, for which the training would wait.
     """
     package: Any = numkong()
-    if not package.__version__.startswith("7."):  # another release may take other arguments
+    if not package.__version__.startswith("7.8."):  # another release may take other arguments, and would crash
         return None
     try:
         moments = ctypes.CDLL(package.moments.__self__.__file__).nk_reduce_moments_f32
