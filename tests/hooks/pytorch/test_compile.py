@@ -375,7 +375,7 @@ class TestWhatCannotBeCaptured:
         hook.register_module(net)
         train(net, 2)
         hook.close()
-        assert ["modules inside Net is not captured" in text for text in warnings(caplog)] == [True], warnings(caplog)
+        assert ["modules inside Net are not captured" in text for text in warnings(caplog)] == [True], warnings(caplog)
         assert create_trial(out).tensor("Net_output_0").steps() == [0, 1]
 
     @by_both_backends
