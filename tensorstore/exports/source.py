@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import CorruptFile, FileError, MissingChunk, StorageError
-from ..format.arrow_arrays import column, numbers
+from ..format.arrow_arrays import column, numbers, numpy_of
 from ..format.schema import INDEX_SCHEMA, RUN_FILE, flush_range_of
 from ..read.counting_rows import ValueLocation, index_rows, superseded_rows, value_locations
 from ..snapshot.columns import Integers, Lookup
@@ -316,7 +316,7 @@ def _utc(moment: datetime) -> datetime:
 def _steps(saved: SavedSteps, span: _Span) -> pa.Table:
     """Return the selected steps of a worker, as the view `steps` has them."""
     steps = saved.table().drop_columns(["run"])
-    cells = (steps[name].cast(pa.int64()).to_numpy() for name in ("global_step", "saved_at"))
+    cells = (numpy_of(steps[name].combine_chunks().cast(pa.int64())) for name in ("global_step", "saved_at"))
     return steps.filter(column(span.has(*cells).tolist(), pa.bool_())).cast(GROWING["steps"].remove(0))
 
 

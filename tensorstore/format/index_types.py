@@ -198,7 +198,7 @@ def footer_entries(summary: IndexSummary) -> dict[bytes, bytes]:
     }
 
 
-def read_summary(path: str, end: bytes, size: int) -> IndexSummary:
+def read_summary(path: str, end: bytes | bytearray, size: int) -> IndexSummary:
     """Return the summary of an index file of `size` bytes, from its `end` with the seal and the footer.
 
     Raises:

@@ -9,10 +9,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...errors import CorruptFile
-from ...format.checksum import read_end, read_seal
+from ...format.checksum import Seal, read_end, read_seal
 from ...format.footer import footer_of, row_groups
 from ...format.index_reader import described_groups, read_rows
-from ...format.index_types import IndexSummary, SavedTensor
+from ...format.index_types import IndexSummary, SavedTensor, read_summary
 from ...format.schema import INDEX_SCHEMA, is_chunk_path
 from ...storage.open import Storage
 from .report import Findings
@@ -23,34 +23,35 @@ _COLUMNS = [name for name in SavedTensor._fields if name in INDEX_SCHEMA.names a
 
 
 def check_index_file(
-    storage: Storage, worker: str, path: str, summary: IndexSummary, findings: Findings
-) -> pa.Table | None:
-    """Read all of an index file of a worker, and return its rows that name a chunk; None if it is damaged.
+    storage: Storage, worker: str, path: str, findings: Findings
+) -> tuple[IndexSummary, pa.Table | None]:
+    """Read all of an index file of a worker. Return its summary, and its rows that name a chunk; None if damaged.
 
-    Raise FileNotFoundError if it is missing, for example after a compaction.
+    Raise FileNotFoundError if it is missing, for example after a compaction, and FileError if its footer is damaged.
     """
+    size = storage.size(path)
+    data = storage.read(path) if size <= _LARGE_BYTES else None
+    end = read_end(storage, path, size) if data is None else data
+    summary = read_summary(path, end, size if data is None else len(data))
     try:
-        _check_large(storage, path)
-        data = storage.read(path)
+        if data is None:
+            _check_pieces(storage, read_seal(path, end, size))
+            data = storage.read(path)
         findings.read(path, len(data))
         table = read_rows(path, data)
         _check_rows(worker, path, summary, table)
         _check_groups(path, data, table)
     except CorruptFile as exc:
         findings.damaged(path, exc, worker)
-        return None
+        return summary, None
     raw = table.filter(table["chunk"].is_valid())
     findings.count(path, len(table), len(raw))
-    return raw
+    return summary, raw
 
 
-def _check_large(storage: Storage, path: str) -> None:
+def _check_pieces(storage: Storage, seal: Seal) -> None:
     """Verify a large file piece by piece, so that it is read whole only if it is undamaged, and not, say, sparse."""
-    size = storage.size(path)
-    if size <= _LARGE_BYTES:
-        return
-    seal = read_seal(path, read_end(storage, path, size), size)
-    for piece in pieces_of(storage, path, 0, seal.nbytes):
+    for piece in pieces_of(storage, seal.path, 0, seal.nbytes):
         if piece.error is not None:
             raise piece.error
         seal.check(piece.data, piece.start)

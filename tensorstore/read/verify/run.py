@@ -97,8 +97,7 @@ class _Verifier:
     def _check_worker(self, worker: str) -> None:
         index, checked, missing = self._snapshot.index[worker], set[str](), set[str]()
         while left := [path for path in index.files if path not in checked]:
-            found = read_summaries(self._storage, left)
-            checked.update(path for path, _, of in found if self._check_file(worker, path, of, path in missing))
+            checked.update(path for path in left if self._check_file(worker, path, path in missing))
             if gone := set(left) - checked:
                 # These have been compacted since they were listed. What is missing after another listing is lost.
                 missing |= gone
@@ -111,12 +110,10 @@ class _Verifier:
             if isinstance(summary, IndexSummary):
                 self._named.update(summary.chunks)
 
-    def _check_file(self, worker: str, path: str, summary: IndexSummary | Exception, is_final: bool) -> bool:
+    def _check_file(self, worker: str, path: str, is_final: bool) -> bool:
         """Verify an index file and its values. Return False if one of its files is missing, unless `is_final`."""
         try:
-            if isinstance(summary, Exception):
-                raise summary
-            rows = check_index_file(self._storage, worker, path, summary, self._findings)
+            summary, rows = check_index_file(self._storage, worker, path, self._findings)
         except (FileError, FileNotFoundError) as exc:
             if isinstance(exc, FileNotFoundError) and not is_final:
                 return False
