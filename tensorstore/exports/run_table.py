@@ -33,14 +33,16 @@ def run_table(runs: Runs | RunLocations, *, storage_options: Mapping[str, Any] |
     Raises:
         RunNotFound: There is no run.
     """
-    opened = runs if isinstance(runs, Runs) else open_runs(runs, storage_options=storage_options)
-    table = opened.sql(_RUNS).to_arrow_table()
+    if not isinstance(runs, Runs):
+        with open_runs(runs, storage_options=storage_options) as opened:
+            return run_table(opened)
+    table = runs.sql(_RUNS).to_arrow_table()
     metadata = [dict(flat(json.loads(text), "metadata.")) for text in table["metadata"].to_pylist()]
     table = table.drop_columns(["metadata"])
     row_of = {run: row for row, run in enumerate(table["run"].to_pylist())}
     for name in dict.fromkeys(key for values in metadata for key in values):
         table = table.append_column(name, _array([values.get(name) for values in metadata]))
-    for name, cells in _scalars(opened.sql(_SUMMARY).to_arrow_table(), row_of).items():
+    for name, cells in _scalars(runs.sql(_SUMMARY).to_arrow_table(), row_of).items():
         table = table.append_column(name, pa.array(cells))
     return table
 

@@ -180,7 +180,7 @@ class Termination:
             done.set()
 
     def _flush(self) -> None:
-        # What fails here fails again when the run is closed, and is logged there.
+        # An error here occurs again when the run is closed, and is logged then.
         with contextlib.suppress(Exception):
             self._publish()
 
