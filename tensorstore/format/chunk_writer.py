@@ -18,9 +18,9 @@ from .parquet_writer import Cells, Column, ParquetWriter, Positions, distinct
 from .record import Record, Step, TensorSpec, ValueBatch
 from .schema import TENSORS_SCHEMA
 
-# An uncompressed value needs no decoding, however large its row group. A compressed value is read by decoding its whole
-# row group.
-ROW_GROUP_BYTES = 32 << 20
+# The memory of values is used again once their row group has been written. A compressed value is read by decoding its
+# whole row group.
+ROW_GROUP_BYTES = 8 << 20
 COMPRESSED_ROW_GROUP_BYTES = 4 << 20
 ROW_GROUP_ROWS = 10_000
 # Larger values are split into parts: Parquet's own limit for one value is 2 GB.
@@ -152,13 +152,13 @@ class ChunkWriter:
         assert span is not None
         return span
 
-    def append_batch(self, step: Step, batch: ValueBatch) -> ValueSpan:
-        """Add the values of `batch`, which are smaller than a part."""
+    def append_batch(self, step: Step, batch: ValueBatch, digests: list[int]) -> ValueSpan:
+        """Add the values of `batch`, which are smaller than a part. Span and digests are complete as for `append`."""
         specs = batch.specs
         self.nbytes += batch.nbytes
         self._begin_row_group_for(len(specs), batch.nbytes)
         span = self._next_span(len(specs))
-        self._pending.page.append([batch.page()])
+        self._pending.page.append(batch.page(digests))
         self._pending.batches.append(batch)
         self._pending.add(step, specs, 0, [spec.nbytes for spec in specs], batch.nbytes)
         self._write_if_full()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import struct
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ from ..dtypes import Array
 from ..errors import UnsupportedValue
 from ..mode import ModeKeys
 from ..statistics.definitions import name_by_axis
-from ..statistics.digest import digest_header, digests_in_page
+from ..statistics.digest import digest_header, passing_page
 from .buffer_pool import SMALL_BYTES, fresh_memory
 
 LENGTH_BYTES = 4
@@ -225,14 +225,10 @@ class ValueBatch:
         self.saved_at_ns.append(saved_at_ns)
         return True
 
-    def page(self) -> memoryview:
-        """Return the values, each after its length."""
-        return memoryview(self._buffer.memory)[self._begin : self._begin + self.nbytes]
-
-    def digests(self) -> list[int]:
-        """Return the digests of the values."""
-        values = [(spec.nbytes, spec.digest_header) for spec in self.specs]
-        return digests_in_page(self.page(), LENGTH_BYTES, values)
+    def page(self, digests: list[int]) -> Iterator[memoryview]:
+        """Yield the values, each after its length, in pieces. Each comes after the digests of its values."""
+        page = memoryview(self._buffer.memory)[self._begin : self._begin + self.nbytes]
+        return passing_page(page, LENGTH_BYTES, [(spec.nbytes, spec.digest_header) for spec in self.specs], digests)
 
 
 @dataclass(slots=True)

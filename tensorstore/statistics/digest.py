@@ -111,15 +111,26 @@ def digests_of_rows(data: Array, header: bytes) -> list[int]:
     return [_hash(header + _hash(row).to_bytes(8, "little")) for row in data]
 
 
-def digests_in_page(page: memoryview, prefix: int, values: Iterable[tuple[int, bytes]]) -> list[int]:
-    """Return the digests of consecutive values, each after a prefix, from their sizes and headers."""
-    found = []
-    end = 0
+def passing_page(
+    page: memoryview, prefix: int, values: Iterable[tuple[int, bytes]], found: list[int]
+) -> Iterator[memoryview]:
+    """Yield consecutive values in pieces, each after the digests of its values were computed.
+
+    Args:
+        page: The values, each after a prefix.
+        prefix: The size of the prefix in bytes.
+        values: The sizes of the values in bytes, with their headers.
+        found: Receives the digests.
+    """
+    begin = end = 0
     for size, header in values:
-        begin = end + prefix
-        end = begin + size
+        first = end + prefix
+        end = first + size
         if 0 < size <= LEAF_BYTES:  # like `digest_of`, but without a call for each value
-            found.append(_hash(header + _hash(page[begin:end]).to_bytes(8, "little")))
+            found.append(_hash(header + _hash(page[first:end]).to_bytes(8, "little")))
         else:
-            found.append(digest_of(page[begin:end], header))
-    return found
+            found.append(digest_of(page[first:end], header))
+        if end - begin >= _PASSING_BYTES // 2:
+            yield page[begin:end]
+            begin = end
+    yield page[begin:end]

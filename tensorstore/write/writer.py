@@ -345,10 +345,10 @@ class Writer:
 
     def _write_batch(self, indexed: IndexedStep, batch: ValueBatch) -> None:
         path, chunk = self._chunk(indexed.step)
-        spans = chunk.append_batch(indexed.step, batch)
+        digests = list[int]()
         first = indexed.add(batch.specs, batch.saved_at_ns)
-        indexed.spans.append((first, path, spans))
-        indexed.digests.append((first, batch.digests()))
+        indexed.spans.append((first, path, chunk.append_batch(indexed.step, batch, digests)))
+        indexed.digests.append((first, digests))
         self._chunk_bytes += batch.nbytes
 
     def _write_record(self, indexed: IndexedStep, record: Record) -> None:

@@ -27,7 +27,7 @@ from tensortrial.format.chunk_writer import (
 from tensortrial.format.record import BatchBuffers, Plan, Record, Step, TensorSpec, ValueBatch
 from tensortrial.format.schema import TENSORS_SCHEMA
 from tensortrial.mode import ModeKeys
-from tensortrial.statistics.digest import digest_header, digest_of
+from tensortrial.statistics.digest import digest_header, digest_of, digest_of_array
 from tensortrial.storage.base import ByteRange
 from tensortrial.storage.local import LocalStorage
 from tensortrial.storage.open import open_storage
@@ -195,8 +195,10 @@ def test_a_batch_of_values_is_the_page_that_pyarrow_reads(
         if not batches or not batches[-1].add(spec, kept, number):
             batches.append(ValueBatch(buffers.acquire(kept.nbytes)))
             assert batches[-1].add(spec, kept, number)
-    spans = [writer.append_batch(step, batch) for batch in batches]
+    digests = list[int]()
+    spans = [writer.append_batch(step, batch, digests) for batch in batches]
     writer.finish()
+    assert digests == [digest_of_array(value) for value in values]
     writer.publish()
     expected = [storable(value).tobytes() for value in values]
     table = pq.ParquetFile(folder / PATH).read()

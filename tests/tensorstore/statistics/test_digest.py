@@ -17,8 +17,8 @@ from tensortrial.statistics.digest import (
     digest_header,
     digest_of,
     digest_of_array,
-    digests_in_page,
     digests_of_rows,
+    passing_page,
 )
 
 SMALL = {
@@ -118,10 +118,12 @@ def test_values_in_memory_of_any_layout_have_the_digest_of_their_stored_bytes(da
     assert digest_of_array(wide.astype(">i4")) == digest_of_array(wide)
 
 
-@pytest.mark.parametrize("nbytes", [0, 5, LEAF_BYTES, LEAF_BYTES + 1])
+@pytest.mark.parametrize("nbytes", [0, 5, LEAF_BYTES, LEAF_BYTES + 1, 900_000])
 def test_many_values_have_the_digests_of_each(nbytes: int) -> None:
     rows = np.random.default_rng(1).integers(0, 256, (3, nbytes + 4), np.uint8)
     header = digest_header("uint8", (nbytes,))
     expected = [digest_of(row[4:].tobytes(), header) for row in rows]
     assert digests_of_rows(rows[:, 4:], header) == expected
-    assert digests_in_page(rows.reshape(-1).data, 4, [(nbytes, header)] * 3) == expected
+    found = list[int]()
+    pieces = passing_page(rows.reshape(-1).data, 4, [(nbytes, header)] * 3, found)
+    assert (b"".join(pieces), found) == (rows.tobytes(), expected)
