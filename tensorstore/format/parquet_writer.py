@@ -13,6 +13,7 @@ import struct
 import zlib
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 from typing import Any, TypeAlias, TypeVar
 
@@ -167,30 +168,12 @@ class ParquetWriter:
 
     def _write_cells(self, column: Column, cells: Cells) -> Struct:
         begun = self._position
-        levels = b""
-        entries = len(cells.positions)
-        if column.kind is tuple:
-            levels, entries = _list_levels(cells)
-            cells = _elements(cells)
-        distinct = cells.distinct
-        dictionary = _plain(column, distinct)
-        header = Struct(
-            {
-                1: _DICTIONARY_PAGE,
-                2: len(dictionary),
-                3: len(dictionary),
-                4: _crc(dictionary),
-                7: Struct({1: len(distinct), 2: _PLAIN}),
-            }
-        )
-        self._write(header.to_bytes() + dictionary)
-        width = max(1, (len(distinct) - 1).bit_length())
+        # Most columns are the same in row group after row group.
+        dictionary, page, entries, statistics = _pages(column, tuple(cells.distinct), cells.positions.tobytes())
+        self._write(dictionary)
         data_page = self._position
-        page = levels + bytes([width]) + _bit_packed(cells.positions, width)
-        self._write(_data_page_header(len(page), len(page), entries, _RLE_DICTIONARY, _crc(page)) + page)
-        return self._chunk(
-            column, begun, entries, [_PLAIN, _RLE, _RLE_DICTIONARY], data_page, begun, _statistics(column, distinct)
-        )
+        self._write(page)
+        return self._chunk(column, begun, entries, [_PLAIN, _RLE, _RLE_DICTIONARY], data_page, begun, statistics)
 
     # The column of bytes: one page with each unchanged value after its length.
 
@@ -239,6 +222,36 @@ class ParquetWriter:
             }
         )
         return Struct({2: I64(begun), 3: metadata})
+
+
+@lru_cache(maxsize=32)
+def _pages(column: Column, distinct: tuple[Hashable, ...], positions: bytes) -> tuple[bytes, bytes, int, Struct | None]:
+    """Return the pages of a column of few distinct values, with their headers, its entries and its statistics.
+
+    Args:
+        column: The column.
+        distinct: The distinct cells.
+        positions: The position of each row's cell among them, as bytes of intp.
+    """
+    cells = Cells(distinct, np.frombuffer(positions, np.intp))
+    levels, entries = b"", len(cells.positions)
+    if column.kind is tuple:
+        levels, entries = _list_levels(cells)
+        cells = _elements(cells)
+    dictionary = _plain(column, cells.distinct)
+    header = Struct(
+        {
+            1: _DICTIONARY_PAGE,
+            2: len(dictionary),
+            3: len(dictionary),
+            4: _crc(dictionary),
+            7: Struct({1: len(cells.distinct), 2: _PLAIN}),
+        }
+    )
+    width = max(1, (len(cells.distinct) - 1).bit_length())
+    page = levels + bytes([width]) + _bit_packed(cells.positions, width)
+    page = _data_page_header(len(page), len(page), entries, _RLE_DICTIONARY, _crc(page)) + page
+    return header.to_bytes() + dictionary, page, entries, _statistics(column, cells.distinct)
 
 
 def _data_page_header(size: int, compressed: int, entries: int, encoding: int, crc: int | None = None) -> bytes:
