@@ -13,7 +13,7 @@ from .work import Tensors
 class Tensortrial(Peer):
     title = "tensortrial"
     usage = (
-        "`Run`, `save_tensor` and `save_scalar`; `create_trial` to read; for (e) mean and l2 are saved "
+        "`Run`, `save_tensors` and `save_scalar`; `create_trial` to read; for (e) mean and l2 are saved "
         "with the values, and the run is compacted"
     )
     keeps = ("tensors", "scalars")
@@ -39,8 +39,7 @@ class Tensortrial(Peer):
 
     def save_tensors(self, step: int, tensors: Mapping[str, np.ndarray]) -> None:
         with self._run.step():
-            for name, array in tensors.items():
-                self._run.save_tensor(name, array)
+            self._run.save_tensors(tensors)
 
     def save_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
         with self._run.step():

@@ -37,10 +37,10 @@ class CalledHook(BaseHook):
         if may_repeat and any(isinstance(name, str) and name in self._names for name in names):
             self.recorder.end_step()
 
-    def _end_call(self, name: Any) -> None:
-        """Remember that the open step has a name."""
+    def _end_call(self, names: Iterable[Any]) -> None:
+        """Remember that the open step has these names."""
         step = self.recorder.clock.step
         if step is not self._named_at:
             self._named_at, self._names = step, set()
-        if isinstance(name, str) and isinstance(self._names, set):
-            self._names.add(name)
+        if isinstance(self._names, set):
+            self._names.update(name for name in names if isinstance(name, str))

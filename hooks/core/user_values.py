@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 
 from tensortrial.dtypes import Array
-from tensortrial.errors import UnsupportedValue
+from tensortrial.errors import ConfigurationError, UnsupportedValue
+
+
+def check_dictionary(values: Any, of: str) -> None:
+    """Raise ConfigurationError unless a caller's argument is a dictionary `of` numbers or tensors."""
+    if not isinstance(values, Mapping):
+        raise ConfigurationError(f"it takes a dictionary of {of} by their names, got {shown(values)}")
 
 
 def array_of(value: Any, convert: Callable[[Any], Any] = np.asarray) -> Array:

@@ -33,7 +33,7 @@ from ..core.called_steps import step_number
 from ..core.configuration.options import Framework, HookOptions, accepts_fields_of
 from ..core.process.rank import Rank, rank_of_process
 from ..core.recorder import Recorder, guarded
-from ..core.user_values import as_nanoseconds, shown
+from ..core.user_values import as_nanoseconds, check_dictionary
 from ..library.versions import check_version
 
 try:
@@ -124,7 +124,7 @@ class Hook(CalledHook):
             if at is not None and self.recorder.saving:
                 self._save_leaves(collection, tree, at, step)
         if step is None:
-            self._end_call(marker)
+            self._end_call((marker,))
 
     @guarded
     def log_stacked(
@@ -137,11 +137,7 @@ class Hook(CalledHook):
             first_step: The number of the first of these steps in its mode.
             mode: The mode that the steps are counted in. Default: the current one.
         """
-        if not isinstance(values, Mapping):
-            self.recorder.refuse_call(
-                "log_stacked", f"it takes a dictionary of arrays by their names, got {shown(values)}"
-            )
-            return
+        check_dictionary(values, "arrays")
         first = step_number(first_step)
         columns: dict[str, tuple[int, Callable[[], Any]]] = {}
         for name, value in values.items():
@@ -174,11 +170,8 @@ class Hook(CalledHook):
             mode: The mode that the step is counted in. Default: the current one.
             ordered: Keep the order of the calls. JAX cannot do that for a function on several devices.
         """
-        if not isinstance(values, Mapping):
-            self.recorder.refuse_call(
-                "log_in_jit", f"it takes a dictionary of numbers by their names, got {shown(values)}"
-            )
-        elif self.recorder.active:
+        check_dictionary(values, "numbers")
+        if self.recorder.active:
             jax.debug.callback(_Callback(self, "log", mode), dict(values), step, ordered=ordered)
 
     @guarded

@@ -206,6 +206,11 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
             step: The number of a step in its mode, also of a past one. Default: the open step or the next one.
             mode: The mode that the step is counted in. Default: the current one.
         """
+        self._save_tensor(name, value, collections_to_write, step, mode)
+
+    def _save_tensor(
+        self, name: str, value: Any, collections_to_write: Iterable[str] | str, step: Any, mode: Any
+    ) -> None:
         for part_name, part in dense_parts(name, value):
             self._save_here(partial(_save_array, part_name, collections_to_write, step=step, mode=mode), part)
 

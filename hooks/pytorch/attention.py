@@ -75,8 +75,7 @@ class _AttentionMode(TorchFunctionMode):
             if query.dim() < 3:
                 return
             largest, entropy = _measured(query.detach(), key.detach(), named)
-        self._hook.save_tensor(f"{name}/logit_max", largest, ATTENTION)
-        self._hook.save_tensor(f"{name}/entropy", entropy, ATTENTION)
+        self._hook.save_tensors({f"{name}/logit_max": largest, f"{name}/entropy": entropy}, ATTENTION)
 
 
 def _given(args: Sequence[Any], options: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:

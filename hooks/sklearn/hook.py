@@ -113,7 +113,7 @@ class Hook(CalledHook):
                     if plan is not None:
                         self.recorder.record(plan, value, step=at)
         if step is None:
-            self._end_call(marker)
+            self._end_call((marker,))
 
     @guarded
     def save_stages(

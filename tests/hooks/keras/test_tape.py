@@ -176,6 +176,7 @@ def test_steps_that_one_function_unrolls_are_saved_in_order(make_hook: Make, out
                 loss = weight * factor
             weight.assign_add(tape.gradient(loss, weight))
             hook.save_tensor("factor", factor)
+            hook.save_tensors({"loss_here": loss, "weight_here": weight})
 
     for _ in range(10):
         three()
@@ -184,6 +185,8 @@ def test_steps_that_one_function_unrolls_are_saved_in_order(make_hook: Make, out
     assert trial.steps() == list(range(30))
     factors = [float(trial.tensor("factor").value(step)) for step in range(30)]
     assert factors == [float(trial.tensor("gradients/wGrad").value(step)) for step in range(30)] == [2, 3, 4] * 10
+    assert [float(trial.tensor("loss_here").value(step)) for step in range(3)] == [2, 9, 24]
+    assert [float(trial.tensor("weight_here").value(step)) for step in range(3)] == [3, 6, 10]
     assert [float(trial.tensor("w:0").value(step)) for step in range(5)] == [1, 3, 6, 10, 12]
 
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,6 +68,32 @@ def test_a_name_that_the_step_has_begins_the_next_one(out: str) -> None:
     assert values(out, "x") == {0: 0, 1: 1, 2: 2, 3: 3, 4: 4}
     assert values(out, "y") == {4: 0, 5: 1}
     assert create_trial(out).tensor("w").steps() == [4, 5]
+
+
+def test_tensors_that_are_saved_together_are_at_one_step(out: str) -> None:
+    with Run(out) as run:
+        run.save_tensors({"a": [1.0, 2.0], "b": np.arange(1_000_000)})
+        run.save_tensors({"c": np.ones(2), "b": np.zeros(3)})
+        run.save_tensor("a", [3.0, 4.0])
+        run.save_tensors({})
+        run.save_tensors({"a": [5.0, 6.0]}, step=0)
+    trial = create_trial(out)
+    steps = {name: trial.tensor(name).steps() for name in "abc"}
+    assert steps == {"a": [0, 1], "b": [0, 1], "c": [1]}
+    assert trial.tensor("a").value(0).tolist() == [5.0, 6.0]
+    assert trial.tensor("b").value(0)[-1] == 999_999
+
+
+@pytest.mark.parametrize("name", [7, ("a", "b"), "\ud800"])
+def test_a_name_that_cannot_be_saved_keeps_no_other_from_it(
+    out: str, monkeypatch: pytest.MonkeyPatch, name: Any
+) -> None:
+    monkeypatch.delenv("TENSORTRIAL_STRICT")
+    with Run(out) as run:
+        run.save_tensors({"first": np.ones(2), name: np.ones(2), "last": np.ones(2)})
+    trial = create_trial(out)
+    assert trial.tensor_names() == ["first", "last"]
+    assert trial.steps() == [0]
 
 
 def test_inside_a_step_the_last_value_counts(out: str) -> None:

@@ -70,6 +70,35 @@ class CallTests(HookTests):
         assert trial.tensor("validation").steps(modes.PREDICT) == trial.tensor("evaluated").steps(modes.PREDICT) == [2]
         assert len(trial.steps()) == 5
 
+    def test_several_tensors_are_saved_as_each_by_a_call(
+        self, hook: Any, out: str, lenient: None, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        made = hook()
+        tensors = {"vector": np.arange(3.0), "objects": [object()], "list": [[1, 2], [3, 4]], "number": 5.0}
+        if self.mode is not modes.GLOBAL:
+            made.set_mode(self.mode)
+        with self.running(made) as job:
+            job.train(2)
+            for name, value in tensors.items():
+                made.save_tensor(f"each/{name}", value, "mine,other")
+                made.save_tensor(f"past/each/{name}", value, step=0, mode=self.mode)
+            made.save_tensors({f"all/{name}": value for name, value in tensors.items()}, "mine,other")
+            made.save_tensors(
+                {f"past/all/{name}": value for name, value in tensors.items()}, step=0, mode=self.mode.name
+            )
+            made.save_tensors([("pair", 1.0)])
+            job.train(1)
+        trial = create_trial(out)
+        query = "SELECT name, mode, mode_step, dtype, shape, collections, scalar, digest FROM tensors ORDER BY name"
+        rows = {name: row for name, *row in trial.sql(query).fetchall()}
+        for each in (name for name in rows if "each/" in name):
+            assert rows[each] == rows[each.replace("each/", "all/")], each
+        assert trial.tensor("all/list").value(1 if self.step_stays_open else 2, self.mode).tolist() == [[1, 2], [3, 4]]
+        assert trial.tensor("past/all/vector").value(0, self.mode).tolist() == [0.0, 1.0, 2.0]
+        refused = [str(record.args[0]) for record in self.errors(caplog) if record.args]
+        assert refused == ["each/objects", "past/each/objects", "all/objects", "past/all/objects", "save_tensors"]
+        assert json.loads(Path(out, "end", "worker_0.json").read_bytes())["failure"] is None
+
     def test_a_tensor_may_be_passed_by_the_names_of_smdebugs_documents(self, hook: Any, out: str) -> None:
         made = hook()
         with self.running(made) as job:
