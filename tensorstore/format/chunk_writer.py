@@ -20,7 +20,7 @@ from .schema import TENSORS_SCHEMA
 
 # The memory of values is used again once their row group has been written. A compressed value is read by decoding its
 # whole row group.
-ROW_GROUP_BYTES = 8 << 20
+ROW_GROUP_BYTES = 16 << 20
 COMPRESSED_ROW_GROUP_BYTES = 4 << 20
 ROW_GROUP_ROWS = 10_000
 # Larger values are split into parts: Parquet's own limit for one value is 2 GB.
