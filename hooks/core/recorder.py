@@ -111,20 +111,22 @@ class Recorder(StepRecorder):
         """
         if not self.active:
             return
+        dtype = value.dtype
         try:
-            name = dtype_name(value.dtype)
+            name = dtype_name(dtype)
         except UnsupportedValue as exc:
             self.refuse(plan.name, exc)
             return
-        stored = value if value.dtype.isbuiltin else in_stored_dtype(value)
+        stored = value if dtype.isbuiltin else in_stored_dtype(value)
+        nbytes = stored.nbytes
         # A value with memory of its own is copied once more if it is small: that is quicker than to keep it apart.
-        if plan.only_raw and value.size != 1 and stored.nbytes < (SMALL_BYTES if owned else BATCHED_BYTES):
+        if plan.only_raw and nbytes < (SMALL_BYTES if owned else BATCHED_BYTES) and value.size != 1:
             with self._lock:
                 step = step or self._due_step
                 if step is not None:
-                    spec = plan.spec(name, stored.shape, stored.nbytes)
+                    spec = plan.spec(name, stored.shape, nbytes)
                     step.add_small(self._batch_buffers, spec, stored, time.time_ns())
-                    self._count_bytes(step, spec.nbytes)
+                    self._count_bytes(step, nbytes)
             if owner is not None:
                 owner.release(value)
             return
