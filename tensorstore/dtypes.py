@@ -126,8 +126,12 @@ def from_rows(data: Array, dtype: str, shape: tuple[int, ...]) -> list[Array]:
             raise ValueError(f"values of no bytes cannot have {nbytes} bytes")
         return [np.empty(shape, kind) for _ in range(count)]
     if count == 1 or not shape:
-        return [row.view(kind).reshape(shape) for row in data]
-    return list(data.view(kind).reshape(count, *shape))
+        arrays = [row.view(kind).reshape(shape) for row in data]
+    else:
+        arrays = list(data.view(kind).reshape(count, *shape))
+    if arrays and arrays[0].shape != shape:  # reshape accepts -1
+        raise ValueError(f"no shape is {shape}")
+    return arrays
 
 
 def as_scalar(array: Array) -> float | None:

@@ -19,6 +19,8 @@ class ModeKeys(Enum):
     PREDICT = 3
     GLOBAL = 4
 
+    __hash__ = object.__hash__  # that of Enum is a function of Python
+
     @classmethod
     def parse(cls, value: ModeKeys | str | int) -> ModeKeys:
         """Return the mode of a member, of its name in any case, or of its number.
@@ -32,6 +34,8 @@ class ModeKeys(Enum):
         Raises:
             ConfigurationError: There is no such mode.
         """
+        if type(value) is cls:
+            return value
         try:
             if isinstance(value, str):
                 return cls[value.upper()]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from threading import Thread
 from typing import TypeVar
 
 _S = TypeVar("_S")
@@ -17,24 +19,38 @@ def in_threads(work: Callable[[_S], _T], items: Iterable[_S], most: int) -> list
     Python, it does all of the remaining work.
 
     Args:
-        work: A function that may be called from several threads, and twice for one item.
+        work: A function that may be called from several threads.
         items: The arguments of `work`.
         most: The most threads, at least 2.
     """
     left = list(items)
     if len(left) < 2:
         return [work(item) for item in left]
-    from concurrent.futures import ThreadPoolExecutor
+    found, failed = dict[int, _T](), dict[int, BaseException]()
+    todo = deque(range(len(left)))
 
-    pending, own = [], dict[int, _T]()
-    pool = ThreadPoolExecutor(min(most, len(left)) - 1)
+    def run() -> None:
+        with suppress(IndexError):
+            while True:
+                number = todo.popleft()
+                try:
+                    found[number] = work(left[number])
+                except BaseException as exc:  # noqa: BLE001 - raised by the caller
+                    failed[number] = exc
+                    todo.clear()
+
+    threads = [Thread(target=run) for _ in range(min(most, len(left)) - 1)]
+    started = 0
     try:
         with suppress(RuntimeError):
-            for item in left[:-1]:
-                pending.append(pool.submit(work, item))
-        for number in reversed(range(len(left))):  # what no other thread has begun
-            if number >= len(pending) or pending[number].cancel():
-                own[number] = work(left[number])
-        return [own[number] if number in own else pending[number].result() for number in range(len(left))]
+            for thread in threads:
+                thread.start()
+                started += 1
+        run()
     finally:
-        pool.shutdown(cancel_futures=True)
+        todo.clear()
+        for thread in threads[:started]:
+            thread.join()
+    if failed:
+        raise failed[min(failed)]
+    return [found[number] for number in range(len(left))]

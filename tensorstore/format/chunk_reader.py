@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from ..dtypes import Array, as_scalar, from_rows, parse_dtype
 from ..errors import CorruptFile, MissingChunk
 from ..parallel import in_threads
-from ..statistics.digest import digest_header, digests_of_rows
+from ..statistics.digest import digest_header, digest_of, digests_of_rows
 from ..storage.base import ReadableRanges
 from ..storage.open import ByteRange, Storage
 from .buffer_pool import BUFFERS, HUGE_PAGE
@@ -24,6 +24,8 @@ from .schema import INDEX, is_chunk_path
 from .verified_files import verified_files
 
 _LENGTH_PREFIX = 4
+_SPEC = slice(SavedTensor._fields.index("dtype"), SavedTensor._fields.index("nbytes") + 1)
+"""The cells of a row that values in one piece of memory have in common."""
 # A value is read with the 16 bytes before it; the last 4 are its length. So the value begins on a multiple of 16 in
 # memory, which is fastest for the processor. Every value has at least 16 bytes before it.
 _LEAD = 16
@@ -82,19 +84,18 @@ def _read_part(storage: Storage, rows: Sequence[SavedTensor], verify: bool) -> l
 
 def _read_alone(storage: Storage, row: SavedTensor, verify: bool) -> Array:
     """Return one value that is a byte range, in a third of the time of `_read_blocks`."""
-    (wanted,) = _ranges([row])
-    (memory,) = _memory(1, _LEAD + row.nbytes)
+    wanted, nbytes = _ranges([row]), row.nbytes
+    memory = _memory(_LEAD + nbytes)
     try:
-        got = storage.read_into([wanted], [memory[_LEAD - _LENGTH_PREFIX :]])
+        got = storage.read_into(wanted, [memory[_LEAD - _LENGTH_PREFIX :]])
     except FileNotFoundError as exc:
         raise _missing(exc, [row]) from exc
-    length = int.from_bytes(memory[_LEAD - _LENGTH_PREFIX : _LEAD].tobytes(), "little")
-    if got != [wanted.length] or length != row.nbytes:
+    if got[0] != nbytes + _LENGTH_PREFIX or memory[_LEAD - _LENGTH_PREFIX : _LEAD].tobytes() != _prefix(nbytes):
         raise _misplaced(row)
-    data = memory[None, _LEAD:]
-    if verify:
-        check_digests([row], data)
-    return _shaped(row, data)[0]
+    data = memory[_LEAD:]
+    if verify and (digest := digest_of(data, digest_header(row.dtype, tuple(row.shape)))) != row.digest:
+        raise _damaged(row, digest)
+    return _shaped(row, data[None])[0]
 
 
 def read_bytes(storage: Storage, rows: Sequence[SavedTensor]) -> list[memoryview]:
@@ -114,14 +115,9 @@ def check_digests(rows: Sequence[SavedTensor], data: Array) -> None:
     Raises:
         CorruptFile: The bytes differ from the saved ones.
     """
-    found = digests_of_rows(data, digest_header(rows[0].dtype, rows[0].shape))
-    for row, digest in zip(rows, found, strict=True):
-        if row.digest != digest:
-            raise CorruptFile(
-                str(row.chunk),
-                f"the value of {row.name!r} at step {row.global_step} of worker {row.worker!r} is damaged: its digest "
-                f"is {digest:016x}, and {row.digest or 0:016x} was saved",
-            )
+    found = digests_of_rows(data, digest_header(rows[0].dtype, tuple(rows[0].shape)))
+    if found != [row.digest for row in rows]:
+        raise next(_damaged(row, digest) for row, digest in zip(rows, found, strict=True) if row.digest != digest)
 
 
 _Block = tuple[list[int], Array]
@@ -131,12 +127,15 @@ _Block = tuple[list[int], Array]
 def _read_blocks(storage: Storage, rows: Sequence[SavedTensor], wanted: Iterable[int]) -> list[_Block]:
     """Return the bytes of the values of the `wanted` rows in blocks: those of a block share memory."""
     alike, compressed = dict[tuple[Any, ...], list[int]](), list[int]()
+    last: tuple[Any, ...] = ()
     for at in wanted:
         row = rows[at]
         if row.offset is None or row.parts != 1:
             compressed.append(at)
-        else:
-            alike.setdefault((row.nbytes, row.dtype, *row.shape), []).append(at)
+            continue
+        if (spec := row[_SPEC]) != last:
+            last, group = spec, alike.setdefault((row.nbytes, row.dtype, *row.shape), [])
+        group.append(at)
     try:
         blocks = _read_ranges(storage, rows, alike.values())
         if compressed:
@@ -158,36 +157,42 @@ def _read_ranges(storage: Storage, rows: Sequence[SavedTensor], alike: Iterable[
         most = _SHARED // slot if nbytes < HUGE_PAGE else 1
         for first in range(0, len(positions), most):
             together = positions[first : first + most]
-            data = _memory(len(together), slot)[:, _LEAD - _LENGTH_PREFIX : _LEAD + nbytes]
+            data = _memory(len(together) * slot).reshape(-1, slot)[:, _LEAD - _LENGTH_PREFIX : _LEAD + nbytes]
             buffers.extend(data)
             blocks.append((together, data))
     got = iter(storage.read_into(ranges, buffers))
     return [(positions, _checked(rows, positions, data, list(islice(got, len(data))))) for positions, data in blocks]
 
 
-def _memory(count: int, size: int) -> Array:
-    """Return memory for values, (count, size) of uint8."""
-    nbytes = count * size
-    memory = np.empty(nbytes, np.uint8) if nbytes < HUGE_PAGE else BUFFERS.acquire_to_read(nbytes)
-    return memory.reshape(count, size)
+def _memory(nbytes: int) -> Array:
+    """Return memory for values, an array of uint8."""
+    return np.empty(nbytes, np.uint8) if nbytes < HUGE_PAGE else BUFFERS.acquire_to_read(nbytes)
 
 
 def _ranges(rows: Sequence[SavedTensor]) -> list[ByteRange]:
     """Return the byte ranges of values of one size, with the length before each, which reveals a wrong chunk."""
-    nbytes, found = rows[0].nbytes, list[ByteRange]()
+    nbytes, found, known = rows[0].nbytes, list[ByteRange](), None
     for row in rows:
-        if row.chunk is None or not is_chunk_path(row.chunk):
-            raise _no_chunk(row)
-        if row.offset is None or row.offset < _LEAD or not 0 <= nbytes <= _MOST_BYTES:
+        chunk, offset = row.chunk, row.offset
+        if chunk is not known or chunk is None:
+            if chunk is None or not is_chunk_path(chunk):
+                raise _no_chunk(row)
+            known = chunk
+        if offset is None or offset < _LEAD or not 0 <= nbytes <= _MOST_BYTES:
             raise _misplaced(row)
-        found.append(ByteRange(row.chunk, row.offset - _LENGTH_PREFIX, nbytes + _LENGTH_PREFIX))
+        found.append(ByteRange(chunk, offset - _LENGTH_PREFIX, nbytes + _LENGTH_PREFIX))
     return found
+
+
+def _prefix(nbytes: int) -> bytes:
+    """Return the bytes before a value: its length."""
+    return nbytes.to_bytes(_LENGTH_PREFIX, "little")
 
 
 def _checked(rows: Sequence[SavedTensor], positions: list[int], data: Array, got: list[int]) -> Array:
     """Return the values of a block, without the lengths before them. Raise CorruptFile for a length that is wrong."""
     count, width = data.shape
-    lengths, expected = data[:, :_LENGTH_PREFIX].tobytes(), (width - _LENGTH_PREFIX).to_bytes(_LENGTH_PREFIX, "little")
+    lengths, expected = data[:, :_LENGTH_PREFIX].tobytes(), _prefix(width - _LENGTH_PREFIX)
     if got != [width] * count or lengths != expected * count:
         read = zip(positions, got, data, strict=True)
         raise _misplaced(next(rows[at] for at, n, value in read if n != width or value.tobytes()[:4] != expected))
@@ -214,8 +219,6 @@ def _from_scalar(row: SavedTensor) -> Array:
 def _shaped(row: SavedTensor, data: Array) -> list[Array]:
     """Return the arrays of values with the dtype and shape of `row`, from their bytes."""
     try:
-        if min(row.shape, default=0) < 0:
-            raise ValueError(f"no shape is {row.shape}")
         return from_rows(data, row.dtype, tuple(row.shape))
     except ValueError as exc:
         raise CorruptFile(
@@ -234,6 +237,14 @@ def _no_chunk(row: SavedTensor) -> CorruptFile:
 def _misplaced(row: SavedTensor) -> CorruptFile:
     return CorruptFile(
         str(row.chunk), f"the value of {row.name!r} at step {row.global_step} is not where the index says"
+    )
+
+
+def _damaged(row: SavedTensor, digest: int) -> CorruptFile:
+    return CorruptFile(
+        str(row.chunk),
+        f"the value of {row.name!r} at step {row.global_step} of worker {row.worker!r} is damaged: its digest "
+        f"is {digest:016x}, and {row.digest or 0:016x} was saved",
     )
 
 

@@ -137,7 +137,8 @@ class RunReader:
     @property
     def states(self) -> StepStates:
         """The steps and workers of the run, as of the last refresh."""
-        snapshot = self.snapshot
+        self._make_own()
+        snapshot = self._snapshot
         if (states := self._states) is None or states.snapshot is not snapshot:
             states = self._states = StepStates(snapshot, self.storage)
         return states
@@ -290,9 +291,10 @@ class RunReader:
             TensorUnavailable: No tensor of this name was saved; the error names the nearest ones.
         """
         names = self.now().saved.names
-        for known in (name, name.removeprefix(_SCALAR_PREFIX)):
-            if known in names:
-                return known
+        if name in names:
+            return name
+        if (scalar := name.removeprefix(_SCALAR_PREFIX)) in names:
+            return scalar
         raise self._no_tensor(name)
 
     def has_name(self, name: str) -> bool:
@@ -391,12 +393,15 @@ class RunReader:
         elif len({row.worker for row in rows}) > 1:
             rows = sorted(rows, key=_by_worker, reverse=True)  # the rows of the first worker come last, and count
         found: dict[str, dict[int, SavedTensor]] = {name: {} for name in names}
-        for row in rows if mode is GLOBAL else [row for row in rows if row.mode == mode.name]:
-            step = row.global_step if mode is GLOBAL else row.mode_step
+        is_global = mode is GLOBAL
+        for row in rows if is_global else [row for row in rows if row.mode == mode.name]:
+            step = row.global_step if is_global else row.mode_step
             if wanted is None or step in wanted:
                 found[row.name][step] = row
         if worker is None:
             self.states.lost_rows().check((row for by_step in found.values() for row in by_step.values()), mode)
+        if wanted is not None and len(wanted) == 1:
+            return found
         return {name: dict(sorted(by_step.items())) for name, by_step in found.items()}
 
     def _check_worker(self, worker: str, names: Sequence[str]) -> None:
@@ -422,7 +427,8 @@ class RunReader:
         found = list[SavedTensor]()
         for step in global_steps:
             by_name = self.rows_at_step(step)
-            found += (row for name in names for row in by_name.get(name, ()))
+            for name in names:
+                found += by_name.get(name, ())
         return found
 
     def values(
@@ -430,10 +436,11 @@ class RunReader:
     ) -> dict[str, dict[int, Array]]:
         """Return the raw values of some tensors, by name and step. Raise the errors of `rows_of`."""
         by_name = self.rows_of(names, mode, worker, steps)
-        raw = {name: {step: row for step, row in rows.items() if row.has_raw} for name, rows in by_name.items()}
-        arrays = iter(self.read([row for rows in raw.values() for row in rows.values()]))
-        # Each row takes the next array, because both are in the same order.
-        return {name: dict(zip(rows, arrays)) for name, rows in raw.items()}  # noqa: B905
+        raw = [(name, step, row) for name, rows in by_name.items() for step, row in rows.items() if row.has_raw]
+        found: dict[str, dict[int, Array]] = {name: {} for name in by_name}
+        for (name, step, _), array in zip(raw, self.read([row for _, _, row in raw]), strict=True):
+            found[name][step] = array
+        return found
 
     def sql(self, query: str, parameters: dict[str, Any] | None, timeout: float | None) -> Answer:
         """Return the rows of a user's query on the views of the run."""
@@ -490,18 +497,20 @@ class RunReader:
 
     def read(self, rows: Sequence[SavedTensor]) -> list[Array]:
         """Return the raw values of rows, all of which must have one. Raise MissingChunk or CorruptFile."""
-        known = rows
+        try:
+            return read_values(self.storage, rows, self.verify)
+        except (CorruptFile, FileNotFoundError):
+            if (now := self._relocated(rows)) is None:
+                raise
+        return read_values(self.storage, now, self.verify)
 
-        def relocated() -> bool:
-            """Find the rows of the same tensors again, because compaction may have moved their values."""
-            nonlocal rows
-            with self.lock:
-                self.recover()
-                by_worker = ({each.worker: each for each in self.rows(row.name, row.global_step)} for row in known)
-                rows = [now.get(row.worker, row) for row, now in zip(known, by_worker, strict=True)]
-            return list(map(_located, rows)) != list(map(_located, known))
-
-        return repeated(lambda: read_values(self.storage, rows, self.verify), relocated)
+    def _relocated(self, rows: Sequence[SavedTensor]) -> list[SavedTensor] | None:
+        """Return the rows of the same tensors, whose values were moved by a compaction; None if none was."""
+        with self.lock:
+            self.recover()
+            by_worker = ({each.worker: each for each in self.rows(row.name, row.global_step)} for row in rows)
+            found = [now.get(row.worker, row) for row, now in zip(rows, by_worker, strict=True)]
+        return None if list(map(_located, found)) == list(map(_located, rows)) else found
 
 
 def _located(row: SavedTensor) -> SavedTensor:

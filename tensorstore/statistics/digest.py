@@ -12,6 +12,8 @@ XXH3 is not cryptographic: it detects accidents, not forgeries. A random change 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from struct import pack
 from typing import Any
 
 import numpy as np
@@ -28,7 +30,8 @@ _LEAVES = [slice(begin, begin + LEAF_BYTES) for begin in range(0, _PASSING_BYTES
 _hash: Callable[[Any], int] = xxhash.xxh3_64_intdigest
 
 
-def digest_header(dtype: str, shape: Iterable[int]) -> bytes:
+@lru_cache(maxsize=1024)
+def digest_header(dtype: str, shape: tuple[int, ...]) -> bytes:
     """Return the header of a digest: the stored name of the dtype and the shape."""
     return f"{dtype}[{','.join(map(str, shape))}]".encode()
 
@@ -43,7 +46,9 @@ def digest_of(data: bytes | bytearray | memoryview | Array, header: bytes) -> in
     nbytes = len(data)
     if nbytes <= LEAF_BYTES:  # as for most values of a run
         return _hash(header + _hash(data).to_bytes(8, "little")) if nbytes else _hash(header)
-    return digest_of_leaves(leaves_of(data), header)
+    view: Any = data
+    leaves = _leaves(memoryview(view), 0, nbytes)
+    return _hash(header + pack(f"<{len(leaves)}Q", *leaves))
 
 
 def leaves_of(data: bytes | bytearray | memoryview | Array) -> Array:
@@ -61,8 +66,7 @@ def _leaves(view: memoryview, begin: int, end: int) -> list[int]:
     leaves: list[int] = []
     for first in range(begin, end, _PASSING_BYTES):
         passing, count = view[first : first + _PASSING_BYTES], -(-(end - first) // LEAF_BYTES)
-        # A Python loop, so that the training can take the GIL between two leaves.
-        leaves += [_hash(passing[leaf]) for leaf in _LEAVES[:count]]
+        leaves += map(_hash, map(passing.__getitem__, _LEAVES[:count]))
     return leaves
 
 

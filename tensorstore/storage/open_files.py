@@ -66,22 +66,19 @@ def fill(number: int, start: int, buffer: Buffer) -> int:
     return got
 
 
-def successive(ranges: Sequence[ByteRange]) -> Iterator[list[int]]:
-    """Yield the indices of ranges that follow each other in a file without a gap."""
+def successive(ranges: Sequence[ByteRange]) -> list[list[int]]:
+    """Return the indices of ranges that follow each other in a file without a gap."""
     if len(ranges) == 1:  # as for every `value()`
-        yield [0]
-        return
-    run, path, begin, end = list[int](), "", 0, 0
+        return [[0]]
+    found, run, path, end, last = list[list[int]](), list[int](), "", 0, 0
     for index in sorted(range(len(ranges)), key=ranges.__getitem__):
         of, start, length = ranges[index]
-        if start != end or of != path or start + length - begin > _LONGEST_READ or len(run) == _BUFFERS:
-            if run:
-                yield run
-            run, path, begin = [], of, start
+        if start != end or of != path or start + length > last or len(run) == _BUFFERS:
+            run, path, last = [], of, start + _LONGEST_READ
+            found.append(run)
         run.append(index)
         end = start + length
-    if run:
-        yield run
+    return found
 
 
 def neighbors(ranges: Sequence[ByteRange]) -> Iterator[tuple[ByteRange, list[int]]]:

@@ -179,7 +179,7 @@ def _headers(rows: pa.Table) -> tuple[list[bytes], Array, Array]:
     codes = numpy_of(pc.binary_join_element_wise(dtypes, texts, "\0").dictionary_encode().indices)
     _, firsts = np.unique(codes, return_index=True)
     kinds: list[tuple[str, Sequence[int]]] = [(dtypes[row].as_py(), shapes[row].as_py()) for row in firsts.tolist()]
-    headers = [digest_header(dtype, shape) for dtype, shape in kinds]
+    headers = [digest_header(dtype, tuple(shape)) for dtype, shape in kinds]
     return headers, codes, np.array([_nbytes(*kind) for kind in kinds] or [0], np.int64)
 
 
