@@ -77,6 +77,9 @@ class Tensortrial(Peer):
         query = "select value from scalars where name = $name order by global_step"
         return [value for (value,) in self._trial.sql(query, {"name": name}).fetchall()]
 
+    def start_queries(self) -> None:
+        self._trial.sql("select 1").fetchall()
+
     def statistics(self) -> dict[str, tuple[float, float]]:
         query = "select name, avg(mean), avg(l2) from tensors group by name"
         return {name: (mean, norm) for name, mean, norm in self._trial.sql(query).fetchall()}

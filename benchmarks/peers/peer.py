@@ -104,6 +104,9 @@ class Peer:
         """One scalar at all steps, in their order."""
         raise NotOffered
 
+    def start_queries(self) -> None:
+        """Do what the first query of a process pays for, whatever it asks: import and start a query engine."""
+
     def statistics(self) -> dict[str, tuple[float, float]]:
         """Of each tensor the mean over all steps of its mean and of its l2 norm: here from all raw values."""
         sums = {name: np.zeros(2) for name in self.names()}

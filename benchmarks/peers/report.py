@@ -101,7 +101,12 @@ def tables(rounds: Sequence[Found]) -> Iterator[tuple[str, list[Column]]]:
     if sizes:
         yield (
             "(e) Mean and l2 of each tensor, over all steps: first and again",
-            [_summary(size, what) for size in sizes for what in ("first", "again")],
+            [
+                _summary(size, what)
+                for size in sizes
+                for what in ("start", "first", "again")
+                if _has(rounds, size, what)
+            ],
         )
 
 
@@ -227,10 +232,16 @@ def _listing(kind: str) -> list[Column]:
     ]
 
 
+def _has(rounds: Sequence[Found], size: str, what: str) -> bool:
+    return any(taken(lambda peer: peer[size]["statistics"][what], each["peers"].get(OURS, {})) for each in rounds)
+
+
 def _summary(size: str, what: str) -> Column:
-    key = "group by, first" if what == "first" else "group by"
+    key = "group by" if what == "again" else f"group by, {what}"
     limits = {"DuckDB, one sorted Parquet file": lambda found: found[size][key]}
-    return Column(f"{size}, {what}", lambda peer: peer[size]["statistics"][what], limits=limits)
+    is_start = what == "start"
+    head = f"{size}, import and start of an engine" if is_start else f"{size}, {what}"
+    return Column(head, lambda peer: peer[size]["statistics"][what], limits=limits, is_compared=not is_start)
 
 
 def _times(ratio: float) -> str:
