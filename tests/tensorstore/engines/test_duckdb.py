@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 
 import pytest
 
+import tensortrial
 from support.engine_contract import EngineContract, make_project
 from tensortrial import queries
 from tensortrial.engines.duckdb import DuckDBEngine
@@ -76,3 +78,17 @@ def test_spark_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(sys.modules, module, raising=False)
     with pytest.raises(MissingExtra, match=r"tensortrial\[spark\]"):
         import tensortrial.engines.spark  # noqa: F401
+
+
+def test_a_query_of_the_tensors_makes_one_view_over_their_files(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = next(path.parent for path in sorted(folder.rglob("run.json")))
+    trial = tensortrial.create_trial(run)
+    with caplog.at_level(logging.DEBUG, "tensortrial.engines.duckdb"):
+        ((rows,),) = trial.sql("select count(*) from tensors").fetchall()
+        made = [message for message in caplog.messages if "read_parquet" in message]
+        assert [message.split(" as ")[0] for message in made] == ["create or replace view tensors"]
+        caplog.clear()
+        ((scalars,),) = trial.sql("select count(*) from scalars").fetchall()
+    assert rows >= scalars
+    made = [message for message in caplog.messages if "read_parquet" in message]
+    assert [message.split(" as ")[0] for message in made] == ["create or replace view catalogue.tensors"]
