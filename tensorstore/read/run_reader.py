@@ -290,6 +290,8 @@ class RunReader:
         Raises:
             TensorUnavailable: No tensor of this name was saved; the error names the nearest ones.
         """
+        if name in self.snapshot.steps.names:
+            return name  # without a refresh: what is read of the tensor refreshes
         names = self.now().saved.names
         if name in names:
             return name

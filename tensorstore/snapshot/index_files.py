@@ -135,7 +135,13 @@ def read_index(
         StorageError: The storage refused to list the files.
         UnknownFormat: A later release wrote a file.
     """
-    reading = _Reading(source, worker, since or WorkerIndex())
+    since, listed = since or WorkerIndex(), None
+    if since.last and not is_full:
+        # From the last known file on, inclusive: if it is missing, it was compacted, and perhaps others after it.
+        listed = list_index(source, worker, since.last.removesuffix(_SUFFIX))
+        if listed == [since.last] and not since.unread and (not last or since.holds(last)):
+            return since, []
+    reading = _Reading(source, worker, since, listed)
     if last:
         reading.expect(last, end_path(worker))
     missing = set[str]()
@@ -148,8 +154,9 @@ def read_index(
 class _Reading:
     """The index of a worker while it is read."""
 
-    def __init__(self, source: FileSource, worker: str, since: WorkerIndex) -> None:
-        self._source, self._worker, self._since = source, worker, since
+    def __init__(self, source: FileSource, worker: str, since: WorkerIndex, listed: list[str] | None) -> None:
+        """`listed` are the files from the last known one on, by a listing that was not of all."""
+        self._source, self._worker, self._since, self._new = source, worker, since, listed
         self._last, self._superseded = since.last, since.superseded
         self._held, self._damaged, self._unread = dict(since.held), dict(since.damaged), dict(since.unread)
         self._copied = dict[str, dict[str, FlushRange | None]]()
@@ -217,12 +224,8 @@ class _Reading:
 
     def _listed(self, is_full: bool) -> tuple[list[str], bool]:
         """Return the listed files from the last known one on, or all; and True if these are all."""
-        unread = list(self._unread)
-        if self._last and not is_full:
-            # From the last known file on, inclusive: if it is missing, it was compacted, and perhaps others after it.
-            paths = list_index(self._source, self._worker, self._last.removesuffix(_SUFFIX))
-            if self._last in paths:
-                return unread + paths, False
+        if self._new is not None and not is_full and self._last in self._new:
+            return [*self._unread, *self._new], False
         return list_index(self._source, self._worker), True
 
     def _fresh(self, listed: list[str], tried: set[str]) -> list[str]:

@@ -202,6 +202,8 @@ def _next(
     index, files = _read_indexes(source, workers, since.index, changing, is_full)
     if not is_first and only is None and (claims or index is not since.index):
         workers = read_claims(source, workers)
+    if workers is since.workers and index is since.index and not (is_full or since.going_back or since.waiting):
+        return since
     # A file that supersedes steps may sort before the last known one, and may belong to a worker that has ended. It is
     # written after the claim of a session, and before that session's worker saves anything or ends.
     opened = {(info.worker, info.session) for info in workers.writing if info.goes_back}

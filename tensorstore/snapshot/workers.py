@@ -203,6 +203,8 @@ def finished(source: FileSource, workers: Workers, since: Workers) -> set[str]:
 
 
 def _with_claims(source: FileSource, known: Workers, names: Iterable[str]) -> Workers:
+    if not (names := list(names)):
+        return known
     claims, contents, damaged = dict(known.claims), dict(known.contents), dict(known.damaged)
     for name in names:
         path = f"{COLLECTIONS}/{name}"
@@ -223,6 +225,8 @@ def _with_claims(source: FileSource, known: Workers, names: Iterable[str]) -> Wo
 
 def _with_ends(source: FileSource, known: Workers, names: list[str]) -> Workers:
     """Return the workers with more end marks, which are read all at once."""
+    if not names:
+        return known
     ends, damaged = dict(known.ends), dict(known.damaged)
     paths = [f"{END}/{name}" for name in names]
     for name, path, tail in zip(names, paths, source.read_tails(paths, _MARK_BYTES), strict=True):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Literal
 
 from ..errors import CorruptFile, StorageError, TensorTrialError
@@ -14,8 +12,7 @@ from ..redaction import without_credentials
 Action = Literal["read", "write", "list", "delete"]
 
 
-@contextmanager
-def translated(path: str, action: Action, where: str = "") -> Iterator[None]:
+class translated:  # noqa: N801  # a class, because a generator takes a microsecond, at each call of a storage
     """Raise this project's errors for those of file systems and their libraries.
 
     Args:
@@ -29,15 +26,21 @@ def translated(path: str, action: Action, where: str = "") -> Iterator[None]:
         CorruptFile: A folder is in place of the file to be read.
         StorageError: Every other refusal.
     """
-    try:
-        yield
-    except TensorTrialError:
-        raise
-    except Exception as exc:
-        if not _is_foreign(exc):
-            raise
+
+    __slots__ = ("_action", "_path", "_where")
+
+    def __init__(self, path: str, action: Action, where: str = "") -> None:
+        self._path, self._action, self._where = path, action, where
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, exc: BaseException | None, traceback: object) -> None:
+        if not isinstance(exc, Exception) or isinstance(exc, TensorTrialError) or not _is_foreign(exc):
+            return
         # Without a cause, whose text may contain a URL with a signature.
-        raise _translation(exc, path, action, where) from (exc if without_credentials(str(exc)) == str(exc) else None)
+        cause = exc if without_credentials(str(exc)) == str(exc) else None
+        raise _translation(exc, self._path, self._action, self._where) from cause
 
 
 def http_status(exc: BaseException | None) -> int | None:

@@ -16,6 +16,7 @@ import pytest
 
 import tensortrial
 from support import warm
+from support.file_access import opened_by_this_thread
 from support.runs import EVAL, GLOBAL, PREDICT, TRAIN, Job
 from support.servers import ObjectStore
 from tensortrial.config.collection import Collection
@@ -547,3 +548,18 @@ def test_pandas_reads_a_folder_of_a_run_without_this_package(tmp_path: Path, fol
     frame = pandas.read_parquet(tmp_path / "run" / folder, partitioning=None)
     assert {"w0", "w1"} <= set(frame["name"])
     assert set(frame["mode"]) == {"TRAIN", "EVAL"}
+
+
+def test_a_value_of_a_known_tensor_refreshes_a_living_run_once(tmp_path: Path) -> None:
+    with Job(tmp_path / "run") as job:
+        job.step({"w": np.arange(4.0)})
+        job.flush()
+        trial = tensortrial.create_trial(tmp_path / "run")
+        job.step({"w": np.arange(4.0) + 1})
+        job.flush()
+        with opened_by_this_thread() as opened:
+            assert trial.tensor("w").value(1).tolist() == [1, 2, 3, 4]
+        assert [str(path) for path in opened].count(f"{tmp_path}/run/collections") == 1
+        job.step({"later": np.ones(2)})
+        job.flush()
+        assert trial.tensor("later").value(2).tolist() == [1, 1]
