@@ -101,8 +101,8 @@ class DuckDBDatabase(Database):
         """The columns and their types of queries that were bound since the views were made."""
         self._without_run: dict[str, str] = {}
         """The SELECT of each view over files, without the column `run`."""
-        self._pending: list[str] = []
-        """Statements that make views over files in `catalogue`, for the first statement that reads any."""
+        self._pending: dict[str, str] = {}
+        """The statements that make views over files in `catalogue`, by view, until a statement reads the view."""
         self._temporary = tempfile.mkdtemp(prefix="tensortrial-") if temporary_disk else None
         self._spill(temporary_disk)
         self.execute("create schema catalogue")
@@ -150,8 +150,8 @@ class DuckDBDatabase(Database):
 
     def execute(self, statement: str, parameters: Any = None) -> duckdb.DuckDBPyConnection:
         """Run a statement. All statements pass here, except users' queries."""
-        if self._pending and "catalogue." in statement:
-            self.execute(self._pending.pop())
+        for view in [each for each in self._pending if f"catalogue.{each}" in statement]:
+            self.execute(self._pending.pop(view))
         logger.debug("%s %s", statement, parameters)
         with self._errors():
             return self._duckdb.execute(statement, parameters)
@@ -232,9 +232,8 @@ class DuckDBDatabase(Database):
         run, rows = self._rows_of_files(view, files) if files else ("run", self._no_rows(view))
         self._without_run[view.name] = f"select {columns} from {rows} {where}"
         # To bind all columns takes 3 ms, and most queries read no view of `catalogue`.
-        made = f"create or replace view catalogue.{view.name} as "
-        self._pending = [each for each in self._pending if not each.startswith(made)]
-        self._pending.append(f"{made}select {run}, {columns} from {rows} {where}")
+        made = f"create or replace view catalogue.{view.name} as select {run}, {columns} from {rows} {where}"
+        self._pending[view.name] = made
 
     def _no_rows(self, view: FilesView) -> str:
         # A real table, because cursors of users' queries do not see registered Arrow tables.
