@@ -127,13 +127,15 @@ _Block = tuple[list[int], Array]
 def _read_blocks(storage: Storage, rows: Sequence[SavedTensor], wanted: Iterable[int]) -> list[_Block]:
     """Return the bytes of the values of the `wanted` rows in blocks: those of a block share memory."""
     alike, compressed = dict[tuple[Any, ...], list[int]](), list[int]()
-    last: tuple[Any, ...] = ()
+    last: Any = None
+    group = list[int]()
     for at in wanted:
         row = rows[at]
         if row.offset is None or row.parts != 1:
             compressed.append(at)
             continue
-        if (spec := row[_SPEC]) != last:
+        spec: Any = row[_SPEC]
+        if spec != last:
             last, group = spec, alike.setdefault((row.nbytes, row.dtype, *row.shape), [])
         group.append(at)
     try:
