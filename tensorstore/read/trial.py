@@ -139,7 +139,7 @@ class Trial:
             rows = [row for row in rows if belongs_to(row[0], row[1], collection)]
             if not rows and isinstance(collection, str):
                 self._warn_of_unknown(collection)
-        return list(dict(rows))
+        return list(dict.fromkeys([row[0] for row in rows]))
 
     def _warn_of_unknown(self, collection: str) -> None:
         known = {*self.collections(), *(each for _, of in self._reader.tensors(GLOBAL) for each in of)}
