@@ -16,6 +16,7 @@ from ..errors import ConfigurationError, CorruptFile, RunNotFound, TensorTrialEr
 from ..format.schema import END, FINDINGS, INDEX, RUN_FILE
 from ..maintenance.notes import change_notes, notes_of
 from ..parallel import in_threads
+from ..read.run_reader import RunReader
 from ..read.runs import RunLocations, Runs, RunSearch, short_names
 from ..read.trial import Trial, run_reader_of
 from ..snapshot.snapshot import run_info
@@ -61,6 +62,7 @@ class ServedRuns:
         self._deleted: dict[str, str] = {}
         self._search_at = 0.0
         self._together: tuple[list[str], list[object], Runs] | None = None
+        self._readers: dict[str, RunReader] = {}
         self._together_lock = threading.Lock()
         self.damaged: dict[str, TensorTrialError] = {}
         self.queries = QueryProcesses()
@@ -138,20 +140,18 @@ class ServedRuns:
         One database reads all of them, because opening each run takes 30 times as long.
         """
         storages = self.named(names)
-        if any(not found for found, _ in in_threads(self._find, storages, _PARALLEL)):
+        listed = in_threads(_listing, storages, _PARALLEL)
+        if any(isinstance(each, str) for each in listed):
             self.search()  # one of them was deleted
             storages = self.named(names)
-        with self._together_lock:
-            locations = [storage.url for storage in storages]
             listed = in_threads(_listing, storages, _PARALLEL)
-            if self._together is None or self._together[0] != locations:
+        with self._together_lock:
+            shown = [storage.url for storage in storages], listed
+            if self._together is None or self._together[:2] != shown:
                 self._forget_together()
                 if not storages:
                     return []
-                self._together = locations, listed, Runs(storages)
-            elif self._together[1] != listed:
-                self._together[2].refresh()
-                self._together = locations, listed, self._together[2]
+                self._together = *shown, self._open_together(storages)
             runs = self._together[2]
             try:
                 rows = runs.sql(query, dict(values)).fetchall()
@@ -161,6 +161,13 @@ class ServedRuns:
             urls = {run.name: run.storage.url for run in runs.all}
         called = {storage.url: name for name, storage in self._storages.items()}
         return [(called.get(urls[run], run), *rest) for run, *rest in rows]
+
+    def _open_together(self, storages: Sequence[Storage]) -> Runs:
+        """Open some runs for queries over all of them. Those that were opened before are only refreshed."""
+        runs = Runs(storages, opened=[self._readers[each.url] for each in storages if each.url in self._readers])
+        readers = self._readers | {run.storage.url: run for run in runs.all}
+        self._readers = {each.url: readers[each.url] for each in self.storages if each.url in readers}
+        return runs
 
     def _forget_together(self) -> None:
         if self._together is not None:
@@ -283,6 +290,7 @@ class ServedRuns:
             self._outlines = {}
         with self._together_lock:
             self._forget_together()
+            self._readers = {}
 
     def _describe(self, run: OpenRun) -> dict[str, Any] | None:
         try:
@@ -300,9 +308,21 @@ class ServedRuns:
             listed, now = {storage.url: storage for storage in self._unopened()}, self._listings
             grown = [each for url, each in listed.items() if self._outlines.get(url, (None,))[0] != now.get(url)]
             if grown:
-                self._outlines |= {each["path"]: (now.get(each["path"]), each) for each in _outlines(grown)}
+                self._outlines |= {each["path"]: (now.get(each["path"]), each) for each in self._read_outlines(grown)}
             names = {storage.url: name for name, storage in self._storages.items()}
             return [{**self._outlines[url][1], "name": names[url]} for url in listed if url in self._outlines]
+
+    def _read_outlines(self, storages: Sequence[Storage]) -> list[dict[str, Any]]:
+        """Return the outlines of some runs, by one query for all of them unless one cannot be read."""
+        try:
+            with self._together_lock, self._open_together(storages) as runs:
+                damaged = runs.damaged
+                left_out = [(each, damaged[each.url]) for each in storages if each.url in damaged]
+                return [*overview.outline(runs), *(overview.unreadable(*each) for each in left_out)]
+        except TensorTrialError as exc:
+            if len(storages) > 1:
+                return [outline for each in storages for outline in self._read_outlines([each])]
+            return [overview.unreadable(storages[0], exc)]
 
     def sizes(self) -> dict[str, int]:
         """Return the size of all files of each run."""
@@ -324,20 +344,6 @@ def _locations(runs: Runs | RunLocations) -> list[str | Storage]:
     if not listed:
         raise ConfigurationError("a page needs a folder, a pattern, or a list of runs; the list is empty")
     return [run_reader_of(each).storage if isinstance(each, Trial) else os.fspath(each) for each in listed]
-
-
-def _outlines(storages: Sequence[Storage]) -> list[dict[str, Any]]:
-    """Return the outlines of runs, by one query unless a run cannot be read."""
-    if not storages:
-        return []
-    try:
-        with Runs(storages) as runs:
-            left_out = [(each, runs.damaged[each.url]) for each in storages if each.url in runs.damaged]
-            return [*overview.outline(runs), *(overview.unreadable(*each) for each in left_out)]
-    except TensorTrialError as exc:
-        if len(storages) > 1:
-            return [outline for storage in storages for outline in _outlines([copy(storage)])]
-        return [overview.unreadable(storages[0], exc)]
 
 
 def _spelled(location: str | Storage) -> str:

@@ -77,6 +77,7 @@ class Runs:
         storage_options: Mapping[str, Any] | None = None,
         engine: Engine | None = None,
         verify: bool = True,
+        opened: Iterable[RunReader] = (),
     ) -> None:
         if not locations:
             raise ConfigurationError("open_runs needs a folder, a pattern, or a list of runs; the list is empty")
@@ -85,7 +86,7 @@ class Runs:
         self._options = storage_options
         self._verify = verify
         self._engine = engine
-        self._runs: dict[str, RunReader] = {}
+        self._runs = {run.storage.url: run for run in opened}  # by name, once these are refreshed
         self._queries: RunQueries | None = None
         self._lock = threading.Lock()
         self._closed = False

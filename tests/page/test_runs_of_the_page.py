@@ -314,6 +314,33 @@ def test_a_run_is_opened_once_a_view_shows_it(tmp_path: Path) -> None:
         assert [[run[key] for key in said] for run in before] == [[run[key] for key in said] for run in after]
 
 
+def test_other_choices_of_runs_and_runs_that_grow_are_answered_as_they_are_now(tmp_path: Path) -> None:
+    folders = ["one/lr=1", "one/lr=2", "two/lr=1", "two/lr=3"]
+    jobs = [write(tmp_path / folder, number + 1, close=number != 3) for number, folder in enumerate(folders)]
+    names = ["one/lr=1", "lr=2", "two/lr=1", "lr=3"]
+
+    def last_steps(served: Page, chosen: list[str]) -> dict[str, int]:
+        rows = fetch(served, "scalar_table", runs=json.dumps(chosen))
+        return {row["run"]: row["last"]["step"] for row in rows}
+
+    with page(tmp_path) as served:
+        assert {run["name"]: run["steps"] for run in fetch(served, "info")["runs"]} == {
+            name: number + 1 for number, name in enumerate(names)
+        }
+        assert last_steps(served, names) == {name: number for number, name in enumerate(names)}
+        # Alone, these two need no longer names than those of their folders.
+        assert last_steps(served, [names[0], names[3]]) == {names[0]: 0, names[3]: 3}
+        jobs[3].step({"loss": 1.0}, TRAIN)
+        jobs[3].flush()
+        assert last_steps(served, [names[1], names[3]]) == {names[1]: 1, names[3]: 4}
+        shutil.rmtree(tmp_path / folders[0])
+        assert last_steps(served, names) == {names[1]: 1, names[2]: 2, names[3]: 4}
+        write(tmp_path / folders[0], 7)
+        served.runs.search()
+        assert last_steps(served, names) == {names[0]: 6, names[1]: 1, names[2]: 2, names[3]: 4}
+    jobs[3].close()
+
+
 def test_a_run_that_is_compacted_has_the_same_tiles(tmp_path: Path, watched: tuple[Job, Page]) -> None:
     job, served = watched
     before = fetch(served, "tiles", **TILES)
