@@ -16,6 +16,7 @@ from ..visible import in_a_line
 
 _SHOWN = 20
 _FEW = 5
+_MANY_ULPS = 10_000
 
 _TEXT = pa.string()
 SCHEMA = pa.schema(
@@ -105,7 +106,7 @@ class Difference:
         if self.max_abs == 0 and self.kind == "value":
             yield "its bits differ, but not its numbers"
         elif self.max_abs is not None:
-            yield f"max |a-b| {_short(self.max_abs)}" + (f", {self.ulps:,} ulps" if self.ulps is not None else "")
+            yield f"max |a-b| {_short(self.max_abs)}{_in_ulps(self.ulps)}"
         elif self.kind == "value" and not self.statistics:
             yield "its bits differ"
 
@@ -315,6 +316,13 @@ def _ordinal(number: int) -> str:
 
 def _shape(shape: Sequence[int] | None) -> str:
     return "x".join(map(str, shape or ())) or "()"
+
+
+def _in_ulps(ulps: int | None) -> str:
+    """Return a distance in ulps as text, empty if it is so large that no rounding explains it."""
+    if ulps is None or ulps >= _MANY_ULPS:
+        return ""
+    return ", 1 ulp" if ulps == 1 else f", {ulps:,} ulps"
 
 
 def _short(number: float) -> str:

@@ -65,7 +65,7 @@ def test_the_sentence_names_step_tensor_place_and_distance(tmp_path: Path) -> No
     found = tensortrial.compare(write(tmp_path / "a"), write(tmp_path / "b", **{"x_output_0@2": changed}))
     assert str(found).splitlines() == [
         "first difference at step 2: x_output_0 (the 2nd of 3 tensors of the step; its inputs agree), "
-        "max |a-b| 2.4e-7, 1 ulps",
+        "max |a-b| 2.4e-7, 1 ulp",
         "the last that agrees before it: x_input_0",
     ]
     (row,) = found.to_arrow_table().to_pylist()
