@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values of nested objects with their keys joined by dots: `model.width`, 64.
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the values of nested objects by their keys, joined by dots: `{"model.width": 64}`.
+
+    If two have the same key, as in `{"a.b": 1, "a": {"b": 2}}`, the second one gets a number: `a.b (2)`.
 
     Args:
         values: The outermost object.
         prefix: A text before each key.
     """
+    found: dict[str, Any] = {}
+    for key, each in _leaves(values, prefix):
+        numbered = (f"{key} ({number})" for number in itertools.count(2))
+        found[next(name for name in itertools.chain([key], numbered) if name not in found)] = each
+    return found
+
+
+def _leaves(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for key, each in values.items():
         if isinstance(each, Mapping):
-            yield from flat(each, f"{prefix}{key}.")
+            yield from _leaves(each, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", each

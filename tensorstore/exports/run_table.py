@@ -37,7 +37,7 @@ def run_table(runs: Runs | RunLocations, *, storage_options: Mapping[str, Any] |
         with open_runs(runs, storage_options=storage_options) as opened:
             return run_table(opened)
     table = runs.sql(_RUNS).to_arrow_table()
-    metadata = [dict(flat(json.loads(text), "metadata.")) for text in table["metadata"].to_pylist()]
+    metadata = [flat(json.loads(text), "metadata.") for text in table["metadata"].to_pylist()]
     table = table.drop_columns(["metadata"])
     row_of = {run: row for row, run in enumerate(table["run"].to_pylist())}
     for name in dict.fromkeys(key for values in metadata for key in values):

@@ -57,7 +57,7 @@ def _facts(run: OpenRun) -> dict[str, str]:
         environment["command"] = shlex.join(command)
     notes = {"framework": run.info.framework, "versions": run.info.versions}
     values = flat({**run.info.metadata, **notes, **environment})
-    return {name: each if isinstance(each, str) else json.dumps(each) for name, each in values}
+    return {name: each if isinstance(each, str) else json.dumps(each) for name, each in values.items()}
 
 
 def _row(found: Difference, is_first: bool) -> dict[str, Any]:

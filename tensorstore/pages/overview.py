@@ -53,7 +53,7 @@ def describe_run(run: OpenRun) -> dict[str, Any]:
 
 def _about(storage: Storage, info: RunInfo) -> dict[str, Any]:
     started = utc(info.created_at).replace(tzinfo=UTC).timestamp() * 1000
-    return {"started": started, "framework": info.framework, "metadata": dict(flat(info.metadata)), **notes_of(storage)}
+    return {"started": started, "framework": info.framework, "metadata": flat(info.metadata), **notes_of(storage)}
 
 
 def outline(runs: Runs) -> list[dict[str, Any]]:

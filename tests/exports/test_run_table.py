@@ -56,6 +56,13 @@ def test_values_of_several_types_are_texts(tmp_path: Path) -> None:
     assert table["metadata.empty"].to_pylist() == [None] * 4
 
 
+def test_keys_of_metadata_that_are_equal_once_joined_are_numbered(tmp_path: Path) -> None:
+    save(tmp_path / "a", {"lr.b": 1, "lr": {"b": 2, "b (2)": 3}}, [1.0])
+    (row,) = run_table(tmp_path).to_pylist()
+    found = {name: value for name, value in row.items() if name.startswith("metadata.")}
+    assert found == {"metadata.lr.b": 1, "metadata.lr.b (2)": 2, "metadata.lr.b (2) (2)": 3}
+
+
 def test_runs_without_scalars_and_metadata_have_the_columns_of_runs(tmp_path: Path) -> None:
     with tensortrial.Run(tmp_path / "a") as run:
         run.save_tensor("weight", [1.0, 2.0])
