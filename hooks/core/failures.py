@@ -55,6 +55,14 @@ class Failures:
         )
         self._log_once(logging.WARNING, text, text, name)
 
+    def warn_of_two_modes(self) -> None:
+        """Log, once, that the first steps of a training are counted in another mode than those from now on."""
+        text = (
+            "the steps before this set_mode are in mode GLOBAL, and those from now on in TRAIN, so that each curve has "
+            "two parts: call set_mode(TRAIN) before the first step"
+        )
+        self._log_once(logging.WARNING, text, text)
+
     def _log_once(self, level: int, key: str, message: str, *arguments: object) -> None:
         if key not in self._logged and len(self._logged) < _MAX_LOGGED:
             self._logged.add(key)

@@ -127,7 +127,10 @@ class StepRecorder:
         """Close the open step; the next one is counted in `mode`."""
         with self._lock:
             self._close_step()
-            self.clock.set_mode(ModeKeys.parse(mode))
+            mode = ModeKeys.parse(mode)
+            self.clock.set_mode(mode)
+            if mode is ModeKeys.TRAIN and "GLOBAL" in self._counted and "TRAIN" not in self._counted:
+                self.failures.warn_of_two_modes()
 
     def begin_step(self) -> None:
         """Close the open step and begin the next one of the mode."""

@@ -24,6 +24,7 @@ BEGINNING = """
 
     def begin():
         hook = Hook("run", flush_seconds=1000)
+        hook.set_mode("TRAIN")
         for step in range(3):
             hook.save_scalar("x", step)
             hook.set_mode("TRAIN")  # closes the step

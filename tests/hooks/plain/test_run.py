@@ -122,6 +122,26 @@ def test_what_cannot_be_saved_is_logged_and_the_rest_is_saved(
     assert len(caplog.messages) == 5
 
 
+def test_steps_of_a_training_before_its_mode_was_set_are_named(out: str, caplog: pytest.LogCaptureFixture) -> None:
+    with Run(out) as run:
+        for mode in (None, None, "EVAL", "TRAIN", "EVAL", "TRAIN"):
+            if mode:
+                run.set_mode(mode)
+            with run.step():
+                run.log({"loss": 1.0})
+    (message,) = caplog.messages
+    assert message.startswith("the steps before this set_mode are in mode GLOBAL, and those from now on in TRAIN")
+
+
+def test_a_training_whose_mode_is_set_first_is_not_warned(out: str, caplog: pytest.LogCaptureFixture) -> None:
+    with Run(out) as run:
+        for mode in ("TRAIN", "EVAL", "TRAIN", "GLOBAL", "TRAIN"):
+            run.set_mode(mode)
+            with run.step():
+                run.log({"loss": 1.0})
+    assert not caplog.messages
+
+
 def test_an_exception_in_the_program_passes_and_the_run_is_closed(out: str) -> None:
     def program() -> None:
         with Run(out) as run:
