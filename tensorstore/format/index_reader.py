@@ -209,8 +209,8 @@ class _IndexFile:
         return [
             number
             for number, (_, of_names, of_steps) in enumerate(self._groups)
-            if (span is None or of_steps is None or (of_steps[0] <= span[1] and span[0] <= of_steps[1]))
-            and (names is None or of_names is None or any(of_names[0] <= name <= of_names[1] for name in names))
+            if (span is None or (of_steps[0] <= span[1] and span[0] <= of_steps[1]))
+            and (names is None or any(of_names[0] <= name <= of_names[1] for name in names))
         ]
 
     def cells(self, group: int, columns: Sequence[str]) -> tuple[dict[str, Cells], int]:
@@ -227,7 +227,7 @@ class _IndexFile:
         if self._size > _READ_WHOLE and not self._storage.is_local:
             self._file.fetch(self._metadata, group, columns)
         table = self._parquet.read_row_group(group, columns=list(columns), use_threads=False)
-        if len(table) != (rows := self._groups[group][0]) and rows is not None:
+        if len(table) != (rows := self._groups[group][0]):
             raise ValueError(f"a row group has {len(table)} rows where its footer says {rows}")
         return [_checked(column, table[column]) for column in columns]
 
@@ -431,15 +431,13 @@ def _empty_columns(metadata: pq.FileMetaData) -> set[str]:
 def described_groups(metadata: pq.FileMetaData) -> list[Any]:
     """Return the number of rows of each row group, and its least and greatest name and global step.
 
-    These are None in a file of the first writers, which did not store them: then no row group is skipped. Parquet's own
-    statistics are not read: parsing them for a thousand columns in Python takes ten times as long, and pyarrow's
-    objects end the process if they are damaged.
+    Parquet's own statistics are not read: parsing them for a thousand columns in Python takes ten times as long, and
+    pyarrow's objects end the process if they are damaged.
 
     Raises:
         TypeError, ValueError, RecursionError: The footer lacks it, or is damaged.
     """
-    described = (metadata.metadata or {}).get(FOOTER_GROUPS)
-    groups: list[Any] = [[None] * 3] * metadata.num_row_groups if described is None else json.loads(described)
+    groups: list[Any] = json.loads((metadata.metadata or {}).get(FOOTER_GROUPS, b""))
     if len(groups) != metadata.num_row_groups:
         raise ValueError(f"its footer describes {len(groups)} row groups of {metadata.num_row_groups}")
     return groups
