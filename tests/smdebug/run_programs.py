@@ -22,6 +22,7 @@ import time
 import traceback
 import weakref
 
+JOBS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "jobs")
 MODULES = {"torch": "smdebug.pytorch"}
 # What smdebug logs on standard output.
 _LOGGED = re.compile(r"\[\d{4}-\d\d-\d\d ")
@@ -76,7 +77,7 @@ def run_here(program, folder, printed, errors):
         os.dup2(opened, number)
         os.close(opened)
     sys.argv = [program]
-    sys.path.insert(0, os.path.dirname(program))
+    sys.path[:0] = [os.path.dirname(program), JOBS]
     try:
         runpy.run_path(program, run_name="__main__")
     except Exception as error:  # noqa: BLE001  any may end a program

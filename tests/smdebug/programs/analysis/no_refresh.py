@@ -1,18 +1,9 @@
 """Read a trial without refreshing it."""
 
-import smdebug.pytorch as smd
-import torch
 from smdebug.analysis.utils import no_refresh
-from smdebug.trials import create_trial
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=1))
-hook.register_module(model)
-hook.register_loss(loss)
-for _ in range(2):
-    loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
-hook.close()
-trial = create_trial("run")
+from torch_job import trained
+
+trial = trained(2)
 with no_refresh(trial):
     print(trial.steps(), trial.tensor_names())

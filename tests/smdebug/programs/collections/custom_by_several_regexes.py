@@ -1,17 +1,12 @@
 """Define a collection by a list of regexes."""
 
-import smdebug.pytorch as smd
-import torch
 from smdebug.trials import create_trial
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook("run", include_collections=["mine"], save_config=smd.SaveConfig(save_interval=1))
-hook.register_module(model)
-hook.register_loss(loss)
+from torch_job import hooked, train
+
+hook, model, loss = hooked(include_collections=["mine"])
 hook.get_collection("mine").include(["weight$", "_input_0"])
-for _ in range(1):
-    loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
+train(model, loss, 1)
 hook.close()
 trial = create_trial("run")
 print(sorted(trial.tensor_names(collection="mine")))

@@ -1,17 +1,13 @@
 """Give a collection a reduction configuration of its own."""
 
 import smdebug.pytorch as smd
-import torch
 from smdebug.trials import create_trial
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook("run", include_collections=["weights", "biases"], save_config=smd.SaveConfig(save_interval=1))
-hook.register_module(model)
-hook.register_loss(loss)
+from torch_job import hooked, train
+
+hook, model, loss = hooked(include_collections=["weights", "biases"])
 hook.get_collection("weights").reduction_config = smd.ReductionConfig(reductions=["max"])
-for _ in range(1):
-    loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
+train(model, loss, 1)
 hook.close()
 trial = create_trial("run")
 print(sorted(trial.tensor("Linear_weight").reduction_values(0)))

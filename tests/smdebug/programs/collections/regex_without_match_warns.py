@@ -2,8 +2,7 @@
 
 import logging
 
-import smdebug.pytorch as smd
-import torch
+from torch_job import hooked, train
 
 
 class Counter(logging.Handler):
@@ -15,12 +14,7 @@ class Counter(logging.Handler):
 
 counter = Counter()
 logging.getLogger().addHandler(counter)
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook("run", include_regex=["Lineer_weight"], save_config=smd.SaveConfig(save_interval=1))
-hook.register_module(model)
-hook.register_loss(loss)
-for _ in range(3):
-    loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
+hook, model, loss = hooked(include_regex=["Lineer_weight"])
+train(model, loss, 3)
 hook.close()
 print(counter.count)

@@ -1,19 +1,10 @@
 """Ask for a tensor that was not saved."""
 
-import smdebug.pytorch as smd
-import torch
 from smdebug.exceptions import TensorUnavailable
-from smdebug.trials import create_trial
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=1))
-hook.register_module(model)
-hook.register_loss(loss)
-for _ in range(1):
-    loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
-hook.close()
-trial = create_trial("run")
+from torch_job import trained
+
+trial = trained(1)
 try:
     trial.tensor("absent")
 except TensorUnavailable as error:

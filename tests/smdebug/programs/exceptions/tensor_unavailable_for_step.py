@@ -1,18 +1,14 @@
 """Ask for a tensor at a step at which it was not saved."""
 
 import smdebug.pytorch as smd
-import torch
 from smdebug.exceptions import TensorUnavailableForStep
 from smdebug.trials import create_trial
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook("run", include_collections=["weights"], save_config=smd.SaveConfig(save_interval=1))
-hook.register_module(model)
-hook.register_loss(loss)
+from torch_job import hooked, train
+
+hook, model, loss = hooked(include_collections=["weights"])
 hook.get_collection("weights").save_config = smd.SaveConfig(save_interval=2)
-for _ in range(4):
-    loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
+train(model, loss, 4)
 hook.close()
 trial = create_trial("run")
 try:

@@ -4,6 +4,8 @@ import smdebug.pytorch as smd
 import torch
 from smdebug.trials import create_trial
 
+from torch_job import hooked
+
 config = smd.SaveConfig(
     {
         smd.modes.TRAIN: smd.SaveConfigMode(save_interval=2),
@@ -12,11 +14,7 @@ config = smd.SaveConfig(
         smd.modes.GLOBAL: smd.SaveConfigMode(save_interval=1),
     }
 )
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook("run", save_config=config)
-hook.register_module(model)
-hook.register_loss(loss)
+hook, model, loss = hooked(save_config=config)
 for mode in (smd.modes.TRAIN, smd.modes.EVAL):
     hook.set_mode(mode)
     for _ in range(5):

@@ -1,15 +1,12 @@
 """Count NaN, infinite and zero values."""
 
 import numpy as np
-import smdebug.pytorch as smd
 import torch
 from smdebug.trials import create_trial
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=1))
-hook.register_module(model)
-hook.register_loss(loss)
+from torch_job import hooked
+
+hook, model, loss = hooked()
 loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
 hook.save_tensor("x", np.array([np.nan, np.inf, 0.0, 0.0]), collections_to_write="default")
 loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()

@@ -4,16 +4,9 @@ import smdebug.pytorch as smd
 import torch
 from smdebug.trials import create_trial
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook(
-    "run",
-    save_config=smd.SaveConfig(save_interval=1),
-    include_regex=["counts"],
-    reduction_config=smd.ReductionConfig(reductions=["mean", "max"]),
-)
-hook.register_module(model)
-hook.register_loss(loss)
+from torch_job import hooked
+
+hook, model, loss = hooked(include_regex=["counts"], reduction_config=smd.ReductionConfig(reductions=["mean", "max"]))
 output = model(torch.ones(3, 4))
 hook.record_tensor_value("counts", torch.tensor([1, 2, 6]))
 loss(output, torch.zeros(3, 2)).backward()

@@ -1,18 +1,12 @@
 """Save losses raw although the hook saves reductions."""
 
 import smdebug.pytorch as smd
-import torch
 from smdebug.trials import create_trial
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook(
-    "run", reduction_config=smd.ReductionConfig(reductions=["mean"]), save_config=smd.SaveConfig(save_interval=1)
-)
-hook.register_module(model)
-hook.register_loss(loss)
-for _ in range(1):
-    loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
+from torch_job import hooked, train
+
+hook, model, loss = hooked(reduction_config=smd.ReductionConfig(reductions=["mean"]))
+train(model, loss, 1)
 hook.close()
 trial = create_trial("run")
 loss = trial.tensor("MSELoss_output_0")

@@ -1,15 +1,12 @@
 """Compute reductions of integers from the saved value."""
 
 import numpy as np
-import smdebug.pytorch as smd
 import torch
 from smdebug.trials import create_trial
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=1))
-hook.register_module(model)
-hook.register_loss(loss)
+from torch_job import hooked
+
+hook, model, loss = hooked()
 output = model(torch.ones(3, 4))
 hook.save_tensor("counts", np.array([1, 2, 6], np.int64))
 loss(output, torch.zeros(3, 2)).backward()

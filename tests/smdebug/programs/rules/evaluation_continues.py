@@ -1,9 +1,8 @@
 """Invoke a rule at all steps, although its condition is met."""
 
-import smdebug.pytorch as smd
-import torch
 from smdebug.rules import Rule, invoke_rule
-from smdebug.trials import create_trial
+
+from torch_job import trained
 
 
 class Every(Rule):
@@ -16,15 +15,7 @@ class Every(Rule):
         return True
 
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=1))
-hook.register_module(model)
-hook.register_loss(loss)
-for _ in range(4):
-    loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
-hook.close()
-trial = create_trial("run")
+trial = trained(4)
 rule = Every(trial)
 try:
     invoke_rule(rule)

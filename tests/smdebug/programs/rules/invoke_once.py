@@ -1,10 +1,9 @@
 """Invoke a rule at one step."""
 
-import smdebug.pytorch as smd
-import torch
 from smdebug.exceptions import RuleEvaluationConditionMet
 from smdebug.rules import Rule
-from smdebug.trials import create_trial
+
+from torch_job import trained
 
 
 class Met(Rule):
@@ -12,15 +11,7 @@ class Met(Rule):
         return step == 1
 
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=1))
-hook.register_module(model)
-hook.register_loss(loss)
-for _ in range(3):
-    loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
-hook.close()
-trial = create_trial("run")
+trial = trained(3)
 rule = Met(trial, "")
 for step in range(3):
     try:

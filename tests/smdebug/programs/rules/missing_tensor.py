@@ -1,9 +1,10 @@
 """Go on when a rule asks for a tensor that a step does not have."""
 
 import smdebug.pytorch as smd
-import torch
 from smdebug.rules import Rule, invoke_rule
 from smdebug.trials import create_trial
+
+from torch_job import hooked, train
 
 
 class Weights(Rule):
@@ -17,14 +18,9 @@ class Weights(Rule):
         return False
 
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook("run", include_collections=["weights"], save_config=smd.SaveConfig(save_interval=1))
-hook.register_module(model)
-hook.register_loss(loss)
+hook, model, loss = hooked(include_collections=["weights"])
 hook.get_collection("weights").save_config = smd.SaveConfig(save_interval=2)
-for _ in range(5):
-    loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
+train(model, loss, 5)
 hook.close()
 trial = create_trial("run")
 rule = Weights(trial)

@@ -1,9 +1,9 @@
 """Compare two trials in a rule."""
 
-import smdebug.pytorch as smd
-import torch
 from smdebug.rules import Rule, invoke_rule
 from smdebug.trials import create_trial
+
+from torch_job import trained
 
 
 class Same(Rule):
@@ -15,15 +15,7 @@ class Same(Rule):
         return names[0] != names[1]
 
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=1))
-hook.register_module(model)
-hook.register_loss(loss)
-for _ in range(3):
-    loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
-hook.close()
-trial = create_trial("run")
+trial = trained(3)
 rule = Same(trial, [create_trial("run")])
 invoke_rule(rule, end_step=3)
 print(rule.base_trial is trial, len(rule.other_trials))

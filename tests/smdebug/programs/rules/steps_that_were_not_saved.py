@@ -1,9 +1,8 @@
 """Invoke a rule on a run of which every second step was saved."""
 
-import smdebug.pytorch as smd
-import torch
 from smdebug.rules import Rule, invoke_rule
-from smdebug.trials import create_trial
+
+from torch_job import trained
 
 
 class Every(Rule):
@@ -16,15 +15,7 @@ class Every(Rule):
         return False
 
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=2))
-hook.register_module(model)
-hook.register_loss(loss)
-for _ in range(6):
-    loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
-hook.close()
-trial = create_trial("run")
+trial = trained(6, save_interval=2)
 rule = Every(trial)
 invoke_rule(rule, start_step=0, end_step=5)
 print(rule.steps)

@@ -1,14 +1,11 @@
 """Save gradients that accumulate over two backwards."""
 
-import smdebug.pytorch as smd
 import torch
 from smdebug.trials import create_trial
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook("run", include_collections=["gradients"], save_config=smd.SaveConfig(save_interval=1))
-hook.register_module(model)
-hook.register_loss(loss)
+from torch_job import hooked
+
+hook, model, loss = hooked(include_collections=["gradients"])
 sums = []
 for _ in range(2):
     loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()

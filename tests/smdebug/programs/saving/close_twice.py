@@ -1,16 +1,11 @@
 """Close a hook twice."""
 
-import smdebug.pytorch as smd
-import torch
 from smdebug.trials import create_trial
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=1))
-hook.register_module(model)
-hook.register_loss(loss)
-for _ in range(2):
-    loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
+from torch_job import hooked, train
+
+hook, model, loss = hooked()
+train(model, loss, 2)
 hook.close()
 hook.close()
 print(create_trial("run").steps())

@@ -2,15 +2,9 @@
 
 import os
 
-import smdebug.pytorch as smd
-import torch
+from torch_job import hooked, train
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook("run", dry_run=True, save_config=smd.SaveConfig(save_interval=1))
-hook.register_module(model)
-hook.register_loss(loss)
-for _ in range(2):
-    loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
+hook, model, loss = hooked(dry_run=True)
+train(model, loss, 2)
 hook.close()
 print(sum(len(files) for _, _, files in os.walk("run")))

@@ -1,17 +1,7 @@
 """Save every step with an interval of 1."""
 
-import smdebug.pytorch as smd
-import torch
-from smdebug.trials import create_trial
+from torch_job import trained
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=1))
-hook.register_module(model)
-hook.register_loss(loss)
-for _ in range(4):
-    loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
-hook.close()
-trial = create_trial("run")
+trial = trained(4)
 print(trial.steps())
 print(sorted(trial.tensor_names()))

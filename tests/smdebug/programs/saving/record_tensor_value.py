@@ -1,14 +1,11 @@
 """Record a tensor as a module's output, by the old name of save_tensor."""
 
-import smdebug.pytorch as smd
 import torch
 from smdebug.trials import create_trial
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook("run", include_regex=["extra"], save_config=smd.SaveConfig(save_interval=1))
-hook.register_module(model)
-hook.register_loss(loss)
+from torch_job import hooked
+
+hook, model, loss = hooked(include_regex=["extra"])
 for _ in range(2):
     output = model(torch.ones(3, 4))
     hook.record_tensor_value("extra", output)

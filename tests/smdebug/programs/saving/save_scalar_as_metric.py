@@ -1,14 +1,11 @@
 """Save a scalar as a SageMaker metric, in the collection `sm_metrics`."""
 
-import smdebug.pytorch as smd
 import torch
 from smdebug.trials import create_trial
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=1))
-hook.register_module(model)
-hook.register_loss(loss)
+from torch_job import hooked
+
+hook, model, loss = hooked()
 output = model(torch.ones(3, 4))
 hook.save_scalar("accuracy", 0.5, sm_metric=True)
 loss(output, torch.zeros(3, 2)).backward()

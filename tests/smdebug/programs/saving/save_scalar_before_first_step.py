@@ -1,17 +1,12 @@
 """Save a scalar before the first step."""
 
-import smdebug.pytorch as smd
-import torch
 from smdebug.trials import create_trial
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=1))
-hook.register_module(model)
-hook.register_loss(loss)
+from torch_job import hooked, train
+
+hook, model, loss = hooked()
 hook.save_scalar("seed", 7.0)
-for _ in range(2):
-    loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
+train(model, loss, 2)
 hook.close()
 trial = create_trial("run")
 print(trial.tensor("scalar/seed").steps(), trial.tensor("scalar/seed").value(0).item())

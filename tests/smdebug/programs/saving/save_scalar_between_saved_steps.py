@@ -1,14 +1,11 @@
 """Save a scalar in each step, of which every third is saved."""
 
-import smdebug.pytorch as smd
 import torch
 from smdebug.trials import create_trial
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=3))
-hook.register_module(model)
-hook.register_loss(loss)
+from torch_job import hooked
+
+hook, model, loss = hooked(save_interval=3)
 for i in range(6):
     output = model(torch.ones(3, 4))
     hook.save_scalar("step", i)

@@ -1,16 +1,8 @@
 """Save chosen steps next to those of the interval."""
 
 import smdebug.pytorch as smd
-import torch
-from smdebug.trials import create_trial
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=5, save_steps=[3, 7]))
-hook.register_module(model)
-hook.register_loss(loss)
-for _ in range(9):
-    loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
-hook.close()
-trial = create_trial("run")
+from torch_job import trained
+
+trial = trained(9, save_config=smd.SaveConfig(save_interval=5, save_steps=[3, 7]))
 print(trial.steps())

@@ -5,11 +5,9 @@ import smdebug.pytorch as smd
 import torch
 from smdebug.trials import create_trial
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=1))
-hook.register_module(model)
-hook.register_loss(loss)
+from torch_job import hooked
+
+hook, model, loss = hooked()
 hook.set_mode(smd.modes.TRAIN)
 for i in range(2):
     output = model(torch.ones(3, 4))

@@ -1,16 +1,8 @@
 """Save from start_step to before end_step, where the interval divides the absolute step."""
 
 import smdebug.pytorch as smd
-import torch
-from smdebug.trials import create_trial
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=2, start_step=3, end_step=8))
-hook.register_module(model)
-hook.register_loss(loss)
-for _ in range(10):
-    loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
-hook.close()
-trial = create_trial("run")
+from torch_job import trained
+
+trial = trained(10, save_config=smd.SaveConfig(save_interval=2, start_step=3, end_step=8))
 print(trial.steps())

@@ -1,16 +1,8 @@
 """Give steps as strings, as a JSON configuration holds them."""
 
 import smdebug.pytorch as smd
-import torch
-from smdebug.trials import create_trial
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval="2", start_step="1", end_step="6"))
-hook.register_module(model)
-hook.register_loss(loss)
-for _ in range(8):
-    loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
-hook.close()
-trial = create_trial("run")
+from torch_job import trained
+
+trial = trained(8, save_config=smd.SaveConfig(save_interval="2", start_step="1", end_step="6"))
 print(trial.steps())

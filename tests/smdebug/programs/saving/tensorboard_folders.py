@@ -5,11 +5,9 @@ import os
 import smdebug.pytorch as smd
 import torch
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook("run", export_tensorboard=True, save_config=smd.SaveConfig(save_interval=1))
-hook.register_module(model)
-hook.register_loss(loss)
+from torch_job import hooked
+
+hook, model, loss = hooked(export_tensorboard=True)
 for mode in (smd.modes.TRAIN, smd.modes.EVAL):
     hook.set_mode(mode)
     loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()

@@ -1,14 +1,11 @@
 """Save an integer and a tensor as scalars, and read their types."""
 
-import smdebug.pytorch as smd
 import torch
 from smdebug.trials import create_trial
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=1))
-hook.register_module(model)
-hook.register_loss(loss)
+from torch_job import hooked
+
+hook, model, loss = hooked()
 output = model(torch.ones(3, 4))
 hook.save_scalar("integer", 3)
 hook.save_scalar("tensor", torch.tensor(0.5))

@@ -4,14 +4,11 @@ import smdebug.pytorch as smd
 import torch
 from smdebug.trials import create_trial
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=2))
-hook.register_module(model)
-hook.register_loss(loss)
+from torch_job import hooked, train
+
+hook, model, loss = hooked(save_interval=2)
 hook.set_mode(smd.modes.TRAIN)
-for _ in range(5):
-    loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
+train(model, loss, 5)
 hook.set_mode(smd.modes.EVAL)
 with torch.no_grad():
     loss(model(torch.ones(3, 4)), torch.zeros(3, 2))

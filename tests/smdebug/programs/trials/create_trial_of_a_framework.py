@@ -1,14 +1,10 @@
 """Create a trial by the framework's module."""
 
 import smdebug.pytorch as smd
-import torch
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=2))
-hook.register_module(model)
-hook.register_loss(loss)
-for _ in range(3):
-    loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
+from torch_job import hooked, train
+
+hook, model, loss = hooked(save_interval=2)
+train(model, loss, 3)
 hook.close()
 print(smd.create_trial("run").steps())

@@ -1,17 +1,9 @@
 """Compare two trials of one path."""
 
-import smdebug.pytorch as smd
-import torch
 from smdebug.trials import create_trial
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=2))
-hook.register_module(model)
-hook.register_loss(loss)
-for _ in range(1):
-    loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
-hook.close()
-trial = create_trial("run")
+from torch_job import trained
+
+trial = trained(1, save_interval=2)
 other = create_trial("run", name="other")
 print(trial == other, hash(trial) == hash(other), len({trial, other}))

@@ -1,19 +1,13 @@
 """Refresh a trial between steps."""
 
-import smdebug.pytorch as smd
-import torch
 from smdebug.trials import create_trial
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=1))
-hook.register_module(model)
-hook.register_loss(loss)
-for _ in range(2):
-    loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
+from torch_job import hooked, train
+
+hook, model, loss = hooked()
+train(model, loss, 2)
 trial = create_trial("run")
 first = len(trial.steps())
-for _ in range(3):
-    loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
+train(model, loss, 3)
 hook.close()
 print(first in (1, 2), trial.steps())

@@ -1,19 +1,10 @@
 """Wait for a step that was not saved."""
 
-import smdebug.pytorch as smd
-import torch
 from smdebug.exceptions import StepUnavailable
-from smdebug.trials import create_trial
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=2))
-hook.register_module(model)
-hook.register_loss(loss)
-for _ in range(5):
-    loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
-hook.close()
-trial = create_trial("run")
+from torch_job import trained
+
+trial = trained(5, save_interval=2)
 try:
     trial.wait_for_steps([0, 3])
 except StepUnavailable as error:
