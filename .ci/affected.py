@@ -65,8 +65,8 @@ PARTS = {
             *_in("hooks", "lightning", "mxnet", "pytorch", "transformers"),
         ),
     ),
-    "tf215": Part(1, (*_TENSORFLOW, "tests/smdebug/programs/tensorflow")),
-    "mxnet": Part(2, ("hooks/mxnet", "tests/smdebug/programs/mxnet")),
+    "tf215": Part(1, (*_TENSORFLOW, *_in("tests/smdebug", "jobs/keras_job.py", "programs/tensorflow"))),
+    "mxnet": Part(2, ("hooks/mxnet", *_in("tests/smdebug", "jobs/gluon_job.py", "programs/mxnet"))),
     "trackers": Part(
         1,
         (

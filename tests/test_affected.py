@@ -69,6 +69,7 @@ def near() -> dict[str, set[str]]:
         ("tests/hooks/keras/test_a_deleted_file.py", {"tf", "tf215"}),
         ("tests/hooks/pytorch/test_steps.py", set()),
         ("tests/smdebug/programs/tensorflow/keras.out", {"tf215"}),
+        ("tests/smdebug/jobs/gluon_job.py", {"mxnet"}),
         ("tests/test_docs.py", set()),
         ("tests/golden/format-1/none/run.json", set()),
     ],

@@ -1,25 +1,10 @@
 """Count the steps of a mode."""
 
-import mxnet as mx
 import smdebug.mxnet as smd
-from mxnet import autograd, gluon
-from smdebug.trials import create_trial
 
-mx.random.seed(0)
-net = gluon.nn.HybridSequential()
-net.add(gluon.nn.Dense(3, activation="relu"), gluon.nn.Dense(2))
-net.initialize()
-loss = gluon.loss.SoftmaxCrossEntropyLoss()
-trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
-hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=1))
+from gluon_job import hooked, train
+
+hook, net = hooked()
 hook.set_mode(smd.modes.TRAIN)
-hook.register_block(net)
-hook.register_block(loss)
-for _ in range(3):
-    with autograd.record():
-        result = loss(net(mx.nd.ones((4, 5))), mx.nd.array([0, 1, 0, 1]))
-    result.backward()
-    trainer.step(4)
-hook.close()
-trial = create_trial("run")
+trial = train(hook, net)
 print([mode.name for mode in trial.modes()], trial.steps(mode=smd.modes.TRAIN))

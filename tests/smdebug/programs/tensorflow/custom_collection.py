@@ -1,17 +1,8 @@
 """Save the tensors whose names match the regex of a collection."""
 
-import numpy as np
-import smdebug.tensorflow as smd
-import tensorflow as tf
-from smdebug.trials import create_trial
+from keras_job import fit, hooked
 
-tf.keras.utils.set_random_seed(0)
-model = tf.keras.Sequential([tf.keras.layers.Dense(3, activation="relu", input_shape=(4,)), tf.keras.layers.Dense(2)])
-x, y = np.ones((12, 4), "float32"), np.zeros((12, 2), "float32")
-hook = smd.KerasHook("run", include_collections=["mine"], save_config=smd.SaveConfig(save_interval=1))
+hook, model = hooked(include_collections=["mine"])
 hook.get_collection("mine").include("dense_1/.*bias")
-model.compile(tf.keras.optimizers.legacy.Adam(), "mse", metrics=["mae"])
-model.fit(x, y, batch_size=4, epochs=1, verbose=0, callbacks=[hook])
-hook.close()
-trial = create_trial("run")
+trial = fit(hook, model)
 print(sorted(trial.tensor_names(collection="mine")))

@@ -1,16 +1,12 @@
 """Save the steps of `evaluate` in mode EVAL."""
 
-import numpy as np
 import smdebug.tensorflow as smd
-import tensorflow as tf
 from smdebug.trials import create_trial
 
-tf.keras.utils.set_random_seed(0)
-model = tf.keras.Sequential([tf.keras.layers.Dense(3, activation="relu", input_shape=(4,)), tf.keras.layers.Dense(2)])
-x, y = np.ones((12, 4), "float32"), np.zeros((12, 2), "float32")
-hook = smd.KerasHook("run", save_config=smd.SaveConfig(save_interval=1))
-model.compile(tf.keras.optimizers.legacy.Adam(), "mse", metrics=["mae"])
-model.evaluate(x, y, batch_size=4, verbose=0, callbacks=[hook])
+from keras_job import compiled, hooked, x, y
+
+hook, model = hooked()
+compiled(model).evaluate(x, y, batch_size=4, verbose=0, callbacks=[hook])
 hook.close()
 trial = create_trial("run")
 print([mode.name for mode in trial.modes()], trial.steps(mode=smd.modes.EVAL))

@@ -1,17 +1,7 @@
 """Save the biases of the layers in `fit`."""
 
-import numpy as np
-import smdebug.tensorflow as smd
-import tensorflow as tf
-from smdebug.trials import create_trial
+from keras_job import fit, hooked, print_tensors
 
-tf.keras.utils.set_random_seed(0)
-model = tf.keras.Sequential([tf.keras.layers.Dense(3, activation="relu", input_shape=(4,)), tf.keras.layers.Dense(2)])
-x, y = np.ones((12, 4), "float32"), np.zeros((12, 2), "float32")
-hook = smd.KerasHook("run", include_collections=["biases"], save_config=smd.SaveConfig(save_interval=1))
-model.compile(tf.keras.optimizers.legacy.Adam(), "mse", metrics=["mae"])
-model.fit(x, y, batch_size=4, epochs=1, verbose=0, callbacks=[hook])
-hook.close()
-trial = create_trial("run")
-for name in sorted(trial.tensor_names(collection="biases")):
-    print(name, trial.tensor(name).steps(), trial.tensor(name).value(trial.tensor(name).steps()[0]).size)
+hook, model = hooked(include_collections=["biases"])
+trial = fit(hook, model)
+print_tensors(trial, "biases")

@@ -1,16 +1,9 @@
 """Save all tensors of `fit`."""
 
-import numpy as np
-import smdebug.tensorflow as smd
 import tensorflow as tf
-from smdebug.trials import create_trial
 
-tf.keras.utils.set_random_seed(0)
-model = tf.keras.Sequential([tf.keras.layers.Dense(3, activation="relu", input_shape=(4,)), tf.keras.layers.Dense(2)])
-x, y = np.ones((12, 4), "float32"), np.zeros((12, 2), "float32")
-hook = smd.KerasHook("run", save_all=True, save_config=smd.SaveConfig(save_interval=1))
-model.compile(hook.wrap_optimizer(tf.keras.optimizers.legacy.Adam()), "mse", metrics=["mae"])
-model.fit(x, y, batch_size=4, epochs=1, verbose=0, callbacks=[hook])
-hook.close()
-trial = create_trial("run")
+from keras_job import fit, hooked
+
+hook, model = hooked(save_all=True)
+trial = fit(hook, model, hook.wrap_optimizer(tf.keras.optimizers.legacy.Adam()))
 print(*sorted(trial.tensor_names()), sep="\n")

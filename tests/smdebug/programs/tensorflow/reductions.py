@@ -1,23 +1,11 @@
 """Save reductions of weights."""
 
-import numpy as np
 import smdebug.tensorflow as smd
-import tensorflow as tf
-from smdebug.trials import create_trial
 
-tf.keras.utils.set_random_seed(0)
-model = tf.keras.Sequential([tf.keras.layers.Dense(3, activation="relu", input_shape=(4,)), tf.keras.layers.Dense(2)])
-x, y = np.ones((12, 4), "float32"), np.zeros((12, 2), "float32")
-hook = smd.KerasHook(
-    "run",
-    include_collections=["weights"],
-    reduction_config=smd.ReductionConfig(reductions=["mean"]),
-    save_config=smd.SaveConfig(save_interval=1),
-)
-model.compile(tf.keras.optimizers.legacy.Adam(), "mse", metrics=["mae"])
-model.fit(x, y, batch_size=4, epochs=1, verbose=0, callbacks=[hook])
-hook.close()
-trial = create_trial("run")
+from keras_job import fit, hooked
+
+hook, model = hooked(include_collections=["weights"], reduction_config=smd.ReductionConfig(reductions=["mean"]))
+trial = fit(hook, model)
 print(
     {name: sorted(trial.tensor(name).reduction_values(0)) for name in sorted(trial.tensor_names(collection="weights"))}
 )

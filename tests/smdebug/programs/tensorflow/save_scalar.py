@@ -1,17 +1,8 @@
 """Save a scalar before `fit`."""
 
-import numpy as np
-import smdebug.tensorflow as smd
-import tensorflow as tf
-from smdebug.trials import create_trial
+from keras_job import fit, hooked
 
-tf.keras.utils.set_random_seed(0)
-model = tf.keras.Sequential([tf.keras.layers.Dense(3, activation="relu", input_shape=(4,)), tf.keras.layers.Dense(2)])
-x, y = np.ones((12, 4), "float32"), np.zeros((12, 2), "float32")
-hook = smd.KerasHook("run", save_config=smd.SaveConfig(save_interval=1))
+hook, model = hooked()
 hook.save_scalar("seed", 3.0)
-model.compile(tf.keras.optimizers.legacy.Adam(), "mse", metrics=["mae"])
-model.fit(x, y, batch_size=4, epochs=1, verbose=0, callbacks=[hook])
-hook.close()
-trial = create_trial("run")
+trial = fit(hook, model)
 print(trial.tensor("scalar/seed").steps())

@@ -1,17 +1,9 @@
 """Save the variables of SGD with momentum in `fit`."""
 
-import numpy as np
-import smdebug.tensorflow as smd
 import tensorflow as tf
-from smdebug.trials import create_trial
 
-tf.keras.utils.set_random_seed(0)
-model = tf.keras.Sequential([tf.keras.layers.Dense(3, activation="relu", input_shape=(4,)), tf.keras.layers.Dense(2)])
-x, y = np.ones((12, 4), "float32"), np.zeros((12, 2), "float32")
-hook = smd.KerasHook("run", include_collections=["optimizer_variables"], save_config=smd.SaveConfig(save_interval=1))
-model.compile(hook.wrap_optimizer(tf.keras.optimizers.legacy.SGD(0.1, momentum=0.9)), "mse", metrics=["mae"])
-model.fit(x, y, batch_size=4, epochs=1, verbose=0, callbacks=[hook])
-hook.close()
-trial = create_trial("run")
-for name in sorted(trial.tensor_names(collection="optimizer_variables")):
-    print(name, trial.tensor(name).steps(), trial.tensor(name).value(trial.tensor(name).steps()[0]).size)
+from keras_job import fit, hooked, print_tensors
+
+hook, model = hooked(include_collections=["optimizer_variables"])
+trial = fit(hook, model, hook.wrap_optimizer(tf.keras.optimizers.legacy.SGD(0.1, momentum=0.9)))
+print_tensors(trial, "optimizer_variables")

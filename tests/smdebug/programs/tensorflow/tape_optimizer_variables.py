@@ -1,20 +1,7 @@
 """Save the variables of the optimizer of a loop with a tape."""
 
-import numpy as np
-import smdebug.tensorflow as smd
-import tensorflow as tf
-from smdebug.trials import create_trial
+from keras_job import fit_by_tape, hooked
 
-tf.keras.utils.set_random_seed(0)
-model = tf.keras.Sequential([tf.keras.layers.Dense(3, activation="relu", input_shape=(4,)), tf.keras.layers.Dense(2)])
-x, y = np.ones((12, 4), "float32"), np.zeros((12, 2), "float32")
-hook = smd.KerasHook("run", include_collections=["optimizer_variables"], save_config=smd.SaveConfig(save_interval=1))
-optimizer = hook.wrap_optimizer(tf.keras.optimizers.legacy.Adam())
-for _ in range(3):
-    with hook.wrap_tape(tf.GradientTape()) as tape:
-        loss = tf.reduce_mean(tf.square(model(x, training=True) - y))
-    gradients = tape.gradient(loss, model.trainable_variables)
-    optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-hook.close()
-trial = create_trial("run")
+hook, model = hooked(include_collections=["optimizer_variables"])
+trial = fit_by_tape(hook, model)
 print(sorted(trial.tensor_names(collection="optimizer_variables")))

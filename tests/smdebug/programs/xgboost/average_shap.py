@@ -1,17 +1,6 @@
 """Save the average SHAP value of each feature."""
 
-import numpy as np
-import smdebug.xgboost as smd
-import xgboost
-from smdebug.trials import create_trial
+from boosting_job import data, trained
 
-x = np.random.default_rng(0).normal(size=(50, 3))
-data = xgboost.DMatrix(x, x[:, 0] * 2 + x[:, 1] - x[:, 2])
-hook = smd.Hook(
-    "run", include_collections=["average_shap"], train_data=data, save_config=smd.SaveConfig(save_interval=1)
-)
-parameters = {"eta": 0.5, "max_depth": 2, "nthread": 1}
-xgboost.train(parameters, data, 2, evals=[(data, "train")], callbacks=[hook], verbose_eval=False)
-hook.close()
-trial = create_trial("run")
+trial = trained(2, include_collections=["average_shap"], train_data=data)
 print(sorted(trial.tensor_names(collection="average_shap")), trial.tensor("average_shap/f1").steps())

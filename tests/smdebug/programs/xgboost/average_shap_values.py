@@ -1,17 +1,8 @@
 """Read the average SHAP value of each feature."""
 
 import numpy as np
-import smdebug.xgboost as smd
-import xgboost
-from smdebug.trials import create_trial
 
-x = np.random.default_rng(0).normal(size=(50, 3))
-data = xgboost.DMatrix(x, x[:, 0] * 2 + x[:, 1] - x[:, 2])
-hook = smd.Hook(
-    "run", include_collections=["average_shap"], train_data=data, save_config=smd.SaveConfig(save_interval=1)
-)
-parameters = {"eta": 0.5, "max_depth": 2, "nthread": 1}
-xgboost.train(parameters, data, 1, evals=[(data, "train")], callbacks=[hook], verbose_eval=False)
-hook.close()
-trial = create_trial("run")
+from boosting_job import data, trained
+
+trial = trained(1, include_collections=["average_shap"], train_data=data)
 print([round(float(np.ravel(trial.tensor(f"average_shap/f{i}").value(0))[0]), 3) for i in range(3)])

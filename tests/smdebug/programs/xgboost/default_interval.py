@@ -1,15 +1,6 @@
 """Save every tenth round by default."""
 
-import numpy as np
-import smdebug.xgboost as smd
-import xgboost
-from smdebug.trials import create_trial
+from boosting_job import trained
 
-x = np.random.default_rng(0).normal(size=(50, 3))
-data = xgboost.DMatrix(x, x[:, 0] * 2 + x[:, 1] - x[:, 2])
-hook = smd.Hook("run")
-parameters = {"eta": 0.5, "max_depth": 2, "nthread": 1}
-xgboost.train(parameters, data, 25, evals=[(data, "train")], callbacks=[hook], verbose_eval=False)
-hook.close()
-trial = create_trial("run")
+trial = trained(25, save_config=None)
 print(trial.steps())

@@ -1,16 +1,7 @@
 """Save the importances of features."""
 
-import numpy as np
-import smdebug.xgboost as smd
-import xgboost
-from smdebug.trials import create_trial
+from boosting_job import trained
 
-x = np.random.default_rng(0).normal(size=(50, 3))
-data = xgboost.DMatrix(x, x[:, 0] * 2 + x[:, 1] - x[:, 2])
-hook = smd.Hook("run", include_collections=["feature_importance"], save_config=smd.SaveConfig(save_interval=1))
-parameters = {"eta": 0.5, "max_depth": 2, "nthread": 1}
-xgboost.train(parameters, data, 3, evals=[(data, "train")], callbacks=[hook], verbose_eval=False)
-hook.close()
-trial = create_trial("run")
+trial = trained(3, include_collections=["feature_importance"])
 print(sorted(trial.tensor_names(collection="feature_importance")))
 print(trial.tensor("feature_importance/weight/f2").steps())

@@ -1,21 +1,9 @@
 """Save the hyperparameters that the script names."""
 
 import numpy as np
-import smdebug.xgboost as smd
-import xgboost
-from smdebug.trials import create_trial
 
-x = np.random.default_rng(0).normal(size=(50, 3))
-data = xgboost.DMatrix(x, x[:, 0] * 2 + x[:, 1] - x[:, 2])
-hook = smd.Hook(
-    "run",
-    include_collections=["hyperparameters"],
-    hyperparameters={"eta": 0.5, "max_depth": 2},
-    save_config=smd.SaveConfig(save_interval=1),
-)
-parameters = {"eta": 0.5, "max_depth": 2, "nthread": 1}
-xgboost.train(parameters, data, 1, evals=[(data, "train")], callbacks=[hook], verbose_eval=False)
-hook.close()
-trial = create_trial("run")
+from boosting_job import trained
+
+trial = trained(1, include_collections=["hyperparameters"], hyperparameters={"eta": 0.5, "max_depth": 2})
 print(sorted(trial.tensor_names(collection="hyperparameters")))
 print([np.ravel(trial.tensor(f"hyperparameters/{name}").value(0)).tolist() for name in ("eta", "max_depth")])

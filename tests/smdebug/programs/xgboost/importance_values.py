@@ -1,15 +1,8 @@
 """Read importances of features."""
 
 import numpy as np
-import smdebug.xgboost as smd
-import xgboost
-from smdebug.trials import create_trial
 
-x = np.random.default_rng(0).normal(size=(50, 3))
-data = xgboost.DMatrix(x, x[:, 0] * 2 + x[:, 1] - x[:, 2])
-hook = smd.Hook("run", include_collections=["feature_importance"], save_config=smd.SaveConfig(save_interval=1))
-parameters = {"eta": 0.5, "max_depth": 2, "nthread": 1}
-xgboost.train(parameters, data, 1, evals=[(data, "train")], callbacks=[hook], verbose_eval=False)
-hook.close()
-trial = create_trial("run")
+from boosting_job import trained
+
+trial = trained(1, include_collections=["feature_importance"])
 print([round(float(np.ravel(trial.tensor(f"feature_importance/weight/f{i}").value(0))[0]), 3) for i in range(2)])

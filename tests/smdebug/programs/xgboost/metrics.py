@@ -1,16 +1,10 @@
 """Save the metrics of each evaluation set."""
 
-import numpy as np
 import smdebug.xgboost as smd
-import xgboost
-from smdebug.trials import create_trial
 
-x = np.random.default_rng(0).normal(size=(50, 3))
-data = xgboost.DMatrix(x, x[:, 0] * 2 + x[:, 1] - x[:, 2])
+from boosting_job import data, train
+
 hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=1))
-parameters = {"eta": 0.5, "max_depth": 2, "nthread": 1}
-xgboost.train(parameters, data, 3, evals=[(data, "train"), (data, "validation")], callbacks=[hook], verbose_eval=False)
-hook.close()
-trial = create_trial("run")
+trial = train(hook, 3, evals=[(data, "train"), (data, "validation")])
 print(sorted(trial.tensor_names()), trial.steps())
 print(trial.tensor_names(collection="metrics") == trial.tensor_names())
