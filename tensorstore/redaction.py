@@ -68,11 +68,7 @@ _SECRET_PATH = re.compile(r"(?<=hooks\.slack\.com/)[^\s'\"]+|(?<=/api/webhooks/)
 
 
 def without_credentials(text: str) -> str:
-    """Return a text with `***` in place of credentials in URLs: user and password, and values of a query.
-
-    Args:
-        text: Any text, such as the message of an error.
-    """
+    """Return a text with `***` in place of credentials in URLs: user and password, and values of a query."""
     if "://" in text:
         text = _URL.sub(lambda url: _clean(url[0]), text)
     return _USER.sub(f"{HIDDEN}@", text) if "@" in text else text
@@ -90,11 +86,7 @@ def _clean(url: str) -> str:
 
 
 def without_secrets(arguments: Iterable[str]) -> list[str]:
-    """Return a command line with `***` in place of likely secrets.
-
-    Args:
-        arguments: The command line.
-    """
+    """Return a command line with `***` in place of likely secrets."""
     found, option = [], ""
     for argument in arguments:
         name, is_pair, value = argument.partition("=")

@@ -80,11 +80,7 @@ def prepared_module(arguments: Sequence[str]) -> Callable[[], None]:
 
 
 def add_to_python_path(folder: str) -> None:
-    """Put a folder first on the module search path of all child processes, also those that a shell starts.
-
-    Args:
-        folder: The folder.
-    """
+    """Put a folder first on the module search path of all child processes, also those that a shell starts."""
     folders = [folder, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(folders))
 

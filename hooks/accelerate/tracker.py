@@ -76,9 +76,6 @@ class Tracker(TrainingSteps, GeneralTracker):  # type: ignore[misc]
         Args:
             number: The number of the step. Default: the next one.
             mode: modes.TRAIN, EVAL or PREDICT.
-
-        Yields:
-            None.
         """
         self._begin(number, mode)
         synchronizes = True
@@ -112,11 +109,7 @@ class Tracker(TrainingSteps, GeneralTracker):  # type: ignore[misc]
         self.hook.recorder  # noqa: B018 - made by the property
 
     def store_init_configuration(self, values: Mapping[str, Any]) -> None:
-        """Keep the configuration of `init_trackers`, which becomes metadata of the run if it has not begun.
-
-        Args:
-            values: The configuration.
-        """
+        """Keep the configuration of `init_trackers`, which becomes metadata of the run if it has not begun."""
         self.hook.recorder.run.add_metadata(values)
 
     def log(self, values: Mapping[str, Any], step: int | None = None, **_: Any) -> None:

@@ -43,9 +43,6 @@ class LeadingRecorder(Recorder):
         """Make each of several replicas a worker of the job, with the same steps and collections.
 
         If only one worker is saved, the first replica stays the only one. Once steps have begun, this changes nothing.
-
-        Args:
-            replicas: The names of the replicas.
         """
         count = len(replicas)
         if count < 2 or self.others or not self.active or self.clock.step is not None:

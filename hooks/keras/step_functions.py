@@ -152,8 +152,6 @@ class CapturingStep(ABC):
     """A function that runs a step and passes its tensors to `save`.
 
     Args:
-        tensors: Collects the tensors while the step runs or is traced.
-        optimizers: The optimizers whose gradients are collected.
         save: Called with the tensors of each step.
     """
 

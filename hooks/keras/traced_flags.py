@@ -13,9 +13,6 @@ class TracedFlags:
     """A context manager that restores the `trainable` flags that a model's layers and variables had at construction.
 
     Keras continues to train a layer that a callback freezes, until it traces a new step. So the hook's trace must, too.
-
-    Args:
-        model: A Keras model.
     """
 
     def __init__(self, model: Any) -> None:

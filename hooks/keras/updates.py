@@ -22,11 +22,7 @@ DUE_WITH = frozenset({CollectionKeys.UPDATES, CollectionKeys.HEALTH})
 
 
 class Updates:
-    """The updates of weights by the batches of `fit`. Weights are copied only at steps at which updates are due.
-
-    Args:
-        recorder: The recorder of the hook.
-    """
+    """The updates of weights by the batches of `fit`. Weights are copied only at steps at which updates are due."""
 
     def __init__(self, recorder: LeadingRecorder) -> None:
         self._recorder = recorder

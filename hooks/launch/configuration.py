@@ -40,9 +40,6 @@ def read_launch_configuration(path: str, out_dir: str | None) -> HookConfigurati
         path: The file.
         out_dir: The folder or URL of the run, which takes precedence over the file's.
 
-    Returns:
-        The configuration.
-
     Raises:
         ConfigurationError: The file is missing, is not JSON, or has an unknown key or a bad value. The message names
             the file.

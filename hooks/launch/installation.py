@@ -31,11 +31,7 @@ _PATH = str(Path(__file__).resolve().parent / "path")
 
 
 def install(launch: Launch) -> None:
-    """Hook the trainings of this process and of its child processes.
-
-    Args:
-        launch: The settings of the launch.
-    """
+    """Hook the trainings of this process and of its child processes."""
     launch.to_environment()
     add_to_python_path(_PATH)
     install_here()

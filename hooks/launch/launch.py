@@ -57,14 +57,7 @@ class Launch:
 
     @classmethod
     def of(cls, name: str, config: str | None, out_dir: str | None, resume: bool) -> Launch:
-        """Return a launch. Arguments that are None have the settings of the environment.
-
-        Args:
-            name: The name of the script.
-            config: The configuration file.
-            out_dir: The folder or URL of the run.
-            resume: Continue the run in the folder.
-        """
+        """Return a launch. Arguments that are None have the settings of the environment."""
         config = config or os.environ.get(CONFIG_VARIABLE) or None
         if config is None and sagemaker.has_hook_configuration():
             config = sagemaker.hook_configuration_path()
@@ -188,11 +181,7 @@ def active_launch() -> Launch | None:
 
 
 def has_own_hook(launched: Any = None) -> bool:
-    """Return whether the script has made a hook itself, or another framework's hook has been launched.
-
-    Args:
-        launched: The hook that the caller has made, if any.
-    """
+    """Return whether the script has made a hook itself, or another framework's hook has been launched."""
     found = current_hook.current()
     return found is not None and found is not launched
 

@@ -32,13 +32,7 @@ PATTERNS = {
 
 
 def boosting_framework(name: str, version: str, collections: Iterable[str] = PATTERNS) -> Framework:
-    """Describe a framework for boosting.
-
-    Args:
-        name: The name of the framework and of its package.
-        version: The installed version.
-        collections: The names of its collections.
-    """
+    """Describe a framework for boosting."""
     return Framework(
         name,
         {name: version},

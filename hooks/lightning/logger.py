@@ -42,9 +42,6 @@ class Logger(HookOwner, lightning.loggers.Logger):  # type: ignore[misc]
 
         Args:
             resumes: Continue the run in the folder.
-
-        Returns:
-            The hook.
         """
         if self._hook is None:
             self._make_hook(resumes=resumes)
@@ -72,11 +69,7 @@ class Logger(HookOwner, lightning.loggers.Logger):  # type: ignore[misc]
         self.experiment.log(numbers_in(metrics), step=step, mode=ModeKeys.TRAIN)
 
     def log_hyperparams(self, params: Mapping[str, Any] | Namespace | None = None, *_: Any, **__: Any) -> None:
-        """Keep hyperparameters, which become metadata of the run if it has not begun.
-
-        Args:
-            params: The hyperparameters.
-        """
+        """Keep hyperparameters, which become metadata of the run if it has not begun."""
         found = vars(params) if isinstance(params, Namespace) else params
         self.experiment.recorder.run.add_metadata(found or {})
 

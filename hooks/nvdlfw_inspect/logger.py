@@ -31,11 +31,5 @@ class Logger(HookOwner, BaseLogger):  # type: ignore[misc]
     _hook_type = Run
 
     def log_scalar(self, name: str, value: float, iteration: int, **_: Any) -> None:
-        """Save a number.
-
-        Args:
-            name: Its name.
-            value: The number.
-            iteration: The step.
-        """
+        """Save a number."""
         self.hook.save_scalar(name, value, step=iteration)

@@ -52,8 +52,6 @@ class Capture:
     gathered even after an error in one of them, because other processes wait for it.
 
     Args:
-        recorder: The recorder of the hook.
-        moments: The moments at which gradients are captured.
         full_tensors: Gather a tensor that is sharded over processes from all of them each time it is due. The first
             process that holds it saves it. All processes must capture the same tensors in the same order.
     """
@@ -374,14 +372,7 @@ class Capture:
                 collection.forget_parts()
 
     def values(self, path: str, direction: str, value: Any, losses: Sequence[torch.Tensor] = ()) -> None:
-        """Record all tensors in a module's inputs (direction "input") or outputs ("output").
-
-        Args:
-            path: The name of the module.
-            direction: "input" or "output".
-            value: A tensor, or a container of tensors.
-            losses: The tensors among them that are losses.
-        """
+        """Record all tensors in a module's inputs (direction "input") or outputs ("output"), and their losses."""
         if type(value) is tuple and len(value) == 1:
             value = value[0]
         # Most modules receive and return one tensor.

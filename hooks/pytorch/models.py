@@ -33,13 +33,7 @@ _LABELS_IN_FUSED = (*range(32), "src_mask", "src_key_padding_mask", "attn_mask",
 
 
 class Models:
-    """Registered models and losses.
-
-    Args:
-        receiver: The capture of the hook.
-        collections: The collections of the hook.
-        moments: The moments at which gradients are captured.
-    """
+    """Registered models and losses."""
 
     def __init__(self, receiver: Receiver, collections: CollectionManager, moments: frozenset[str]) -> None:
         self._receiver, self._collections, self._moments = receiver, collections, moments
@@ -150,9 +144,6 @@ class Models:
         """Add callbacks to the new modules and parameters of a model.
 
         A module or a parameter may have been replaced since the last step, and a frozen parameter unfrozen.
-
-        Returns:
-            Its parameters and buffers, with their names.
         """
         model = root.module
         if model is None:

@@ -40,11 +40,7 @@ class Receiver(Protocol):
 
 
 class Optimizers:
-    """Registered optimizers, with their names.
-
-    Args:
-        receiver: The capture of the hook.
-    """
+    """Registered optimizers, with their names."""
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
@@ -229,12 +225,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def hyperparameters_of(name: str, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, float | torch.Tensor]]:
-    """Yield the numbers among the hyperparameters of an optimizer's groups, with their names.
-
-    Args:
-        name: The name of the optimizer.
-        optimizer: The optimizer.
-    """
+    """Yield the numbers among the hyperparameters of an optimizer's groups, with their names."""
     for number, group in enumerate(optimizer.param_groups):
         for key, value in group.items():
             if key == "params":

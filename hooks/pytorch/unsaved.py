@@ -23,12 +23,7 @@ _EXAMPLES = 3
 
 
 class NothingSaved:
-    """A check, after the first due steps, that anything was saved: for a training, also a loss and gradients.
-
-    Args:
-        recorder: The recorder of the hook.
-        models: The models of the hook.
-    """
+    """A check, after the first due steps, that anything was saved: for a training, also a loss and gradients."""
 
     def __init__(self, recorder: Recorder, models: Models) -> None:
         self._recorder, self._models = recorder, models
@@ -138,12 +133,7 @@ class MissedCapture:
         self._captured.add(name)
 
     def check(self, step: object, is_due: Callable[[str], bool]) -> None:
-        """Check the models that ran in a step that was saved, at its end.
-
-        Args:
-            step: The step.
-            is_due: Returns whether a tensor of this name was due at the step.
-        """
+        """Check the models that ran in a step that was saved, at its end."""
         for root in [each for each in self.unchecked if each.ran_at is step]:
             self.unchecked.remove(root)
             for text in self._missed(root, is_due):

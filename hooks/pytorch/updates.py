@@ -58,12 +58,7 @@ class Updates:
         updates.reduction_config = ReductionConfig(norms=["l2"])
 
     def begin(self, name: str, optimizer: torch.optim.Optimizer) -> None:
-        """Record hyperparameters and gradients before an update, and copy the parameters whose update is due.
-
-        Args:
-            name: The name of the optimizer.
-            optimizer: The optimizer, whose step is about to change its parameters.
-        """
+        """Record hyperparameters and gradients before an update, and copy the parameters whose update is due."""
         names = self._names()
         self._save_hyperparameters(name, optimizer)
         if self.kinds:

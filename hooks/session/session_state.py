@@ -22,7 +22,6 @@ class SessionState:
     """The graph of a session, its known runs, and its initialized variables.
 
     Args:
-        graph: The `tf.Graph` of the session.
         mode: The mode in which its runs are counted; None for the mode that the user has set.
     """
 

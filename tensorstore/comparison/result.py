@@ -170,9 +170,6 @@ class Only:
 
         Args:
             side: `a` or `b`.
-
-        Yields:
-            A line for each kind.
         """
         if self.tensors:
             yield f"only {side} has {_counted(len(self.tensors), 'tensor')}: {_some(self.tensors)}"

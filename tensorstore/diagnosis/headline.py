@@ -31,13 +31,7 @@ _RISE = 1.5
 
 
 def headline(trial: Trial, problem: Problem, origin: Origin | None) -> str:
-    """Return a sentence about the beginning of a problem, without its full stop.
-
-    Args:
-        trial: Trial of the run.
-        problem: The problem, with the step after which it began.
-        origin: The weight that left its past before it; None if none did.
-    """
+    """Return a sentence about the beginning of a problem, without its full stop."""
     if problem.step is None:
         return _plain(problem)
     if origin is not None:

@@ -70,13 +70,8 @@ class Origin:
 def origin(trial: Trial, step: int, worker: str | None) -> Origin | None:
     """Find the first weight that changed more than in its own past, and more than other weights, until a step.
 
-    Args:
-        trial: Trial of the run.
-        step: Global step at which a spike was found.
-        worker: Worker whose weights are compared; None for the first one of each weight.
-
-    Returns:
-        The weight; None if none left its past before the spike, or weights were not saved.
+    Only weights of `worker` are compared; if it is None, those of the first worker of each weight. The result is None
+    if no weight left its past before the step, or weights were not saved.
     """
     left = [found for name, changes in _changes(trial, step, worker).items() if (found := _left(name, changes))]
     return min(left, key=lambda each: (each.step, each.usual / each.change, each.tensor), default=None)

@@ -189,9 +189,6 @@ class DuckDBDatabase(Database):
         Args:
             statement: The SELECT, whose names are fixed.
             parameters: The values of `$name` in it.
-
-        Returns:
-            The rows.
         """
         self._lock_down()
         with query_errors(), self._errors():
@@ -199,10 +196,6 @@ class DuckDBDatabase(Database):
 
     def columns(self, statement: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Return the columns of a statement as numpy arrays; see `rows`.
-
-        Args:
-            statement: The SELECT, whose names are fixed.
-            parameters: The values of `$name` in it.
 
         Returns:
             The arrays, by the names of the columns.

@@ -126,9 +126,6 @@ class DuckDBAnswer:
 
         Args:
             batch_size: The most rows of a batch; None for 1,000,000, or 64 where a column has raw values.
-
-        Returns:
-            The reader.
         """
         batch_size = batch_size or (_FIRST_ROWS if "BLOB" in self.types else _BATCH_ROWS)
         connection, reader = self._repeated(lambda: self._reader(batch_size))

@@ -47,7 +47,6 @@ class Database:
     """An SQLite file that is opened read-only.
 
     Args:
-        path: The file.
         kind: The kind of file that it should be, for messages.
         tables: The columns that are needed, by table.
 

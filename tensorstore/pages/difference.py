@@ -16,16 +16,9 @@ _OF_A_PROCESS = ("process_id",)
 
 
 def difference(a: OpenRun, b: OpenRun, rtol: float | None = None, atol: float | None = None) -> dict[str, Any]:
-    """Return the tensors that differ between two runs, the first difference first.
+    """Return the tensors that differ between two runs, the first difference first, as docs/page.md describes.
 
-    Args:
-        a: The first run.
-        b: The second run.
-        rtol: Elements agree if |a-b| <= atol + rtol*|b|; None for bit by bit.
-        atol: See `rtol`.
-
-    Returns:
-        See docs/page.md.
+    Elements agree if |a-b| <= atol + rtol*|b|; without both, bit by bit.
     """
     found = a.kept(
         ("difference", b.name, b.refresh(), rtol, atol), lambda: compare(a.trial, b.trial, rtol=rtol, atol=atol)

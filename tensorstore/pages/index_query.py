@@ -30,9 +30,6 @@ def query_files(
         values: The values of `$name` in it.
         left_out: The superseded rows, by file.
 
-    Returns:
-        The rows.
-
     Raises:
         UnreadableFile: A file was superseded meanwhile.
     """

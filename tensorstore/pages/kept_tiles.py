@@ -72,13 +72,7 @@ class KeptTiles:
         return found
 
     def save(self, key: str, files: Files, grid: Grid) -> None:
-        """Write tiles into the cache.
-
-        Args:
-            key: The choice and the width of the tiles.
-            files: The files of the tiles.
-            grid: The tiles.
-        """
+        """Write the tiles of some files into the cache. `key` is their choice and width."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             number, name = tempfile.mkstemp(prefix=".new-", dir=self._folder)

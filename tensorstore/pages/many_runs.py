@@ -51,14 +51,7 @@ def scalar_table(served: ServedRuns, runs: Sequence[str]) -> list[dict[str, Any]
 
 
 def _rows(served: ServedRuns, runs: Sequence[str], query: str, values: Mapping[str, Any]) -> Rows:
-    """Return the rows of a SELECT whose first column is the run. Runs that were deleted are left out.
-
-    Args:
-        served: The runs.
-        runs: The names of some of them.
-        query: The SELECT, in which `{scalars}` is a view of their scalars.
-        values: The values of `$name` in it.
-    """
+    """Return the rows of a SELECT on `{scalars}`, whose first column is the run. Deleted runs are left out."""
     if len(runs) == 1:
         one = query.format(scalars="(select $run as run, * from scalars)")
         of_each = served.of_each(runs, lambda run: run.trial.sql(one, {**values, "run": run.name}).fetchall())

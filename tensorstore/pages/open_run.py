@@ -261,9 +261,6 @@ class OpenRun:
             worker: One worker; "" for all.
             bounds: The first step and the step after the last; None for all.
             columns: The most columns.
-
-        Returns:
-            The tiles.
         """
         if statistic not in self.statistics:
             known = ", ".join(self.statistics)

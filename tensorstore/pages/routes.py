@@ -36,9 +36,6 @@ class Answers:
             path: The part of the path below api/, such as "tiles".
             parameters: Its parameters.
 
-        Returns:
-            Values of JSON.
-
         Raises:
             ConfigurationError: The path or a parameter is unknown, missing or wrong.
             TensorTrialError: A method of the run raised an error.

@@ -34,7 +34,6 @@ class Guard:
     domain could point it here and read the page. `Origin` must be the page's.
 
     Args:
-        app: The application.
         token: The secret in the path; "" for none.
         host: The address that the server listens on.
         names: Further names of the server.

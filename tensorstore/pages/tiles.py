@@ -80,7 +80,6 @@ class Tiles:
     """The tiles of one run. Safe to use from several threads; one at a time reads files.
 
     Args:
-        storage: The run.
         index: Its index files.
         names: Returns the names of its tensors.
         kept: The cache of tiles on disk, if there is one.

@@ -21,9 +21,6 @@ _MOST_CELLS = 2_000_000
 def picture_of(trial: Trial) -> bytes | None:
     """Return a PNG of the norms of a run's gradients or other tensors, or of its scalars.
 
-    Args:
-        trial: The run.
-
     Returns:
         The picture; None if the run has neither, or is long.
 

@@ -43,12 +43,6 @@ class RuleConfiguration:
     def make(self, trial: Trial) -> Rule:
         """Create the rule.
 
-        Args:
-            trial: Trial of the run to check.
-
-        Returns:
-            The rule.
-
         Raises:
             UnknownRule: There is no such rule.
             InvalidRuleParameter: The rule has no such parameter, or does not accept its value.

@@ -32,9 +32,6 @@ def install(shadow: bool = False) -> bool:
 
     Args:
         shadow: Shadow an installed smdebug. By default it is not shadowed, and a warning is logged.
-
-    Returns:
-        Whether `smdebug` is now an alias of this project.
     """
     if any(isinstance(finder, Finder) for finder in sys.meta_path):
         return True
@@ -62,11 +59,7 @@ def install_for_children() -> None:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Install the aliases, also for scripts that a notebook runs, by `%load_ext`.
-
-    Args:
-        shell: IPython's shell.
-    """
+    """Install the aliases, also for scripts that a notebook runs, by `%load_ext`."""
     if install():
         install_for_children()
 

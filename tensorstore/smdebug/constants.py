@@ -14,14 +14,7 @@ _FALSE = ("n", "no", "f", "false", "off", "0")
 
 
 def get_logger(name: str = "smdebug") -> logging.Logger:
-    """Return a logger.
-
-    Args:
-        name: Its name.
-
-    Returns:
-        The logger.
-    """
+    """Return a logger."""
     return logging.getLogger(name)
 
 
@@ -30,9 +23,6 @@ def str2bool(value: bool | str) -> bool:
 
     Args:
         value: y, yes, t, true, on or 1; n, no, f, false, off or 0; in any case. Or a truth value.
-
-    Returns:
-        The truth value.
 
     Raises:
         ValueError: The text is none of these.

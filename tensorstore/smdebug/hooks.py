@@ -236,9 +236,6 @@ def getter(create: Callable[[str | None], Any], creates: bool) -> Callable[..., 
             json_config_path: The JSON configuration of a hook that is made.
             create_if_not_exists: Make a hook if there is none, and a JSON configuration exists.
             hook_type: Has no effect.
-
-        Returns:
-            The hook; None if there is none.
         """
         return current_hook.get_or_create(create, json_config_path, create_if_not_exists)
 

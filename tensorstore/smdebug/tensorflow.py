@@ -32,9 +32,6 @@ def get_hook(
         json_config_path: The JSON configuration of a hook that is made.
         create_if_not_exists: Make a hook if there is none, and a JSON configuration exists.
 
-    Returns:
-        The hook; None if there is none.
-
     Raises:
         ConfigurationError: A hook of another type is to be made.
     """

@@ -90,15 +90,7 @@ class Trial(trial.Trial):
         return found
 
     def steps(self, mode: ModeKeys = GLOBAL, show_incomplete_steps: bool = False) -> list[int]:
-        """Return the steps at which other tensors than scalars were saved; all steps if only scalars were.
-
-        Args:
-            mode: The mode that steps are counted in; GLOBAL counts over all modes.
-            show_incomplete_steps: Return incomplete steps, too.
-
-        Returns:
-            The steps, ascending.
-        """
+        """Return the steps at which other tensors than scalars were saved; all steps if only scalars were."""
         found = super().steps(mode, show_incomplete_steps)
         if not any(_is_scalar(name) for name, _ in self._reader.tensors(GLOBAL)):
             return found
@@ -106,37 +98,18 @@ class Trial(trial.Trial):
         return more or found
 
     def collections(self) -> Collections:
-        """Return the collections of the job, and those that `collection` made.
-
-        Returns:
-            The collections, by name.
-        """
+        """Return the collections of the job, and those that `collection` made."""
         return Collections({**super().collections(), **self._own_collections()})
 
     def collection(self, coll_name: str) -> Collection:
-        """Return a collection. A missing one is made, by which names can be matched.
-
-        Args:
-            coll_name: The name of the collection.
-
-        Returns:
-            The collection.
-        """
+        """Return a collection. A missing one is made, by which names can be matched."""
         collections = self.collections()
         if coll_name not in collections:
             self._own_collections()[coll_name] = collections[coll_name] = Collection(coll_name)
         return collections[coll_name]
 
     def tensor_names(self, show_prefixed_tensors: bool = False, **selection: Any) -> list[str]:
-        """Return the names of saved tensors, as `tensortrial.read.trial.Trial.tensor_names` does.
-
-        Args:
-            show_prefixed_tensors: Has no effect.
-            selection: `step`, `mode`, and `regex` or `collection`.
-
-        Returns:
-            The names, sorted.
-        """
+        """Return the names of saved tensors, as `tensortrial.read.trial.Trial.tensor_names` does."""
         own = self._own_collections().get(str(selection.get("collection")))
         return super().tensor_names(**{**selection, "collection": own} if own is not None else selection)
 
@@ -150,11 +123,7 @@ class Trial(trial.Trial):
         self.refresh()
 
     def maybe_refresh(self, name: str | None = None) -> None:
-        """Find new data now, unless inside `no_refresh`.
-
-        Args:
-            name: Has no effect.
-        """
+        """Find new data now, unless inside `no_refresh`. `name` has no effect."""
         if run_reader_of(self).is_refreshing:
             self.refresh()
 
@@ -173,14 +142,7 @@ class Trial(trial.Trial):
 
 
 class LocalTrial(Trial):
-    """A run in a folder on a disk.
-
-    Args:
-        name: The name of the trial.
-        dirname: The run's folder.
-        range_steps: Restricts the trial to global steps a <= s < b of (a, b).
-        options: Further arguments of `Trial`.
-    """
+    """A run in a folder on a disk."""
 
     def __init__(
         self, name: str | None, dirname: str | os.PathLike[str], range_steps: StepRange | None = None, **options: Any
@@ -189,15 +151,7 @@ class LocalTrial(Trial):
 
 
 class S3Trial(Trial):
-    """A run in S3.
-
-    Args:
-        name: The name of the trial.
-        bucket_name: The bucket.
-        prefix_name: The path in the bucket.
-        range_steps: Restricts the trial to global steps a <= s < b of (a, b).
-        options: Further arguments of `Trial`.
-    """
+    """A run in S3."""
 
     def __init__(
         self,

@@ -230,11 +230,7 @@ class ModuleCollection(Collection):
         return super().is_empty and not self._modules
 
     def resolve(self, names: Mapping[Any, str]) -> None:
-        """Replace each module whose name is known by the names of its tensors.
-
-        Args:
-            names: The names of modules.
-        """
+        """Replace each module whose name is known by the names of its tensors."""
         if not self._modules:
             return  # as at most steps
         unnamed = []

@@ -65,9 +65,6 @@ def read_configuration(path: str | None = None, out_dir: str | None = None) -> H
         path: The file. Default: the path in SMDEBUG_CONFIG_FILE_PATH, else SageMaker's.
         out_dir: The folder or URL to save to, in place of the file's.
 
-    Returns:
-        The configuration.
-
     Raises:
         ConfigurationError: The file is missing, is not JSON, or has a bad value. The message names the file.
     """

@@ -21,11 +21,7 @@ _GRADIENTS = ("grads", "grads_and_vars")
 
 
 class TapeUpdates:
-    """The updates of variables by wrapped optimizers. Variables are copied only at steps at which updates are due.
-
-    Args:
-        hook: The hook.
-    """
+    """The updates of variables by wrapped optimizers. Variables are copied only at steps at which updates are due."""
 
     def __init__(self, hook: TapeOwner) -> None:
         self._hook = hook

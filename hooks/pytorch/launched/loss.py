@@ -16,12 +16,7 @@ from .steps import LaunchedSteps
 
 
 class LaunchedLoss:
-    """The capture of the tensor whose `backward` is called, as `loss`, unless another loss is saved.
-
-    Args:
-        hook: The hook.
-        steps: Its steps.
-    """
+    """The capture of the tensor whose `backward` is called, as `loss`, unless another loss is saved."""
 
     def __init__(self, hook: Hook, steps: LaunchedSteps) -> None:
         self._hook, self._steps = hook, steps

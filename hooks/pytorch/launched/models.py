@@ -40,9 +40,6 @@ class LaunchedModels:
     A model trains if an optimizer that was made before the first update holds its parameters. In a script without an
     optimizer of torch, a model trains if it is in training mode and its parameters get gradients; it is saved from its
     second forward on. A model that begins to train later is not saved.
-
-    Args:
-        launch: What to save, and where.
     """
 
     def __init__(self, launch: Launch) -> None:

@@ -35,11 +35,7 @@ _MOST_FORWARDS = 200
 
 
 class LaunchedSteps:
-    """The steps of a hook in a launched script.
-
-    Args:
-        hook: The hook.
-    """
+    """The steps of a hook in a launched script."""
 
     def __init__(self, hook: Hook) -> None:
         self._hook = hook

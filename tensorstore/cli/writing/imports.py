@@ -45,13 +45,7 @@ def import_smdebug(source: str, target: str, progress: bool, storage_options: tu
 
 
 def _add_command(name: str, text: str, options: Sequence[Callable[..., Any]] = ()) -> None:
-    """Add the command for a format of metrics, whose importer is the module of that name.
-
-    Args:
-        name: The format.
-        text: The help.
-        options: The command's own options, which are arguments of the importer.
-    """
+    """Add the command for a format of metrics. `options` are arguments of the importer, the module of that name."""
 
     @click.argument("source", shell_complete=complete_run)
     @click.argument("target", shell_complete=complete_run)

@@ -33,9 +33,6 @@ def run(arguments: Sequence[str]) -> int:
 
     Neither click nor rich is imported, so that they need not be installed for training.
 
-    Args:
-        arguments: The arguments of the command.
-
     Returns:
         The exit status, unless the script ends the process itself: 0, 1 for an error before the script began, 2 for a
         wrong argument.

@@ -17,9 +17,6 @@ _LARGE = b"BLOBS\xfe"
 class RocksDB:
     """A RocksDB database that is opened read-only: nothing is written into its folder.
 
-    Args:
-        path: Its folder.
-
     Raises:
         CorruptFile: RocksDB cannot open it.
         MissingExtra: aimrocks is not installed.

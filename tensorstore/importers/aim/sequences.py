@@ -38,11 +38,6 @@ class Traced:
     def add_to(self, found: PointList, database: RocksDB, run: str) -> None:
         """Add the values.
 
-        Args:
-            found: Receives them.
-            database: The database of the run's sequences.
-            run: The run's hash.
-
         Raises:
             CorruptFile: The database is damaged.
         """
@@ -59,12 +54,7 @@ class Traced:
 
 
 def traced(traces: Mapping[Any, Any], contexts: Mapping[Any, Any]) -> tuple[list[Traced], int]:
-    """Return the sequences that a run's database names, and the number of those with system metrics.
-
-    Args:
-        traces: The description of each name, by context.
-        contexts: Each context, by its number.
-    """
+    """Return the sequences that a run's database names, and the number of those with system metrics."""
     keys = {key: context if isinstance(context, Mapping) else {} for key, context in contexts.items()}
     words = {key: str(context.get(_SUBSET, "")).lower() for key, context in keys.items()}
     numbers = [key for key in traces if isinstance(key, int)]
