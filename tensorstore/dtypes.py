@@ -63,8 +63,7 @@ def parse_dtype(name: str) -> np.dtype[Any]:
     """Return the dtype of a stored name, always little-endian. Raises UnsupportedValue for any other name."""
     try:
         if name in _EXTENDED:
-            extended: np.dtype[Any] = np.dtype(getattr(import_module("ml_dtypes"), name))
-            return extended
+            return np.dtype(getattr(import_module("ml_dtypes"), name))
         dtype = _described(json.loads(name)) if name.startswith("[") else np.dtype(name)
     except (AttributeError, TypeError, ValueError, SyntaxError, RecursionError) as exc:
         raise UnsupportedValue(f"{name!r} is not a dtype that this release or this machine knows") from exc

@@ -59,8 +59,7 @@ class Tracker(TrainingSteps, GeneralTracker):  # type: ignore[misc]
     @property
     def tracker(self) -> Hook:
         """The hook, by the name that `accelerator.get_tracker(…, unwrap=True)` uses."""
-        hook: Hook = self.hook
-        return hook
+        return self.hook
 
     @contextmanager
     def step(self, number: int | None = None, mode: ModeKeys | str = ModeKeys.TRAIN) -> Iterator[None]:

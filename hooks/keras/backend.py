@@ -34,8 +34,7 @@ def to_array(tensor: Any) -> Array:
     """Return the tensor in host memory. A TensorFlow tensor on a CPU is not copied, because it is immutable."""
     if IS_TENSORFLOW:
         return text_of(np.asarray(tensor))
-    found: Array = keras.ops.convert_to_numpy(tensor)
-    return found
+    return keras.ops.convert_to_numpy(tensor)
 
 
 def variable_array(variable: Any) -> Array:
@@ -90,8 +89,7 @@ def outside_of_graphs() -> AbstractContextManager[Any]:
         return nullcontext()
     import tensorflow as tf
 
-    found: AbstractContextManager[Any] = tf.init_scope()
-    return found
+    return tf.init_scope()
 
 
 def kept(tensor: Any) -> Any:

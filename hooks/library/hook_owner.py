@@ -47,8 +47,7 @@ class HookOwner:
     @property
     def recorder(self) -> Recorder:
         """The recorder of the hook."""
-        recorder: Recorder = self.hook.recorder
-        return recorder
+        return self.hook.recorder
 
     def close(self) -> None:
         """Close the run, as the end of the process would."""

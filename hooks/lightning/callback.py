@@ -55,8 +55,7 @@ class Callback(TrainingSteps, lightning.Callback):  # type: ignore[misc]
     @property
     def hook(self) -> Hook | None:
         """The hook; None before training begins, if it is the callback's own."""
-        hook: Hook | None = self._hook
-        return hook
+        return self._hook
 
     # Methods that Lightning calls. The sanity check precedes `on_train_start`, so the model is not registered yet.
 

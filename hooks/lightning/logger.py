@@ -45,8 +45,7 @@ class Logger(HookOwner, lightning.loggers.Logger):  # type: ignore[misc]
         """
         if self._hook is None:
             self._make_hook(resumes=resumes)
-        hook: Hook = self._hook
-        return hook
+        return self._hook
 
     @property
     def name(self) -> str:

@@ -184,8 +184,7 @@ def as_numpy(tensor: torch.Tensor) -> Array:
     if extended is None:
         if tensor.is_conj() or tensor.is_neg():
             tensor = tensor.resolve_conj().resolve_neg()
-        array: Array = tensor.numpy()
-        return array
+        return tensor.numpy()
     name, same_size = extended
     return tensor.contiguous().view(same_size).numpy().view(parse_dtype(name))
 

@@ -46,5 +46,4 @@ def entropy_of(logits: torch.Tensor) -> torch.Tensor:
     """
     sums_to_one = ((logits.sum(dim=-1) - 1).abs().amax() < 1e-2) & (logits.amin() >= 0)
     chances = torch.where(sums_to_one, logits, torch.softmax(logits, dim=-1))
-    entropy: torch.Tensor = -torch.special.xlogy(chances, chances).sum(dim=-1).mean()
-    return entropy
+    return -torch.special.xlogy(chances, chances).sum(dim=-1).mean()

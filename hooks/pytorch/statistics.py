@@ -289,8 +289,7 @@ def _sums(values: Tensor, needs: set[str], limits: Limits) -> Sums:
 
 
 def _vector_norm(values: Tensor, order: int) -> Tensor:
-    norm: Tensor = torch.linalg.vector_norm(values, order, dim=1)
-    return norm
+    return torch.linalg.vector_norm(values, order, dim=1)
 
 
 def _norm(values: Tensor) -> Tensor:

@@ -163,8 +163,7 @@ def _parts(value: Any) -> Iterable[Any]:
         return list(value.values())
     if hasattr(type(value), "__attrs_attrs__"):
         return [getattr(value, attribute.name) for attribute in type(value).__attrs_attrs__]
-    parts: list[Any] = tf.nest.flatten(value, expand_composites=True)
-    return parts
+    return tf.nest.flatten(value, expand_composites=True)
 
 
 def _variables(graph: Any) -> dict[str, Any]:

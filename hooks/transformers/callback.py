@@ -76,8 +76,7 @@ class TensorTrialCallback(TrainingSteps, TrainerCallback):  # type: ignore[misc]
     @property
     def hook(self) -> Hook | None:
         """The hook; None before training begins, if it is the callback's own."""
-        hook: Hook | None = self._hook
-        return hook
+        return self._hook
 
     # Methods that the Trainer calls.
 

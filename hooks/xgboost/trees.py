@@ -78,8 +78,7 @@ def _newest_of_whole(booster: Any, refused: ValueError) -> tuple[list[Any], int]
 
 
 def _gradient_booster(booster: Any) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json.loads(bytes(booster.save_raw("json")))["learner"]["gradient_booster"]
-    return found
+    return json.loads(bytes(booster.save_raw("json")))["learner"]["gradient_booster"]
 
 
 def _count_trees(booster: Any) -> int:
@@ -89,8 +88,7 @@ def _count_trees(booster: Any) -> int:
 
 def _part_with_trees(model: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the section with the trees: DART nests it."""
-    found: Mapping[str, Any] = model.get("gbtree", model)
-    return found
+    return model.get("gbtree", model)
 
 
 def _nodes(tree: Mapping[str, Any], number: int, features: Sequence[str]) -> Iterator[Node]:

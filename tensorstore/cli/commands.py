@@ -87,8 +87,7 @@ class _Commands(click.Group):
         if cmd_name not in _MODULES:
             return super().get_command(ctx, cmd_name)
         module = _MODULES[cmd_name]
-        command: click.Command = getattr(import_module(f".{module}", __package__), module.rpartition(".")[2])
-        return command
+        return getattr(import_module(f".{module}", __package__), module.rpartition(".")[2])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

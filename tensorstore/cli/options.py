@@ -54,8 +54,7 @@ class Seconds(click.FloatRange):
             seconds = math.nan
         if math.isnan(seconds):
             self.fail(f"{value!r} is no duration; write seconds, or a number with a unit, such as 30m", param, ctx)
-        converted: float = super().convert(seconds * (unit or 1), param, ctx)
-        return converted
+        return super().convert(seconds * (unit or 1), param, ctx)
 
 
 timeout_option = click.option(

@@ -176,5 +176,4 @@ def _counts(found: Mapping[str, Array]) -> Counts:
 
 
 def _plain(column: Any) -> Array:
-    array: Array = np.asarray(column.filled(0) if isinstance(column, np.ma.MaskedArray) else column)
-    return array
+    return np.asarray(column.filled(0) if isinstance(column, np.ma.MaskedArray) else column)

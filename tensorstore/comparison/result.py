@@ -285,8 +285,7 @@ class Comparison:
         document = {each.name: getattr(self, each.name) for each in fields(self)}
         document |= {"first": self.first and asdict(self.first), "only_a": asdict(self.only_a)}
         document |= {"only_b": asdict(self.only_b), "differences": [asdict(each) for each in self.differences]}
-        plain: dict[str, Any] = _plain({"same": self.same, "sentence": self.sentence, **document})
-        return plain
+        return _plain({"same": self.same, "sentence": self.sentence, **document})
 
 
 def _plain(value: Any) -> Any:

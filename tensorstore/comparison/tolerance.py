@@ -103,8 +103,7 @@ def _agree(x: Array, y: Array, between: Array | None, tolerance: Tolerance) -> t
 
 def _same_bits(x: Array, y: Array) -> Array:
     size = x.dtype.itemsize
-    same: Array = (x.view(np.uint8).reshape(-1, size) == y.view(np.uint8).reshape(-1, size)).all(axis=1)
-    return same
+    return (x.view(np.uint8).reshape(-1, size) == y.view(np.uint8).reshape(-1, size)).all(axis=1)
 
 
 def _steps_between(x: Array, y: Array) -> Array:
@@ -120,8 +119,7 @@ def _ordered(x: Array) -> Array:
     size = x.dtype.itemsize
     bits = x.view(f"i{size}").astype(np.int64)
     magnitude = bits & np.int64((1 << 8 * size - 1) - 1)
-    ordered: Array = np.where(bits < 0, -magnitude, magnitude)
-    return ordered
+    return np.where(bits < 0, -magnitude, magnitude)
 
 
 def _blocks(a: Array, b: Array) -> Iterator[tuple[Array, Array]]:

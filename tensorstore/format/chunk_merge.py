@@ -53,7 +53,7 @@ class MergedChunks:
     def chunks(self) -> list[str]:
         """Return all chunks that the rows name, in the order of their steps."""
         order = pc.sort_indices(self.rows, [("global_step", "ascending")])
-        return self.rows["chunk"].take(order).unique().drop_null().to_pylist()  # type: ignore[no-any-return]
+        return self.rows["chunk"].take(order).unique().drop_null().to_pylist()
 
 
 def merge_chunks(

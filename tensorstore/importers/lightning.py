@@ -104,5 +104,4 @@ def _hyperparameters(storage: Storage, folder: str, url: str, report: Report) ->
     except (CorruptFile, MissingExtra) as exc:
         report(f"the hyperparameters: {exc}")
         return {}
-    cleaned: dict[str, Any] = clean(found)
-    return cleaned
+    return clean(found)

@@ -239,8 +239,7 @@ def _last_of_each(key: _Integers) -> _Integers:
     """Return the index of the last row of each key, ordered by key."""
     order: _Integers = np.argsort(key, kind="stable")
     is_last = np.append(np.diff(key[order]) != 0, True)[: len(order)]
-    last: _Integers = order[is_last]
-    return last
+    return order[is_last]
 
 
 def _rows(found: Found, rows: _Integers) -> Found:

@@ -96,7 +96,7 @@ def series(
     ).to_arrow_table()
 
     def of(column: str) -> list[Any]:
-        return found[column].to_pylist()  # type: ignore[no-any-return]
+        return found[column].to_pylist()
 
     return {
         "steps": of("step"),

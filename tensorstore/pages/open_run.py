@@ -155,7 +155,7 @@ class OpenRun:
         with kept.lock:  # other threads wait for the result instead of computing it too
             if kept.version != version:
                 kept.value, kept.version = make(), version
-            return kept.value  # type: ignore[no-any-return]
+            return kept.value
 
     @property
     def modes(self) -> list[str]:

@@ -125,8 +125,7 @@ class _Process:
             line = b""
         if not line.endswith(b"\n"):
             raise QueryError(_TOO_LARGE)
-        found: dict[str, Any] = json.loads(line)
-        return found
+        return json.loads(line)
 
     def _line(self, deadline: float) -> bytes:
         """Return a line. It is incomplete if the process has ended."""

@@ -31,8 +31,7 @@ _LARGEST = 1e300
 
 def drawable(values: Any) -> Floats:
     """Return values limited to a magnitude of 1e300, because matplotlib computes differences, which could overflow."""
-    clipped: Floats = np.where(np.isfinite(values), np.clip(values, -_LARGEST, _LARGEST), values)
-    return clipped
+    return np.where(np.isfinite(values), np.clip(values, -_LARGEST, _LARGEST), values)
 
 
 def require_matplotlib() -> None:

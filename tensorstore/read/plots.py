@@ -67,8 +67,7 @@ class RunsPlots:
             ConfigurationError: No tensor matches, none has values, or `smoothing` is out of range.
         """
         chosen = self._drawing.selection_of(self._source, names, statistic, mode, worker, steps)
-        drawn: Axes = self._drawing.draw_scalars(self._source, chosen, smoothing, ax)
-        return drawn
+        return self._drawing.draw_scalars(self._source, chosen, smoothing, ax)
 
 
 class TrialPlots(RunsPlots):
@@ -110,8 +109,7 @@ class TrialPlots(RunsPlots):
             ConfigurationError: No tensor matches, or none has the statistic.
         """
         chosen = self._drawing.selection_of(self._source, names, statistic, mode, worker, steps)
-        drawn: Axes = self._drawing.draw_heatmap(self._source, chosen, ax, own_past)
-        return drawn
+        return self._drawing.draw_heatmap(self._source, chosen, ax, own_past)
 
     def histograms(
         self,
@@ -143,8 +141,7 @@ class TrialPlots(RunsPlots):
         """
         self._source.tensor(name)
         chosen = self._drawing.selection_of(self._source, [name], None, mode, worker, steps)
-        drawn: Axes = self._drawing.draw_histograms(self._source, chosen, name, ax)
-        return drawn
+        return self._drawing.draw_histograms(self._source, chosen, name, ax)
 
     def tensor(
         self,
@@ -177,5 +174,4 @@ class TrialPlots(RunsPlots):
             StepUnavailable: The step was not saved.
             ConfigurationError: No raw value was saved at any step, or the elements are not numbers.
         """
-        drawn: Axes = self._drawing.draw_raw_value(self._source, name, step, ModeKeys.parse(mode), worker, ax)
-        return drawn
+        return self._drawing.draw_raw_value(self._source, name, step, ModeKeys.parse(mode), worker, ax)

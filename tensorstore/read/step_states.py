@@ -87,7 +87,7 @@ class StepStates:
     def _derived(self, key: tuple[Any, ...], make: Callable[[], _T]) -> _T:
         if key not in self._known:
             self._known[key] = make()
-        return self._known[key]  # type: ignore[no-any-return]
+        return self._known[key]
 
     def of(self, step: int, mode: ModeKeys) -> StepState:
         """Return the state of a step of a mode."""

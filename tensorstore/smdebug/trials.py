@@ -137,8 +137,7 @@ class Trial(trial.Trial):
 
     def _own_collections(self) -> dict[str, Collection]:
         # Set outside of the constructor, because copying does not call it.
-        made: dict[str, Collection] = self.__dict__.setdefault("_made_collections", {})
-        return made
+        return self.__dict__.setdefault("_made_collections", {})
 
 
 class LocalTrial(Trial):

@@ -50,7 +50,7 @@ class Lookup:
     @lazy
     def distinct(self) -> list[int]:
         """The distinct numbers, ascending."""
-        return self._sorted[self._starts].tolist()  # type: ignore[no-any-return]
+        return self._sorted[self._starts].tolist()
 
     def least(self, column: Integers) -> Integers:
         """Return the least value of another column for each of the distinct numbers."""
@@ -64,8 +64,7 @@ class Lookup:
         if not len(column):
             return column
         in_order = column if self._order is None else column[self._order]
-        found: Integers = function.reduceat(in_order, self._starts)
-        return found
+        return function.reduceat(in_order, self._starts)
 
 
 def _is_first(numbers: Integers) -> npt.NDArray[np.bool_]:

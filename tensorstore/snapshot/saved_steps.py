@@ -347,8 +347,7 @@ class SavedSteps:
 
     def steps_of_mode(self, mode: ModeKeys) -> Sequence[int]:
         """Return the global steps of a mode, ascending."""
-        found: list[int] = distinct(self.columns.global_step[self._of_modes[mode][0]]).tolist()
-        return found
+        return distinct(self.columns.global_step[self._of_modes[mode][0]]).tolist()
 
     def progress(self) -> dict[str, tuple[int, int]]:
         """Return the last global step of each worker, and when it last saved a step, in microseconds since 1970."""
@@ -446,8 +445,7 @@ class SavedSteps:
         """Return the steps of a mode at which a tensor was saved, ascending."""
         rows, _ = self.in_mode(mode)
         steps = rows.global_step if mode is GLOBAL else rows.mode_step
-        found: list[int] = distinct(steps[self._are_held([name])[rows.name_set]]).tolist()
-        return found
+        return distinct(steps[self._are_held([name])[rows.name_set]]).tolist()
 
     @lazy
     def _saved_again(self) -> list[tuple[list[int], tuple[int, ...]]]:

@@ -110,8 +110,7 @@ class _Joined(ArrayOperations):
 
     @property
     def norm(self) -> Floats:
-        norm: Floats = np.sqrt(self.squares)
-        return norm
+        return np.sqrt(self.squares)
 
     @cached_property
     def spread(self) -> Floats:
@@ -160,8 +159,7 @@ class _Joined(ArrayOperations):
             return np.zeros(len(self.count))
         direct = np.multiply.reduceat(self.values, self._starts)
         size = np.absolute(direct)
-        products: Floats = np.where(lasts, np.where((size > SAFE_LEAST) & (size < math.inf), direct, math.nan), 0.0)
-        return products
+        return np.where(lasts, np.where((size > SAFE_LEAST) & (size < math.inf), direct, math.nan), 0.0)
 
 
 _QUANTITIES = frozenset(

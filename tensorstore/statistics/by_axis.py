@@ -89,13 +89,11 @@ class _Rows(ArrayOperations):
 
     @cached_property
     def low(self) -> Floats:
-        found: Floats = self._values.min(axis=1)
-        return found
+        return self._values.min(axis=1)
 
     @cached_property
     def high(self) -> Floats:
-        found: Floats = self._values.max(axis=1)
-        return found
+        return self._values.max(axis=1)
 
     @cached_property
     def _magnitudes(self) -> Floats:
@@ -103,23 +101,19 @@ class _Rows(ArrayOperations):
 
     @property
     def abs_low(self) -> Floats:
-        found: Floats = self._magnitudes.min(axis=1)
-        return found
+        return self._magnitudes.min(axis=1)
 
     @cached_property
     def total(self) -> Floats:
-        found: Floats = self._values.sum(axis=1)
-        return found
+        return self._values.sum(axis=1)
 
     @cached_property
     def magnitude(self) -> Floats:
-        found: Floats = self._magnitudes.sum(axis=1)
-        return found
+        return self._magnitudes.sum(axis=1)
 
     @cached_property
     def norm(self) -> Floats:
-        norm: Floats = self.magnitude if self.count == 1 else np.sqrt(_squares(self._values))
-        return norm
+        return self.magnitude if self.count == 1 else np.sqrt(_squares(self._values))
 
     @cached_property
     def _centered(self) -> Floats:
@@ -140,8 +134,7 @@ class _Rows(ArrayOperations):
 
     @property
     def third(self) -> Floats:
-        found: Floats = (self._centered**3).sum(axis=1)
-        return found
+        return (self._centered**3).sum(axis=1)
 
     @property
     def fourth(self) -> Floats:
@@ -203,18 +196,15 @@ def _products_by_exponents(rows: Floats) -> Floats:
         if rows.shape[1] == 1:
             break
         rows = np.multiply.reduceat(rows, np.arange(0, rows.shape[1], _GROUP), axis=1)
-    products: Floats = np.ldexp(rows[:, 0], np.clip(total, -(1 << 30), 1 << 30).astype(np.int32))
-    return products
+    return np.ldexp(rows[:, 0], np.clip(total, -(1 << 30), 1 << 30).astype(np.int32))
 
 
 def _squares(values: Floats) -> Floats:
-    squares: Floats = np.einsum("ij,ij->i", values, values)
-    return squares
+    return np.einsum("ij,ij->i", values, values)
 
 
 def _counts(chosen: npt.NDArray[np.bool_]) -> Floats:
-    counts: Floats = np.count_nonzero(chosen, axis=1).astype(np.float64)
-    return counts
+    return np.count_nonzero(chosen, axis=1).astype(np.float64)
 
 
 def _medians(values: Floats) -> Floats:

@@ -86,8 +86,7 @@ class ArrayOperations:
     @staticmethod
     def ratio(numerators: Floats, denominators: Floats, reliable: npt.NDArray[np.bool_]) -> Floats:
         """Return the ratios; NaN if they are not reliable."""
-        ratios: Floats = np.where(reliable, numerators / denominators, np.nan)
-        return ratios
+        return np.where(reliable, numerators / denominators, np.nan)
 
 
 def _skewness(q: Any) -> Any:

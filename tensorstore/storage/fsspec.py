@@ -146,10 +146,7 @@ class FsspecStorage(Storage):
         ends = [span.start + span.length for span in spans]
         with translated(spans[0].path if spans else "", "read"):
             paths = [self._full(span.path) for span in spans]
-            found: list[bytes | Exception] = self.fs.cat_ranges(
-                paths, [span.start for span in spans], ends, on_error="return"
-            )
-            return found
+            return self.fs.cat_ranges(paths, [span.start for span in spans], ends, on_error="return")
 
     def list(self, folder: str) -> Paths:
         with translated(folder, "list"):

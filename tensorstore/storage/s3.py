@@ -147,8 +147,7 @@ class S3Storage(FsspecStorage):
             head = self.fs.call_s3("head_object", Bucket=self._bucket, Key=self._prefix + path)
         except FileNotFoundError:
             return None
-        mark: str | None = head.get("Metadata", {}).get(_MARK)
-        return mark
+        return head.get("Metadata", {}).get(_MARK)
 
     def replace(self, path: str, data: bytes | memoryview) -> None:
         with translated(path, "write", self._where(path)):
@@ -177,8 +176,7 @@ class S3Storage(FsspecStorage):
         """Run a coroutine on fsspec's thread."""
         from fsspec.asyn import sync
 
-        result: _T = sync(self.fs.loop, function, *args)
-        return result
+        return sync(self.fs.loop, function, *args)
 
     async def _get_tail(self, path: str, length: int) -> tuple[bytes, int]:
         data, size = await self._get(path, f"bytes=-{max(1, length)}")

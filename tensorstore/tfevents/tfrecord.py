@@ -139,8 +139,7 @@ class Block:
         """True for each content that matches its checksum. A damaged one affects no other, as lengths are correct."""
         stored = self._stored(self.starts + self.lengths)
         matches = _masked_crc32cs(self._content, self.starts, self.lengths) == stored
-        good: npt.NDArray[np.bool_] = matches | (stored == _UNCHECKED)
-        return good
+        return matches | (stored == _UNCHECKED)
 
     @property
     def next_size(self) -> int:
@@ -205,12 +204,10 @@ class Block:
         # Most frames of a file have one of few lengths.
         distinct, of_frame = np.unique(np.array(lengths, np.uint64), return_inverse=True)
         expected = np.array([masked_crc32c(_LENGTH.pack(length)) for length in distinct.tolist()], np.uint32)
-        matches: npt.NDArray[np.bool_] = expected[of_frame] == self._stored(frames + _LENGTH.size)
-        return matches
+        return expected[of_frame] == self._stored(frames + _LENGTH.size)
 
     def _stored(self, positions: Positions) -> Words:
-        stored: Words = self.data[positions[:, None] + np.arange(4)].view("<u4")[:, 0]
-        return stored
+        return self.data[positions[:, None] + np.arange(4)].view("<u4")[:, 0]
 
 
 def _cycle(lengths: Sequence[int]) -> Sequence[int]:
@@ -226,5 +223,4 @@ def _cycle(lengths: Sequence[int]) -> Sequence[int]:
 def _masked_crc32cs(data: bytes, starts: Positions, lengths: Positions) -> Words:
     ends = (starts + lengths).tolist()
     crcs = np.array([crc32c(data[start:end]) for start, end in zip(starts.tolist(), ends, strict=True)], np.uint32)
-    masked: Words = (crcs >> np.uint32(15) | crcs << np.uint32(17)) + np.uint32(_MASK)
-    return masked
+    return (crcs >> np.uint32(15) | crcs << np.uint32(17)) + np.uint32(_MASK)

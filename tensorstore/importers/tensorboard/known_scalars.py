@@ -129,8 +129,7 @@ class _Layout:
 
 def _unpacked(data: npt.NDArray[np.uint8], positions: Integers, kind: str) -> npt.NDArray[Any]:
     """Return the numbers at some positions, which need not be aligned."""
-    cells: npt.NDArray[Any] = data[positions[:, None] + np.arange(np.dtype(kind).itemsize)].view(kind)[:, 0]
-    return cells
+    return data[positions[:, None] + np.arange(np.dtype(kind).itemsize)].view(kind)[:, 0]
 
 
 def _body_start(event: bytes) -> tuple[int, int]:

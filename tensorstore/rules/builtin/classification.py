@@ -110,8 +110,7 @@ class Confusion(BuiltinRule):
         matrix = np.zeros((size, size))
         np.add.at(matrix, (true[known], predicted[known]), 1)
         sums = matrix.sum(axis=1, keepdims=True)
-        shares: Array = np.divide(matrix, sums, out=np.full_like(matrix, np.nan), where=sums > 0)
-        return shares
+        return np.divide(matrix, sums, out=np.full_like(matrix, np.nan), where=sums > 0)
 
     def _judge_matrix(self, row: SavedTensor, matrix: Array) -> None:
         for label, of_label in enumerate(matrix):
