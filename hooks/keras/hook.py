@@ -21,7 +21,7 @@ from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValu
 from tensortrial.mode import ModeKeys, modes
 
 from ..core import current_hook
-from ..core.base_hook import BaseHook, accepts_documented_names
+from ..core.base_hook import BaseHook
 from ..core.configuration.collections import ATTENTION, define_attention
 from ..core.configuration.options import Framework, HookOptions, accepts_fields_of
 from ..core.process.rank import rank_of_process
@@ -92,7 +92,8 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
     Each batch is a step, in mode TRAIN, EVAL or PREDICT. `loss` and the metrics are Keras' logs: means over the epoch
     so far. Weights and the optimizer's variables are saved with their values before the step's update. Gradients,
     inputs, labels, predictions, and the inputs and outputs of layers come from the step that Keras itself runs, as a
-    graph or eagerly.
+    graph or eagerly. Inside a `tf.function`, `save_tensor` and `save_scalar` save at each execution. The parts of a
+    ragged or sparse tensor have its name with an ending.
 
     `help(KerasHook.__init__)` lists the arguments. The losses, metrics and sm_metrics are always saved. After
     construction no error of the hook reaches training: the hook logs the first one and turns itself off
@@ -181,65 +182,15 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         assert isinstance(collection, Collection)
         collection.add(variable)
 
-    @unconverted
-    @accepts_documented_names
-    @guarded
-    def save_tensor(
-        self,
-        name: str,
-        value: Any,
-        collections_to_write: Iterable[str] | str = "default",
-        *,
-        step: int | None = None,
-        mode: ModeKeys | str | None = None,
-    ) -> None:
-        """Save a tensor at the open step or, if none is open, at the one that begins next in this mode.
-
-        It is saved at any step, no matter what the save configuration says. Inside a `tf.function` it is saved at each
-        execution.
-
-        Args:
-            name: The name. The parts of a ragged or sparse tensor have this name with an ending.
-            value: A tensor, an array, or a (nested) list of numbers.
-            collections_to_write: The collections that the tensor joins, as a list or a comma-separated string. Their
-                ReductionConfig decides in what form it is saved.
-            step: The number of a step in its mode, also of a past one. Default: the open step or the next one.
-            mode: The mode that the step is counted in. Default: the current one.
-        """
-        self._save_tensor(name, value, collections_to_write, step, mode)
-
     def _save_tensor(
         self, name: str, value: Any, collections_to_write: Iterable[str] | str, step: Any, mode: Any
     ) -> None:
         for part_name, part in dense_parts(name, value):
             self._save_here(partial(_save_array, part_name, collections_to_write, step=step, mode=mode), part)
 
-    @unconverted
-    @guarded
-    def save_scalar(
-        self,
-        name: str,
-        value: Any,
-        sm_metric: bool = False,
-        timestamp: float | None = None,
-        *,
-        step: int | None = None,
-        mode: ModeKeys | str | None = None,
+    def _save_scalar(
+        self, name: str, value: Any, sm_metric: bool, timestamp: float | None, step: Any, mode: Any
     ) -> None:
-        """Save a number, no matter what the save configuration says.
-
-        It is saved at the open step, or, if none is open, at the next step of this mode. Inside a `tf.function` it is
-        saved at each execution.
-
-        Args:
-            name: The name of the number.
-            value: The number, or a tensor with one element.
-            sm_metric: Add it to the collection `sm_metrics`.
-            timestamp: When it was measured, in seconds since 1970; now if None.
-            step: The number of a step in its mode, also of a past one; the open step or the next one if None.
-            mode: The mode that the step is counted in; the current one if None.
-        """
-
         def save(recorder: Recorder, number: Any) -> None:
             recorder.save_scalar(name, number, sm_metric, timestamp, step, mode)
 
@@ -474,5 +425,10 @@ def _save_array(
     except UnsupportedValue as exc:
         recorder.refuse(name, exc)
 
+
+# A `tf.function` calls these methods as they are.
+unconverted(BaseHook.save_scalar)
+unconverted(BaseHook.save_tensor)
+unconverted(BaseHook.save_tensors)
 
 get_hook = current_hook.getter(KerasHook.create_from_json_file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -53,10 +54,18 @@ def out(tmp_path: Path) -> str:
     return str(tmp_path / "run")
 
 
-@pytest.fixture
-def make_hook(out: str) -> Iterator[Callable[..., Any]]:
-    """Make a PyTorch hook that saves each step to `out`, unless configured otherwise; it is closed after the test."""
-    from tensortrial.hooks.pytorch import Hook
+# The hook of the tests of a folder; that of PyTorch for all others.
+_HOOKS = {
+    "keras": ("tensorflow", "KerasHook"),
+    "session": ("tensorflow", "SessionHook"),
+    **{name: (name, "Hook") for name in ("catboost", "jax", "lightgbm", "mxnet", "sklearn", "xgboost")},
+}
 
-    with made_hooks(Hook, out) as make:
+
+@pytest.fixture
+def make_hook(out: str, request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+    """Make hooks that save each step to `out`, unless configured otherwise. They are closed after the test."""
+    module, name = _HOOKS.get(request.path.parent.name, ("pytorch", "Hook"))
+    hook_type = getattr(import_module(f"tensortrial.hooks.{module}"), name)
+    with made_hooks(hook_type, out) as make:
         yield make
