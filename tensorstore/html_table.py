@@ -14,16 +14,9 @@ _Value = TypeVar("_Value")
 
 
 def html_table(title: str, rows: Iterable[tuple[str, object]]) -> str:
-    """Return a table of two columns under a title.
+    """Return a table of two columns, labels and values, under a title, as HTML without scripts and styles.
 
-    Names may come from an untrusted run, so every text is escaped.
-
-    Args:
-        title: The first line.
-        rows: Pairs of a label and a value.
-
-    Returns:
-        HTML without scripts and styles. Long values are cut, and rows after the first 50 are counted.
+    Long values are cut, and rows after the first 50 are counted.
     """
     found = list(rows)
     lines = [f"<tr><th>{_text(name)}</th><td>{_text(value)}</td></tr>" for name, value in found[:_MOST_ROWS]]
@@ -33,14 +26,9 @@ def html_table(title: str, rows: Iterable[tuple[str, object]]) -> str:
 
 
 def html_rows(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table with a row of names above its columns.
+    """Return a table of the first 50 rows below the names of their columns, as HTML without scripts and styles.
 
-    Args:
-        columns: The names of the columns.
-        rows: The rows, of which the first 50 are shown.
-
-    Returns:
-        HTML without scripts and styles, in which every text is escaped. Long values are cut.
+    Every text is escaped, and long values are cut.
     """
     found = list(islice(rows, _MOST_ROWS + 1))
     lines = [f"<tr>{''.join(f'<th>{_text(name)}</th>' for name in columns)}</tr>"]

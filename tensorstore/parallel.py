@@ -13,15 +13,10 @@ _T = TypeVar("_T")
 
 
 def in_threads(work: Callable[[_S], _T], items: Iterable[_S], most: int) -> list[_T]:
-    """Return the results of `work` for all items, in order.
+    """Return the results of `work` for all items, in order, by at most `most` threads, at least 2.
 
-    The calling thread works, too. If no other one can be started, as under a container's limit or at the exit of
-    Python, it does all of the remaining work.
-
-    Args:
-        work: A function that may be called from several threads.
-        items: The arguments of `work`.
-        most: The most threads, at least 2.
+    `work` may be called from several threads. The calling thread works, too. If no other one can be started, as under a
+    container's limit or at the exit of Python, it does all of the remaining work.
     """
     left = list(items)
     if len(left) < 2:

@@ -56,9 +56,7 @@ _notifier = ImportNotifier()
 def after_import(name: str, call: Callable[[], None]) -> None:
     """Call a function after a module is imported; immediately, if it already was.
 
-    Args:
-        name: The full name of the module.
-        call: Called without arguments. A second call for the same module replaces the first one.
+    A second call for the same module replaces the first one.
     """
     if name in sys.modules:
         call()

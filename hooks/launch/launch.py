@@ -128,16 +128,11 @@ class Launch:
         return default_out_dir("runs", self.resume, self.name)
 
     def make_hook(self, make: Callable[..., Any], save_config: SaveConfig | None = None, **arguments: Any) -> Any:
-        """Make the hook for a training that begins.
+        """Make the hook for a training that begins; None if it cannot be made, which is logged.
 
-        Args:
-            make: The class of the hook, or a function with its arguments.
-            save_config: The steps of a library's own log, which are used if the configuration chooses tensors but no
-                steps.
-            **arguments: Defaults of the framework, such as the folder, for arguments that the configuration lacks.
-
-        Returns:
-            The hook; None if it cannot be made, which is logged.
+        `make` is the class of the hook, or a function with its arguments. `save_config` has the steps of a library's
+        own log, which are used if the configuration chooses tensors but no steps. `arguments` are defaults of the
+        framework, such as the folder.
         """
         if self.found:
             with suppress(OSError), open(self.found, "x", encoding="utf-8"):

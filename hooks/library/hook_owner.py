@@ -57,10 +57,8 @@ class HookOwner:
     def _make_hook(self, parent: str = "", resumes: bool = False, save_config: SaveConfig | None = None) -> None:
         """Make the hook.
 
-        Args:
-            parent: The library's output folder, which contains the run unless the user chose a folder.
-            resumes: Continue the run that is there.
-            save_config: The steps of the library's own log, which are used if the options choose tensors but no steps.
+        `parent` is the library's output folder, which contains the run unless the user chose a folder. `save_config`
+        has the steps of the library's own log, which are used if the options choose tensors but no steps.
         """
         out_dir = default_out_dir(parent, resumes) if self._out_dir is None else self._out_dir
         resumes = resumes or self._options.get("resume", False)

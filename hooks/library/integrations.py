@@ -17,16 +17,9 @@ OUT_DIR_VARIABLE = "TENSORTRIAL_OUT_DIR"
 
 
 def default_out_dir(parent: str | os.PathLike[str], resumes: bool, name: str = "tensortrial") -> str:
-    """Return the folder of a run for which the user chose none.
+    """Return the folder of a run for which the user chose none: TENSORTRIAL_OUT_DIR, else `<parent>/<name>`.
 
-    Args:
-        parent: The folder of the training's own output.
-        resumes: Continue the newest run there.
-        name: The name of the folder.
-
-    Returns:
-        The value of TENSORTRIAL_OUT_DIR, else `<parent>/<name>`. If that run exists, and this one does not continue it,
-        -2, -3 and so on is appended.
+    If that run exists, -2, -3 and so on is appended, unless the newest one there is continued.
     """
     if found := os.environ.get(OUT_DIR_VARIABLE):
         return found
@@ -70,9 +63,7 @@ def _is_number(value: Any) -> bool:
 def continue_at(hook: BaseHook, step: int) -> None:
     """Let a training that resumes from a checkpoint replace the steps that were saved after the checkpoint.
 
-    Args:
-        hook: The hook.
-        step: The number of the step in mode TRAIN that comes next.
+    `step` is the number of the step in mode TRAIN that comes next.
     """
     if hook.mode_steps.get(ModeKeys.TRAIN, -1) >= step:
         hook.resume_at(step, ModeKeys.TRAIN)

@@ -11,15 +11,10 @@ logger = logging.getLogger("tensortrial.hooks")
 
 
 def check_version(package: str, version: str, oldest: str, newest_tested: str) -> None:
-    """Check that the callback works with this version of a library.
+    """Check that the callback works with this version of a library, such as "5.23.0".
 
-    A major version newer than the newest tested one is logged, because it most likely works.
-
-    Args:
-        package: The name of the library.
-        version: Its version, such as "5.23.0".
-        oldest: The oldest version that has what the callback needs.
-        newest_tested: The newest version that the tests ran with.
+    `oldest` has what the callback needs, and the tests ran with `newest_tested`. A newer major version is logged,
+    because it most likely works.
 
     Raises:
         UnsupportedFramework: The library is older than `oldest`.

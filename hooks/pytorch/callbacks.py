@@ -220,18 +220,10 @@ class GradientCallback(_Callback):
 
 
 def call_before_update(args: Any, kwargs: Any, then: Callable[[], None]) -> Any:
-    """Call a function before an optimizer updates its parameters. A step pre-hook returns the result.
+    """Call `then` before an optimizer updates its parameters.
 
-    If the step receives a closure, which computes the gradients inside the step, the function is called after each call
-    of the closure.
-
-    Args:
-        args: The arguments of the optimizer's step, with the optimizer.
-        kwargs: The arguments that were passed by name.
-        then: The function.
-
-    Returns:
-        The changed arguments; None if they are the same.
+    `args` and `kwargs` are the arguments of the optimizer's step, with the optimizer. Return the changed ones, as a
+    step pre-hook does; None if they are the same.
     """
     closure = args[1] if len(args) > 1 else kwargs.get("closure")
     if not callable(closure):

@@ -211,12 +211,7 @@ class Models:
     def place_callbacks(self, due: frozenset[str], generation: int) -> None:
         """Add the callbacks of modules that are due at the step that begins, and remove those of other modules.
 
-        A callback costs some microseconds, and keeps torch from computing a layer by one kernel. Models and losses keep
-        their callbacks, because losses may be due at any step.
-
-        Args:
-            due: The names of the due collections.
-            generation: A number that grows when collections change.
+        `generation` is a number that grows when collections change.
         """
         self._note_compiler()
         key = due, generation, self._may_be_compiled

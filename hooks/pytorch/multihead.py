@@ -56,10 +56,7 @@ def _weights(given: Mapping[str, Any], size: int) -> tuple[list[torch.Tensor], l
 def _mask(given: Mapping[str, Any], heads: int, added: int) -> torch.Tensor | None:
     """Return the mask that is added to the logits; it broadcasts to (batch, heads, queries, keys).
 
-    Args:
-        given: The arguments.
-        heads: The number of heads.
-        added: The number of positions that are appended to the keys, and are never masked.
+    `added` is the number of positions that are appended to the keys, and are never masked.
     """
     masks = []
     if given["attn_mask"] is not None:

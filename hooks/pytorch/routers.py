@@ -15,9 +15,7 @@ _ROUTERS = re.compile(r"(?i)(^|[._])\w*(router|gate)$")
 def router_values(path: str, output: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
     """Return the load of each expert and the entropy of the choice of one, by name; nothing unless it is a router.
 
-    Args:
-        path: The name of a module.
-        output: Its first output: a logit or a probability of each expert, along the last axis.
+    The first output of a module, `output`, is a logit or a probability of each expert, along the last axis.
     """
     if not _ROUTERS.search(path) or output.dim() < 2 or not output.is_floating_point() or not output.numel():
         return []
@@ -29,11 +27,7 @@ def router_values(path: str, output: torch.Tensor) -> list[tuple[str, torch.Tens
 
 
 def load_of(logits: torch.Tensor) -> torch.Tensor:
-    """Return each expert's share of the tokens, by their largest logits, of shape (experts,).
-
-    Args:
-        logits: Of shape (tokens, experts).
-    """
+    """Return each expert's share of the tokens, by their largest logits, from (tokens, experts) to (experts,)."""
     experts = torch.arange(logits.size(-1), device=logits.device)
     return (logits.argmax(dim=-1, keepdim=True) == experts).sum(dim=0, dtype=torch.float32) / len(logits)
 
@@ -41,8 +35,7 @@ def load_of(logits: torch.Tensor) -> torch.Tensor:
 def entropy_of(logits: torch.Tensor) -> torch.Tensor:
     """Return the mean over tokens of the entropy of a router's probabilities, in nats.
 
-    Args:
-        logits: Of shape (tokens, experts), or probabilities, which sum to 1.
+    `logits` are of shape (tokens, experts), or probabilities, which sum to 1.
     """
     sums_to_one = ((logits.sum(dim=-1) - 1).abs().amax() < 1e-2) & (logits.amin() >= 0)
     chances = torch.where(sums_to_one, logits, torch.softmax(logits, dim=-1))

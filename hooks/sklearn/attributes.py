@@ -85,12 +85,8 @@ def staged_losses(
 ) -> tuple[str, Iterator[float]] | None:
     """Return the name of a loss, and its values after each stage of a boosting model; None if it has no stages.
 
-    Args:
-        model: A fitted estimator.
-        x: The data.
-        y: The labels.
-        loss: A function of labels and predictions. Default: log_loss of a classifier's probabilities, else
-            mean_squared_error.
+    `loss` is a function of labels and predictions; by default log_loss of a classifier's probabilities, else
+    mean_squared_error.
     """
     from sklearn.base import is_classifier
     from sklearn.metrics import log_loss, mean_squared_error

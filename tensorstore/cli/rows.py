@@ -46,13 +46,7 @@ _OPTIONS = (
 
 @dataclass(frozen=True)
 class RowOutput:
-    """The destination and the form of the rows that a command writes.
-
-    Args:
-        form: `table`, `csv`, `json`, `parquet` or `arrow`.
-        path: The file to write to; None for standard output.
-        guard_formulas: In CSV, put ' before texts that begin like formulas.
-    """
+    """The destination and the form of the rows that a command writes."""
 
     form: str
     path: str | None

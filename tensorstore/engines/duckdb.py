@@ -184,22 +184,13 @@ class DuckDBDatabase(Database):
     # Queries of this project.
 
     def rows(self, statement: str, parameters: Mapping[str, Any]) -> Rows:
-        """Return the rows of a statement of this project.
-
-        Args:
-            statement: The SELECT, whose names are fixed.
-            parameters: The values of `$name` in it.
-        """
+        """Return the rows of a SELECT of this project. `parameters` are the values of `$name` in it."""
         self._lock_down()
         with query_errors(), self._errors():
             return self.execute(statement, dict(parameters)).fetchall()
 
     def columns(self, statement: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the columns of a statement as numpy arrays; see `rows`.
-
-        Returns:
-            The arrays, by the names of the columns.
-        """
+        """Return the columns of a SELECT as numpy arrays, by their names; see `rows`."""
         self._lock_down()
         with query_errors(), self._errors():
             return self.execute(statement, dict(parameters)).fetchnumpy()

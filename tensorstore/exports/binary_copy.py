@@ -37,15 +37,10 @@ _NUMERIC_DIGITS = 5
 
 
 def encode(rows: pa.Table, documents: Collection[str]) -> list[bytes]:
-    """Return rows as parts of a COPY stream.
+    """Return rows in one chunk as parts of a COPY stream, including its header and trailer.
 
-    Args:
-        rows: Rows in one chunk. Texts may be dictionaries; structs become JSON, and unsigned integers `numeric`.
-        documents: The names of JSON columns that are `jsonb` in the database. Characters that `jsonb` cannot hold
-            become U+FFFD.
-
-    Returns:
-        The parts, including the header and the trailer of the stream.
+    Texts may be dictionaries; structs become JSON, and unsigned integers `numeric`. `documents` are the names of JSON
+    columns that are `jsonb` in the database. Characters that `jsonb` cannot hold become U+FFFD.
     """
     return [_BEGIN, *(_joined(batch, documents) for batch in rows.to_batches(_ROWS)), _END]
 

@@ -64,18 +64,9 @@ def publish_numbers(
     rows: Numbers,
     advance: Callable[[float], object],
 ) -> FirstFlush:
-    """Publish numbers as index files of a worker.
+    """Publish numbers as index files of a worker, which the caller has claimed. Return the flush after them.
 
-    Args:
-        target: The run.
-        worker: The name of the worker, which the caller has claimed.
-        first: The first flush of these numbers.
-        plans: The plans of the tensors.
-        rows: The numbers.
-        advance: Is called with the number of rows of each file.
-
-    Returns:
-        The flush after them.
+    `first` is the first flush of these numbers. `advance` is called with the number of rows of each file.
     """
     for part in _parts(rows):
         path = index_path(worker, int(part.global_step[0]), first.number)

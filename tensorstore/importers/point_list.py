@@ -39,14 +39,10 @@ class PointList:
         self._stepless = Counter[str]()
 
     def add(self, name: str, step: Any, value: Any, saved_at: int = 0, mode: ModeKeys | None = None) -> None:
-        """Add a value.
+        """Add a value. Anything but a number is left out and reported.
 
-        Args:
-            name: Its name.
-            step: Its step, which must be a whole number from 0 to 1e12.
-            value: A number. Anything else is left out and reported.
-            saved_at: Nanoseconds since 1970, UTC; 0 if unknown.
-            mode: The mode of the step. Default: the first of `modes`.
+        `step` must be a whole number from 0 to 1e12. `saved_at` is in nanoseconds since 1970, UTC; 0 if unknown. `mode`
+        is by default the first of `modes`.
         """
         number = _number(value)
         if number is None:

@@ -112,15 +112,9 @@ def points_of_columns(
 ) -> Points:
     """Return the points of a table with a column for each name.
 
-    A cell without a number is no point. A column may hold histograms; columns with neither are reported.
-
-    Args:
-        table: The table.
-        names: The names in the run, by column.
-        step: The step of each row; below 0 for a row without a step, which is reported.
-        saved_at: The time of each row, in nanoseconds since 1970; 0 if unknown.
-        path: The table's URL, for messages.
-        report: Receives what is left out.
+    A cell without a number is no point. A column may hold histograms; columns with neither are reported. `names` are
+    the names in the run, by column. A `step` below 0 is that of a row without a step, which is reported. `saved_at` is
+    in nanoseconds since 1970; 0 if unknown. `path` is the table's URL, for messages.
     """
     metrics, rows, values, others = list[str](), [], [], list[str]()
     histograms: list[Drawn] = []
@@ -226,9 +220,7 @@ def holds_times(column: pa.ChunkedArray) -> bool:
 def times_of(column: pa.ChunkedArray | None, length: int) -> Integers:
     """Return a column of times in nanoseconds since 1970; 0 if unknown, before 1970 or after 2200.
 
-    Args:
-        column: Timestamps, or seconds, milliseconds, microseconds or nanoseconds since 1970; None if there is none.
-        length: The number of rows.
+    It holds timestamps, or seconds, milliseconds, microseconds or nanoseconds since 1970; None if there is none.
     """
     if column is None:
         return np.zeros(length, np.int64)

@@ -77,15 +77,10 @@ def begun(target: Storage, source: str) -> RunInfo | None:
 def run_info(
     source: str, framework: str, times: npt.ArrayLike, metadata: Mapping[str, Any], num_workers: int = 1
 ) -> RunInfo:
-    """Return the description of a run for an import.
+    """Return the description of a run for an import from `source`, which the program `framework` wrote.
 
-    Args:
-        source: The identity of the source.
-        framework: The program that wrote the source.
-        times: The times of values, shape (n,), in nanoseconds since 1970, UTC; 0 if unknown. The earliest one is the
-            start of the run.
-        metadata: The metadata of the source.
-        num_workers: The number of workers.
+    `times` are those of values, shape (n,), in nanoseconds since 1970, UTC; 0 if unknown. The earliest one is the start
+    of the run.
     """
     known = np.asarray(times)
     known = known[known > 0]
@@ -116,14 +111,8 @@ def claim_target(
 ) -> FirstFlush | None:
     """Claim a run as its only worker. Return the number of the first flush; None if the run has ended and is complete.
 
-    Args:
-        target: The run.
-        run: The description that this import made.
-        earlier: The description in the run; None for a new run.
-        begin: Where the import begins to write.
-        plans: The plans of its tensors.
-        is_complete: True if the source has nothing that the run lacks.
-        report: Receives a sentence about metadata that has changed.
+    `run` is the description that this import made, and `earlier` that in the run; None for a new run. `is_complete` is
+    True if the source has nothing that the run lacks. `report` receives a sentence about metadata that has changed.
     """
     collections = (CollectionKeys.LOSSES, CollectionKeys.METRICS)
     names = {each: [plan.name for plan in plans if each in plan.collections] for each in collections}

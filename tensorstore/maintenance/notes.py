@@ -60,13 +60,7 @@ def change_notes(
 ) -> Notes:
     """Change some notes of a run, and return all of them, with sorted tags without duplicates.
 
-    If the storage has locks, no concurrent change is lost.
-
-    Args:
-        storage: The run.
-        changes: The new values of the attributes of Notes that change.
-        added: Tags to add.
-        removed: Tags to remove, also from the added ones.
+    `changes` has the new values of attributes of Notes. Removed tags are also removed from the added ones.
 
     Raises:
         ConfigurationError: A value has another type, or they are larger than a reader accepts.

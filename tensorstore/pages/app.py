@@ -30,9 +30,7 @@ _COMMENT_SECONDS = 15.0
 def make_app(answers: Answers, is_ending: Callable[[], bool]) -> Starlette:
     """Return the application, which must be wrapped by `security.Guard`.
 
-    Args:
-        answers: The answers to requests.
-        is_ending: Returns whether the server is shutting down, for which open requests must end.
+    Open requests end once `is_ending` returns True: the server is shutting down.
     """
 
     def answer(request: Request) -> Response:

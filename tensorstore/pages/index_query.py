@@ -21,14 +21,9 @@ def query_files(
     values: Mapping[str, Any],
     left_out: Mapping[str, Sequence[int]],
 ) -> pa.Table:
-    """Return the rows of one SELECT on the view `tensors` over some index files.
+    """Return the rows of one SELECT on the view `tensors` over some index files, which must be readable.
 
-    Args:
-        storage: The run.
-        paths: The files, which must be readable.
-        query: The SELECT.
-        values: The values of `$name` in it.
-        left_out: The superseded rows, by file.
+    `values` are those of `$name` in the query, and `left_out` has the superseded rows of each file.
 
     Raises:
         UnreadableFile: A file was superseded meanwhile.

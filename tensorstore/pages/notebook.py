@@ -15,17 +15,8 @@ from ..read.trial import Trial
 def notebook_bundle(url: str, only: Trial | None, rows: Sequence[tuple[str, str]]) -> dict[str, str]:
     """Return the representations of a page in a notebook, by MIME type.
 
-    A browser shows the content of an `object` element if its address cannot be reached: in a converted notebook, one
-    without its kernel, or one whose kernel runs on another computer. So the frame needs no script, which a notebook may
-    not run.
-
-    Args:
-        url: The address of the page.
-        only: The page's run, if there is only one.
-        rows: The name and the state of each run.
-
-    Returns:
-        `text/html`, and `image/png` in base64 if there is one run and matplotlib is installed.
+    These are `text/html`, and `image/png` in base64 for `only`, the page's run if there is only one, if matplotlib is
+    installed. `rows` has the name and the state of each run.
     """
     picture = None if only is None else _picture(only)
     link = f'<a href="{escape(url)}" target="_blank" rel="noopener">{escape(url)}</a>'

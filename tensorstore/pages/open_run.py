@@ -253,14 +253,9 @@ class OpenRun:
         return _MADE.get(statistic) or derived_expression(statistic)
 
     def grid(self, statistic: str, mode: str, worker: str, bounds: tuple[int | None, int | None], columns: int) -> Grid:
-        """Return the tiles of a statistic, rows in the order of execution.
+        """Return the tiles of a statistic in at most `columns` columns, rows in the order of execution.
 
-        Args:
-            statistic: One of `statistics`.
-            mode: The mode whose steps are counted.
-            worker: One worker; "" for all.
-            bounds: The first step and the step after the last; None for all.
-            columns: The most columns.
+        `worker` is "" for all. `bounds` are the first step and the step after the last one; None for all.
         """
         if statistic not in self.statistics:
             known = ", ".join(self.statistics)

@@ -41,18 +41,11 @@ class _Picture:
 
 
 def value(run: OpenRun, name: str, mode: str, worker: str, step: int, chosen: str) -> dict[str, Any] | None:
-    """Return a raw value as a picture; None if it was not saved.
+    """Return a raw value as a picture, as docs/page.md describes; None if it was not saved.
 
-    Args:
-        run: The run.
-        name: The name of the tensor.
-        mode: The mode that the step is counted in.
-        worker: The worker; "" for the first one that has it.
-        step: The step.
-        chosen: The slice of two dimensions, as numpy writes it: "0, 3, :, :". "" for a mosaic of all slices.
-
-    Returns:
-        See docs/page.md. A block is shown by its element of the largest magnitude, or NaN if one is not finite.
+    `worker` is "" for the first one that has the value. `chosen` is a slice of two dimensions, as numpy writes it: "0,
+    3, :, :"; "" is a mosaic of all slices. A block is shown by its element of the largest magnitude, or NaN if one is
+    not finite.
     """
     try:
         whole = raw(run, name, mode, worker, step)

@@ -30,11 +30,7 @@ class Answers:
         self.runs, self._can_annotate = runs, can_annotate
 
     def answer(self, path: str, parameters: Parameters) -> Any:
-        """Return the answer to a request.
-
-        Args:
-            path: The part of the path below api/, such as "tiles".
-            parameters: Its parameters.
+        """Return the answer to a request for a path below api/, such as "tiles", as values of JSON.
 
         Raises:
             ConfigurationError: The path or a parameter is unknown, missing or wrong.

@@ -94,17 +94,10 @@ class Tiles:
         self._zoomed: OrderedDict[Hashable, Grid] = OrderedDict()
 
     def grid(self, choice: Choice, first: int, end: int, columns: int, last: int) -> Grid:
-        """Return the tiles of the steps first <= step < end.
+        """Return the tiles of the steps first <= step < end in at most `columns` columns.
 
-        Args:
-            choice: The choice of rows.
-            first: The first step.
-            end: The step after the last one.
-            columns: The most columns.
-            last: The last step of the mode, which determines the resolution of cached tiles.
-
-        Returns:
-            The tiles; their first column may begin before `first`.
+        The first column may begin before `first`. `last` is the last step of the mode, which determines the resolution
+        of cached tiles.
         """
         names = self._names()
         width = width_for(end - first, columns)

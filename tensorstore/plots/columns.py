@@ -14,11 +14,7 @@ Bools = np.ndarray[Any, np.dtype[np.bool_]]
 def column_ends(starts: Floats) -> Floats:
     """Return the end of each column: the next column, or a point before it if steps are missing.
 
-    Steps are missing between two columns whose distance is more than 1.5 times the median. If this holds for more than
-    a tenth of the distances, there is no regular distance, and no gap.
-
-    Args:
-        starts: The first steps of the columns, ascending.
+    `starts` are the first steps of the columns, ascending.
     """
     if not len(starts):
         return starts
@@ -44,11 +40,9 @@ def with_gaps(starts: Floats) -> tuple[Floats, Bools]:
 
 
 def gaps(starts: Floats, others: Floats) -> list[tuple[float, float]]:
-    """Return the ranges of steps that are missing between the saved ones.
+    """Return the ranges of steps that are missing between the saved ones, both ascending.
 
-    Args:
-        starts: The saved steps, ascending.
-        others: Steps of other modes, ascending. A range with one of them is not missing.
+    A range with a step of another mode, one of `others`, is not missing.
     """
     ends = column_ends(starts)[:-1]
     between = np.searchsorted(others, starts[1:]) > np.searchsorted(others, starts[:-1], side="right")

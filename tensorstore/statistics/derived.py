@@ -64,12 +64,9 @@ _BY_NAME = {
 
 
 def derive(name: str, saved: Mapping[str, float], shape: Sequence[int]) -> float | None:
-    """Return a statistic that can be derived from saved ones; None if it cannot.
+    """Return a statistic, such as `abs_mean`, that can be derived from saved ones; None if it cannot.
 
-    Args:
-        name: The statistic, as `abs_mean`.
-        saved: The saved statistics of the tensor.
-        shape: Its shape, which may be unknown, `[-1]`.
+    `shape` may be unknown, `[-1]`.
     """
     size = math.prod(shape)
     known = {**saved, "size": float(size)} if size > 0 else dict(saved)

@@ -51,11 +51,7 @@ class Sketch(NamedTuple):
 
 
 def sketch_of(array: Array) -> Sketch | None:
-    """Return the sketch of all elements of an array; None for complex and other dtypes.
-
-    Args:
-        array: Of any shape, dtype and memory order.
-    """
+    """Return the sketch of all elements of an array in any memory order; None for complex and other dtypes."""
     array = np.asarray(array)
     if nature(array.dtype) != "real":
         return None
