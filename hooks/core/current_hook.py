@@ -30,12 +30,8 @@ def current() -> Any:
 def get_or_create(create: Callable[[str | None], Any], json_config_path: str | None, creates: bool) -> Any:
     """Return the current hook. With `creates`, make one if there is none, or if it is closed.
 
-    A closed hook is returned if the configuration allows no other run. No hook is made without a configuration.
-
-    Args:
-        create: Makes a hook of the framework from the path of a JSON configuration.
-        json_config_path: The path; None for the configured one.
-        creates: Make a hook.
+    A closed hook is returned if the configuration allows no other run. No hook is made without a configuration:
+    `create` receives the path of one in JSON, or None for the configured one.
     """
     wanted = creates and (_hook is None or _is_closed(_hook))
     if wanted and (json_config_path or has_hook_configuration()):
@@ -53,11 +49,7 @@ class GetHook(Protocol):
 
 
 def getter(create: Callable[[str | None], Any]) -> GetHook:
-    """Return the `get_hook` of a framework.
-
-    Args:
-        create: Makes a hook of the framework from the path of a JSON configuration.
-    """
+    """Return the `get_hook` of a framework. `create` makes a hook of it from the path of a JSON configuration."""
 
     def get_framework_hook(
         hook_type: str | None = None, json_config_path: str | None = None, create_if_not_exists: bool = False
@@ -91,9 +83,7 @@ def set_hook(hook: Any) -> None:
 def made(hook: Any, kept_by_callbacks: Any = None) -> None:
     """Make a new hook the current one, and close the runs of hooks that were garbage-collected.
 
-    Args:
-        hook: The hook.
-        kept_by_callbacks: The object that its callbacks refer to, if it is not the hook itself.
+    If the hook's callbacks do not refer to the hook itself, `kept_by_callbacks` is the object that they refer to.
     """
     previous = _hook
     kept = hook if kept_by_callbacks is None else kept_by_callbacks

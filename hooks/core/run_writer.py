@@ -72,12 +72,6 @@ class RunWriter:
 
     Nothing is written before `claim`, nor after `close` or `forget`.
 
-    Args:
-        options: The arguments of the hook.
-        framework: The framework that the hook is for.
-        collections: The collections of the hook.
-        duty: The worker to write as.
-
     Raises:
         ConfigurationError: An option has an invalid value.
     """

@@ -86,11 +86,7 @@ class SaveConfigMode:
         self._default_interval = DEFAULT_SAVE_INTERVAL
 
     def set_default_interval(self, save_interval: int) -> None:
-        """Set the interval that is used if none is configured; it depends on the framework.
-
-        Args:
-            save_interval: Number of steps.
-        """
+        """Set the interval that is used if none is configured; it depends on the framework."""
         self._default_interval = save_interval
 
     def interval_at(self, step: int) -> int:
@@ -265,22 +261,14 @@ class SaveConfig(JsonDocument):
         return self._modes[ModeKeys.parse(mode)]
 
     def set_default_interval(self, save_interval: int) -> None:
-        """Set the interval that is used in each mode if none is configured.
-
-        Args:
-            save_interval: Number of steps.
-        """
+        """Set the interval that is used in each mode if none is configured."""
         if self._default_interval != save_interval:
             self._default_interval = save_interval
             for config in self._modes.values():
                 config.set_default_interval(save_interval)
 
     def inherit(self, parent: SaveConfig) -> None:
-        """Take modes without a configuration from another configuration.
-
-        Args:
-            parent: Configuration to take them from.
-        """
+        """Take modes without a configuration from another configuration."""
         for mode in self._unset:
             self._modes[mode] = parent._modes[mode].copy()
         self._unset = set()

@@ -121,12 +121,9 @@ class BlockSums:
 
 
 def make_seal(path: str, sums: bytes, end: Bytes) -> bytes:
-    """Return the seal of a Parquet file.
+    """Return the seal of a Parquet file that is published at `path`, relative to the run.
 
-    Args:
-        path: The path at which the file is published, relative to the run.
-        sums: The checksums of its blocks, as from `block_sums`.
-        end: The bytes after the seal: the footer, its length and PAR1.
+    `sums` are from `block_sums`, and `end` follows the seal: the footer, its length and PAR1.
     """
     head = sums + _sum_of_path(path)
     tail = struct.pack("<I", len(head) + _END) + _MARKER
@@ -134,12 +131,7 @@ def make_seal(path: str, sums: bytes, end: Bytes) -> bytes:
 
 
 def sealed(path: str, file: Bytes) -> list[bytes | memoryview]:
-    """Return the pieces of a Parquet file with its seal, from the bytes of the file without one.
-
-    Args:
-        path: The path at which the file is published, relative to the run.
-        file: The bytes of a Parquet file.
-    """
+    """Return the pieces of a Parquet file with its seal. `path`, relative to the run, is where it is published."""
     view = memoryview(file)
     footer = len(view) - _AFTER_FOOTER - int.from_bytes(view[-_AFTER_FOOTER:-4], "little")
     return [view[:footer], make_seal(path, block_sums(view[:footer]), view[footer:]), view[footer:]]

@@ -310,17 +310,9 @@ class _Rows:
 
 @contextmanager
 def sealed_parquet(sink: Sink, schema: pa.Schema, **options: Any) -> Iterator[pq.ParquetWriter]:
-    """Write a Parquet file with its seal into a sink, without publishing it.
+    """Write a Parquet file with its seal into a sink, without publishing it. Yield pyarrow's writer of the rows.
 
     The file is built in memory, because the seal comes before the footer and has a checksum of it.
-
-    Args:
-        sink: The sink of the file.
-        schema: The columns.
-        options: Options of pyarrow's ParquetWriter.
-
-    Yields:
-        The writer of the rows.
     """
     file = pa.BufferOutputStream()
     with pq.ParquetWriter(file, schema, write_page_checksum=True, **options) as writer:

@@ -78,11 +78,9 @@ class Sink(ABC):
     """A writable binary file; pyarrow.parquet.ParquetWriter takes it as `where`."""
 
     def append(self, pieces: Iterable[bytes | memoryview], nbytes: int = 0) -> None:
-        """Write pieces one after another, without copying them together.
+        """Write pieces one after another, each soon after it was produced, without copying them together.
 
-        Args:
-            pieces: The pieces. Each is written soon after it was produced.
-            nbytes: The bytes of all pieces, if they are large, so that a disk can reserve space.
+        `nbytes` is the size of all pieces, if they are large, so that a disk can reserve space.
         """
         for piece in pieces:
             self.file.write(piece)
@@ -179,10 +177,9 @@ class Storage(ABC):
 
     @abstractmethod
     def read_into(self, ranges: Sequence[ByteRange], buffers: Sequence[Buffer]) -> Counts:
-        """Read each range into the buffer of the same index, which has its length.
+        """Read each range into the buffer of the same index, which has its length, and return the bytes in each buffer.
 
-        Returns:
-            The number of bytes in each buffer: fewer than its length if the file ends early.
+        These are fewer than its length if the file ends early.
         """
 
     def prefetch(self, paths: Sequence[str]) -> None:

@@ -19,15 +19,9 @@ _lock = threading.Lock()
 
 
 def add_flush(key: str, callback: Callable[[], None], written_by: Callable[[], int]) -> Callable[[], None]:
-    """Call `callback` before each listing of the run `key` in this process.
+    """Call `callback` before each listing of the run `key` in this process. Return a function that ends this.
 
-    Args:
-        key: The storage's key of the run.
-        callback: The writer's flush.
-        written_by: Returns the identifier of the thread that writes the steps.
-
-    Returns:
-        A function that ends the registration.
+    `written_by` returns the identifier of the thread that writes the steps.
     """
     token = object()
     with _lock:

@@ -90,18 +90,11 @@ def canonical_url(url: str | os.PathLike[str]) -> str:
 def register_flush(
     url: str | os.PathLike[str], callback: Callable[[], None], written_by: Callable[[], int] = lambda: 0
 ) -> Callable[[], None]:
-    """Call `callback` before each `list_after` of this run in this process.
+    """Call `callback` before each `list_after` of this run in this process. Return a function that ends this.
 
     So a reader in the writing process sees every closed step immediately. A running listing may call the callback once
-    more after the registration has ended.
-
-    Args:
-        url: The run.
-        callback: The writer's flush.
-        written_by: Returns the identifier of the thread that writes the steps, which cannot wait for them.
-
-    Returns:
-        A function that ends the registration.
+    more after the registration has ended. `written_by` returns the identifier of the thread that writes the steps,
+    which cannot wait for them.
     """
     protocol, rest = _parts(url)
     key = os.path.realpath(_folder(rest)) if protocol == "file" else canonical_url(url)

@@ -46,11 +46,7 @@ def merge(ranges: Sequence[ByteRange], near: int = _NEAR, longest: int = _MERGED
 
 
 def batches(ranges: Sequence[ByteRange]) -> Iterator[list[tuple[int, int, ByteRange]]]:
-    """Yield pieces of the ranges that are read at once.
-
-    Yields:
-        For each piece, the index of its range, its offset in that range, and the byte range of the piece.
-    """
+    """Yield pieces of the ranges that are read at once: the index of its range, its offset in that, its byte range."""
     batch, size = list[tuple[int, int, ByteRange]](), 0
     for index, (path, start, length) in enumerate(ranges):
         for offset in range(0, length, _MERGED):

@@ -141,10 +141,9 @@ _WORDS = {"0": False, "false": False, "1": True, "true": True}
 
 
 def parse_interval(value: Any) -> float | None:
-    """Return the seconds between two samples: those of TENSORTRIAL_SYSTEM_METRICS, else those of a hook's argument.
+    """Return the seconds between two samples; None if nothing is sampled.
 
-    Returns:
-        The seconds; None if nothing is sampled.
+    TENSORTRIAL_SYSTEM_METRICS takes precedence over a hook's argument.
 
     Raises:
         ConfigurationError: It is not True, False, None or a number of seconds of at least 0.1.
@@ -200,13 +199,7 @@ def accepts_fields_of(
     """Make a constructor `__init__(self, options)` accept the fields of the options as its arguments.
 
     Its signature, its annotations and its docstring are those of the fields, so that `help` and type checkers show
-    them.
-
-    Args:
-        options_type: HookOptions, or a dataclass that inherits from it.
-
-    Returns:
-        A decorator for `__init__`.
+    them. `options_type` is HookOptions, or a dataclass that inherits from it.
     """
     signature = inspect.signature(options_type)
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
