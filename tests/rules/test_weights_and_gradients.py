@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import tensortrial
 from support.rule_runs import GRADIENTS, LOSSES, Write, fired, losses
-from support.runs import EVAL, TRAIN
+from support.runs import EVAL, TRAIN, Job, Step
 from tensortrial import rules
 from tensortrial.errors import InvalidRuleParameter
 from tensortrial.rules import invoke_rule
@@ -117,6 +119,21 @@ def test_a_tensor_that_leaves_its_past_alone_is_an_anomaly(write: Write, plan: d
 def test_tensors_that_leave_their_past_together_are_no_anomaly(write: Write) -> None:
     trial = write(walks(dict.fromkeys(range(4), 2.0)), collections=("weights",))
     assert invoke_rule(rules.StatisticAnomaly(trial)) == []
+
+
+@pytest.mark.parametrize(("factor", "leaves"), [(1.0, []), (20.0, ["w2"])], ids=["healthy", "a weight that jumps"])
+def test_a_weight_that_moved_while_nothing_was_saved_is_no_anomaly(
+    tmp_path: Path, factor: float, leaves: list[str]
+) -> None:
+    saved = [*range(11), *range(20, 101, 10), *range(150, 401, 50)]
+    with Job(tmp_path) as job:
+        for step in saved:
+            sizes = 1.0, 1 + step / 100, factor if step >= 60 else 1.0, 1 + step**2 / 1000
+            weights = {f"w{number}": np.full(4, size) for number, size in enumerate(sizes)}
+            job.put(Step(TRAIN, step, step), weights, closes=True, collections=("weights",))
+    found = invoke_rule(rules.StatisticAnomaly(tensortrial.create_trial(tmp_path)))
+    assert list(dict.fromkeys(finding.tensor for finding in found)) == leaves
+    assert [finding.step for finding in found[:1]] == [60] * len(leaves)
 
 
 def test_an_anomaly_needs_a_past_and_a_known_statistic(write: Write) -> None:

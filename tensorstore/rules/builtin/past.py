@@ -27,8 +27,10 @@ class StatisticAnomaly(SelectingRule):
 
     Compares a statistic with the median of its earlier values, in units of their spread, the interquartile range /
     1.349, as the heat map of the page does. Positive values are compared by their logarithm, and a spread below 1 %
-    counts as 1 %. The median score of all selected tensors is subtracted, since a change of the learning rate moves
-    all. Evaluates the collections `weights` and `biases`, unless tensors are selected, at the steps of training.
+    counts as 1 %. A step that is farther from the earlier saved ones than these are from one another, as where steps
+    are saved more rarely, has a larger spread, by the square of that ratio. The median score of all selected tensors
+    is subtracted, since a change of the learning rate moves all. Evaluates the collections `weights` and `biases`,
+    unless tensors are selected, at the steps of training.
     """
 
     DEFAULT = Selector(("weights", "biases"))
@@ -45,6 +47,7 @@ class StatisticAnomaly(SelectingRule):
 
     def reset(self) -> None:
         self._past: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+        self._steps: list[int] = []
 
     def judge(self, view: StepView) -> None:
         if view.mode is not training_mode(self.reader.modes()):
@@ -52,17 +55,22 @@ class StatisticAnomaly(SelectingRule):
         found = self.measured(view, self.selector, self.statistic)
         view.rows(found.rows[:1])  # raises before anything is stored
         size, step = len(found.rows) // len(view.infos), 0
+        numbers = [info.mode_step for info in view.infos]
         values = found[self.statistic].reshape(len(view.infos), size)
         while size and step < len(values):
             # The median score is below half of the threshold, too, so that no difference reaches the threshold.
-            step += usual_steps(values[step:], [self._past[key] for key in found.keys[:size]], 0.499 * self.threshold)
+            usual = usual_steps(values[step:], [self._past[key] for key in found.keys[:size]], 0.499 * self.threshold)
+            self._steps += numbers[step : step + usual]
+            step += usual
             for exact in range(step, min(step + _EXACT_STEPS, len(values))):
-                self._judge_step(found.where(slice(exact * size, (exact + 1) * size)))
+                self._judge_step(found.where(slice(exact * size, (exact + 1) * size)), numbers[exact])
                 step = exact + 1
 
-    def _judge_step(self, found: Measured) -> None:
+    def _judge_step(self, found: Measured, step: int) -> None:
         pasts = [self._past[key] for key in found.keys]
         scores, medians = past_scores(found[self.statistic], pasts, self.minimum)
+        scores /= _distance(step, self._steps) ** 2
+        self._steps.append(step)
         known = scores[~np.isnan(scores)]
         common = float(np.median(known)) if len(known) >= _FEWEST_PEERS else 0.0
         left = np.flatnonzero(np.absolute(scores - common) > max(self.threshold, _TIMES_COMMON * abs(common)))
@@ -73,3 +81,20 @@ class StatisticAnomaly(SelectingRule):
         compared = f"{self.statistic} {value:.4g}, usual was {median:.4g}, {abs(score):.1f} deviations"
         direction = "above" if score > 0 else "below"
         self.fires(row, score, self.threshold, f"left its own past: it has {compared} {direction}")
+
+
+def _distance(step: int, earlier: list[int]) -> float:
+    """Return the distance of a step from the median of earlier ones, by the distance if all were evenly spaced.
+
+    A series that gains speed, as at the beginning of a training, moves by up to the square of it.
+    """
+    if (n := len(earlier)) < 2:
+        return 1.0
+    quarter, median, three_quarters = (_quantile(earlier, share) for share in (0.25, 0.5, 0.75))
+    return max(1.0, (step - median) * (n - 1) / (max(three_quarters - quarter, 0.5) * (n + 1)))
+
+
+def _quantile(ascending: list[int], share: float) -> float:
+    at, rest = divmod(share * (len(ascending) - 1), 1)
+    low = ascending[int(at)]
+    return low + rest * (ascending[min(int(at) + 1, len(ascending) - 1)] - low)
