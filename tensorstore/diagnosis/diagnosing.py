@@ -6,18 +6,17 @@ import os
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from ..errors import FileError
-from ..format.schema import EndInfo, end_path
 from ..read.opening import create_trial, no_refresh
 from ..read.trial import Trial, run_reader_of
 from ..rules.finding import Finding
 from ..rules.registry import make_rule
 from ..rules.running import CANNOT_RUN, evaluate_saved
 from ..snapshot.snapshot import run_info
+from ..snapshot.workers import failures
 from ..visible import in_a_line
 from .causes import Places, problems
 from .checks import ANOMALY, FROZEN, SPIKES, RunFacts, checks_for, parameters_of
@@ -99,8 +98,11 @@ def _diagnosed(trial: Trial, progress: bool) -> Diagnosis:
     checked = tuple(check.rule for check in checks if check.rule not in failed)
     damaged |= trial.damaged
     reasons = {path: str(error).removeprefix(f"{path}: ") for path, error in sorted(damaged.items())}
-    begun = max(_steps_begun(trial), steps[-1] + 1 if steps else 0)
-    return Diagnosis(trial.path, len(steps), tuple(joined), checked, unchecked, reasons, begun)
+    ends = trial.snapshot.workers.ends.values()
+    begun = max([steps[-1] + 1 if steps else 0, *(end.steps or 0 for end in ends)])
+    return Diagnosis(
+        trial.path, len(steps), tuple(joined), checked, unchecked, reasons, begun, failures(trial.snapshot.workers)
+    )
 
 
 def _without_offsets(found: Sequence[Finding], names: Iterable[str]) -> list[Finding]:
@@ -141,16 +143,6 @@ def _step_before(trial: Trial, problem: Problem) -> int | None:
     steps = trial.tensor(problem.tensor).steps()
     before = steps[: bisect_left(steps, problem.step)][-1:]
     return before[0] if before and before[0] < problem.step - 1 else None
-
-
-def _steps_begun(trial: Trial) -> int:
-    """Return the number of steps that the job had begun when its workers ended; 0 if unknown."""
-    begun = [0]
-    for worker in trial.workers()[:1]:
-        path = end_path(worker)
-        with suppress(FileError, FileNotFoundError, ValueError):
-            begun.append(EndInfo.from_bytes(run_reader_of(trial).storage.read_document(path), path).steps or 0)
-    return max(begun)
 
 
 def _places(trial: Trial, findings: Iterable[Finding], damaged: dict[str, FileError]) -> Places:

@@ -107,6 +107,7 @@ class Diagnosis:
         unchecked: Rules that could not be evaluated.
         damaged: Errors of unreadable files, whose content was not evaluated.
         steps_begun: Number of steps that the job has begun, saved or not; 0 if unknown.
+        failures: Why workers did not end regularly, such as a full disk, by worker.
     """
 
     run: str
@@ -116,6 +117,7 @@ class Diagnosis:
     unchecked: tuple[Unchecked, ...]
     damaged: dict[str, str] = field(default_factory=dict)
     steps_begun: int = 0
+    failures: dict[str, str] = field(default_factory=dict)
 
     @property
     def is_healthy(self) -> bool:
@@ -190,11 +192,14 @@ class Diagnosis:
     def _reservations(self) -> list[str]:
         """Return paragraphs about problems that may have been missed."""
         parts = []
-        if self.steps < min(_FEW_STEPS, self.steps_begun):
+        if self.steps < min(_FEW_STEPS, self.steps_begun) and not self.failures:
             parts.append(
                 "Most steps were not saved, so that the answer may lack what happened at them: save or log more often, "
                 f"such as by SaveConfig(save_interval={max(1, self.steps_begun // _FEW_STEPS)})."
             )
+        if self.failures:
+            workers = (f"- {in_a_line(worker)}: {in_a_line(reason)}" for worker, reason in self.failures.items())
+            parts.append("Not ended regularly, so that later steps may be missing:\n" + "\n".join(workers))
         if self.damaged:
             files = (f"- {in_a_line(path)}: {in_a_line(reason)}" for path, reason in self.damaged.items())
             parts.append("Not read, so that the answer may lack what happened in them:\n" + "\n".join(files))

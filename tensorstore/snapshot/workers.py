@@ -184,6 +184,11 @@ def read_claims(source: FileSource, since: Workers) -> Workers:
     return _with_claims(source, since, list(since.claims))
 
 
+def failures(workers: Workers) -> dict[str, str]:
+    """Return why workers did not end regularly, by worker, or by the name of the mark of all workers."""
+    return {end.worker or name: end.failure for name, end in workers.ends.items() if end.failure is not None}
+
+
 def finished(source: FileSource, workers: Workers, since: Workers) -> set[str]:
     """Return the workers that cannot have written anything since `since` was read.
 

@@ -301,6 +301,17 @@ def test_a_nan_between_two_saved_steps_began_after_the_first_of_them(tmp_path: P
     assert problem.headline == "NaN begins between steps 5 and 8, first in w"
 
 
+def test_a_diagnosis_says_why_a_worker_saved_no_more(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    job.step({"loss": 1.0})
+    job.writer.close("the disk is full", steps=40)
+    found = tensortrial.diagnose(tmp_path)
+    assert found.failures == {"worker_0": "the disk is full"}
+    assert "no problem in 1 of 40 steps" in found.summary
+    assert "later steps may be missing:\n- worker_0: the disk is full" in str(found)
+    assert "save or log more often" not in str(found)
+
+
 def test_a_loss_that_was_logged_by_its_name_is_diagnosed(tmp_path: Path) -> None:
     with tensortrial.Run(tmp_path, environment=False) as run:
         for step in range(40):

@@ -16,6 +16,7 @@ from ...format.documents import utc
 from ...maintenance.notes import notes_of
 from ...mode import ModeKeys
 from ...read.trial import Trial, run_reader_of
+from ...snapshot.workers import failures
 from ...statistics.definitions import STATISTICS
 from ...visible import visible
 from ..completion import complete_run
@@ -72,6 +73,8 @@ def _facts(trial: Trial) -> Iterable[tuple[str, str]]:
     yield "workers", f"{trial.num_workers}: {', '.join(trial.workers())}"
     for late in trial.late_workers():
         yield "late", str(late)
+    for worker, reason in failures(trial.snapshot.workers).items():
+        yield "failure", f"{worker}: {reason}"
     for mode in trial.modes():
         yield f"steps {mode.name}", ", ".join(ranges(trial.steps(mode))) or "none"
     yield "tensors", str(len(trial.tensor_names()))
@@ -107,6 +110,7 @@ def _document(trial: Trial) -> dict[str, Any]:
         "num_workers": trial.num_workers,
         "workers": trial.workers(),
         "late": [str(late) for late in trial.late_workers()],
+        "failures": failures(trial.snapshot.workers),
         "steps": {mode.name: trial.steps(mode) for mode in trial.modes()},
         "tensors": len(trial.tensor_names()),
         "collections": _collections(trial),

@@ -80,6 +80,18 @@ def test_info_shows_a_run_whose_notes_are_damaged(tmp_path: Path) -> None:
     assert json.loads(run("ls", tmp_path, "--json").stdout)["tags"] == []
 
 
+def test_info_shows_why_a_worker_saved_no_more(tmp_path: Path) -> None:
+    run_of_one_step(tmp_path, failure="the disk is full")
+    assert "worker_0: the disk is full" in run("info", tmp_path).stdout
+    assert json.loads(run("info", tmp_path, "--json").stdout)["failures"] == {"worker_0": "the disk is full"}
+
+
+def run_of_one_step(path: Path, failure: str | None) -> None:
+    job = Job(path)
+    job.step({"loss": 1.0})
+    job.writer.close(failure, steps=40)
+
+
 def test_info_names_and_steps_print_json(place: Path) -> None:
     documents = [json.loads(line) for line in run("info", place / "*", "--json").stdout.splitlines()]
     assert [each["run"] for each in documents] == ["bad", "good"]
