@@ -9,10 +9,10 @@ from ..config.collection import Collection, CollectionKeys
 from ..errors import ConfigurationError
 
 
-def name_patterns(regex: str | Iterable[str]) -> list[re.Pattern[str]]:
+def name_patterns(regex: str | re.Pattern[str] | Iterable[str]) -> list[re.Pattern[str]]:
     """Return one or several compiled regular expressions. Raise ConfigurationError for an invalid one."""
     found = []
-    for text in [regex] if isinstance(regex, str) else regex:
+    for text in [regex] if isinstance(regex, str | re.Pattern) else regex:
         try:
             found.append(re.compile(text))
         except re.error as exc:

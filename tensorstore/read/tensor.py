@@ -316,7 +316,7 @@ class Tensor:
             The steps, ascending.
         """
         steps = [each for each in self.steps(mode) if each <= step]
-        return steps if n is None else steps[-n:] if n > 0 else []
+        return steps if n is None else steps[max(0, len(steps) - int(n)) :]
 
     def _repr_html_(self) -> str | None:
         try:

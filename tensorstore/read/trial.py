@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
@@ -90,7 +91,10 @@ class Trial:
 
         Raises:
             TensorUnavailable: No tensor of this name was saved; the error names the nearest ones.
+            ConfigurationError: The name is not text.
         """
+        if not isinstance(tname, str):
+            raise ConfigurationError(f"the name of a tensor must be text, got {tname!r}")
         return Tensor(self._reader.find_name(tname), self._reader)
 
     def has_tensor(self, tname: str) -> bool:
@@ -110,7 +114,7 @@ class Trial:
         *,
         step: int | None = None,
         mode: ModeKeys = GLOBAL,
-        regex: str | Iterable[str] | None = None,
+        regex: str | re.Pattern[str] | Iterable[str] | None = None,
         collection: Collection | str | None = None,
     ) -> list[str]:
         """Return the names of saved tensors.
@@ -119,7 +123,7 @@ class Trial:
             show_prefixed_tensors: Has no effect; smdebug had it.
             step: Only tensors that were saved at this step of `mode`; None for any step.
             mode: Only tensors that were saved in this mode; GLOBAL for any.
-            regex: Only names in which `re.search` finds this regular expression, or one of several.
+            regex: Only names in which `re.search` finds this regular expression, or one of several; text or compiled.
             collection: Only tensors of this collection, by its name or as an object. Not together with `regex`. An
                 unknown name is logged as a warning.
 
@@ -382,7 +386,7 @@ class Trial:
 
     def values(
         self,
-        names: Iterable[str],
+        names: str | Iterable[str],
         steps: Iterable[int] | None = None,
         mode: ModeKeys = GLOBAL,
         worker: str | None = None,
@@ -393,7 +397,7 @@ class Trial:
         copy an array to keep only that one.
 
         Args:
-            names: The names of the tensors.
+            names: The names of the tensors, or of one.
             steps: The steps, counted in `mode`; None for all.
             mode: The mode that steps are counted in.
             worker: The worker whose values are returned; None for the first one of each step that has one.
@@ -408,7 +412,8 @@ class Trial:
             MissingIndexFile: A file of the index is missing.
             CorruptFile: A file cannot be read.
         """
-        return self._reader.values(list(dict.fromkeys(names)), steps, mode, worker)
+        several = [names] if isinstance(names, str) else names
+        return self._reader.values(list(dict.fromkeys(several)), steps, mode, worker)
 
     def inputs(self, step: int, mode: ModeKeys = GLOBAL, worker: str | None = None) -> list[Array]:
         """Return the inputs of the model at a step: the raw values of the collection `inputs`.

@@ -141,6 +141,14 @@ class EngineContract:
         assert answer.fetchall() == [("abs_mean", 0.5), ("l2", 1.0), ("mean", 0.5)]
         trial.close()
 
+    def test_numbers_of_numpy_and_modes_are_parameters(self, engine: Engine, folder: Path) -> None:
+        trial = tensortrial.create_trial(folder / NAMES[0], engine=engine)
+        (rows,) = trial.sql("select count(*) from steps where mode = 'GLOBAL' and mode_step = 1").fetchall()
+        parameters = {"mode": tensortrial.modes.GLOBAL, "step": np.arange(3)[1], "least": np.float32(0.5)}
+        query = "select count(*) from steps where mode = $mode and mode_step = $step and $least = 0.5"
+        assert trial.sql(query, parameters).fetchall() == [rows]
+        trial.close()
+
     def test_a_range_of_steps(self, engine: Engine, folder: Path) -> None:
         trial = tensortrial.create_trial(folder / NAMES[0], range_steps=(1, 3), engine=engine)
         assert trial.steps() == [1, 2]

@@ -146,6 +146,8 @@ def test_workers(trial: Trial) -> None:
 )
 def test_prev_steps(trial: Trial, step: int, n: int, steps: list[int]) -> None:
     assert trial.tensor("w").prev_steps(step, n) == steps
+    if n >= 0:
+        assert trial.tensor("w").prev_steps(step, np.uint64(n)) == steps  # type: ignore[arg-type]
 
 
 def test_prev_steps_of_a_mode(trial: Trial) -> None:

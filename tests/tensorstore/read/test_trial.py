@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import secrets
 import shutil
 import subprocess
@@ -104,6 +105,14 @@ def test_a_whole_run_wherever_it_is(place: tuple[str, dict[str, Any]]) -> None:
 def test_what_is_no_step_was_not_saved(trial: Trial, step: Any, mode: Any) -> None:
     assert trial.tensor_names(step=step, mode=mode) == []
     assert trial.values(["w1"], [step], mode)["w1"] == {}
+
+
+def test_names_are_text_and_patterns_may_be_compiled(trial: Trial) -> None:
+    assert trial.tensor_names(regex=re.compile("^W", re.IGNORECASE)) == ["w0", "w1"]
+    assert trial.values("w1").keys() == {"w1"}
+    for name in (None, 3, b"w1", Path("w1")):
+        with pytest.raises(ConfigurationError, match="the name of a tensor must be text, got"):
+            trial.tensor(name)  # type: ignore[arg-type]
 
 
 def test_tensors(trial: Trial) -> None:
