@@ -40,6 +40,8 @@ class Models:
         self.roots: list[Root] = []
         self.names: MutableMapping[torch.nn.Module, str] = weakref.WeakKeyDictionary()
         """The names of modules."""
+        self._roots_of: MutableMapping[torch.nn.Module, Root] = weakref.WeakKeyDictionary()
+        """The models that named their modules. A module of two models keeps the name from the first one."""
         self.has_losses = False
         """True if a loss was registered."""
         self._losses: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
@@ -176,12 +178,15 @@ class Models:
 
     def _forget(self, root: Root) -> None:
         for _, module in modules_of(root.module) if root.module is not None else ():
-            self.names.pop(module, None)
-            self._callbacks.pop(module, None)
-            for handle in self._handles.pop(module, ()):
-                handle.remove()
+            self._forget_module(module)
         self._gradients.keep_only(root, ())
         self.roots.remove(root)
+
+    def _forget_module(self, module: torch.nn.Module) -> None:
+        self.names.pop(module, None)
+        self._callbacks.pop(module, None)
+        for handle in self._handles.pop(module, ()):
+            handle.remove()
 
     def release(self) -> None:
         """Remove every callback from the models, and forget them."""
@@ -198,12 +203,15 @@ class Models:
     def _follow_modules(self, root: Root, model: torch.nn.Module, modules: list[tuple[str, torch.nn.Module]]) -> None:
         paths = set()
         for path, module in modules:
+            name = root.module_name(path)
+            if self._roots_of.get(module) is root and self.names.get(module) != name:
+                self._forget_module(module)  # it was moved inside the model
             if module not in self.names:
-                self.names[module] = root.module_name(path)
+                self.names[module], self._roots_of[module] = name, root
                 if path not in paths:
                     # A container (ModuleList) does not run. The user may have kept only the modules in it, so these
                     # keep it alive.
-                    self._add_callbacks(module, root.module_name(path), None if _has_forward(model) else model)
+                    self._add_callbacks(module, name, None if _has_forward(model) else model)
                     if type(module) is torch.nn.TransformerEncoderLayer and _has_forward(model):
                         self._fused.add(module)
             paths.add(path)

@@ -28,7 +28,7 @@ class NothingSaved:
     def __init__(self, recorder: Recorder, models: Models) -> None:
         self._recorder, self._models = recorder, models
         self._due_steps = self._steps = 0
-        self._checked = self._closes = self._losses_are_due = self._knows_modes = False
+        self._checked = self._closes = self._losses_are_due = self._has_loss = self._knows_modes = False
         self.left_to_another = False
         """True if another process saves a tensor that was gathered here."""
         self.gradients_arrived = False
@@ -44,6 +44,11 @@ class NothingSaved:
         """Note that a step was due, at its end."""
         self._due_steps += 1
         self._losses_are_due |= CollectionKeys.LOSSES in self._recorder.planner.due
+        if not self._checked and not self._has_loss:
+            # The planner forgets names when a collection changes, as for a module that was added.
+            losses = self._recorder.collections.require(CollectionKeys.LOSSES)
+            known = (*self._recorder.planner.tensor_names(), *losses.tensor_names)
+            self._has_loss = any(map(_is_loss_of(losses), known))
 
     def note_forward(self, model: torch.nn.Module) -> None:
         """Log, once, that a model is evaluated in steps that count as those of training.
@@ -81,9 +86,7 @@ class NothingSaved:
                 "or call hook.save_gradients() before the update",
                 used[0],
             )
-        losses = self._recorder.collections.require(CollectionKeys.LOSSES)
-        known = (*self._recorder.planner.tensor_names(), *losses.tensor_names)
-        if (used or self.gradients_arrived) and self._losses_are_due and not any(map(_is_loss_of(losses), known)):
+        if (used or self.gradients_arrived) and self._losses_are_due and not self._has_loss:
             logger.warning(
                 "no loss is saved: save the loss of a function by hook.record_tensor_value('loss', loss), or by "
                 "hook.log({'loss': loss})"

@@ -12,6 +12,7 @@ from torch import nn  # noqa: E402
 
 from support.training import Net, array, batches, evaluate, same, train  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
+from tensortrial.hooks.pytorch import SaveConfig  # noqa: E402
 
 
 class Returning(nn.Module):
@@ -200,8 +201,6 @@ def test_a_hook_that_saves_nothing_says_so_once(make_hook: Any, caplog: pytest.L
 def test_a_hook_whose_second_due_step_comes_late_says_early_that_nothing_was_saved(
     make_hook: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from tensortrial.hooks.pytorch import SaveConfig
-
     net = Net()
     hook = make_hook(save_config=SaveConfig(save_interval=500))
     hook.register_module(net)
@@ -233,6 +232,21 @@ def test_batches_that_one_step_accumulates_are_not_steps_that_saved_nothing(
     hook.register_module(net)
     with hook.step():
         train(net, 3)
+    hook.close()
+    assert warnings_of(caplog) == []
+
+
+def test_a_saved_loss_is_not_missed_because_a_module_was_added(
+    make_hook: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    net, criterion = nn.Sequential(nn.Linear(64, 10)), nn.CrossEntropyLoss()
+    hook = make_hook(save_all=True, save_config=SaveConfig(save_interval=2))
+    hook.register_module(net)
+    hook.register_loss(criterion)
+    for step, (x, y) in enumerate(batches(5)):
+        if step == 2:
+            net.append(nn.Linear(10, 10))
+        criterion(net(x), y).backward()
     hook.close()
     assert warnings_of(caplog) == []
 

@@ -319,6 +319,30 @@ class TestValues:
         assert gradient.steps() == [0, 1]
         assert not np.all(gradient.value(1) == 1)
 
+    def test_a_module_that_is_moved_in_its_model_is_saved_by_its_new_path(self, make_hook: Any, out: str) -> None:
+        hook = make_hook(include_collections=["weights"], include_regex="_output")
+        net = nn.Sequential(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+        other = nn.Sequential(nn.Linear(64, 16), net[2])
+        hook.register_module(net)
+        hook.register_module(other, name="other")
+        expected: list[list[Any]] = []
+        for step in range(4):
+            if step == 1:
+                net.insert(1, nn.Linear(16, 16))
+            elif step == 3:
+                del net[1]
+            x = batches(1)[0][0]
+            expected.append([array(x := module(x)) for module in net])
+            hook.begin_step()
+            net(batches(1)[0][0]).sum().backward()
+            hook.end_step()
+        hook.close()
+        trial = create_trial(out)
+        for step, outputs in enumerate(expected):
+            names = trial.tensor_names(step=step, regex=r"^\d_output_\d+$")
+            assert names == [f"{number}_output_0" for number in range(len(outputs))]
+            assert all(same(trial.tensor(name).value(step), outputs[int(name[0])]) for name in names)
+
     def test_parameters_of_a_lazy_module_are_saved_once_they_have_values(self, make_hook: Any, out: str) -> None:
         hook, net = make_hook(include_collections=["weights", "gradients"]), nn.Sequential(nn.LazyLinear(10))
         hook.register_module(net)
