@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import os
 import sys
 from contextlib import suppress
 
@@ -20,6 +21,7 @@ def main() -> None:
     from .cli.interrupts import hold_while_importing, say_no_more
 
     hold_while_importing()
+    _open_closed_streams()
     _escape_what_cannot_be_encoded()
     try:
         from .cli import main as commands
@@ -31,6 +33,13 @@ def main() -> None:
         sys.exit(130)
     finally:
         say_no_more()
+
+
+def _open_closed_streams() -> None:
+    """Discard what is written to a standard stream that was closed before the start (`>&-`): Python has none for it."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
 
 
 def _escape_what_cannot_be_encoded() -> None:

@@ -222,3 +222,12 @@ def test_a_full_disk_under_the_output_is_an_error_of_one_line(place: Path) -> No
         done = subprocess.run(command, cwd=place, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1
     assert done.stderr == "Error: [Errno 28] No space left on device\n"
+
+
+@pytest.mark.parametrize("streams", [">&-", ">&- 2>&-"])
+def test_a_command_whose_output_was_closed_before_it_began_runs(place: Path, streams: str) -> None:
+    command = f'exec "$0" -m tensortrial sql good "select 1 as one" --format csv --output one.csv {streams}'
+    assert subprocess.run(["sh", "-c", command, sys.executable], cwd=place, capture_output=True).stderr == b""
+    assert (place / "one.csv").read_text().split() == ["one", "1"]
+    shown = subprocess.run(["sh", "-c", f'exec "$0" -m tensortrial info good {streams}', sys.executable], cwd=place)
+    assert shown.returncode == 0
