@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 import time
 from collections.abc import Iterator
@@ -45,6 +46,17 @@ class TestDuckDBFile(JobConformance):
         (tmp_path / "x.duckdb").write_text("no database at all, but long enough to pass as one" * 100)
         with pytest.raises(ExportError, match="cannot open it as a DuckDB file"):
             tensortrial.export(run, tmp_path / "x.duckdb", progress=False)
+
+    def test_a_disk_that_is_full_at_the_commit_is_an_error_of_the_export(self, tmp_path: Path, run: Path) -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (13_000, hard))  # the header of the file fits, the rows do not
+        try:
+            with pytest.raises(ExportError, match=r"x\.duckdb: .*Failed to commit"):
+                tensortrial.export(run, tmp_path / "x.duckdb", progress=False)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        tensortrial.export(run, tmp_path / "x.duckdb", progress=False)
+        assert len(self.read(str(tmp_path / "x.duckdb"), "steps")) == 6
 
 
 @pytest.fixture

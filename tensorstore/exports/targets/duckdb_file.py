@@ -98,9 +98,10 @@ class DuckDBFile(SQLTarget):
             self._database.begin()
             try:
                 yield
+                self._database.commit()
             except BaseException as exc:
-                self._database.rollback()
+                with suppress(duckdb.Error):  # a commit that failed has ended the transaction
+                    self._database.rollback()
                 if isinstance(exc, duckdb.Error):
                     raise ExportError(self._name, str(exc)) from exc
                 raise
-            self._database.commit()
