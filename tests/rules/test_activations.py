@@ -33,6 +33,16 @@ def test_dead_relu_finds_the_names_of_every_framework(write: Write, name: str) -
     assert fired(invoke_rule(rules.DeadRelu(write([{name: np.zeros((8, 4))}])))) == [0]
 
 
+def test_layers_without_raw_values_are_one_error_and_no_warnings(
+    write: Write, caplog: pytest.LogCaptureFixture
+) -> None:
+    outputs = {f"relu{number}_output_0": np.zeros((8, 4)) for number in range(3)}
+    trial = write([outputs], raw=False, statistics=("l2",))
+    with pytest.raises(InsufficientInformationForRuleInvocation, match="no raw value was saved"):
+        invoke_rule(rules.DeadRelu(trial))
+    assert caplog.messages == []
+
+
 def test_saturated_activation_has_a_range_for_each_function(write: Write) -> None:
     trial = write([{"tanh_input_0": np.full((4, 2), 12.0), "sigmoid_input_0": np.full((4, 2), 12.0)}])
     (finding,) = invoke_rule(rules.SaturatedActivation(trial))

@@ -168,11 +168,11 @@ class BuiltinRule(Rule):
         """
         rows = self.rows(view, selector)
         raw = [row for row in rows if row.has_raw]
+        if not raw:
+            raise self.insufficient(rows[0], selector, ())
         for row in rows:
             if not row.has_raw:
                 self._warn(row, ())
-        if not raw:
-            raise self.insufficient(rows[0], selector, ())
         return zip(raw, view.values(raw), strict=True)
 
     def insufficient(
