@@ -56,14 +56,9 @@ class CalledSteps:
         """True if values that are saved before any step belong to the first step, whatever its mode."""
 
     def find(self, number: int | None, mode: ModeKeys | None) -> Step | None:
-        """Return the step to save values at. Call `enqueue` after adding them.
+        """Return the step to save values at; None if the hook was turned off. Call `enqueue` after adding them.
 
-        Args:
-            number: The step; None for the open step of the mode or, if it has none, the next one.
-            mode: The mode that it is counted in; None for the current one.
-
-        Returns:
-            The step; None if the hook was turned off meanwhile.
+        Without a number, it is the open step of the mode or, if it has none, the next one.
 
         Raises:
             ConfigurationError: Nothing can be saved at this step.

@@ -236,19 +236,7 @@ class Recorder(StepRecorder):
         step: Any = None,
         mode: Any = None,
     ) -> None:
-        """Keep a number at a step.
-
-        Args:
-            name: The tensor's name.
-            value: A number, or an array or a tensor of one element.
-            sm_metric: Add it to the collection `sm_metrics`.
-            timestamp: Seconds since 1970. Default: now.
-            step: The step; None for the open one or, if none is open, the one that begins next in the mode.
-            mode: The mode that the step is counted in; None for the current one.
-
-        Raises:
-            ConfigurationError: `step` or `mode` is invalid.
-        """
+        """Keep a number at a step; see `BaseHook.save_scalar`. Raises ConfigurationError for a bad step or mode."""
         try:
             check_name(name)
             number = as_number(value, self.errors_of_training)
@@ -274,15 +262,7 @@ class Recorder(StepRecorder):
         step: Any = None,
         mode: Any = None,
     ) -> None:
-        """Keep an array at a step.
-
-        Args:
-            name: The tensor's name.
-            value: The array. It is copied, unless `owned`.
-            collections_to_write: The names of the collections to add it to, which say in what form it is saved.
-            owned: True if nothing else changes `value`.
-            step: The step; None for the open one or, if none is open, the one that begins next in the mode.
-            mode: The mode that the step is counted in; None for the current one.
+        """Keep an array at a step; see `BaseHook.save_tensor`. It is copied, unless it is `owned`: nobody changes it.
 
         Raises:
             ConfigurationError: `step` or `mode` is invalid.

@@ -12,9 +12,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from ..errors import QueryError
+from ..mode import ModeKeys
 from ..storage.open import Storage
 
 Rows = list[tuple[Any, ...]]
@@ -192,3 +194,14 @@ class Engine(Protocol):
 def rows_of(table: pa.Table) -> Rows:
     """Return the rows of an Arrow table as Python values."""
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def plain(parameter: Any) -> Any:
+    """Return a parameter of a query as engines take it: numbers of numpy as those of Python, a mode by its name."""
+    if isinstance(parameter, np.generic):
+        return parameter.item()
+    if isinstance(parameter, ModeKeys):
+        return parameter.name
+    if isinstance(parameter, dict):
+        return {name: plain(each) for name, each in parameter.items()}
+    return [plain(each) for each in parameter] if isinstance(parameter, list | tuple) else parameter

@@ -228,10 +228,7 @@ class ParquetWriter:
 def _pages(column: Column, distinct: tuple[Hashable, ...], positions: bytes) -> tuple[bytes, bytes, int, Struct | None]:
     """Return the pages of a column of few distinct values, with their headers, its entries and its statistics.
 
-    Args:
-        column: The column.
-        distinct: The distinct cells.
-        positions: The position of each row's cell among them, as bytes of intp.
+    `positions` are those of each row's cell among the distinct ones, as bytes of intp.
     """
     cells = Cells(distinct, np.frombuffer(positions, np.intp))
     levels, entries = b"", len(cells.positions)

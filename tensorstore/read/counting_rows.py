@@ -154,11 +154,6 @@ class UnsavedValues:
     ) -> Iterator[tuple[str, int]]:
         """Yield the unsaved rows of some chunks: the chunk, and the number of the row in it.
 
-        Args:
-            index_files: All index files.
-            chunks: The chunks that can be read.
-            superseded: The rows of index files that do not count.
-
         Raises:
             CorruptFile: An index file is damaged.
             FileNotFoundError: A file is missing.

@@ -10,16 +10,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-import numpy as np
 import pyarrow as pa
 
-from ..engines.base import LEFT_OUT, Answer, Database, Engine, FilesView, RunFile, UnreadableFile
+from ..engines.base import LEFT_OUT, Answer, Database, Engine, FilesView, RunFile, UnreadableFile, plain
 from ..errors import CorruptFile, FileError, MissingChunk, MissingIndexFile, RunClosed, StorageError
 from ..format import arrow_arrays
 from ..format.index_types import is_index_path
 from ..format.schema import FINDINGS, FINDINGS_SCHEMA, INDEX, INDEX_SCHEMA, TENSORS, TENSORS_SCHEMA, WorkerInfo
 from ..format.verified_files import verified_files
-from ..mode import ModeKeys
 from ..snapshot.saved_steps import SavedSteps, StepRange
 from ..snapshot.snapshot import Snapshot, repeated, superseded_files
 from ..storage.open import Storage
@@ -354,8 +352,7 @@ class RunQueries:
                     raise corrupt
                 return made_of != before and not lost
 
-        values = None if parameters is None else {name: _plain(value) for name, value in parameters.items()}
-        answer = self.database.run(parsed, values, timeout, remade)
+        answer = self.database.run(parsed, parameters and plain(parameters), timeout, remade)
         answer.snapshots = snapshots
         return answer
 
@@ -430,12 +427,3 @@ class RunQueries:
             self._closed = True
             if self._database is not None:
                 self._database.close()
-
-
-def _plain(value: Any) -> Any:
-    """Return a parameter as a value that an engine takes: numbers of numpy as those of Python, a mode by its name."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, ModeKeys):
-        return value.name
-    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value

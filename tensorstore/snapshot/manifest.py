@@ -157,17 +157,8 @@ def write_manifest(storage: Storage, most_files: int | None = None) -> bool:
     """Write the manifest of a run in an object store, if all sessions have ended and no file is damaged.
 
     A session may begin at any time, and makes the manifest stale: its lease is created before it writes anything else,
-    and the leases are listed here before anything else is read.
-
-    Args:
-        storage: The run.
-        most_files: Do nothing if there are more index files.
-
-    Returns:
-        True if it was written.
-
-    Raises:
-        StorageError: The storage refused an operation.
+    and the leases are listed here before anything else is read. Nothing is written if there are more than `most_files`
+    index files. Return whether it was written. Raises StorageError.
     """
     if storage.is_local:
         return False
