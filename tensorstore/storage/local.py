@@ -44,11 +44,8 @@ _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSY
 """The errors of os.link on a file system without hard links (exFAT, some FUSE mounts)."""
 
 _LOCK_POLL_SECONDS = 0.01
-_ADVISED = 64 << 10
-"""A read of at least so many bytes is announced to the system before it begins."""
-_CACHED_SECONDS = 5e-5
-_CACHED_SECONDS_A_BYTE = 4e-10
-"""A read that takes longer than this was not from the page cache. Then the other ranges are announced, too."""
+_ANNOUNCED = 64 << 10
+"""A read of at least so many bytes, or of several ranges, is announced to the system if it is not in the page cache."""
 
 
 class LocalStorage(Storage):
@@ -146,15 +143,11 @@ class LocalStorage(Storage):
 
     def read_into(self, ranges: Sequence[ByteRange], buffers: Sequence[Buffer]) -> Counts:
         got, together = [length for _, _, length in ranges], successive(ranges)
-        if len(got) > 1 or (got and got[0] >= _ADVISED):
-            self._advise(ranges, together[:1])
-        opened, file, begun = "", None, time.perf_counter()
-        for number, indices in enumerate(together):
+        if len(got) > 1 or (got and got[0] >= _ANNOUNCED):
+            self._announce(ranges, together)
+        opened, file = "", None
+        for indices in together:
             path, start, _ = ranges[indices[0]]
-            if number == 1:
-                nbytes = sum(got[index] for index in together[0])
-                if time.perf_counter() - begun > _CACHED_SECONDS + _CACHED_SECONDS_A_BYTE * nbytes:
-                    self._advise(ranges, together[1:])
             try:
                 if file is None or path != opened:
                     opened, file = path, self._open_files.get(path)
@@ -167,10 +160,13 @@ class LocalStorage(Storage):
                     raise
         return got
 
-    def _advise(self, ranges: Sequence[ByteRange], together: Iterable[list[int]]) -> None:
-        """Let the system read ranges at once. By itself it reads one after the other, and far beyond each."""
-        if hasattr(os, "posix_fadvise"):
-            with suppress(OSError):  # of a missing file, for example, which reading reports
+    def _announce(self, ranges: Sequence[ByteRange], together: Sequence[list[int]]) -> None:
+        """Let the system read ranges at once, unless it has the first. By itself it reads one by one, and too far."""
+        first = ranges[together[0][-1]]
+        with suppress(OSError, AttributeError):  # a missing file, which reading reports, or not Linux
+            try:
+                os.preadv(self._open_files.get(first.path).number, [bytearray(1)], first.end - 1, os.RWF_NOWAIT)
+            except BlockingIOError:
                 for indices in together:
                     path, start, _ = ranges[indices[0]]
                     length = ranges[indices[-1]].end - start
