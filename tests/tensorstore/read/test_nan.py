@@ -93,6 +93,7 @@ def opened(folder: Path, files: Files, many: bool) -> Any:
     runs = ("a", "b" if many else "a")
     paths = [f"{INDEX}/{number}.parquet" for number in range(len(files))]
     database.make_files_view(view, [RunFile(storage, path, runs[number % 2]) for number, path in enumerate(paths)])
+    database.execute("from catalogue.v limit 0")  # the first statement of its own that reads the view makes it
     return database
 
 
