@@ -61,7 +61,7 @@ class ServedRuns:
         self._outlines: dict[str, tuple[object, dict[str, Any]]] = {}
         self._deleted: dict[str, str] = {}
         self._search_at = 0.0
-        self._together: tuple[list[str], list[object], Runs] | None = None
+        self._together: tuple[list[str], list[object], Runs, dict[str, str]] | None = None
         self._readers: dict[str, RunReader] = {}
         self._together_lock = threading.Lock()
         self.damaged: dict[str, TensorTrialError] = {}
@@ -151,14 +151,14 @@ class ServedRuns:
                 self._forget_together()
                 if not storages:
                     return []
-                self._together = *shown, self._open_together(storages)
-            runs = self._together[2]
+                opened = self._open_together(storages)
+                self._together = *shown, opened, {run.name: run.storage.url for run in opened.all}
+            runs, urls = self._together[2:]
             try:
                 rows = runs.sql(query, dict(values)).fetchall()
             except CorruptFile:  # raised once, because from now on the file is marked as damaged and left out
                 self._opened.clear()  # the views of one run read the file again
                 rows = runs.sql(query, dict(values)).fetchall()
-            urls = {run.name: run.storage.url for run in runs.all}
         called = {storage.url: name for name, storage in self._storages.items()}
         return [(called.get(urls[run], run), *rest) for run, *rest in rows]
 

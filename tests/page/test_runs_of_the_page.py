@@ -341,6 +341,26 @@ def test_other_choices_of_runs_and_runs_that_grow_are_answered_as_they_are_now(t
     jobs[3].close()
 
 
+def test_a_run_that_is_read_alone_meanwhile_keeps_its_name_among_several(tmp_path: Path) -> None:
+    names = ["one/lr=1", "two/lr=1"]
+    jobs = [write(tmp_path / name, close=False) for name in names]
+
+    def grow() -> None:
+        jobs[0].step({"loss": 1.0}, TRAIN)
+        jobs[0].flush()
+
+    with page(tmp_path) as served:
+        fetch(served, "info")
+        grow()
+        for steps in (4, 4):
+            rows = fetch(served, "scalar_table", runs=json.dumps(names))
+            assert {row["run"]: row["steps"] for row in rows} == dict(zip(names, (steps, 3), strict=True))
+            served.runs.search()
+            fetch(served, "info")  # reads the run that has grown, alone
+    for job in jobs:
+        job.close()
+
+
 def test_a_run_that_is_compacted_has_the_same_tiles(tmp_path: Path, watched: tuple[Job, Page]) -> None:
     job, served = watched
     before = fetch(served, "tiles", **TILES)
