@@ -151,7 +151,12 @@ class DuckDBDatabase(Database):
     def execute(self, statement: str, parameters: Any = None) -> duckdb.DuckDBPyConnection:
         """Run a statement. All statements pass here, except users' queries."""
         for view in [each for each in self._pending if f"catalogue.{each}" in statement]:
-            self.execute(self._pending.pop(view))
+            made = self._pending.pop(view)
+            try:
+                self.execute(made)
+            except BaseException:
+                self._pending.setdefault(view, made)
+                raise
         logger.debug("%s %s", statement, parameters)
         with self._errors():
             return self._duckdb.execute(statement, parameters)

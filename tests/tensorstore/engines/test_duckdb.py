@@ -6,13 +6,17 @@ import logging
 import sys
 from pathlib import Path
 
+import duckdb
 import pytest
 
 import tensortrial
 from support.engine_contract import EngineContract, make_project
 from tensortrial import queries
+from tensortrial.engines.base import FilesView, RunFile
 from tensortrial.engines.duckdb import DuckDBEngine
 from tensortrial.errors import MissingExtra, QueryError, QueryRefused
+from tensortrial.format.schema import INDEX_SCHEMA
+from tensortrial.storage.open import open_storage
 
 
 @pytest.fixture(scope="module")
@@ -92,3 +96,16 @@ def test_a_query_of_the_tensors_makes_one_view_over_their_files(folder: Path, ca
     assert rows >= scalars
     made = [message for message in caplog.messages if "read_parquet" in message]
     assert [message.split(" as ")[0] for message in made] == ["create or replace view catalogue.tensors"]
+
+
+def test_a_view_over_files_is_made_by_the_next_statement_if_it_could_not_be_made(folder: Path) -> None:
+    run = next(path.parent for path in sorted(folder.rglob("run.json")))
+    index = next(path for path in sorted(run.rglob("*.parquet")) if "index" in path.parts)
+    file = RunFile(open_storage(run), index.relative_to(run).as_posix())
+    database = DuckDBEngine().connect([file.storage])
+    database.make_files_view(FilesView("v", INDEX_SCHEMA), [file])
+    database.execute("drop schema catalogue cascade")
+    with pytest.raises(duckdb.Error, match="catalogue"):
+        database.execute("from catalogue.v")
+    database.execute("create schema catalogue")
+    assert database.execute("select count(*) > 0 from catalogue.v").fetchall() == [(True,)]
