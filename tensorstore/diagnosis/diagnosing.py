@@ -16,7 +16,6 @@ from ..rules.finding import Finding
 from ..rules.registry import make_rule
 from ..rules.running import CANNOT_RUN, evaluate_saved
 from ..snapshot.snapshot import run_info
-from ..snapshot.workers import failures
 from ..visible import in_a_line
 from .causes import Places, problems
 from .checks import ANOMALY, FROZEN, SPIKES, RunFacts, checks_for, parameters_of
@@ -101,7 +100,7 @@ def _diagnosed(trial: Trial, progress: bool) -> Diagnosis:
     ends = trial.snapshot.workers.ends.values()
     begun = max([steps[-1] + 1 if steps else 0, *(end.steps or 0 for end in ends)])
     return Diagnosis(
-        trial.path, len(steps), tuple(joined), checked, unchecked, reasons, begun, failures(trial.snapshot.workers)
+        trial.path, len(steps), tuple(joined), checked, unchecked, reasons, begun, trial.snapshot.workers.failures
     )
 
 

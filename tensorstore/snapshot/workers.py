@@ -118,6 +118,16 @@ class Workers:
         expected = [f"worker_{rank}" for rank in range(self.num_workers)]
         return [name for name in expected if name not in known] if known <= set(expected) else []
 
+    @property
+    def failures(self) -> dict[str, str]:
+        """The reasons why sessions that nobody continued did not end regularly, by worker, or by the mark of all."""
+        ends = {name: end for name, end in self.ends.items() if "=" not in name}
+        return {
+            end.worker or name: end.failure
+            for name, end in ends.items()
+            if end.failure is not None and not self._is_of_earlier_session(name)
+        }
+
     @lazy
     def _of_newest_session(self) -> list[WorkerInfo]:
         return [info for info in self.infos if info.session == self.newest_session]
@@ -182,11 +192,6 @@ def read_workers(source: FileSource, known: Workers = Workers()) -> Workers:
 def read_claims(source: FileSource, since: Workers) -> Workers:
     """Return the workers with their present claims; `since` itself if they have not changed."""
     return _with_claims(source, since, list(since.claims))
-
-
-def failures(workers: Workers) -> dict[str, str]:
-    """Return why workers did not end regularly, by worker, or by the name of the mark of all workers."""
-    return {end.worker or name: end.failure for name, end in workers.ends.items() if end.failure is not None}
 
 
 def finished(source: FileSource, workers: Workers, since: Workers) -> set[str]:

@@ -16,7 +16,6 @@ from ...format.documents import utc
 from ...maintenance.notes import notes_of
 from ...mode import ModeKeys
 from ...read.trial import Trial, run_reader_of
-from ...snapshot.workers import failures
 from ...statistics.definitions import STATISTICS
 from ...visible import visible
 from ..completion import complete_run
@@ -73,7 +72,7 @@ def _facts(trial: Trial) -> Iterable[tuple[str, str]]:
     yield "workers", f"{trial.num_workers}: {', '.join(trial.workers())}"
     for late in trial.late_workers():
         yield "late", str(late)
-    for worker, reason in failures(trial.snapshot.workers).items():
+    for worker, reason in trial.snapshot.workers.failures.items():
         yield "failure", f"{worker}: {reason}"
     for mode in trial.modes():
         yield f"steps {mode.name}", ", ".join(ranges(trial.steps(mode))) or "none"
@@ -110,7 +109,7 @@ def _document(trial: Trial) -> dict[str, Any]:
         "num_workers": trial.num_workers,
         "workers": trial.workers(),
         "late": [str(late) for late in trial.late_workers()],
-        "failures": failures(trial.snapshot.workers),
+        "failures": trial.snapshot.workers.failures,
         "steps": {mode.name: trial.steps(mode) for mode in trial.modes()},
         "tensors": len(trial.tensor_names()),
         "collections": _collections(trial),

@@ -17,7 +17,7 @@ import pytest
 
 from support import warm
 from support.leased_runs import recorder, step, wait_until
-from tensortrial import create_trial
+from tensortrial import create_trial, diagnose
 from tensortrial.errors import RunInUse, RunTakenOver
 from tensortrial.format.schema import session_end_path
 from tensortrial.hooks.core.process.rank import Rank
@@ -151,6 +151,7 @@ def test_force_takes_over_and_the_first_process_stops(tmp_path: Path, writing: w
     trial.refresh()
     assert trial.loaded_all_steps
     assert [trial.tensor("x").value(number) for number in trial.steps()[-2:]] == [-1, -2]
+    assert diagnose(tmp_path / "run").failures == {}  # another process continued it
 
 
 def test_the_environment_forces_as_well(tmp_path: Path, writing: warm.Process, monkeypatch: pytest.MonkeyPatch) -> None:
