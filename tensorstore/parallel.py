@@ -47,5 +47,9 @@ def in_threads(work: Callable[[_S], _T], items: Iterable[_S], most: int) -> list
         for thread in threads[:started]:
             thread.join()
     if failed:
-        raise failed[min(failed)]
+        try:
+            raise failed[min(failed)]
+        finally:
+            failed.clear()  # its traceback has this frame, and so the results
+            found.clear()
     return [found[number] for number in range(len(left))]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 
 import pytest
 
@@ -33,3 +35,27 @@ def test_the_first_error_ends_the_work() -> None:
     with pytest.raises(ValueError, match="item 0"):
         in_threads(work, range(1000), 2)
     assert not done
+
+
+def test_an_error_keeps_no_result_alive() -> None:
+    kept = list[weakref.ref[Result]]()
+
+    def work(number: int) -> Result:
+        if number:
+            raise ValueError("the second item")
+        result = Result()
+        kept.append(weakref.ref(result))
+        return result
+
+    gc.disable()
+    try:
+        with pytest.raises(ValueError, match="second") as raised:
+            in_threads(work, range(2), 2)
+        del raised
+        assert [each() for each in kept] == [None] * len(kept)
+    finally:
+        gc.enable()
+
+
+class Result:
+    """A result that a weak reference may name."""
