@@ -323,6 +323,8 @@ class BaseHook:
             mode: The mode that the step is counted in. Default: the current one.
         """
         check_dictionary(tensors, "tensors")
+        if not isinstance(collections_to_write, str):
+            collections_to_write = list(collections_to_write)
         may_begin = step is None and not self.recorder.clock.held
         if may_begin:
             self._begin_call(tensors)

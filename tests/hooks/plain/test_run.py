@@ -133,6 +133,22 @@ def test_steps_of_a_training_before_its_mode_was_set_are_named(out: str, caplog:
     assert message.startswith("the steps before this set_mode are in mode GLOBAL, and those from now on in TRAIN")
 
 
+def test_numbers_that_are_saved_once_before_a_training_are_not_warned_of(
+    out: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Run(out) as run:
+        run.log({"parameters": 5})
+        run.set_mode("TRAIN")
+        run.log({"loss": 1.0})
+    assert not caplog.messages
+
+
+def test_tensors_that_are_saved_together_join_the_collections_that_an_iterator_names(out: str) -> None:
+    with Run(out) as run:
+        run.save_tensors({"a": np.ones(2), "b": np.ones(3)}, (name for name in ["mine"]))
+    assert create_trial(out).tensor_names(collection="mine") == ["a", "b"]
+
+
 def test_a_training_whose_mode_is_set_first_is_not_warned(out: str, caplog: pytest.LogCaptureFixture) -> None:
     with Run(out) as run:
         for mode in ("TRAIN", "EVAL", "TRAIN", "GLOBAL", "TRAIN"):
