@@ -163,7 +163,7 @@ class LocalStorage(Storage):
     def _announce(self, ranges: Sequence[ByteRange], together: Sequence[list[int]]) -> None:
         """Let the system read ranges at once, unless it has the first. By itself it reads one by one, and too far."""
         first = ranges[together[0][-1]]
-        with suppress(OSError, AttributeError):  # a missing file, which reading reports, or not Linux
+        with suppress(OSError, OverflowError, AttributeError):  # an error that reading reports, or not Linux
             try:
                 os.preadv(self._open_files.get(first.path).number, [bytearray(1)], first.end - 1, os.RWF_NOWAIT)
             except BlockingIOError:
