@@ -16,7 +16,8 @@ _Value = TypeVar("_Value")
 def html_table(title: str, rows: Iterable[tuple[str, object]]) -> str:
     """Return a table of two columns, labels and values, under a title, as HTML without scripts and styles.
 
-    Long values are cut, and rows after the first 50 are counted.
+    Names may come from an untrusted run, so every text is escaped. Long values are cut, and rows after the first 50 are
+    counted.
     """
     found = list(rows)
     lines = [f"<tr><th>{_text(name)}</th><td>{_text(value)}</td></tr>" for name, value in found[:_MOST_ROWS]]

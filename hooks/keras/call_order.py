@@ -19,7 +19,8 @@ class CallOrder:
     def backward(self, gradients: Iterable[tuple[Any, Any, int | None]]) -> list[tuple[Any, Any]]:
         """Return gradients in the order of a backward pass: from the layer that was called last to the first.
 
-        Each comes with its variable, and with the id of the layer that has the variable.
+        Each comes with its variable, and with the id of the layer that has the variable. Gradients of one layer, and of
+        layers that were not called, are in the reverse order of the argument.
         """
         listed = [(gradient, variable, self._places.get(layer or 0, -1)) for gradient, variable, layer in gradients]
         listed.reverse()

@@ -10,7 +10,11 @@ from .arrays import tensors_in
 
 
 def losses_in(output: Any) -> list[torch.Tensor]:
-    """Return the losses in the output of a model: a tensor, or a container of tensors and other containers."""
+    """Return the losses in the output of a model, which is a tensor or a container of tensors and other containers.
+
+    They are the scalars with `loss` in their key (`ModelOutput.loss`, `{"loss_classifier": ...}`) or, if there are
+    none, those that require a gradient.
+    """
     scalars = [(key, tensor) for key, tensor in tensors_in(output) if is_scalar(tensor)]
     named = [tensor for key, tensor in scalars if is_loss_key(key)]
     return named or [tensor for _, tensor in scalars if tensor.ndim == 0 and tensor.requires_grad]

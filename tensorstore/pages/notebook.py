@@ -15,6 +15,10 @@ from ..read.trial import Trial
 def notebook_bundle(url: str, only: Trial | None, rows: Sequence[tuple[str, str]]) -> dict[str, str]:
     """Return the representations of a page in a notebook, by MIME type.
 
+    A browser shows the content of an `object` element if its address cannot be reached: in a converted notebook, one
+    without its kernel, or one whose kernel runs on another computer. So the frame needs no script, which a notebook may
+    not run.
+
     These are `text/html`, and `image/png` in base64 for `only`, the page's run if there is only one, if matplotlib is
     installed. `rows` has the name and the state of each run.
     """

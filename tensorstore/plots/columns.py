@@ -14,7 +14,9 @@ Bools = np.ndarray[Any, np.dtype[np.bool_]]
 def column_ends(starts: Floats) -> Floats:
     """Return the end of each column: the next column, or a point before it if steps are missing.
 
-    `starts` are the first steps of the columns, ascending.
+    `starts` are the first steps of the columns, ascending. Steps are missing between two columns whose distance is more
+    than 1.5 times the median. If this holds for more than a tenth of the distances, there is no regular distance, and
+    no gap.
     """
     if not len(starts):
         return starts

@@ -32,6 +32,9 @@ def install(shadow: bool = False) -> bool:
 
     Args:
         shadow: Shadow an installed smdebug. By default it is not shadowed, and a warning is logged.
+
+    Returns:
+        Whether `smdebug` is now an alias of this project.
     """
     if any(isinstance(finder, Finder) for finder in sys.meta_path):
         return True
@@ -59,7 +62,11 @@ def install_for_children() -> None:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Install the aliases, also for scripts that a notebook runs, by `%load_ext`."""
+    """Install the aliases, also for scripts that a notebook runs, by `%load_ext`.
+
+    Args:
+        shell: IPython's shell.
+    """
     if install():
         install_for_children()
 

@@ -73,10 +73,21 @@ class Hook(ScriptHook, pytorch.Hook):
         self._add_forward_hooks()
 
     def forward_pre_hook(self, module: Any, inputs: Any) -> None:
-        """Do nothing, because steps begin by themselves."""
+        """Do nothing, because steps begin by themselves.
+
+        Args:
+            module: The module.
+            inputs: The inputs of the forward.
+        """
 
     def forward_hook(self, module: Any, inputs: Any, outputs: Any) -> None:
-        """Save the inputs and outputs of a module after its forward."""
+        """Save the inputs and outputs of a module after its forward.
+
+        Args:
+            module: The module.
+            inputs: The tuple of its inputs.
+            outputs: Its outputs.
+        """
         name = self.capture.models.names.get(module, "")
         self._write_inputs(name, inputs)
         self._write_outputs(name, outputs)

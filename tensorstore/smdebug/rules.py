@@ -21,12 +21,23 @@ class Report(dict[str, Any]):
         self._report = report
 
     def __call__(self, sentence: str, **details: Any) -> None:
-        """Add a finding."""
+        """Add a finding.
+
+        Args:
+            sentence: Description of the finding.
+            details: Further arguments of `tensortrial.rules.Rule.report`.
+        """
         self._report(sentence, **details)
 
 
 class Rule(rules.Rule, ABC):
-    """The base class of a script's rules, with a dictionary `report` and a `logger`."""
+    """The base class of a script's rules, with a dictionary `report` and a `logger`.
+
+    Args:
+        base_trial: Trial of the run to check.
+        action_str: Actions to execute when the rule fires.
+        other_trials: Trials of further runs.
+    """
 
     def __init__(self, base_trial: Any, action_str: Any = "", other_trials: Any = None) -> None:
         super().__init__(base_trial, action_str, other_trials)

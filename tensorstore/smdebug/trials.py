@@ -90,7 +90,15 @@ class Trial(trial.Trial):
         return found
 
     def steps(self, mode: ModeKeys = GLOBAL, show_incomplete_steps: bool = False) -> list[int]:
-        """Return the steps at which other tensors than scalars were saved; all steps if only scalars were."""
+        """Return the steps at which other tensors than scalars were saved; all steps if only scalars were.
+
+        Args:
+            mode: The mode that steps are counted in; GLOBAL counts over all modes.
+            show_incomplete_steps: Return incomplete steps, too.
+
+        Returns:
+            The steps, ascending.
+        """
         found = super().steps(mode, show_incomplete_steps)
         if not any(_is_scalar(name) for name, _ in self._reader.tensors(GLOBAL)):
             return found
@@ -98,18 +106,37 @@ class Trial(trial.Trial):
         return more or found
 
     def collections(self) -> Collections:
-        """Return the collections of the job, and those that `collection` made."""
+        """Return the collections of the job, and those that `collection` made.
+
+        Returns:
+            The collections, by name.
+        """
         return Collections({**super().collections(), **self._own_collections()})
 
     def collection(self, coll_name: str) -> Collection:
-        """Return a collection. A missing one is made, by which names can be matched."""
+        """Return a collection. A missing one is made, by which names can be matched.
+
+        Args:
+            coll_name: The name of the collection.
+
+        Returns:
+            The collection.
+        """
         collections = self.collections()
         if coll_name not in collections:
             self._own_collections()[coll_name] = collections[coll_name] = Collection(coll_name)
         return collections[coll_name]
 
     def tensor_names(self, show_prefixed_tensors: bool = False, **selection: Any) -> list[str]:
-        """Return the names of saved tensors, as `tensortrial.read.trial.Trial.tensor_names` does."""
+        """Return the names of saved tensors, as `tensortrial.read.trial.Trial.tensor_names` does.
+
+        Args:
+            show_prefixed_tensors: Has no effect.
+            selection: `step`, `mode`, and `regex` or `collection`.
+
+        Returns:
+            The names, sorted.
+        """
         own = self._own_collections().get(str(selection.get("collection")))
         return super().tensor_names(**{**selection, "collection": own} if own is not None else selection)
 
@@ -123,7 +150,11 @@ class Trial(trial.Trial):
         self.refresh()
 
     def maybe_refresh(self, name: str | None = None) -> None:
-        """Find new data now, unless inside `no_refresh`. `name` has no effect."""
+        """Find new data now, unless inside `no_refresh`.
+
+        Args:
+            name: Has no effect.
+        """
         if run_reader_of(self).is_refreshing:
             self.refresh()
 
@@ -141,7 +172,14 @@ class Trial(trial.Trial):
 
 
 class LocalTrial(Trial):
-    """A run in a folder on a disk."""
+    """A run in a folder on a disk.
+
+    Args:
+        name: The name of the trial.
+        dirname: The run's folder.
+        range_steps: Restricts the trial to global steps a <= s < b of (a, b).
+        options: Further arguments of `Trial`.
+    """
 
     def __init__(
         self, name: str | None, dirname: str | os.PathLike[str], range_steps: StepRange | None = None, **options: Any
@@ -150,7 +188,15 @@ class LocalTrial(Trial):
 
 
 class S3Trial(Trial):
-    """A run in S3."""
+    """A run in S3.
+
+    Args:
+        name: The name of the trial.
+        bucket_name: The bucket.
+        prefix_name: The path in the bucket.
+        range_steps: Restricts the trial to global steps a <= s < b of (a, b).
+        options: Further arguments of `Trial`.
+    """
 
     def __init__(
         self,

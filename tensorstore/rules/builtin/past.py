@@ -27,10 +27,9 @@ class StatisticAnomaly(SelectingRule):
 
     Compares a statistic with the median of its earlier values, in units of their spread, the interquartile range /
     1.349, as the heat map of the page does. Positive values are compared by their logarithm, and a spread below 1 %
-    counts as 1 %. A step that is farther from the earlier saved ones than these are from one another, as where steps
-    are saved more rarely, has a larger spread, by the square of that ratio. The median score of all selected tensors
-    is subtracted, since a change of the learning rate moves all. Evaluates the collections `weights` and `biases`,
-    unless tensors are selected, at the steps of training.
+    counts as 1 %. Where steps are saved more rarely than before, the spread is multiplied by the square of the ratio of
+    the distances. The median score of all selected tensors is subtracted, since a change of the learning rate moves
+    all. Evaluates the collections `weights` and `biases`, unless tensors are selected, at the steps of training.
     """
 
     DEFAULT = Selector(("weights", "biases"))
