@@ -204,8 +204,9 @@ class Models:
         paths = set()
         for path, module in modules:
             name = root.module_name(path)
-            if self._roots_of.get(module) is root and self.names.get(module) != name:
-                self._forget_module(module)  # it was moved inside the model
+            was_moved = self._roots_of.get(module) is root and self.names.get(module) != name
+            if was_moved and self._has_no_other_name(module):
+                self._forget_module(module)
             if module not in self.names:
                 self.names[module], self._roots_of[module] = name, root
                 if path not in paths:
@@ -215,6 +216,10 @@ class Models:
                     if type(module) is torch.nn.TransformerEncoderLayer and _has_forward(model):
                         self._fused.add(module)
             paths.add(path)
+
+    def _has_no_other_name(self, module: torch.nn.Module) -> bool:
+        """Return whether a module is registered neither as a loss nor as a model, which have callbacks of their own."""
+        return module not in self._losses and all(root.module is not module for root in self.roots)
 
     def place_callbacks(self, due: frozenset[str], generation: int) -> None:
         """Add the callbacks of modules that are due at the step that begins, and remove those of other modules.

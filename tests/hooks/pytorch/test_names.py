@@ -343,6 +343,26 @@ class TestValues:
             assert names == [f"{number}_output_0" for number in range(len(outputs))]
             assert all(same(trial.tensor(name).value(step), outputs[int(name[0])]) for name in names)
 
+    def test_a_loss_and_a_model_that_are_moved_in_another_model_keep_their_own_names(
+        self, make_hook: Any, out: str
+    ) -> None:
+        hook, part, criterion = make_hook(include_regex="output"), nn.Linear(64, 10), nn.MSELoss()
+        net = nn.ModuleDict({"body": part, "criterion": criterion})
+        hook.register_module(net)
+        hook.register_module(part, name="part")
+        hook.register_loss(criterion)
+        for step in range(3):
+            if step == 1:
+                net["loss"], net["tail"] = net.pop("criterion"), net.pop("body")
+            hook.begin_step()
+            criterion(part(batches(1)[0][0]), torch.zeros(32, 10)).backward()
+            hook.end_step()
+        hook.close()
+        trial = create_trial(out)
+        for name in [each for each in trial.tensor_names() if "output" in each and "/" not in each]:
+            assert trial.tensor(name).steps() == [0, 1, 2]
+        assert trial.has_tensor("MSELoss_output_0")
+
     def test_parameters_of_a_lazy_module_are_saved_once_they_have_values(self, make_hook: Any, out: str) -> None:
         hook, net = make_hook(include_collections=["weights", "gradients"]), nn.Sequential(nn.LazyLinear(10))
         hook.register_module(net)
