@@ -121,11 +121,10 @@ class Workers:
     @property
     def failures(self) -> dict[str, str]:
         """The reasons why sessions that nobody continued did not end regularly, by worker, or by the mark of all."""
-        ends = {name: end for name, end in self.ends.items() if "=" not in name}
         return {
             end.worker or name: end.failure
-            for name, end in ends.items()
-            if end.failure is not None and not self._is_of_earlier_session(name)
+            for name, end in self.ends.items()
+            if end.failure is not None and "=" not in name and not self._is_of_earlier_session(name)
         }
 
     @lazy

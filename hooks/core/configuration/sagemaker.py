@@ -81,10 +81,7 @@ class CheckpointSteps:
     """The steps at the last checkpoint in the folder that SageMaker's configuration names, if it names one.
 
     SageMaker keeps the folder, and starts an interrupted job again with an empty out_dir. The steps are kept next to
-    the checkpoints, in the file of smdebug.
-
-    Args:
-        writes: Keep the steps whenever the folder has changed. One worker of a job does.
+    the checkpoints, in the file of smdebug. The one worker of a job that `writes` does so when the folder has changed.
     """
 
     def __init__(self, writes: bool) -> None:

@@ -149,11 +149,9 @@ def parse_parts(value: bool | Iterable[str] | str) -> frozenset[str]:
 
 
 class KeptEnvironment:
-    """The environment of a run, read by a thread of its own while training begins.
+    """Some parts of the environment of a run, read by a thread of its own while training begins.
 
-    Args:
-        parts: The parts to keep.
-        leads: True for the first worker of the job, the only one that keeps the commit and the packages.
+    Only the first worker of the job, which `leads`, keeps the commit and the packages.
     """
 
     def __init__(self, parts: frozenset[str], leads: bool) -> None:

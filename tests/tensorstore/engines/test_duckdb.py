@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -102,7 +103,7 @@ def test_a_view_over_files_is_made_by_the_next_statement_if_it_could_not_be_made
     run = next(path.parent for path in sorted(folder.rglob("run.json")))
     index = next(path for path in sorted(run.rglob("*.parquet")) if "index" in path.parts)
     file = RunFile(open_storage(run), index.relative_to(run).as_posix())
-    database = DuckDBEngine().connect([file.storage])
+    database: Any = DuckDBEngine().connect([file.storage])
     database.make_files_view(FilesView("v", INDEX_SCHEMA), [file])
     database.execute("drop schema catalogue cascade")
     with pytest.raises(duckdb.Error, match="catalogue"):

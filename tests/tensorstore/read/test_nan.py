@@ -88,7 +88,7 @@ def opened(folder: Path, files: Files, many: bool) -> Any:
         table = pa.table({"x": pa.array(numbers, pa.float64()), "i": range(row, row + len(numbers))})
         forge_file(folder, folder / INDEX / f"{number}.parquet", table, row_group_size=4, write_statistics=["i"])
         row += len(numbers)
-    database = DuckDBEngine().connect([storage])
+    database: Any = DuckDBEngine().connect([storage])
     view = FilesView("v", pa.schema([("x", pa.float64()), ("i", pa.int64())]))
     runs = ("a", "b" if many else "a")
     paths = [f"{INDEX}/{number}.parquet" for number in range(len(files))]
