@@ -232,6 +232,15 @@ def test_the_list_of_runs_chooses_for_every_view(url: str, tab: Any) -> None:
     assert tab.locator("tbody td").all_inner_texts() == ["run-02", "run-05"]
 
 
+def test_a_query_that_is_typed_stays_when_the_view_is_shown_again(url: str, tab: Any) -> None:
+    show(tab, url, "view=sql")
+    tab.fill("textarea", "select 1")
+    ready(tab, lambda: tab.evaluate("dispatchEvent(new PopStateEvent('popstate'))"))
+    assert tab.locator("textarea").input_value() == "select 1"
+    ready(tab, lambda: tab.get_by_label("named query").select_option("losses"))
+    assert "scalars" in tab.locator("textarea").input_value()
+
+
 def test_the_list_searches_pins_and_groups(url: str, tab: Any) -> None:
     show(tab, url, "view=runs")
     ready(tab, lambda: tab.get_by_label("search runs").fill('"lr":0.1'))

@@ -26,7 +26,8 @@ export function sql(root, page) {
   let queries = [];
   /** @type {SqlView[]} */
   let views = [];
-  /** @type {{key: string, answer: Answer} | null} what is sorted or drawn otherwise without another query */
+  let given = "";
+  /** @type {{key: string, answer: Answer} | null} what needs no other query */
   let answered = null;
   /** @type {State} */
   let now = {};
@@ -49,7 +50,8 @@ export function sql(root, page) {
     if (!queries.length) queries = await loadQueries();
     const named = queries.find((query) => query.name === now.query);
     drawTools(named);
-    box.value = named ? named.sql : now.sql ?? EXAMPLE;
+    const text = named ? named.sql : now.sql ?? EXAMPLE;
+    if (text !== given) box.value = given = text; // else it may have been edited
     box.readOnly = page.info.frozen;
     drawActions(named);
     if (page.info.frozen) return fill(body, message("A report answers no queries: open the run by tensortrial page."));
@@ -83,10 +85,10 @@ export function sql(root, page) {
     fill(tools, select("named query", [["", "a query of my own"], ...queries.map(({ name }) => [name, name.replaceAll("_", " ")])], now.query ?? "",
       (query) => go({ query, sql: null, params: null, sort: null })), named && quiet(named.about));
     if (!named) return;
-    const given = /** @type {Record<string, string>} */ (JSON.parse(now.params ?? "{}"));
+    const values = /** @type {Record<string, string>} */ (JSON.parse(now.params ?? "{}"));
     for (const parameter of named.parameters) {
-      const box = h("input", { type: "search", value: given[parameter.name] ?? parameter.value ?? "", placeholder: parameter.type, "aria-label": parameter.name,
-        onchange: () => go({ params: { ...given, [parameter.name]: box.value } }, REPLACE) });
+      const box = h("input", { type: "search", value: values[parameter.name] ?? parameter.value ?? "", placeholder: parameter.type, "aria-label": parameter.name,
+        onchange: () => go({ params: { ...values, [parameter.name]: box.value } }, REPLACE) });
       tools.append(field(parameter.name, box, parameter.about));
     }
   }

@@ -11,7 +11,7 @@ import { treeOf } from "../tree.js";
 import { valuePanels } from "../value.js";
 
 const RIDGES = 24;
-/** What may be before a tensor's name, and its meaning. */
+/** Prefixes of names, and their meaning. */
 const RELATED = /** @type {Record<string, string>} */ ({ "gradient/": "its gradient", "update/": "its update", "update_ratio/": "its update / itself" });
 const QUANTILES = ["5 %", "25 %", "median", "75 %", "95 %"];
 
@@ -47,7 +47,7 @@ export function tensor(root, page) {
       loadHistograms({ ...query, count: RIDGES }),
     ]);
     if (!steps.length) return fill(body, message(`This tensor has no step of mode ${choice.mode}.`));
-    body.style.minHeight = `${body.offsetHeight}px`; // while it is drawn anew, what is seen does not move
+    body.style.minHeight = `${body.offsetHeight}px`; // so that nothing moves meanwhile
     fill(body);
     span = spanOf([from ?? steps[0], to ?? steps[steps.length - 1]]);
     await drawAll(series, about.shape?.length === 0 ? [] : histograms, choice.statistic, query).finally(() => { body.style.minHeight = ""; });
@@ -55,7 +55,7 @@ export function tensor(root, page) {
 
   /** @param {Series} series @param {Histogram[]} histograms @param {string} statistic @param {OfTensor & Span} query */
   async function drawAll(series, histograms, statistic, query) {
-    // A report has all statistics, also those that were not saved of this tensor.
+    // A report has all statistics, also unsaved ones.
     const saved = series.statistics.filter(({ mean }) => mean.some((value) => value !== null));
     const first = saved.filter((each) => each.statistic === statistic || each.statistic === "value");
     const others = saved.filter((each) => !first.includes(each));
