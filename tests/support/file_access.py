@@ -72,7 +72,7 @@ def _see(event: str, arguments: tuple[Any, ...]) -> None:
 
 @contextmanager
 def reads_below(folder: Path) -> Iterator[list[tuple[str, int, int]]]:
-    """Note each read at a position of a file below `folder`.
+    """Note each read at a position of a file below `folder`, unless it only asks what is in the page cache.
 
     Yields:
         The path, the first byte and the number of bytes of each read, in their order.
@@ -90,7 +90,8 @@ def reads_below(folder: Path) -> Iterator[list[tuple[str, int, int]]]:
         return pread(number, length, start)
 
     def read_into(number: int, buffers: Any, start: int, *flags: int) -> int:
-        note(number, start, sum(len(each) for each in buffers))
+        if os.RWF_NOWAIT not in flags:
+            note(number, start, sum(len(each) for each in buffers))
         return preadv(number, buffers, start, *flags)
 
     with pytest.MonkeyPatch.context() as patch:
