@@ -1,4 +1,4 @@
-/** Compare: two runs, their scalars in one chart each, their tensors layer by layer with the first difference marked. */
+/** Compare: the scalars of two runs in one chart each, and their tensors layer by layer. */
 
 import { loadDifference, loadScalarTable, loadScalars } from "../api.js";
 import { panel } from "../chart.js";
@@ -94,7 +94,7 @@ export function compare(root, page) {
     return field(name, box);
   }
 
-  // The tensors are not compared again at each step, which may take long.
+  // Comparing the tensors again at each step may take long.
   return { show, grow: () => compared === began() ? drawTools() : show(now) };
 }
 

@@ -60,7 +60,7 @@ export function scalars(root, page) {
     const full = specsOf(found, now).find(({ key }) => key === now.full);
     if (full) drawFull(full);
     else drawSections(sectionsOf(found, now), found, now);
-    // The observer calls back for each place, also for those that are not seen.
+    // The observer calls back also for places that are not seen.
     if (places.size) await new Promise((resolve) => { arrived.push(() => resolve(null)); });
   }
 

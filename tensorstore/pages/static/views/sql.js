@@ -32,6 +32,7 @@ export function sql(root, page) {
   /** @type {State} */
   let now = {};
   completing(editor, box, () => views);
+  const put = (/** @type {string} */ text) => { if (text !== given) box.value = given = text; };
 
   box.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit();
@@ -47,11 +48,11 @@ export function sql(root, page) {
   /** @param {State} wanted */
   async function show(wanted) {
     now = wanted;
+    if (!now.query) put(now.sql ?? EXAMPLE); // one may type now
     if (!queries.length) queries = await loadQueries();
     const named = queries.find((query) => query.name === now.query);
     drawTools(named);
-    const text = named ? named.sql : now.sql ?? EXAMPLE;
-    if (text !== given) box.value = given = text; // else it may have been edited
+    if (named) put(named.sql);
     box.readOnly = page.info.frozen;
     drawActions(named);
     if (page.info.frozen) return fill(body, message("A report answers no queries: open the run by tensortrial page."));
