@@ -192,7 +192,7 @@ class Diagnosis:
     def _reservations(self) -> list[str]:
         """Return paragraphs about problems that may have been missed."""
         parts = []
-        if self.steps < min(_FEW_STEPS, self.steps_begun) and not self.failures:
+        if self.steps < min(_FEW_STEPS, self.steps_begun / 2) and not self.failures:
             parts.append(
                 "Most steps were not saved, so that the answer may lack what happened at them: save or log more often, "
                 f"such as by SaveConfig(save_interval={max(1, self.steps_begun // _FEW_STEPS)})."

@@ -312,6 +312,17 @@ def test_a_diagnosis_says_why_a_worker_saved_no_more(tmp_path: Path) -> None:
     assert "save or log more often" not in str(found)
 
 
+@pytest.mark.parametrize(("begun", "lacks_most"), [(3, False), (4, False), (5, True)])
+def test_a_diagnosis_says_that_most_steps_were_not_saved_only_if_so(
+    tmp_path: Path, begun: int, lacks_most: bool
+) -> None:
+    job = Job(tmp_path)
+    for _ in range(2):
+        job.step({"loss": 1.0})
+    job.writer.close(steps=begun)
+    assert ("Most steps were not saved" in str(tensortrial.diagnose(tmp_path))) == lacks_most
+
+
 def test_a_loss_that_was_logged_by_its_name_is_diagnosed(tmp_path: Path) -> None:
     with tensortrial.Run(tmp_path, environment=False) as run:
         for step in range(40):
