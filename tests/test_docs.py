@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import os
 import re
 import subprocess
 import sys
+import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -136,6 +138,55 @@ def test_the_tutorial_runs_and_prints_what_it_shows(tmp_path: Path, monkeypatch:
         assert result.failed == 0
         sessions += 1
     assert sessions > 5
+
+
+# The packages whose names differ from those of their modules, and those that an attribute needs.
+PACKAGES = {"ignite": "pytorch-ignite", "omegaconf": "hydra-core", "sklearn": "scikit-learn"}
+NEEDED_BY = {"df": "pandas", "frame": "pandas", "to_pandas": "pandas", "plot": "matplotlib"}
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in (ROOT / "docs").glob("*.md")))
+def test_a_page_says_how_to_install_what_its_examples_need(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text()
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = settings["optional-dependencies"]
+
+    def names(requirement: str) -> set[str]:
+        name, _, listed = requirement.partition("[")
+        if name != "tensortrial":
+            return {re.split(r"[<>=]", name)[0]}
+        return {
+            each for extra in listed.rstrip("]").split(",") if extra for one in extras[extra] for each in names(one)
+        }
+
+    installed = {name for requirement in settings["dependencies"] for name in names(requirement)}
+    for line in re.findall(r"pip install ([^`\n#]*)", text):
+        installed |= {name for word in line.split() for name in names(word.strip("'"))}
+    needed = set[str]()
+    for language, block in re.findall(r"```(\w*)\n(.*?)```", text, re.DOTALL):
+        if language == "python":
+            needed |= packages_of(block)
+        elif language == "pycon":
+            needed |= packages_of("\n".join(re.findall(r"^(?:>>>|\.\.\.) (.*)$", block, re.MULTILINE)))
+        elif re.search(r"^(\$ )?tensortrial ", block, re.MULTILINE):
+            needed.add("click")
+    if "keras" in needed and "tensorflow" in installed:
+        installed.add("keras")  # which TensorFlow requires
+    assert needed <= installed
+
+
+def packages_of(program: str) -> set[str]:
+    """Return the packages that a program imports, apart from this one, or that its methods need."""
+    modules, needed = set[str](), set[str]()
+    for node in ast.walk(ast.parse(program)):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            modules.add((node.module or "").partition(".")[0])
+        elif isinstance(node, ast.Attribute) and node.attr in NEEDED_BY:
+            needed.add(NEEDED_BY[node.attr])
+    modules -= {*sys.stdlib_module_names, "tensortrial"}
+    return needed | {PACKAGES.get(module, module) for module in modules}
 
 
 def test_every_link_between_pages_leads_somewhere() -> None:
