@@ -92,7 +92,7 @@ def _url(storage: Storage, paths: list[str]) -> str:
 
 
 def _points(storage: Storage, path: str, wanted: Mapping[str, str | None], multiplier: int, report: Report) -> Points:
-    table, url = read_table(storage, path), f"{storage.url}/{path}"
+    table, url = read_table(storage, path, report), f"{storage.url}/{path}"
     for role, column in wanted.items():
         if column is not None and column not in table.column_names:
             known = ", ".join(map(repr, table.column_names))
@@ -104,7 +104,7 @@ def _points(storage: Storage, path: str, wanted: Mapping[str, str | None], multi
     steps = np.arange(len(table)) if step is None else steps_of(table[step], url, multiplier)
     saved_at = times_of(table[time] if time else None, len(table))
     if time and holds_times(table[time]) and (wrong := int(np.sum(saved_at == 0)) - table[time].null_count):
-        report(f"{url}: {wrong} times of {time!r} that are not between 1970 and 2200")
+        report(f"{url}: {wrong} times of {time!r} that are not between 1973 and 2200")
     if wanted["name"] and wanted["value"]:
         return points_of_rows(table[wanted["name"]], table[wanted["value"]], steps, saved_at, url, report)
     columns = {column: column for column in table.column_names if column not in (step, time)}

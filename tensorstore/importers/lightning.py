@@ -93,7 +93,7 @@ def _table(data: bytes, path: str, report: Report) -> pa.Table:
         raise CorruptFile(path, "it is empty: no metric was logged" if not data else "it has no row")
     if rest.strip():
         report(f"{path}: its last line, which is not written to its end")
-    return csv_of(whole + newline, path)
+    return csv_of(whole + newline, path, report)
 
 
 def _hyperparameters(storage: Storage, folder: str, url: str, report: Report) -> dict[str, Any]:

@@ -42,6 +42,8 @@ from .target import (
 
 logger = logging.getLogger(__name__)
 
+ROUNDED = "the last digits of {} whole numbers above 2**53, which a double does not hold, of {}"
+
 _NOTHING = np.empty(0, np.uint8)
 
 Integers = npt.NDArray[np.int64]
@@ -90,6 +92,14 @@ class Points:
         step, name = self.step[order], self.name[order]
         last = np.append((step[1:] != step[:-1]) | (name[1:] != name[:-1]), True)[: len(step)]
         return self._rows(order[last])
+
+    def superseded(self) -> int:
+        """Return the number of values that a later, different one of the same name and step replaces."""
+        order = np.lexsort((self.name, self.step))
+        step, name, value = self.step[order], self.name[order], self.value[order]
+        same = (step[1:] == step[:-1]) & (name[1:] == name[:-1])
+        changed = (value[1:] != value[:-1]) & ~(np.isnan(value[1:]) & np.isnan(value[:-1]))
+        return int(np.count_nonzero(same & changed))
 
     def from_step(self, step: int) -> Points:
         """Return the points from a global step on."""
@@ -171,6 +181,8 @@ def import_points(
         RunExists: The target holds another run.
         UnsupportedValue: No tensor can have such a name.
     """
+    if superseded := points.superseded():
+        report(f"{source}: {superseded} numbers, because later ones have the same name and step")
     earlier = begun(target, source)
     modes = _modes(points, earlier, target)
     begin = Begin(0) if earlier is None else begin_of(target, points.found(), report)

@@ -96,7 +96,7 @@ def import_runs(
 
 def _points(storage: Storage, path: str, multiplier: int, report: Report) -> Iterator[tuple[str, Points]]:
     """Yield the runs of a file, each with its points."""
-    table, url = read_table(storage, path), f"{storage.url}/{path}"
+    table, url = read_table(storage, path, report), f"{storage.url}/{path}"
     if set(table.column_names) >= _EXPORTED:
         for run in _distinct(table["run_id"]):
             yield run, _exported(table.filter(pc.equal(table["run_id"], run)), url, multiplier, report)

@@ -13,7 +13,7 @@ import numpy as np
 from ..mode import ModeKeys
 from .documents import clean
 from .histograms import edges_and_counts
-from .metrics import Drawn, Points, Report
+from .metrics import ROUNDED, Drawn, Points, Report
 from .numbers import STEPS_END
 
 _HISTOGRAMS = {"histogram", "trackio.histogram"}
@@ -37,6 +37,7 @@ class PointList:
         self._drawn: list[Drawn] = []
         self._others = Counter[str]()
         self._stepless = Counter[str]()
+        self._rounded = Counter[str]()
 
     def add(self, name: str, step: Any, value: Any, saved_at: int = 0, mode: ModeKeys | None = None) -> None:
         """Add a value. Anything but a number is left out and reported.
@@ -54,6 +55,8 @@ class PointList:
         if not self._is_step(step):
             self._stepless[str(step)[:40]] += 1
             return
+        if isinstance(value, int) and value != number:
+            self._rounded[name] += 1
         self._name.append(index)
         self._step.append(self._global_step(step, mode))
         self._value.append(number)
@@ -96,7 +99,7 @@ class PointList:
         """Return the points with the metadata of their run, and report everything that was left out."""
         self._report_left_out()
         names = [clean(name) for name, index in self._names.items() if index is not None]
-        points = Points(
+        return Points(
             names,
             np.array(self._name, np.int64),
             np.array(self._step, np.int64),
@@ -106,9 +109,6 @@ class PointList:
             self._drawn,
             self._modes,
         )
-        if superseded := _superseded(points):
-            self._report(f"{self._path}: {superseded} numbers, because later ones have the same name and step")
-        return points
 
     def _global_step(self, step: float, mode: ModeKeys | None) -> int:
         return int(step) * len(self._modes) + (0 if mode is None else self._modes.index(mode))
@@ -127,9 +127,10 @@ class PointList:
         return self._names[name]
 
     def _report_left_out(self) -> None:
-        if self._others:
-            some = ", ".join(map(repr, list(self._others)[:3])) + (", …" if len(self._others) > 3 else "")
-            self._report(f"{self._path}: {self._others.total()} values that are no numbers, of {some}")
+        for found, sentence in ((self._others, "{} values that are no numbers, of {}"), (self._rounded, ROUNDED)):
+            if found:
+                some = ", ".join(map(repr, list(found)[:3])) + (", …" if len(found) > 3 else "")
+                self._report(f"{self._path}: {sentence.format(found.total(), some)}")
         if self._stepless:
             first = next(iter(self._stepless))
             count = self._stepless.total()
@@ -154,12 +155,3 @@ def _number(value: Any) -> float | None:
         except OverflowError:
             return math.inf if value > 0 else -math.inf
     return None
-
-
-def _superseded(points: Points) -> int:
-    """Return the number of values that a later, different one of the same name and step replaces."""
-    order = np.lexsort((points.name, points.step))
-    step, name, value = points.step[order], points.name[order], points.value[order]
-    same = (step[1:] == step[:-1]) & (name[1:] == name[:-1])
-    changed = (value[1:] != value[:-1]) & ~(np.isnan(value[1:]) & np.isnan(value[:-1]))
-    return int(np.count_nonzero(same & changed))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import os
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from numbers import Integral
@@ -17,14 +19,19 @@ import pyarrow.parquet as pq
 from ..errors import ConfigurationError, CorruptFile, RunNotFound
 from ..storage.open import Storage
 from .histograms import drawn_of, holds_histograms
-from .metrics import Drawn, Integers, Points, Report
+from .metrics import ROUNDED, Drawn, Integers, Points, Report
 from .numbers import STEPS_END
 from .sources import find_files
-from .times import LATEST
+from .times import EARLIEST, LATEST
 
 _KINDS = (".csv", ".parquet")
 
-_NUMBER = r"^(-?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|-?inf|-?infinity)$"
+_NUMBER = r"^([+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|[+-]?inf|[+-]?infinity)$"
+_QUOTED = re.compile(r'"[^"]*"')
+# A cell with a number that has a decimal comma or a decimal point, where semicolons separate the cells.
+_WITH_COMMA, _WITH_POINT = (
+    re.compile(rb"(^|;) *[+-]?\d+" + sign + rb"\d+ *(;|\r?$)", re.MULTILINE) for sign in (b",", rb"\.")
+)
 
 
 def find_tables(
@@ -43,22 +50,29 @@ def is_table(name: str) -> bool:
     return name.lower().endswith(_KINDS)
 
 
-def read_table(storage: Storage, path: str) -> pa.Table:
+def read_table(storage: Storage, path: str, report: Report) -> pa.Table:
     """Return a table. Raises CorruptFile for a file that is neither CSV with a header nor Parquet."""
     data, url = storage.read(path), f"{storage.url}/{path}"
     if not path.lower().endswith(".parquet"):
-        return csv_of(data, url)
+        return csv_of(data, url, report)
     try:
         return _checked(pq.read_table(pa.BufferReader(data)), url)
     except (pa.ArrowException, OSError) as exc:
         raise CorruptFile(url, f"this is not a table of metrics: {exc}") from exc
 
 
-def csv_of(data: bytes, url: str) -> pa.Table:
-    """Return the table in a CSV file. Raises CorruptFile, which names `url`, if it is not a table of metrics."""
+def csv_of(data: bytes, url: str, report: Report) -> pa.Table:
+    """Return the table in a CSV file. Raises CorruptFile, which names `url`, if it is not a table of metrics.
+
+    An incomplete last line is left out and reported.
+    """
     try:
         return _checked(_read_csv(data, url), url)
     except (pa.ArrowException, OSError) as exc:
+        whole, newline, rest = data.rpartition(b"\n")
+        if newline and rest.strip():
+            report(f"{url}: its last line, which is not written to its end")
+            return csv_of(whole + newline, url, report)
         raise CorruptFile(url, f"this is not a table of metrics: {exc}") from exc
 
 
@@ -78,11 +92,12 @@ def _read_csv(data: bytes, url: str) -> pa.Table:
         head = "\0"
     if "\0" in head:
         raise CorruptFile(url, "this is not text in UTF-8: save it as CSV in UTF-8")
-    delimiter = next((sign for sign in ",;\t" if sign in head), ",")
+    unquoted = _QUOTED.sub("", head)
+    delimiter = next((sign for sign in ",;\t" if sign in unquoted), ",")
     # An empty cell is not a number, and `nan` is one. If another character separates the cells, numbers may have
     # decimal commas.
-    row = data.partition(b"\n")[2].partition(b"\n")[0]
-    point = "," if delimiter == ";" and b"," in row and b"." not in row else "."
+    has_commas = delimiter == ";" and _WITH_COMMA.search(data) and not _WITH_POINT.search(data)
+    point = "," if has_commas else "."
     convert = pyarrow.csv.ConvertOptions(null_values=[""], strings_can_be_null=True, decimal_point=point)
     parse = pyarrow.csv.ParseOptions(delimiter=delimiter)
     table = pyarrow.csv.read_csv(pa.BufferReader(data), parse_options=parse, convert_options=convert)
@@ -170,7 +185,10 @@ def points_of_rows(
 def _reported_numbers(column: pa.ChunkedArray, name: str, path: str, report: Report) -> pa.Array | None:
     """Return the column as float64, or None if it holds no numbers. Cells that are not numeric are reported."""
     if not pa.types.is_string(column.type):
-        return _numbers(column)
+        numbers = _numbers(column)
+        if pa.types.is_integer(column.type) and (rounded := _rounded(column.combine_chunks(), numbers)):
+            report(f"{path}: {ROUNDED.format(rounded, repr(name))}")
+        return numbers
     texts = pc.utf8_trim_whitespace(column.combine_chunks())
     is_number = pc.fill_null(pc.match_substring_regex(texts, _NUMBER, ignore_case=True), False)
     others = texts.filter(pc.and_(pc.invert(is_number), pc.is_valid(texts)))
@@ -178,7 +196,16 @@ def _reported_numbers(column: pa.ChunkedArray, name: str, path: str, report: Rep
         return None
     if len(others):
         report(f"{path}: {len(others)} cells of {name!r} that hold no number, such as {others[0].as_py()!r}")
-    return pc.if_else(is_number, texts, None).cast(pa.float64())
+    return pc.replace_substring_regex(pc.if_else(is_number, texts, None), r"^\+", "").cast(pa.float64())
+
+
+def _rounded(whole: pa.Array, numbers: pa.Array) -> int:
+    """Return the number of whole numbers that a double does not represent."""
+    known = pc.drop_null(whole).to_numpy(zero_copy_only=False)
+    doubles = pc.drop_null(numbers).to_numpy(zero_copy_only=False)
+    # A numpy array of integers compared with doubles is converted to doubles, and Python compares exactly.
+    large = np.abs(doubles) >= 2**53
+    return sum(map(operator.ne, known[large].tolist(), doubles[large].tolist()))
 
 
 def _numbers(column: pa.ChunkedArray) -> pa.Array | None:
@@ -218,7 +245,7 @@ def holds_times(column: pa.ChunkedArray) -> bool:
 
 
 def times_of(column: pa.ChunkedArray | None, length: int) -> Integers:
-    """Return a column of times in nanoseconds since 1970; 0 if unknown, before 1970 or after 2200.
+    """Return a column of times in nanoseconds since 1970; 0 if unknown, before 1973 or after 2200.
 
     It holds timestamps, or seconds, milliseconds, microseconds or nanoseconds since 1970; None if there is none.
     """
@@ -235,7 +262,7 @@ def times_of(column: pa.ChunkedArray | None, length: int) -> Integers:
             # A time in the year 5000 must be a number in a smaller unit.
             seconds = np.where(seconds > 1e11, seconds / 1000, seconds)
         microseconds = np.asarray(np.where(seconds < LATEST, seconds, 0).clip(0) * 1e6, np.int64)
-    is_known = (microseconds > 0) & (microseconds < LATEST * 1e6)
+    is_known = (microseconds >= EARLIEST * 1e6) & (microseconds < LATEST * 1e6)
     return np.where(is_known, microseconds * 1000, 0)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+EARLIEST = 1e8
+"""Seconds since 1970. A smaller number in a table is the time since the start of a training."""
 LATEST = 8e9
 """Seconds since 1970. A time after 2200 is treated as invalid."""
 

@@ -47,8 +47,9 @@ def test_a_number_of_400_digits_is_an_infinity_or_no_step(tmp_path: Path) -> Non
     assert values(run, "loss") == {0: float("inf")}
     assert metadata(run)["trainer"] == {"max_steps": str(large)}
     assert tensortrial.create_trial(run).verify().is_whole
-    (sentence,) = reported
-    assert sentence.startswith(f"{tmp_path}: 2 values whose step is no whole number from 0 to 1e12, such as 999")
+    rounded, stepless = reported
+    assert rounded.startswith(f"{tmp_path}: the last digits of 1 whole numbers above 2**53")
+    assert stepless.startswith(f"{tmp_path}: 2 values whose step is no whole number from 0 to 1e12, such as 999")
 
 
 def test_a_step_that_is_true_or_a_text_is_no_step(tmp_path: Path) -> None:

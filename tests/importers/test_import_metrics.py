@@ -75,13 +75,47 @@ class TestATableOfCsv:
         trial = tensortrial.create_trial(run)
         assert trial.verify().is_whole
         assert datetime.fromisoformat(trial.info.created_at) > _NOON
-        assert reported == [f"{source}: 1 times of 'timestamp' that are not between 1970 and 2200"]
+        assert reported == [f"{source}: 1 times of 'timestamp' that are not between 1973 and 2200"]
 
     @pytest.mark.parametrize("unit", [1, 1e3, 1e6, 1e9])
     def test_keeps_times_in_any_unit(self, tmp_path: Path, unit: float) -> None:
         source = _write(tmp_path / "log.csv", f"step,loss,time\n0,1,{int(_NOON.timestamp() * unit)}\n")
         trial = tensortrial.create_trial(import_run(source, tmp_path / "run", progress=False))
         assert datetime.fromisoformat(trial.info.created_at) == _NOON
+
+    def test_with_whole_numbers_that_a_double_does_not_hold_says_so(self, tmp_path: Path) -> None:
+        source = _write(tmp_path / "log.csv", "step,tokens\n0,9007199254740993\n1,9007199254740994\n2,\n3,-7\n")
+        reported = list[str]()
+        run = import_run(source, tmp_path / "run", progress=False, report=reported.append)
+        assert _values(run, "tokens") == {0: 2.0**53, 1: 2.0**53 + 2, 3: -7.0}
+        sentence = "the last digits of 1 whole numbers above 2**53, which a double does not hold, of 'tokens'"
+        assert reported == [f"{source}: {sentence}"]
+
+    def test_with_several_rows_of_a_step_says_that_the_last_counts(self, tmp_path: Path) -> None:
+        source = _write(tmp_path / "log.csv", "seed,step,loss\n1,0,5\n1,1,4\n2,0,3\n2,1,4\n")
+        reported = list[str]()
+        run = import_run(source, tmp_path / "run", progress=False, report=reported.append)
+        assert _values(run, "loss") == {0: 3.0, 1: 4.0}
+        assert reported == [f"{source}: 3 numbers, because later ones have the same name and step"]
+
+    def test_that_is_still_written_is_imported_up_to_its_last_whole_line(self, tmp_path: Path) -> None:
+        source = _write(tmp_path / "log.csv", "step,loss,accuracy\n0,1,0.5\n1,2,0.75\n2,3")
+        reported = list[str]()
+        run = import_run(source, tmp_path / "run", progress=False, report=reported.append)
+        assert _values(run, "loss") == {0: 1.0, 1: 2.0}
+        assert reported == [f"{source}: its last line, which is not written to its end"]
+
+    def test_with_seconds_since_the_start_is_imported_without_times(self, tmp_path: Path) -> None:
+        source = _write(tmp_path / "log.csv", "step,time,loss\n0,1.5,2\n1,3.25,1\n")
+        reported = list[str]()
+        run = import_run(source, tmp_path / "run", progress=False, report=reported.append)
+        assert datetime.fromisoformat(tensortrial.create_trial(run).info.created_at) > _NOON
+        assert reported == [f"{source}: 2 times of 'time' that are not between 1973 and 2200"]
+
+    def test_takes_a_plus_before_numbers(self, tmp_path: Path) -> None:
+        source = _write(tmp_path / "log.csv", "step,loss\n0,+1.5\n1,+inf\n2,-2\n3,n/a\n")
+        run = import_run(source, tmp_path / "run", progress=False)
+        assert _values(run, "loss") == {0: 1.5, 1: np.inf, 2: -2.0}
 
     def test_in_long_form_becomes_a_scalar_for_each_name(self, tmp_path: Path) -> None:
         source = _write(tmp_path / "log.csv", "when,what,number\n3,a,1\n3,b,2\n4,a,3\n4,a,5\n")
@@ -162,6 +196,11 @@ class TestATableOfCsv:
     def test_takes_commas_in_numbers(self, tmp_path: Path) -> None:
         source = _write(tmp_path / "log.csv", "step;loss\n0;1,5\n1;0,25\n")
         assert _values(import_run(source, tmp_path / "run", progress=False), "loss") == {0: 1.5, 1: 0.25}
+
+    def test_takes_commas_in_numbers_of_later_rows_and_in_names(self, tmp_path: Path) -> None:
+        source = _write(tmp_path / "log.csv", 'step;"loss, mean";note\n0;1;begun.\n1;2,5;at 10.5\n')
+        run = import_run(source, tmp_path / "run", progress=False)
+        assert _values(run, "loss, mean") == {0: 1.0, 1: 2.5}
 
     def test_refuses_invalid_multipliers_and_metadata(self, tmp_path: Path) -> None:
         source = _write(tmp_path / "log.csv", "step,loss\n5,1\n")

@@ -71,7 +71,7 @@ def with_artifacts(points: Points, storage: Storage, report: Report) -> Points:
     for path in sorted(files_below(storage, is_table, depth=8)):
         url = url_of(storage, path)
         try:
-            table = read_table(storage, path)
+            table = read_table(storage, path, report)
             step, time = column_like(table, ("step", "global_step", "epoch")), column_like(table, ("timestamp",))
             if step is None:
                 report(f"{url}: this table, because it has no column step, global_step or epoch")

@@ -28,7 +28,7 @@ def import_exports(source: str | os.PathLike[str], options: ImportOptions) -> li
 
 def _points(storage: Storage, path: str, report: Report) -> dict[str, Points]:
     """Return the points of a file, by the name of the run."""
-    table, url = read_table(storage, path), f"{storage.url}/{path}"
+    table, url = read_table(storage, path, report), f"{storage.url}/{path}"
     if _STEP in table.column_names:
         return {path.rpartition("/")[0]: _history(table, url, report)}
     runs = _chart(table)
