@@ -242,7 +242,7 @@ class TestATableOfCsv:
             import_run(source, tmp_path / "run", name="loss", progress=False)
         with pytest.raises(RunNotFound):
             import_run(tmp_path / "none.csv", tmp_path / "run", progress=False)
-        with pytest.raises(RunNotFound, match=r"no file that ends with \.csv or \.parquet"):
+        with pytest.raises(RunNotFound, match=r"no file here that ends with \.csv or \.parquet"):
             import_run(tmp_path / "nowhere", tmp_path / "run", progress=False)
 
     def test_of_a_million_numbers_comes_whole(self, tmp_path: Path) -> None:
@@ -329,6 +329,8 @@ class TestHistoriesOfWandb:
     def test_that_are_none_are_refused(self, tmp_path: Path) -> None:
         with pytest.raises(CorruptFile, match=r"neither the history of a run.*nor a chart"):
             wandb.import_runs(_write(tmp_path / "log.csv", "step,loss\n0,1\n"), tmp_path / "run", progress=False)
+        with pytest.raises(RunNotFound, match=r"no file here that ends with \.wandb, \.csv or \.parquet"):
+            wandb.import_runs(tmp_path / "nowhere", tmp_path / "run", progress=False)
 
 
 def _wandb_file(path: Path, run_id: str, loss: dict[int, float]) -> None:

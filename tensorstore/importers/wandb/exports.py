@@ -18,7 +18,7 @@ _BOUNDS = ("__MIN", "__MAX")
 
 def import_exports(source: str | os.PathLike[str], options: ImportOptions) -> list[str]:
     """Import an export, a file or a folder, and return the paths of its runs."""
-    storage, paths = find_tables(source, options.storage_options)
+    storage, paths = find_tables(source, options.storage_options, others=".wandb, ")
     runs: dict[str, list[Points]] = {}
     for path in paths:
         for run, points in _points(storage, path, options.report).items():
