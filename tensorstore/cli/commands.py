@@ -108,6 +108,10 @@ class _Commands(click.Group):
     def make_context(self, *args: Any, **options: Any) -> click.Context:
         try:
             return super().make_context(*args, **options)
+        except BrokenPipeError:
+            raise
+        except OSError as exc:  # the disk is full that --help is written to
+            raise click.ClickException(visible(str(exc))) from exc
         except KeyboardInterrupt:
             _end_interrupted()
 

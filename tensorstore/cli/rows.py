@@ -12,13 +12,13 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import click
 
-from ..errors import ConfigurationError, StorageError
+from ..errors import ConfigurationError
 from ..format.arrow_arrays import bounded
+from ..storage.output_file import write_output
 from .console import console_for, print_table, working
 
 FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
@@ -86,11 +86,8 @@ class RowOutput:
     def _write_bytes(self, data: bytes) -> None:
         if self.path is None:
             sys.stdout.buffer.write(data)
-            return
-        try:
-            Path(self.path).write_bytes(data)
-        except OSError as exc:
-            raise StorageError(self.path, f"the rows cannot be written: {exc.strerror}") from exc
+        else:
+            write_output(self.path, data)
 
 
 def output_options(command: Callable[..., None]) -> Callable[..., None]:

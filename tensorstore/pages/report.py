@@ -13,6 +13,7 @@ from urllib.parse import quote_plus
 from ..errors import TensorTrialError
 from ..mode import ModeKeys
 from ..read.runs import RunLocations, Runs
+from ..storage.output_file import write_output
 from .open_run import OpenRun
 from .payload import dump
 from .routes import Answers
@@ -57,7 +58,7 @@ def report(runs: Runs | RunLocations, path: str | Path, *, diagnose: bool | None
 
     Raises:
         RunNotFound: No run can be opened.
-        OSError: The file cannot be written.
+        StorageError: The file cannot be written.
     """
     return write_report(ServedRuns(runs), path, diagnose)
 
@@ -81,7 +82,7 @@ def write_report(served: ServedRuns, path: str | Path, diagnose: bool | None = N
         if size > _MOST_BYTES and held:
             break
         held[_address(request, given)] = answer
-    Path(path).write_text(_html(held), encoding="utf-8", errors="replace")
+    write_output(path, _html(held).encode(errors="replace"))
     return sum(each["findings"] for each in known)
 
 

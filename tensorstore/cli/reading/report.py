@@ -46,7 +46,7 @@ def report(
                 run_rules(run, [each["name"] for each in list_rules() if each["name"] != "StalledTraining"])
             with working(f"writing {path}"):
                 found = write_report(served, path, with_diagnosis)
-    except (TensorTrialError, OSError) as exc:
+    except TensorTrialError as exc:
         # Status 1 says that a rule found something.
         print_line(f"Error: {exc}", err=True)
         sys.exit(_FAILED)

@@ -97,7 +97,39 @@ def test_sql_that_fails_over_its_rows_leaves_the_file_as_it_was(run: Path, tmp_p
     assert done.stderr.startswith("Error: Conversion Error: Could not convert string 'loss'")
     assert kept.read_text() == "mine"
     nowhere = run_command("sql", run, "select 1", "--output", tmp_path / "no/rows.csv", status=1)
-    assert nowhere.stderr == f"Error: {tmp_path}/no/rows.csv: the rows cannot be written: No such file or directory\n"
+    assert nowhere.stderr == f"Error: {tmp_path}/no/rows.csv: this file cannot be written: No such file or directory\n"
+
+
+@pytest.mark.parametrize("command", ["sql {run} 'from range(1000)' --format csv", "report {run} --no-diagnose"])
+def test_a_file_that_cannot_be_written_whole_is_left_as_it_was(run: Path, tmp_path: Path, command: str) -> None:
+    kept = tmp_path / "kept"
+    kept.write_text("mine")
+    program = f"ulimit -f 1; exec {sys.executable} -m tensortrial {command.format(run=run)} --output {kept}"
+    done = subprocess.run(["sh", "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode in (1, 2)
+    assert done.stderr == f"Error: {kept}: this file cannot be written: File too large\n"
+    assert kept.read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "run"]
+
+
+def test_output_replaces_a_file_and_keeps_its_permissions_and_links(run: Path, tmp_path: Path) -> None:
+    kept, link = tmp_path / "kept.csv", tmp_path / "link.csv"
+    kept.write_text("mine")
+    kept.chmod(0o640)
+    link.symlink_to(kept)
+    run_command("sql", run, "select 1 as one", "--format", "csv", "--output", link)
+    assert link.is_symlink()
+    assert kept.read_text() == "one\n1\n"
+    assert kept.stat().st_mode & 0o777 == 0o640
+
+
+def test_output_goes_into_a_device_or_a_pipe(run: Path, tmp_path: Path) -> None:
+    program = [sys.executable, "-m", "tensortrial", "sql", str(run), "select 1 as one", "--format", "csv", "--output"]
+    piped = subprocess.run([*program, "/dev/stdout"], capture_output=True, text=True, timeout=60)
+    assert piped.stdout == "one\n1\n"
+    with open(tmp_path / "to", "w+b") as file:
+        subprocess.run([*program, "/dev/stdout"], stdout=file, timeout=60, check=True)
+    assert (tmp_path / "to").read_text() == "one\n1\n"
 
 
 @pytest.mark.parametrize(

@@ -216,9 +216,10 @@ def test_a_shell_completes_commands_runs_queries_and_rules(place: Path, tmp_path
         terminal.close(force=True)
 
 
-def test_a_full_disk_under_the_output_is_an_error_of_one_line(place: Path) -> None:
+@pytest.mark.parametrize("arguments", [["names", "good"], ["--help"], ["--version"]])
+def test_a_full_disk_under_the_output_is_an_error_of_one_line(place: Path, arguments: list[str]) -> None:
     with open("/dev/full", "wb") as full:
-        command = [sys.executable, "-c", PROGRAM, "names", "good"]
+        command = [sys.executable, "-c", PROGRAM, *arguments]
         done = subprocess.run(command, cwd=place, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1
     assert done.stderr == "Error: [Errno 28] No space left on device\n"
