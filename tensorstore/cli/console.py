@@ -41,6 +41,11 @@ def console_for(file: TextIO | None = None) -> Console:
     return Console(file=file, width=width, highlight=False, markup=False, emoji=False)
 
 
+def _escaped(cell: str) -> str:
+    """Return the text of a cell, whose line breaks would look like further rows."""
+    return visible(cell, keep="")
+
+
 @contextmanager
 def working(what: str) -> Iterator[None]:
     """Show a spinner on a terminal if a command takes longer than two seconds."""
@@ -63,7 +68,7 @@ def print_table(console: Console, columns: Sequence[str], rows: Sequence[Sequenc
 
     If that is not enough, each row is printed with one line for each column.
     """
-    columns, rows = [visible(column) for column in columns], [[visible(cell) for cell in row] for row in rows]
+    columns, rows = [_escaped(column) for column in columns], [[_escaped(cell) for cell in row] for row in rows]
     if len(rows) > 1 and least_width(columns, rows) > console.width:
         columns, rows = _without_constants(console, columns, rows)
     if rows and least_width(columns, rows) > console.width:
@@ -95,7 +100,7 @@ def least_width(columns: Sequence[str], rows: Sequence[Sequence[str]], fold: boo
     """Return the smallest width of a table that shows all columns, with long texts folded if `fold`."""
     most = _FOLDED_WIDTH if fold else sys.maxsize
     widths = [
-        max(min(max(cell_len(visible(row[index])) for row in rows), most), cell_len(visible(column)))
+        max(min(max(cell_len(_escaped(row[index])) for row in rows), most), cell_len(_escaped(column)))
         for index, column in enumerate(columns)
     ]
     return sum(widths) + COLUMN_GAP * len(widths)

@@ -10,6 +10,7 @@ import click
 
 from ...mode import ModeKeys
 from ...read.name_filter import name_patterns
+from ...visible import in_a_line
 from ..console import print_line
 from ..options import open_trial, run_argument, storage_option, wait_option, waiting_hint
 
@@ -71,7 +72,7 @@ def _print(mode: ModeKeys, mode_step: int, step: int, scalars: list[tuple[str, f
         document = {"mode": mode.name, "step": mode_step, "global_step": step, "scalars": values}
         click.echo(json.dumps(document, ensure_ascii=False))
         return
-    texts = [f"{name} {value:.5g}" for name, value in scalars[:_SHOWN]]
+    texts = [f"{in_a_line(name)} {value:.5g}" for name, value in scalars[:_SHOWN]]
     if len(scalars) > _SHOWN:
         texts.append(f"and {len(scalars) - _SHOWN} more")
     print_line(f"{mode.name} {mode_step}  (global {step})  {'  '.join(texts) or 'no scalars'}")

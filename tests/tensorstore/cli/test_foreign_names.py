@@ -95,6 +95,15 @@ def test_a_terminal_gets_no_control_of_a_name(run: Path, arguments: tuple[str, .
     assert r"\x1b" in printed
 
 
+@pytest.mark.parametrize(
+    "arguments", [("show",), ("follow",), ("sql", "select name from tensors")], ids=lambda arguments: arguments[0]
+)
+def test_a_line_break_in_a_name_begins_no_line(run: Path, arguments: tuple[str, ...]) -> None:
+    printed = run_command(arguments[0], run, *arguments[1:]).stdout
+    assert r"egnp\n=cmd" in printed
+    assert not any(line.lstrip().startswith("=cmd") for line in printed.splitlines())
+
+
 def test_names_that_an_encoding_lacks_are_escaped(tmp_path: Path) -> None:
     with Job(tmp_path / "run") as job:
         job.step({"grad→é": 1.0}, TRAIN)
