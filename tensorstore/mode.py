@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from enum import Enum
+from numbers import Real
+from typing import Any
 
 from .errors import ConfigurationError
 
@@ -50,3 +52,10 @@ class ModeKeys(Enum):
 
 
 modes = ModeKeys
+
+
+def checked_step(step: Any) -> Any:
+    """Return a step. Raises ConfigurationError for a text or another value that is no number."""
+    if isinstance(step, Real):
+        return step
+    raise ConfigurationError(f"a step must be a whole number, got {step!r}")

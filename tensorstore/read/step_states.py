@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import CorruptFile, FileError, NoMoreData, StepNotYetAvailable, StepUnavailable
 from ..format.index_types import SavedTensor
 from ..format.schema import COLLECTIONS, INDEX, FlushRange, flush_range_of, index_folder, worker_of
-from ..mode import ModeKeys
+from ..mode import ModeKeys, checked_step
 from ..snapshot.columns import Lookup
 from ..snapshot.saved_steps import MODES, Columns, SavedSteps, StepInfo
 from ..snapshot.snapshot import Snapshot
@@ -139,9 +139,9 @@ class StepStates:
 
     def global_steps(self, step: int, mode: ModeKeys) -> list[int]:
         """Return the global steps of a step of a mode, ascending. There are several if workers are not in step."""
-        return (
-            [step] if mode is GLOBAL else list(dict.fromkeys(info.global_step for info in self.saved.infos(step, mode)))
-        )
+        if mode is GLOBAL:
+            return [checked_step(step)]
+        return list(dict.fromkeys(info.global_step for info in self.saved.infos(step, mode)))
 
     def late_workers(self) -> list[LateWorker]:
         """Return the workers that the newest saved steps wait for, in natural order."""
@@ -250,7 +250,7 @@ def step_state(step: int, steps: Sequence[int], complete: Sequence[bool], job_en
     Let n be the least existing step >= `step`. Without n, the step may come until the job ends. If n is a later step,
     `step` was skipped, which is certain once a complete step >= n exists. If n is `step`, it is complete or not yet.
     """
-    position = bisect_left(steps, step)
+    position = bisect_left(steps, checked_step(step))
     if position == len(steps):
         return StepState.UNAVAILABLE if job_ended else StepState.NOT_YET_AVAILABLE
     if steps[position] == step:

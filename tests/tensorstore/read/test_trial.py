@@ -107,6 +107,18 @@ def test_what_is_no_step_was_not_saved(trial: Trial, step: Any, mode: Any) -> No
     assert trial.values(["w1"], [step], mode)["w1"] == {}
 
 
+@pytest.mark.parametrize("step", ["0", None, b"0"])
+def test_a_step_of_a_wrong_type_is_named(trial: Trial, step: Any) -> None:
+    name = trial.tensor_names()[0]
+    for mode in (GLOBAL, TRAIN):
+        with pytest.raises(ConfigurationError, match=rf"a step must be a whole number, got {step!r}$"):
+            trial.tensor(name).value(step, mode=mode)
+        with pytest.raises(ConfigurationError, match="a step must be a whole number"):
+            trial.has_passed_step(step, mode)
+    with pytest.raises(ConfigurationError, match="a step must be a whole number"):
+        trial.mode(step)
+
+
 def test_names_are_text_and_patterns_may_be_compiled(trial: Trial) -> None:
     assert trial.tensor_names(regex=re.compile("^W", re.IGNORECASE)) == ["w0", "w1"]
     assert trial.values("w1").keys() == {"w1"}
