@@ -69,7 +69,7 @@ def compare(  # noqa: PLR0913 - the ways in which two runs may correspond
     """
     tolerance = Tolerance(rtol, atol, ulps)
     if b is None and workers is None and steps is None:
-        raise ConfigurationError("compare needs a second run, or workers=(…, …) or steps=(…, …) of one run")
+        raise ConfigurationError("compare needs a second run, or two workers or two steps of one run")
     with ExitStack() as stack:
         trials = [_opened(each, storage_options, stack) for each in (a, a if b is None else b)]
 

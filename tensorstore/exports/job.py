@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import logging
 import os
@@ -20,6 +19,7 @@ from ..format import arrow_arrays
 from ..progress import progress_bar
 from ..read.runs import RunLocations, Runs, open_runs
 from ..snapshot.snapshot import repeated
+from ..suggestions import near_names
 from .run_summary import continued
 from .source import PART_ROWS, Since, Source
 from .tables import DEFAULT, GROWING, OF_STEPS, REPLACED, SCHEMAS, with_run
@@ -39,8 +39,7 @@ class Export:
     rows: Mapping[str, int] = field(default_factory=dict)
     """The number of new rows of each table.
 
-    For a small table, which is replaced as a whole, it is the number of all rows, or, for `run_summary`, of the rows of
-    runs with changed steps.
+    A small table is replaced as a whole: its number is that of the rows of all runs whose rows have changed.
     """
     damaged: Mapping[str, TensorTrialError] = field(default_factory=dict)
     """The errors of runs and files that could not be read, by URL. The rest was exported."""
@@ -107,8 +106,9 @@ def _checked(tables: Iterable[str] | None) -> list[str]:
     wanted = list(DEFAULT if tables is None else [tables] if isinstance(tables, str) else tables)
     for table in wanted:
         if table not in SCHEMAS:
-            near = difflib.get_close_matches(table, SCHEMAS, 2, 0.4) or sorted(SCHEMAS)
-            raise ConfigurationError(f"unknown table {table!r}; did you mean {', '.join(near)}?")
+            near = near_names(str(table), SCHEMAS)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"the tables are {', '.join(sorted(SCHEMAS))}"
+            raise ConfigurationError(f"unknown table {table!r}; {hint}")
     return wanted
 
 
@@ -231,9 +231,9 @@ class _Job:
             if columns is None:
                 columns = rows.slice(*of_run.get(source.own_name, (0, 0))).drop_columns(["run"])
             found = pa.Table.from_batches(with_run(source.run, columns, schema), schema)
-            self._rows[table] += len(found)
             digest = source.digest if table in OF_STEPS else _digest(found)
             if exported.get(source.run) != digest:
+                self._rows[table] += len(found)
                 changed.append(Replacement(source.run, source.identity, found, digest))
         for begin in range(0, len(changed), _TOGETHER):
             self._target.replace(table, changed[begin : begin + _TOGETHER])

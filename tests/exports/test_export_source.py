@@ -144,6 +144,7 @@ def test_many_runs_go_together(tmp_path: Path) -> None:
     runs = tensortrial.open_runs(tmp_path / "runs")
     done = tensortrial.export(runs, tmp_path / "x.duckdb", progress=False)
     assert (done.rows["runs"], done.rows["tensors"]) == (3, 30)
+    assert not any(tensortrial.export(runs, tmp_path / "x.duckdb", progress=False).rows.values())
     with duckdb.connect(str(tmp_path / "x.duckdb")) as database:
         assert database.sql("select distinct run from tensors order by run").fetchall() == [("a",), ("b",), ("c",)]
 

@@ -54,7 +54,7 @@ def _check_collection(trial: Trial, collection: str | None) -> None:
     if collection is not None and collection not in known:
         near = difflib.get_close_matches(collection, known, 1)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        reason = f"unknown collection {collection!r}; {hint}Known collections: {', '.join(sorted(known)) or 'none'}"
+        reason = f"unknown collection {collection!r}; {hint}known collections: {', '.join(sorted(known)) or 'none'}"
         raise click.BadParameter(reason, param_hint="--collection")
 
 

@@ -48,7 +48,9 @@ def demo(folder: str) -> None:
     try:
         is_saved = _train(folder)
     except RunExists as exc:
-        raise click.ClickException(f"{folder} holds a run already; name another folder, or delete it: rm") from exc
+        raise click.ClickException(
+            f"{folder} holds a run already: name another folder, or delete it by `tensortrial rm {folder}`"
+        ) from exc
     if not is_saved:
         raise click.ClickException(f"nothing was saved to {folder}; see the reason above")
     print_line(f"The run is in {folder}. Look at it by:")
