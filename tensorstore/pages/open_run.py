@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
-import pyarrow as pa
 
 from ..errors import ConfigurationError
+from ..format import arrow_arrays
 from ..format.schema import FINDINGS, RunInfo
 from ..mode import ModeKeys
 from ..read.run_queries import QuerySources, parquet_files
@@ -22,7 +22,7 @@ from .grid import Grid
 from .index_query import query_files
 from .kept_tiles import kept_tiles
 from .steps import ModeSteps, mode_steps, modes_of
-from .tiles import Choice, Tiles
+from .tiles import CELLS, Choice, Tiles
 
 _T = TypeVar("_T")
 
@@ -300,16 +300,6 @@ class OpenRun:
         return first, max(end, first + 1)
 
 
-_CELLS = pa.schema(
-    [
-        ("name", pa.string()),
-        ("bin", pa.int64()),
-        *((name, pa.float64()) for name in ("least", "most", "total")),
-        *((name, pa.int64()) for name in ("finite", "valued")),
-    ]
-)
-
-
 def _grid_of(rows: Sequence[tuple[Any, ...]], mode: str, worker: str, width: int) -> Grid:
     """Return the tiles of computed values: rows of name, worker, global step, mode, step of the mode, and value."""
     cells: dict[tuple[str, int], list[float]] = {}
@@ -318,10 +308,10 @@ def _grid_of(rows: Sequence[tuple[Any, ...]], mode: str, worker: str, width: int
             step = global_step if mode == "GLOBAL" else mode_step
             cells.setdefault((name, step // width), []).append(value)
     rows_of_cells = [_cell(*key, np.array(each)) for key, each in cells.items()]
-    return Grid.from_rows(pa.Table.from_pylist(rows_of_cells, _CELLS), width)
+    return Grid.from_rows(arrow_arrays.table(CELLS, rows_of_cells), width)
 
 
-def _cell(name: str, column: int, values: np.ndarray[Any, Any]) -> dict[str, Any]:
+def _cell(name: str, column: int, values: np.ndarray[Any, Any]) -> tuple[Any, ...]:
     finite = values[np.isfinite(values)]
-    folded = {"least": finite.min(), "most": finite.max()} if len(finite) else {"least": None, "most": None}
-    return {"name": name, "bin": column, **folded, "total": finite.sum(), "finite": len(finite), "valued": len(values)}
+    folded = (finite.min(), finite.max()) if len(finite) else (None, None)
+    return name, column, *folded, finite.sum(), len(finite), len(values)

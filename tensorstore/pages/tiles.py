@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from ..errors import TensorTrialError
+from ..format import arrow_arrays
 from ..format.verified_files import verified_files
 from ..mode import ModeKeys
 from ..snapshot.saved_steps import SavedSteps
@@ -62,6 +63,17 @@ class IndexSource(Protocol):
     def rows_left_out(self) -> Mapping[str, Sequence[int]]: ...
 
     def recover(self) -> None: ...
+
+
+CELLS = pa.schema(
+    [
+        ("name", pa.string()),
+        ("bin", pa.int64()),
+        *((name, pa.float64()) for name in ("least", "most", "total")),
+        *((name, pa.int64()) for name in ("finite", "valued")),
+    ]
+)
+"""The columns of the cells of a grid."""
 
 
 @dataclass
@@ -249,16 +261,5 @@ def _changes_between(last: Mapping[tuple[str, str], int], ends: Sequence[Mapping
     for row in ends:
         if (before := last.get((row["name"], row["worker"]))) is not None:
             cells.setdefault((row["name"], row["bin"]), []).append(float(before != row["first"]))
-    rows = [
-        {
-            "name": name,
-            "bin": number,
-            "least": min(values),
-            "most": max(values),
-            "total": sum(values),
-            "finite": len(values),
-            "valued": len(values),
-        }
-        for (name, number), values in cells.items()
-    ]
-    return Grid.from_rows(pa.Table.from_pylist(rows), width)
+    rows = [(*key, min(values), max(values), sum(values), len(values), len(values)) for key, values in cells.items()]
+    return Grid.from_rows(arrow_arrays.table(CELLS, rows), width)

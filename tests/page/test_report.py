@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -55,6 +57,21 @@ def test_a_report_holds_the_answers_and_needs_no_network(runs: Path, tmp_path: P
     assert answers["api/difference?a=left&b=right"]["rows"][0]["first"]
     assert "api/tiles?run=left&statistic=l2&mode=TRAIN" in answers
     assert answers["api/series?run=right&name=net.w&mode=TRAIN"]["steps"] == list(range(9))
+
+
+def test_a_report_of_raw_values_imports_no_pandas(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    with Job(tmp_path / "run") as job:
+        for step in range(3):
+            job.step({"w": np.full(4, float(step))}, TRAIN)
+    program = """
+import sys
+from tensortrial.pages.report import report
+report("run", "report.html")
+assert "pandas" not in sys.modules, "somebody imported pandas"
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_run_that_cannot_be_opened_is_one_marked_row_of_a_report(tmp_path: Path) -> None:
