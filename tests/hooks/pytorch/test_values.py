@@ -335,3 +335,15 @@ def test_arrays_of_jax_are_saved_or_left_out(make_hook: Any, out: str) -> None:
     assert trial.tensor("ones").value(0).tolist() == [1, 1]
     assert not trial.has_tensor("key")
     assert not trial.has_tensor("tracer")
+
+
+def test_a_loss_is_logged_without_a_warning(tmp_path: Any, recwarn: pytest.WarningsRecorder) -> None:
+    torch.set_warn_always(True)
+    try:
+        hook = tt.Hook(tmp_path / "run")
+        hook.log({"loss": torch.full((1,), 2.0, requires_grad=True)})
+        hook.close()
+    finally:
+        torch.set_warn_always(False)
+    assert create_trial(tmp_path / "run").tensor("loss").values() == {0: 2.0}
+    assert not recwarn.list
