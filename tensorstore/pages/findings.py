@@ -8,16 +8,15 @@ from typing import Any
 from ..errors import ConfigurationError, TensorTrialError
 from ..mode import ModeKeys
 from ..read.trial import run_reader_of
-from .open_run import OpenRun
+from .open_run import SAME_FINDING, OpenRun
 from .payload import number
 
-_SAME = ("rule", "tensor", "mode", "failed")
 _FIRSTS = f"""
     select
         rule, step, mode, worker, tensor, observed, threshold, sentence, failed, epoch_ms(found_at) as found_at,
         count(*) over same as times, max(step) over same as last
     from findings
-    window same as (partition by {", ".join(_SAME)})
+    window same as (partition by {", ".join(SAME_FINDING)})
     qualify row_number() over (same order by step, worker) = 1
     order by step, rule, tensor limit 5000
 """
@@ -32,7 +31,7 @@ def findings(run: OpenRun) -> list[dict[str, Any]]:
     recorded = [dict(zip(rows.columns, row, strict=True)) for row in rows.fetchall()]
     firsts: dict[tuple[Any, ...], dict[str, Any]] = {}
     for each in sorted([*recorded, *run.unrecorded_findings()], key=lambda each: int(each["step"])):
-        first = firsts.setdefault(tuple(each[key] for key in _SAME), {**each, "times": 0, "last": each["step"]})
+        first = firsts.setdefault(tuple(each[key] for key in SAME_FINDING), {**each, "times": 0, "last": each["step"]})
         first["times"] += each.get("times", 1)
         first["last"] = max(first["last"], each.get("last", each["step"]))
     return [_finding(run, each) for each in firsts.values()]

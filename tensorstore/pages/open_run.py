@@ -59,6 +59,8 @@ _GRADIENTS = """(
 _RAW = "chunk is not null and l2 is null and coalesce(list_product(shape), 0) > 1"
 _MOST_READ = 256 << 20
 """The most bytes of raw values that are read for the statistics of one answer."""
+SAME_FINDING = ("rule", "tensor", "mode", "failed")
+"""The columns in which the repetitions of a finding are equal."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class _Outer:
     """The facts about all tensors, read from the first step and one of the last."""
 
     names: list[str]
-    """The names, in the order of execution if it was saved."""
+    """The names, in the order of execution if it was saved, scalars last."""
     statistics: list[str]
     """The statistics that were saved or can be computed from saved ones."""
     lean: frozenset[str]
@@ -136,8 +138,10 @@ class OpenRun:
         return self.refresh(), ended, (*findings, str(len(self.new_findings)))
 
     def count_findings(self) -> int:
-        """Return the number of findings in the run, including those of rules that were run from the page."""
-        return int(self.trial.sql("select count(*) from findings").fetchall()[0][0]) + len(self.unrecorded_findings())
+        """Return the number of findings in the run and of rules that were run from the page, without repetitions."""
+        recorded = self.trial.sql(f"select distinct {', '.join(SAME_FINDING)} from findings").fetchall()
+        unrecorded = (tuple(each[key] for key in SAME_FINDING) for each in self.unrecorded_findings())
+        return len({*recorded, *unrecorded})
 
     def unrecorded_findings(self) -> list[dict[str, Any]]:
         """Return the findings of rules that were run from the page, without those in the run."""
@@ -167,7 +171,7 @@ class OpenRun:
 
     @property
     def names(self) -> list[str]:
-        """The names of all tensors, in the order of execution if it was saved."""
+        """The names of all tensors, in the order of execution if it was saved, scalars last."""
         return self._outer.names
 
     @property
@@ -218,16 +222,16 @@ class OpenRun:
         found = query_files(
             self._reader.storage,
             sources.readable_index(list(dict.fromkeys(paths))),
-            f'select name, min("order"), bool_or({_RAW}), count(digest), '
+            f'select name, bool_and(scalar is not null), min("order"), bool_or({_RAW}), count(digest), '
             f"{', '.join(columns)} from tensors "
             "where global_step in ($first, $last) group by name",
             {"first": outer[0], "last": outer[1]},
             left_out={},  # a superseded row has the same statistics as its successor
         )
         rows = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
-        places = {row[0]: row[1] for row in rows if row[1] is not None}
-        raw = [row[0] for row in rows if row[2]]
-        counts = np.array([row[3:] for row in rows], np.int64).reshape(-1, 1 + len(columns)).sum(axis=0)
+        places = {name: (is_scalar, order is None, order) for name, is_scalar, order, *_ in rows}
+        raw = [row[0] for row in rows if row[3]]
+        counts = np.array([row[4:] for row in rows], np.int64).reshape(-1, 1 + len(columns)).sum(axis=0)
         derived, saved = (
             dict(zip(made, counts[1:], strict=False)),
             dict(zip(STATISTICS, counts[1 + len(made) :], strict=True)),
@@ -235,7 +239,7 @@ class OpenRun:
         statistics = [name for name, count in derived.items() if count or (raw and name in USUAL)]
         statistics += self._made_of_several(names, {row[0] for row in rows}, derived, bool(counts[0]), len(steps.steps))
         lean = frozenset(name for name, count in saved.items() if count == derived[name])
-        ordered = sorted(names, key=lambda name: (name not in places, places.get(name, 0)))
+        ordered = sorted(names, key=lambda name: places.get(name, (True, True, None)))
         return _Outer(ordered, statistics, lean, raw)
 
     def _made_of_several(

@@ -19,7 +19,7 @@ from ..snapshot.snapshot import run_info
 from ..snapshot.workers import natural
 from ..storage.open import Storage
 from .grid import Grid
-from .open_run import OpenRun
+from .open_run import SAME_FINDING, OpenRun
 from .payload import is_wide, pack
 from .tiles import width_for
 
@@ -60,7 +60,7 @@ def outline(runs: Runs) -> list[dict[str, Any]]:
     """Return the data about many runs that a list of them shows."""
     steps = _by_run(runs, "count(distinct global_step) from steps")
     saved = _by_run(runs, "epoch_ms(max(saved_at)) from steps")
-    found = _by_run(runs, "count(*) from findings")
+    found = _by_run(runs, f"count(distinct ({', '.join(SAME_FINDING)})) from findings")
     savers = _by_run(runs, "list(distinct worker) from steps")
     return [
         _outline(run.storage, run.info, run.snapshot.damaged)
