@@ -53,6 +53,10 @@ class CollectionKeys:
     BY_AXIS = "by_axis"
 
 
+WITH_GAPS = (CollectionKeys.TREES, CollectionKeys.HYPERPARAMETERS)
+"""Collections in which NaN is no fault: a leaf has no split, and NaN is a hyperparameter of XGBoost."""
+
+
 class Collection(JsonDocument, Configuration):
     """A named group of tensors: those whose name is in `tensor_names` or matches one of `include_regex`.
 

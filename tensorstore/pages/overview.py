@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..config.collection import WITH_GAPS
 from ..errors import TensorTrialError
 from ..format.documents import utc
 from ..format.schema import RunInfo
@@ -108,16 +109,19 @@ def tiles(
     most = max(min(columns, _MOST_COLUMNS, _MOST_CELLS // rows), min(columns, _FEWEST_COLUMNS), 1)
     grid = run.grid(statistic, mode, worker, bounds, most)
     steps = run.steps(mode)
-    collections, has_values = run.collections, grid.finite > 0
+    of = run.collections
+    collections = [of.get(name, []) for name in grid.names]
+    has_gaps = np.array([not set(WITH_GAPS).isdisjoint(each) for each in collections], bool).reshape(-1, 1)
+    has_values, nonfinite = grid.finite > 0, np.where(has_gaps, 0, grid.nonfinite)
     floats = [np.where(has_values, grid.most, np.nan), np.where(has_values, grid.least, np.nan), grid.mean]
     wide = is_wide(*floats)
     return {
         "names": grid.names,
-        "collections": [collections.get(name, []) for name in grid.names],
+        "collections": collections,
         "starts": grid.starts,
         "end": min((grid.start + grid.columns) * grid.width, max(steps.end, 1)),
         "wide": wide,
-        "packed": pack(floats, [grid.finite, grid.nonfinite], wide),
+        "packed": pack(floats, [grid.finite, nonfinite], wide),
         "missing": _has_step(grid, steps.missing(not run.trial.loaded_all_steps)).tolist(),
     }
 

@@ -494,3 +494,12 @@ def test_the_view_of_a_tensor_begins_with_one_of_several_elements(tmp_path: Path
             run.save_tensor("w", np.ones(4), step=step)
     with page(tmp_path / "run") as served:
         assert fetch(served, "names", run="run") == ["w", "loss"]
+
+
+def test_nan_is_not_marked_where_it_is_no_fault(tmp_path: Path) -> None:
+    with tensortrial.Run(tmp_path / "run") as run:
+        run.save_tensor("trees/Split", np.array([1.0, np.nan]), "trees", step=0)
+        run.save_tensor("w", np.array([1.0, np.nan]), step=0)
+    with page(tmp_path / "run") as served:
+        found = fetch(served, "tiles", run="run", statistic="l2", mode="GLOBAL")
+    assert (found["names"], unpack(found)[4].tolist()) == (["trees/Split", "w"], [[0], [1]])

@@ -9,6 +9,7 @@ from functools import cache
 import ml_dtypes
 import numpy as np
 
+from ...config.collection import WITH_GAPS
 from ...dtypes import Array, parse_dtype
 from ...errors import InvalidRuleParameter
 from ...format.index_types import SavedTensor
@@ -24,9 +25,8 @@ _BOUNDED = ("min", "max", "mean", "abs_mean", "abs_max")
 _STATE = Selector(("weights", "biases", "buffers"))
 _LOW_PRECISION = ("float16", "bfloat16")
 _COUNTS = ("nan_count", "inf_count")
-# A leaf has NaN in columns of splits, and NaN is a hyperparameter of XGBoost. The tensors that a ratio is computed from
-# are evaluated themselves.
-_WITH_GAPS = Selector(("trees", "hyperparameters"), ("^update_ratio/",))
+# The tensors that a ratio is computed from are evaluated themselves.
+_WITH_GAPS = Selector(WITH_GAPS, ("^update_ratio/",))
 
 
 class ExplodingTensor(SelectingRule):
