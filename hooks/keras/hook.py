@@ -328,7 +328,11 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
 
     @guarded
     def _begin_step(self, phase: Phase) -> None:
-        if self._is_elsewhere() or phase not in self._functions:
+        if self._is_elsewhere():
+            return
+        if phase not in self._functions:  # An `evaluate` or `predict` inside `fit`, with this hook, has removed them.
+            self._begin(phase)
+        if phase not in self._functions:
             return
         self._withdraw_unfinished()
         # A callback may have made a new function, which Keras requires after freezing layers during training.

@@ -78,3 +78,24 @@ def test_a_step_of_a_callback_neither_ends_fit_nor_joins_the_open_step(
         np.testing.assert_allclose(saved, gradients[step], atol=1e-6)
     moved = trial.tensor(f"update/{name}").reduction_value(BATCHES - 1, "l2", modes.TRAIN)
     np.testing.assert_allclose(moved, np.linalg.norm(after - kernels[-1]), rtol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["evaluate", "predict"])
+def test_fit_is_saved_to_its_end_if_a_callback_evaluates_with_the_same_hook(
+    make_hook: Make, out: str, method: str
+) -> None:
+    model, (x, y) = kt.small(), kt.data(BATCHES)
+    hook = make_hook(include_collections=["weights", "gradients"], save_config=SaveConfig(save_interval=1))
+    data = (x, y) if method == "evaluate" else (x,)
+    inner = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: getattr(model, method)(*data, batch_size=kt.BATCH, callbacks=[hook], verbose=0)
+    )
+    model.fit(x, y, batch_size=kt.BATCH, epochs=3, callbacks=[hook, inner], validation_data=kt.data(1, 5), verbose=0)
+    hook.close()
+    trial = create_trial(out)
+    every = list(range(3 * BATCHES))
+    assert trial.tensor("gradients/fc1/kernelGrad").steps(modes.TRAIN) == every
+    assert trial.tensor("loss").steps(modes.TRAIN) == every
+    evaluated = {"evaluate": (3 * BATCHES + 3, 0), "predict": (3, 3 * BATCHES)}
+    assert (len(trial.steps(modes.EVAL)), len(trial.steps(modes.PREDICT))) == evaluated[method]
+    assert not hasattr(model.train_function, "original")
