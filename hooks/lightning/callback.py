@@ -149,6 +149,7 @@ class Callback(TrainingSteps, lightning.Callback):  # type: ignore[misc]
             self._make_hook(trainer.default_root_dir, resumes, save_config=save_config)
             self.recorder.run.add_metadata(pl_module.hparams)
             logger.info("tensors of this training are saved to %s", without_credentials(self.recorder.run.out_dir))
+        self._hook.capture.unsaved.losses_are_logged = True
         self._loggers = [each for each in ours if each.experiment is self._hook]
         if not ours:
             # Lightning passes the values of `self.log` to loggers only.

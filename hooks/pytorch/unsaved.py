@@ -31,6 +31,8 @@ class NothingSaved:
         self._checked = self._closes = self._losses_are_due = self._has_loss = self._knows_modes = False
         self.left_to_another = False
         """True if another process saves a tensor that was gathered here."""
+        self.losses_are_logged = False
+        """True if a library logs losses at an interval of its own, maybe only after the check."""
         self.gradients_arrived = False
         """True if autograd has called a callback on a parameter, or the user has saved gradients by a call."""
 
@@ -86,7 +88,8 @@ class NothingSaved:
                 "or call hook.save_gradients() before the update",
                 used[0],
             )
-        if (used or self.gradients_arrived) and self._losses_are_due and not self._has_loss:
+        has_loss = self._has_loss or self.losses_are_logged
+        if (used or self.gradients_arrived) and self._losses_are_due and not has_loss:
             logger.warning(
                 "no loss is saved: save the loss of a function by hook.record_tensor_value('loss', loss), or by "
                 "hook.log({'loss': loss})"

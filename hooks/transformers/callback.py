@@ -148,6 +148,7 @@ class TensorTrialCallback(TrainingSteps, TrainerCallback):  # type: ignore[misc]
         is_known = self._model is not None and self._model() is model
         if model is not None and self._hook is not None and not is_known:
             self._model = weakref.ref(model)
+            self._hook.capture.unsaved.losses_are_logged = True
             self._hook.register_module(model)
             # It precedes the hook's own callbacks, so that the step has begun when they run.
             model.register_forward_pre_hook(_BeginBatch(self), prepend=True)

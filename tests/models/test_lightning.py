@@ -368,6 +368,16 @@ def test_a_resumed_training_continues_the_run_at_its_checkpoint(tmp_path: Path) 
     assert before != rows[0][1]
 
 
+def test_a_loss_that_is_logged_after_the_first_steps_is_not_missed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    callback = Callback(tmp_path / "run")
+    made_trainer(tmp_path, callback, log_every_n_steps=4).fit(Net(), loader(6))
+    callback.close()
+    assert create_trial(str(tmp_path / "run")).tensor("train_loss").steps(modes.TRAIN) == [3]
+    assert not any("no loss is saved" in text for text in caplog.messages)
+
+
 def test_the_logger_alone_saves_metrics_and_hyperparameters(tmp_path: Path) -> None:
     logger = Logger(tmp_path / "run")
     made_trainer(tmp_path, logger=logger).fit(Net(rate=0.2), loader(3))

@@ -119,6 +119,18 @@ def test_logs_are_saved_at_their_own_steps(made_trainer: MakeTrainer, tmp_path: 
             assert tensor.value(step, mode=modes.TRAIN) == pytest.approx(value)
 
 
+def test_a_loss_that_is_logged_after_the_first_steps_is_not_missed(
+    made_trainer: MakeTrainer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    callback = TensorTrialCallback(tmp_path / "run", save_interval=1)
+    trainer = made_trainer(callback, logging_steps=3)
+    trainer.compute_loss_func = lambda outputs, labels, **_: outputs.logits.square().mean()
+    trainer.train()
+    callback.close()
+    assert 3 in create_trial(tmp_path / "run").tensor("loss").steps(modes.TRAIN)
+    assert not any("no loss is saved" in text for text in caplog.messages)
+
+
 def test_gradients_are_those_that_the_optimizer_uses(made_trainer: MakeTrainer, tmp_path: Path) -> None:
     """They are the sum of three batches, and clipped."""
     seen: dict[int, Any] = {}
