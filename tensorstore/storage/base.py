@@ -256,6 +256,9 @@ class Storage(ABC):
         del path, seconds
         yield
 
+    def check_writable(self) -> None:
+        """Raise ConfigurationError if it is known, without a request, that nothing can be written."""
+
     def sync(self, path: str) -> None:
         """Make a published file survive a loss of power. Object stores do that by themselves."""
         del path

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, TypeVar
 
-from ..errors import AlreadyPublished, CorruptFile, StorageError
+from ..errors import AlreadyPublished, ConfigurationError, CorruptFile, StorageError
 from ..forking import call_in_child, lazy
 from .base import (
     DOCUMENT_BYTES,
@@ -239,6 +239,15 @@ class LocalStorage(Storage):
                 stack.callback(os.close, number)
                 _lock(number, seconds)
             yield
+
+    def check_writable(self) -> None:
+        folder = self.url
+        while not os.path.lexists(folder):
+            folder = os.path.dirname(folder)
+        if not os.path.isdir(folder):
+            raise ConfigurationError(f"a run cannot be saved to {self.url}: {folder} is not a folder")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise ConfigurationError(f"a run cannot be saved to {self.url}: this process may not write to {folder}")
 
     def sync(self, path: str) -> None:
         file = self._full(path)

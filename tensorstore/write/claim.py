@@ -47,8 +47,10 @@ def check_out_dir(storage: Storage, worker: str, num_workers: int) -> None:
     """Check that a new run may begin in the storage.
 
     Raises:
+        ConfigurationError: Nothing can be written there.
         RunExists: It holds a run that other workers of this job have not just begun.
     """
+    storage.check_writable()
     try:
         run = RunInfo.from_bytes(storage.read_document(RUN_FILE), storage.url)
     except FileNotFoundError:

@@ -103,3 +103,21 @@ def test_a_configuration_file_may_say_what_happens_to_a_run(tmp_path: Path) -> N
     file = tmp_path / "hook.json"
     file.write_text('{"LocalPath": "runs/x", "HookParameters": {"on_exists": "number"}}')
     assert read_configuration(str(file)).arguments["on_exists"] == "number"
+
+
+@pytest.mark.parametrize("below", ["", "/deeper/run"])
+def test_a_folder_in_which_nothing_can_be_written_is_refused_before_training(
+    tmp_path: Path, below: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path(tmp_path, "file").write_text("mine")
+    with pytest.raises(ConfigurationError, match="file is not a folder"):
+        Run(f"{tmp_path}/file{below}")
+    monkeypatch.setattr("os.access", lambda folder, mode: str(folder) != str(tmp_path))
+    with pytest.raises(ConfigurationError, match=f"this process may not write to {tmp_path}"):
+        Run(f"{tmp_path}{below or '/run'}", on_exists="number")
+
+
+@pytest.mark.parametrize("out_dir", [3, None, "", "  ", b"run"])
+def test_an_out_dir_that_is_no_path_is_refused(out_dir: object) -> None:
+    with pytest.raises(ConfigurationError, match="out_dir must be the folder or URL of the run, got"):
+        Run(out_dir)  # type: ignore[arg-type]
