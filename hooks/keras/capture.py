@@ -131,8 +131,10 @@ class Capture:
         named = [(weight.name, weight.variable) for weight in self.names.weights]
         named += self._naming.optimizer_variables(self.recorder.collections, self._optimizers(self.names.model))
         for name, variable in named:
-            plan = self.recorder.planner.plan(name)
-            if plan is not None and name not in self._variables:
+            plan, captured = self.recorder.planner.plan(name), self._variables.get(name)
+            # Callbacks after the hook may have changed the learning rate at the beginning of the batch.
+            is_number = captured is not None and captured[1][0].ndim == 0
+            if plan is not None and (name not in self._variables or is_number):
                 values = (value_of(number, variable) for number in range(len(self.recorder.all)))
                 self._variables[name] = plan, [variable_array(each) for each in values]
         self.updates.begin(self.names)

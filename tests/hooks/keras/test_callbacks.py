@@ -99,3 +99,18 @@ def test_fit_is_saved_to_its_end_if_a_callback_evaluates_with_the_same_hook(
     evaluated = {"evaluate": (3 * BATCHES + 3, 0), "predict": (3, 3 * BATCHES)}
     assert (len(trial.steps(modes.EVAL)), len(trial.steps(modes.PREDICT))) == evaluated[method]
     assert not hasattr(model.train_function, "original")
+
+
+@pytest.mark.parametrize("hook_first", [True, False])
+def test_the_learning_rate_is_the_one_that_the_step_uses(make_hook: Make, out: str, hook_first: bool) -> None:
+    model, (x, y) = kt.small(), kt.data(BATCHES)
+    hook = make_hook(include_regex="learning_rate", save_config=SaveConfig(save_interval=1))
+    warmup = keras.callbacks.LambdaCallback(
+        on_train_batch_begin=lambda batch, logs: model.optimizer.learning_rate.assign(0.25 * (batch + 1))
+    )
+    callbacks = [hook, warmup] if hook_first else [warmup, hook]
+    model.fit(x, y, batch_size=kt.BATCH, callbacks=callbacks, verbose=0)
+    hook.close()
+    trial = create_trial(out)
+    (name,) = trial.tensor_names(regex="^optimizer/")
+    assert trial.tensor(name).values(modes.TRAIN) == {0: 0.25, 1: 0.5, 2: 0.75}
