@@ -256,7 +256,7 @@ class Storage(ABC):
         del path, seconds
         yield
 
-    def check_writable(self) -> None:
+    def check_writable(self) -> None:  # noqa: B027
         """Raise ConfigurationError if it is known, without a request, that nothing can be written."""
 
     def sync(self, path: str) -> None:
