@@ -49,7 +49,7 @@ class StepRecorder:
         collections: CollectionManager | None = None,
     ) -> None:
         if not isinstance(options.out_dir, str | os.PathLike) or not str(options.out_dir).strip():
-            raise ConfigurationError(f"out_dir must be the folder or URL of the run, got {options.out_dir!r}")
+            raise ConfigurationError(f"out_dir must be a folder or URL where to save the run, got {options.out_dir!r}")
         duty = Duty(rank, options.include_workers)
         check_on_exists(options.on_exists, duty.num_workers)
         self.options = options

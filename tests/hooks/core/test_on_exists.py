@@ -119,5 +119,5 @@ def test_a_folder_in_which_nothing_can_be_written_is_refused_before_training(
 
 @pytest.mark.parametrize("out_dir", [3, None, "", "  ", b"run"])
 def test_an_out_dir_that_is_no_path_is_refused(out_dir: object) -> None:
-    with pytest.raises(ConfigurationError, match="out_dir must be the folder or URL of the run, got"):
+    with pytest.raises(ConfigurationError, match="out_dir must be a folder or URL where to save the run, got"):
         Run(out_dir)  # type: ignore[arg-type]
