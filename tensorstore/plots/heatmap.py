@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -72,7 +73,7 @@ def figure_height(rows: int) -> float:
 
 def _past_scores(values: Floats) -> Floats:
     """Return the distance of each value from its row's past; 0 if it is usual, or if the past is too short."""
-    scores, pasts = np.empty_like(values), [list[float]() for _ in values]
+    scores, pasts = np.empty_like(values), [array("d") for _ in values]
     for at, column in enumerate(values.T):
         scores[:, at], _ = past_scores(column, pasts, _FEWEST)
     usual = np.isfinite(values) & ~(np.absolute(scores) >= _USUAL)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from array import array
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 
 import numpy as np
 
@@ -14,11 +16,14 @@ _IQR_TO_SIGMA = 1.349
 """The interquartile range of a normal distribution in standard deviations."""
 _LEAST_SPREAD = 0.01
 """The least spread of a series, relative to its magnitude."""
-_LEAST_GROWTH = 8
+_SHARES = (0.25, 0.5, 0.75)
+_LEAST_GROWTH = 16
 """The share of a series by which it may grow before its quartiles are read again is 1 / this."""
+_FEW = 8
+"""The share of the series of a step that are scored one by one is 1 / this at most."""
 
 
-def past_scores(values: Floats, pasts: Sequence[list[float]], fewest: int) -> tuple[Floats, Floats]:
+def past_scores(values: Floats, pasts: Sequence[array[float]], fewest: int) -> tuple[Floats, Floats]:
     """Return the distances of values above the medians of earlier ones, in units of spread, and add the values.
 
     The spread is the interquartile range / 1.349, which is the standard deviation of a normal distribution. Positive
@@ -26,7 +31,7 @@ def past_scores(values: Floats, pasts: Sequence[list[float]], fewest: int) -> tu
 
     Args:
         values: The newest value of each of n series, shape (n,).
-        pasts: The earlier finite values of each series, ascending. The newest value is added if it is finite.
+        pasts: The earlier finite values of each series, ascending, as float64. The newest value is added if it is finite.
         fewest: The fewest earlier values for a score.
 
     Returns:
@@ -35,19 +40,15 @@ def past_scores(values: Floats, pasts: Sequence[list[float]], fewest: int) -> tu
     finite = np.isfinite(values)
     scored = [at for at in np.flatnonzero(finite).tolist() if len(pasts[at]) >= fewest]
     scores, medians = np.full((2, len(values)), np.nan)
-    scores[scored], medians[scored] = _scores(values[scored], [pasts[at] for at in scored])
+    if scored:
+        scores[scored], medians[scored] = _scores(values[scored], [pasts[at] for at in scored])
     for at, value in zip(np.flatnonzero(finite).tolist(), values[finite].tolist(), strict=True):
         insort(pasts[at], value)
     return scores, medians
 
 
 def _scores(values: Floats, pasts: Sequence[Sequence[float]]) -> tuple[Floats, Floats]:
-    ends = (len(past) - 1 for past in pasts)
-    found = [
-        (past[0], past[round(0.25 * end)], past[round(0.5 * end)], past[round(0.75 * end)])
-        for past, end in zip(pasts, ends, strict=True)
-    ]
-    least, quarter, medians, three_quarters = np.array(found, np.float64).reshape(-1, 4).T
+    least, quarter, medians, three_quarters = _at(pasts, lambda size: (0, *_ranks(size)))
     floor = np.maximum(_LEAST_SPREAD * np.absolute(medians), 1e-12)
     low, middle, high, value = quarter, medians, three_quarters, values
     if (in_logarithms := (least > 0) & (values > 0)).any():
@@ -59,15 +60,15 @@ def _scores(values: Floats, pasts: Sequence[Sequence[float]]) -> tuple[Floats, F
         return (value - middle) / np.maximum((high - low) / _IQR_TO_SIGMA, floor), medians
 
 
-def usual_steps(values: Floats, pasts: Sequence[list[float]], limit: float) -> int:
+def usual_steps(values: Floats, pasts: Sequence[array[float]], limit: float) -> int:
     """Return the number of next values of each series whose scores cannot reach a limit, and add these values.
 
-    Quartiles move at most by one rank for each added value, so the present ones bound the later ones. The answer may be
-    too small: `past_scores` is exact.
+    Quartiles move at most by one rank for each added value, so the present ones bound the later ones. A few values
+    beyond these bounds are scored exactly. The answer may be too small: `past_scores` is exact.
 
     Args:
         values: The next values of n series, shape (steps, n).
-        pasts: The earlier finite values of each series, ascending. Finite values of the returned steps are added.
+        pasts: The earlier finite values of each series, ascending, as float64. Those of the returned steps are added.
         limit: A score, above 0.
 
     Returns:
@@ -77,11 +78,9 @@ def usual_steps(values: Floats, pasts: Sequence[list[float]], limit: float) -> i
     if steps < 2:
         return 0
     values = values[:steps]
-    found = []
-    for past in pasts:
-        least, most = ([round(share * end) for share in (0.25, 0.5, 0.75)] for end in _ends(past, steps))
-        found.append([past[0], *(past[at - steps] for at in least), *(past[at] for at in most)])
-    first, *low_bounds, high_low, middle_high, _ = np.array(found, np.float64).T
+    first, *low_bounds, high_low, middle_high, _ = _at(
+        pasts, lambda size: (0, *(at - steps for at in _ranks(size)), *_ranks(size + steps - 1))
+    )
     _, middle_low, high_least = low_bounds
     finite = np.isfinite(values)
     in_logarithms = (first > 0) & ((values > 0) | ~finite).all(axis=0)
@@ -95,12 +94,28 @@ def usual_steps(values: Floats, pasts: Sequence[list[float]], limit: float) -> i
         distances = np.maximum(abs(newest - below), abs(newest - above))
         is_usual = distances / np.maximum((high - low) / _IQR_TO_SIGMA, floor) < limit
     is_usual &= in_logarithms | (first <= 0)
-    usual = int(np.argmin([*(is_usual | ~finite).all(axis=1), False]))
+    doubtful = finite & ~is_usual
+
+    def is_within(step: int) -> bool:
+        few = np.flatnonzero(doubtful[step]).tolist()
+        if len(few) * _FEW > len(pasts):
+            return False
+        grown = [sorted([*pasts[at], *values[:step, at][finite[:step, at]].tolist()]) for at in few]
+        return bool((abs(_scores(values[step, few], grown)[0]) < limit).all())
+
+    usual = next((step for step in np.flatnonzero(doubtful.any(axis=1)) if not is_within(step)), steps)
     for past, column, is_finite in zip(pasts, values[:usual].T, finite[:usual].T, strict=True):
-        past += column[is_finite].tolist()
-        past.sort()
+        past.frombytes(column[is_finite].tobytes())
+        np.frombuffer(past).sort(kind="stable")
     return usual
 
 
-def _ends(past: Sequence[float], steps: int) -> tuple[int, int]:
-    return len(past) - 1, len(past) + steps - 2
+def _ranks(size: int) -> list[int]:
+    """Return the positions of the quartiles of a series, ascending."""
+    return [round(share * (size - 1)) for share in _SHARES]
+
+
+def _at(pasts: Sequence[Sequence[float]], positions: Callable[[int], Sequence[int]]) -> Floats:
+    """Return the values of series at the positions for their sizes: a row a position."""
+    cells = {size: itemgetter(*positions(size)) for size in {*map(len, pasts)}}
+    return np.array([cells[len(past)](past) for past in pasts], np.float64).T

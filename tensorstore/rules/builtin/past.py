@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
 
 import numpy as np
@@ -45,7 +46,7 @@ class StatisticAnomaly(SelectingRule):
             )
 
     def reset(self) -> None:
-        self._past: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+        self._past: defaultdict[tuple[str, str], array[float]] = defaultdict(lambda: array("d"))
         self._steps: list[int] = []
 
     def judge(self, view: StepView) -> None:
@@ -56,17 +57,17 @@ class StatisticAnomaly(SelectingRule):
         size, step = len(found.rows) // len(view.infos), 0
         numbers = [info.mode_step for info in view.infos]
         values = found[self.statistic].reshape(len(view.infos), size)
+        pasts = [self._past[key] for key in found.where(slice(size)).keys]
         while size and step < len(values):
             # The median score is below half of the threshold, too, so that no difference reaches the threshold.
-            usual = usual_steps(values[step:], [self._past[key] for key in found.keys[:size]], 0.499 * self.threshold)
+            usual = usual_steps(values[step:], pasts, 0.499 * self.threshold)
             self._steps += numbers[step : step + usual]
             step += usual
             for exact in range(step, min(step + _EXACT_STEPS, len(values))):
-                self._judge_step(found.where(slice(exact * size, (exact + 1) * size)), numbers[exact])
+                self._judge_step(found.where(slice(exact * size, (exact + 1) * size)), pasts, numbers[exact])
                 step = exact + 1
 
-    def _judge_step(self, found: Measured, step: int) -> None:
-        pasts = [self._past[key] for key in found.keys]
+    def _judge_step(self, found: Measured, pasts: list[array[float]], step: int) -> None:
         scores, medians = past_scores(found[self.statistic], pasts, self.minimum)
         scores /= _distance(step, self._steps) ** 2
         self._steps.append(step)
