@@ -302,7 +302,7 @@ class _Evaluation:
         self._skipped: UnavailableError | FileError | None = None
         self._last: int | None = None
         """The last of the steps with the same tensors."""
-        self._found: defaultdict[int | None, list[Finding]] | None = None
+        self._found: defaultdict[int, list[Finding]] | None = None
         """The findings at these steps, if they were evaluated together."""
 
     def at(self, step: int | None) -> list[Finding]:
@@ -359,8 +359,8 @@ class _Evaluation:
             self._skipped, found = exc, []
         if found is not None:
             self._found = defaultdict(list)
-            for finding in found:
-                self._found[finding.step].append(finding)
+            for finding in found:  # one of an earlier step, such as an evaluation that has ended, comes first
+                self._found[max(finding.step or 0, view.infos[0].global_step)].append(finding)
 
     def safely_at(self, step: int | None) -> list[Finding]:
         if self.done:

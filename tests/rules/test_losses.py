@@ -95,6 +95,12 @@ def test_overfit_compares_the_means_since_the_last_evaluation(write: Write) -> N
     assert invoke_rule(rules.Overfit(trial, start_step=12)) == []
 
 
+def test_overfit_fires_if_the_training_step_after_an_evaluation_saves_no_loss(write: Write) -> None:
+    trial = write([*losses([1.0, 2.0]), {"weight": 1.0}, *losses([1.0])], [TRAIN, EVAL, TRAIN, TRAIN], **LOSSES)
+    only_loss = rules.Overfit(trial, tensor_regex="loss")
+    assert fired(invoke_rule(only_loss)) == fired([*rules.watch(trial, [only_loss], record=False)]) == [1]
+
+
 def test_overfit_compares_the_losses_of_two_data_sets_at_one_step(write: Write) -> None:
     names = ("train-rmse", "test-rmse", "fresh-rmse", "train-mae", "other")
     values = ([1.0, 1.05, 1.0, 1.0, 9.0], [0.5, 0.6, 0.5, 9.0, 9.0], [0.4, 0.6, 0.8, 0.4, 9.0])

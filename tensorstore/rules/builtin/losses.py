@@ -7,6 +7,7 @@ import re
 import statistics
 from collections import defaultdict, deque
 from collections.abc import Collection
+from itertools import groupby
 
 from ...errors import InvalidRuleParameter
 from ...format.index_types import SavedTensor
@@ -93,6 +94,7 @@ class Overfit(BuiltinRule):
     `validation-rmse`, are compared at that step.
     """
 
+    JUDGES_TOGETHER = True
     tensor_regex: tuple[str, ...] | None = regexes(None, "names of losses, instead of the collection `losses`")
     training_regex: tuple[str, ...] = regexes(
         "^train", "names of the training losses among those of one step; ^validation_0- for an XGBoost estimator"
@@ -116,13 +118,14 @@ class Overfit(BuiltinRule):
         training = view.mode is training_mode(self.reader.modes())
         if not training and view.mode is not ModeKeys.EVAL:
             raise self.nothing(view, self.selector)
-        if training:
-            self._judge_evaluation(set(view.tensors.workers))
-        losses = self.losses(view, self.selector)
-        for row, loss in self._judge_together(view, losses) if training else losses:
-            self._losses[ModeKeys.TRAIN if training else ModeKeys.EVAL][row.name, row.worker].append(loss)
-            if not training:
-                self._last[row.name, row.worker] = view.step
+        losses = [each for each in self.losses(view, self.selector) if each[0].global_step >= self.start_step]
+        for step, of_step in groupby(losses, lambda each: each[0].global_step):
+            if training:
+                self._judge_evaluation(set(view.tensors.workers))
+            for row, loss in self._judge_together([*of_step]) if training else of_step:
+                self._losses[ModeKeys.TRAIN if training else ModeKeys.EVAL][row.name, row.worker].append(loss)
+                if not training:
+                    self._last[row.name, row.worker] = step
 
     def invoke_at_end(self) -> bool:
         self._judge_evaluation()
@@ -134,9 +137,7 @@ class Overfit(BuiltinRule):
         for key in [key for key in validation if key in training and (workers is None or key[1] in workers)]:
             self._compare(key, statistics.fmean(training.pop(key)), statistics.fmean(validation.pop(key)))
 
-    def _judge_together(
-        self, view: StepView, losses: list[tuple[SavedTensor, float]]
-    ) -> list[tuple[SavedTensor, float]]:
+    def _judge_together(self, losses: list[tuple[SavedTensor, float]]) -> list[tuple[SavedTensor, float]]:
         """Compare the losses of several data sets at one step. Return the losses without a partner."""
         of_training = {
             (row.name.partition("-")[2], row.worker): (row, loss)
@@ -149,7 +150,7 @@ class Overfit(BuiltinRule):
             if partner is None:
                 alone.append((row, loss))
             elif row.name not in names:
-                self._last[row.name, row.worker] = view.step
+                self._last[row.name, row.worker] = row.global_step
                 self._compare((row.name, row.worker), partner[1], loss)
         return alone
 
