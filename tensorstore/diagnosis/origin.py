@@ -10,13 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..dtypes import Array
-from ..format.index_types import SavedTensor
 from ..mode import ModeKeys
 from ..read.trial import Trial
 from ..rules.builtin.base import training_mode
 from ..rules.builtin.robust import robust_score
 from ..rules.builtin.weights import as_numbers
-from ..rules.reader import NotSaved, Selector, StepView, reader_of
+from ..rules.reader import Selector, StepView, reader_of
 from ..visible import in_a_line
 
 _WEIGHTS = Selector(("weights",))
@@ -101,21 +100,17 @@ def _changes(trial: Trial, step: int, worker: str | None) -> dict[str, list[_Cha
 
 def _weights(view: StepView, worker: str | None) -> dict[str, _Weight]:
     """Return the value, or at least the norm, of each weight of a step."""
-    rows: dict[str, SavedTensor] = {}
-    for row in view.select(_WEIGHTS):
-        if row.worker == worker or (worker is None and row.name not in rows):
-            rows[row.name] = row
-    raw = [row for row in rows.values() if row.has_raw]
+    numbers: dict[str, int] = {}
+    for number in view.find(_WEIGHTS).tolist():
+        name, of = view.tensors.keys[number]
+        if of == worker or (worker is None and name not in numbers):
+            numbers[name] = number
+    raw = [row for row in view.rows(np.array([*numbers.values()], np.intp)) if row.has_raw]
     values = {row.name: as_numbers(value) for row, value in zip(raw, view.values(raw), strict=True)}
     found: dict[str, _Weight] = {name: value for name, value in values.items() if value is not None}
-    for name in rows.keys() - found.keys():
-        try:
-            norms = view.statistics(rows[name], ("l2",))
-        except NotSaved:
-            continue
-        if norms is not None:
-            found[name] = norms[0]
-    return found
+    others = np.array([number for name, number in numbers.items() if name not in found], np.intp)
+    norms, _ = view.measure(others, ("l2",))
+    return found | {row.name: norm for row, (norm,) in norms}
 
 
 def _ratio(before: _Weight, now: _Weight) -> float:

@@ -200,7 +200,7 @@ class StepView:
 
     def tensor_rows(self, rows: Rows) -> Rows:
         """Return the numbers of rows among the tensors of their steps."""
-        return rows % max(len(self.tensors.names), 1)
+        return rows % max(len(self.tensors.names), 1) if len(self.infos) > 1 else rows
 
     def find(self, selector: Selector) -> Rows:
         """Return the numbers of the selected rows, by step, name and worker."""
@@ -221,8 +221,9 @@ class StepView:
 
     def column(self, name: str, rows: Rows) -> tuple[Array, Array]:
         """Return a saved statistic of rows as float64, NaN if it is missing, and a mask of the saved ones."""
+        rows = rows + self._first
         values, is_saved = self._all.column(name)
-        return values[rows + self._first], is_saved[rows + self._first]
+        return values[rows], is_saved[rows]
 
     def measure(self, rows: Rows, names: tuple[str, ...]) -> tuple[Measured, list[NotSaved]]:
         """Return statistics of rows, as `statistics` does, and the errors of the rows that lack them.
@@ -230,11 +231,13 @@ class StepView:
         Rows whose dtype defines none are left out. Raises Uneven if there are several steps, and not all have them.
         """
         columns = [self.column(name, rows) for name in names]
-        values, is_known = np.array([each for each, _ in columns]), np.all([each for _, each in columns], axis=0)
-        if len(self.infos) > 1 and not is_known.all():
+        if (is_known := np.all([each for _, each in columns], axis=0)).all():
+            return Measured(self, rows, {name: each for name, (each, _) in zip(names, columns, strict=True)}), []
+        if len(self.infos) > 1:
             raise Uneven
+        values = np.array([each for each, _ in columns])
         lacking, positions = list[NotSaved](), np.flatnonzero(~is_known)
-        unsaved = self.rows(rows[positions], statistics=True) if len(positions) else []
+        unsaved = self.rows(rows[positions], statistics=True)
         for at, found in zip(positions.tolist(), self._completed(unsaved, names), strict=True):
             if isinstance(found, NotSaved):
                 lacking.append(found)
@@ -565,7 +568,7 @@ class Reader:
             found: defaultdict[tuple[int, ...], int] = defaultdict(lambda: len(found))
             tensors.holding = {saved.num_sets: np.array([found[tuple(saved.sets_of(name))] for name in tensors.names])}
         holding = tensors.holding[saved.num_sets][rows]
-        for sets in np.unique(holding).tolist():
+        for sets in sorted({*holding.tolist()}):
             group = rows[holding == sets]
             yield group, map(self._view, self._steps_before(tensors.names[group[0]], view.mode.name, view.step))
 

@@ -31,7 +31,7 @@ def past_scores(values: Floats, pasts: Sequence[array[float]], fewest: int) -> t
 
     Args:
         values: The newest value of each of n series, shape (n,).
-        pasts: The earlier finite values of each series, ascending, as float64. The newest value is added if it is finite.
+        pasts: The earlier finite values of each series, ascending, as float64. The newest value is added if finite.
         fewest: The fewest earlier values for a score.
 
     Returns:

@@ -44,7 +44,7 @@ def _is_listed(entry: os.DirEntry[str]) -> bool:
 
     The caller reports such a folder or link as a damaged file when it reads it.
     """
-    return not entry.is_dir(follow_symlinks=False) or entry.name.endswith(".parquet")
+    return entry.name.endswith(".parquet") or not entry.is_dir(follow_symlinks=False)
 
 
 def _is_stable(changed_ns: int) -> bool:

@@ -7,6 +7,7 @@ from collections import defaultdict, deque
 
 import numpy as np
 
+from ...dtypes import Array
 from ..parameter import integer, number
 from ..reader import Measured, Selector, StepView
 from .base import BuiltinRule
@@ -49,21 +50,21 @@ class GradientNormSpike(BuiltinRule):
     def judge(self, view: StepView) -> None:
         found = self.measured(view, _GRADIENTS, "l2")
         steps, at = np.divmod(found.rows, max(len(view.tensors.names), 1))
-        workers = view.tensors.workers[at]
-        for place, info in enumerate(view.infos):
-            here = slice(*np.searchsorted(steps, (place, place + 1)))
-            for worker in dict.fromkeys(workers[here].tolist()):
-                chosen = np.flatnonzero(workers[here] == worker) + here.start
-                norm = math.sqrt(math.fsum(np.square(found["l2"][chosen]).tolist()))
-                self._compare(worker, norm, found.where(chosen), info.global_step)
+        workers, squares = view.tensors.workers[at], np.square(found["l2"])
+        ends = np.searchsorted(steps, np.arange(len(view.infos) + 1)).tolist()
+        for info, begin, end in zip(view.infos, ends, ends[1:], strict=False):
+            for worker in dict.fromkeys(workers[begin:end].tolist()):
+                chosen = np.flatnonzero(workers[begin:end] == worker) + begin
+                norm = math.sqrt(math.fsum(squares[chosen].tolist()))
+                self._compare(worker, norm, found, chosen, info.global_step)
 
-    def _compare(self, worker: str, norm: float, gradients: Measured, step: int) -> None:
+    def _compare(self, worker: str, norm: float, found: Measured, chosen: Array, step: int) -> None:
         before = self._norms[worker]
         if len(before) >= self.minimum:
             score, median = robust_score(_log(norm), before)
             typical = math.exp(median)
             if (score > self.threshold and norm > self.factor * typical) or not math.isfinite(norm):
-                largest = _largest(gradients)
+                largest = _largest(found.where(chosen))
                 compared = f"is {norm:.3g}, after {typical:.3g} before"
                 sentence = f"the norm of all gradients of {worker} {compared}; {largest} is the largest"
                 limit = self.factor * typical

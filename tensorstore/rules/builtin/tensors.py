@@ -46,13 +46,17 @@ class ExplodingTensor(SelectingRule):
         if self.selector == self.DEFAULT:
             rows = rows[~np.isin(rows, view.find(_WITH_GAPS))]
         full = rows[view.tensors.sizes[view.tensor_rows(rows)] != 0]
-        counts, propagated = ([view.column(name, full) for name in names] for names in (_COUNTS, _PROPAGATING))
-        is_implied = np.any([has for _, has in propagated], axis=0) & ~np.all([has for _, has in counts], axis=0)
+        nans, infinities = np.zeros((2, len(full)))
+        is_implied = ~np.all([view.column(name, full)[1] for name in _COUNTS], axis=0)
+        if len(uncounted := np.flatnonzero(is_implied)):
+            columns = (view.column(name, full[uncounted]) for name in _PROPAGATING)
+            values, is_saved = map(np.array, zip(*columns, strict=True))
+            is_implied[uncounted] = is_saved.any(axis=0)
+            nans[uncounted] = np.where((is_saved & np.isnan(values)).any(axis=0), math.nan, 0.0)
+            infinities[uncounted] = np.where(np.isinf(values).any(axis=0), math.inf, 0.0)
         counted, lacking = view.measure(full[~is_implied], _COUNTS)
         if lacking and len(lacking) == len(rows):
             raise self.insufficient(lacking[-1].row, self.selector, lacking[-1].names)
-        nans = np.where(np.any([has & np.isnan(each) for each, has in propagated], axis=0), math.nan, 0.0)
-        infinities = np.where(np.any([np.isinf(each) for each, _ in propagated], axis=0), math.inf, 0.0)
         at = np.searchsorted(full, counted.rows)
         nans[at], infinities[at] = counted["nan_count"], counted["inf_count"]
         found = Measured(view, full, {"nan_count": nans, "inf_count": infinities})
