@@ -14,7 +14,7 @@ _LAST_LOSS = """
 select name, global_step, value
 from scalars
 where global_step < $step and list_contains(collections, 'losses')
-order by global_step desc, name
+order by global_step desc, name, worker
 limit 1
 """
 _RATES = """
