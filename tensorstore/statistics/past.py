@@ -103,7 +103,7 @@ def usual_steps(values: Floats, pasts: Sequence[array[float]], limit: float) -> 
         grown = [sorted([*pasts[at], *values[:step, at][finite[:step, at]].tolist()]) for at in few]
         return bool((abs(_scores(values[step, few], grown)[0]) < limit).all())
 
-    usual = next((step for step in np.flatnonzero(doubtful.any(axis=1)) if not is_within(step)), steps)
+    usual = next((step for step in np.flatnonzero(doubtful.any(axis=1)).tolist() if not is_within(step)), steps)
     for past, column, is_finite in zip(pasts, values[:usual].T, finite[:usual].T, strict=True):
         past.frombytes(column[is_finite].tobytes())
         np.frombuffer(past).sort(kind="stable")
