@@ -474,7 +474,7 @@ bench: BENCH_JSON ?= build/bench.jsonl
 bench: ROUNDS ?= 1
 bench: env  ## Run the benchmarks; their figures are written to build/bench.jsonl, too (BENCH_JSON=FILE, ROUNDS=5 for bench-compare)
 	rm -f $(BENCH_JSON)
-	for round in $$(seq $(ROUNDS)); do for file in $(filter-out benchmarks/common.py benchmarks/%_mxnet.py benchmarks/%_session.py benchmarks/%_keras.py benchmarks/%_cuda.py,$(wildcard benchmarks/[a-z]*.py)); do \
+	for round in $$(seq $(ROUNDS)); do for file in $(filter-out benchmarks/common.py benchmarks/%_frameworks.py benchmarks/%_cuda.py,$(wildcard benchmarks/[a-z]*.py)); do \
 	    echo "== $$file"; BENCH_JSON=$(BENCH_JSON) PYTHONPATH=benchmarks $(PY) $$file; done; done
 
 .PHONY: bench-peers
@@ -493,18 +493,13 @@ bench-monitors: env-bench  ## Compare what watching a model costs: W&B, TensorBo
 bench-cuda: env  ## Run the benchmark of training on a GPU, of which .venv must have a build of PyTorch
 	PYTHONPATH=benchmarks $(PY) benchmarks/training_cuda.py $(BENCH_ARGS)
 
-.PHONY: bench-session
-bench-session: env-tf  ## Run the benchmark of the hook for sessions
-	PYTHONPATH=benchmarks $(PY) benchmarks/training_session.py
-
-.PHONY: bench-keras
-bench-keras: env-tf  ## Run the benchmark of the Keras hook
-	PYTHONPATH=benchmarks $(PY) benchmarks/training_keras.py
-	PYTHONPATH=benchmarks $(PY) benchmarks/training_tape_keras.py
+.PHONY: bench-tensorflow
+bench-tensorflow: env-tf  ## Run the benchmark of the hooks of Keras and of sessions
+	PYTHONPATH=benchmarks $(PY) benchmarks/training_frameworks.py --loop keras --loop keras_xla --loop tape --loop session $(BENCH_ARGS)
 
 .PHONY: bench-mxnet
 bench-mxnet: env-mxnet  ## Run the benchmark of the MXNet hook
-	PYTHONPATH=benchmarks PYTHONWARNINGS=ignore $(VENV_MXNET)/bin/python benchmarks/training_mxnet.py
+	PYTHONPATH=benchmarks PYTHONWARNINGS=ignore $(VENV_MXNET)/bin/python benchmarks/training_frameworks.py --loop mxnet --loop mxnet_hybridized $(BENCH_ARGS)
 
 # --------------------------------------------------------------------------------------------------- documentation
 
