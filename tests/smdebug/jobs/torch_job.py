@@ -1,19 +1,26 @@
 """The job of most programs for PyTorch: a linear layer and its loss, on the same batch at each step."""
 
+import json
+
 import smdebug.pytorch as smd
 import torch
 from smdebug.trials import create_trial
 
 
-def hooked(save_interval=1, **options):
-    """Return a hook of the run at `run`, with the layer and the loss that are registered with it."""
+def registered(hook, model=None):
+    """Return the layer, or another model, and the loss, registered with a hook."""
     torch.manual_seed(0)
-    model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-    options.setdefault("save_config", smd.SaveConfig(save_interval=save_interval))
-    hook = smd.Hook("run", **options)
+    model, loss = torch.nn.Linear(4, 2) if model is None else model, torch.nn.MSELoss()
     hook.register_module(model)
     hook.register_loss(loss)
-    return hook, model, loss
+    return model, loss
+
+
+def hooked(save_interval=1, model=None, **options):
+    """Return a hook of the run at `run`, with the model and the loss that are registered with it."""
+    options.setdefault("save_config", smd.SaveConfig(save_interval=save_interval))
+    hook = smd.Hook("run", **options)
+    return hook, *registered(hook, model)
 
 
 def train(model, loss, steps):
@@ -28,3 +35,17 @@ def trained(steps, save_interval=1, **options):
     train(model, loss, steps)
     hook.close()
     return create_trial("run")
+
+
+def trained_with(hook, steps):
+    """Return a trial of a job with a hook that has no model yet."""
+    train(*registered(hook), steps)
+    hook.close()
+    return create_trial("run")
+
+
+def write_json(parameters, *collections, **more):
+    """Write the configuration of a hook of the run at `run` into the file `hook.json`."""
+    document = {"LocalPath": "run", "HookParameters": parameters, **more}
+    with open("hook.json", "w") as file:
+        json.dump({**document, "CollectionConfigurations": collections} if collections else document, file)

@@ -1,23 +1,9 @@
 """Disable the losses by the JSON file."""
 
-import json
-
 import smdebug.pytorch as smd
-import torch
-from smdebug.trials import create_trial
 
-collections = [{"CollectionName": "losses", "CollectionParameters": {"end_step": "0"}}, {"CollectionName": "weights"}]
-with open("hook.json", "w") as file:
-    json.dump(
-        {"LocalPath": "run", "HookParameters": {"save_interval": "1"}, "CollectionConfigurations": collections}, file
-    )
-hook = smd.Hook.create_from_json_file("hook.json")
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook.register_module(model)
-hook.register_loss(loss)
-for _ in range(2):
-    loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
-hook.close()
-trial = create_trial("run")
-print(sorted(trial.tensor_names()))
+from torch_job import trained_with, write_json
+
+losses = {"CollectionName": "losses", "CollectionParameters": {"end_step": "0"}}
+write_json({"save_interval": "1"}, losses, {"CollectionName": "weights"})
+print(sorted(trained_with(smd.Hook.create_from_json_file("hook.json"), 2).tensor_names()))

@@ -1,27 +1,11 @@
 """Make a hook from a JSON file."""
 
-import json
-
 import smdebug.pytorch as smd
-import torch
-from smdebug.trials import create_trial
 
-with open("hook.json", "w") as file:
-    json.dump(
-        {
-            "LocalPath": "run",
-            "HookParameters": {"save_interval": "2", "include_workers": "one"},
-            "CollectionConfigurations": [{"CollectionName": "weights"}, {"CollectionName": "losses"}],
-        },
-        file,
-    )
+from torch_job import trained_with, write_json
+
+parameters = {"save_interval": "2", "include_workers": "one"}
+write_json(parameters, {"CollectionName": "weights"}, {"CollectionName": "losses"})
 hook = smd.Hook.create_from_json_file("hook.json")
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook.register_module(model)
-hook.register_loss(loss)
-for _ in range(5):
-    loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
-hook.close()
-trial = create_trial("run")
+trial = trained_with(hook, 5)
 print(hook.out_dir, trial.steps(), sorted(trial.tensor_names()))

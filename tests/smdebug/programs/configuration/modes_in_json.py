@@ -1,24 +1,16 @@
 """Prefix keys of the JSON file with a mode."""
 
-import json
-
 import smdebug.pytorch as smd
-import torch
 from smdebug.trials import create_trial
 
-with open("hook.json", "w") as file:
-    parameters = {"save_interval": "4", "train.save_interval": "2", "eval.save_steps": "1"}
-    json.dump({"LocalPath": "run", "HookParameters": parameters}, file)
+from torch_job import registered, train, write_json
+
+write_json({"save_interval": "4", "train.save_interval": "2", "eval.save_steps": "1"})
 hook = smd.Hook.create_from_json_file("hook.json")
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-hook.register_module(model)
-hook.register_loss(loss)
+model, loss = registered(hook)
 for mode in (smd.modes.TRAIN, smd.modes.EVAL, smd.modes.GLOBAL):
     hook.set_mode(mode)
-    for _ in range(5):
-        loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
+    train(model, loss, 5)
 hook.close()
-trial = create_trial("run")
-tensor = trial.tensor("MSELoss_output_0")
+tensor = create_trial("run").tensor("MSELoss_output_0")
 print([tensor.steps(mode=mode) for mode in (smd.modes.TRAIN, smd.modes.EVAL)])

@@ -1,17 +1,10 @@
 """Assign the reduction configuration of a hook."""
 
 import smdebug.pytorch as smd
-import torch
-from smdebug.trials import create_trial
 
-torch.manual_seed(0)
-model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
+from torch_job import trained_with
+
 hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=1), include_collections=["weights"])
 hook.reduction_config = smd.ReductionConfig(reductions=["mean"], norms=["l2"])
-hook.register_module(model)
-hook.register_loss(loss)
-for _ in range(4):
-    loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
-hook.close()
-trial = create_trial("run")
+trial = trained_with(hook, 4)
 print(trial.tensor_names(), trial.steps(), sorted(trial.tensor("Linear_weight").reduction_values(0)))

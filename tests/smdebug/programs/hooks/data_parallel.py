@@ -1,15 +1,8 @@
 """Register a model in nn.DataParallel."""
 
-import smdebug.pytorch as smd
 import torch
-from smdebug.trials import create_trial
 
-torch.manual_seed(0)
-model, loss = torch.nn.DataParallel(torch.nn.Linear(4, 2)), torch.nn.MSELoss()
-hook = smd.Hook("run", include_collections=["weights", "gradients"], save_config=smd.SaveConfig(save_interval=1))
-hook.register_module(model)
-hook.register_loss(loss)
-for _ in range(2):
-    loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
-hook.close()
-print(sorted(create_trial("run").tensor_names()))
+from torch_job import trained
+
+model = torch.nn.DataParallel(torch.nn.Linear(4, 2))
+print(sorted(trained(2, model=model, include_collections=["weights", "gradients"]).tensor_names()))

@@ -2,16 +2,14 @@
 
 import copy
 
-import smdebug.pytorch as smd
 import torch
+from smdebug.trials import create_trial
 
-torch.manual_seed(0)
-model, loss = torch.nn.Sequential(torch.nn.Linear(4, 2)), torch.nn.MSELoss()
-hook = smd.Hook("run", include_collections=["weights", "gradients"], save_config=smd.SaveConfig(save_interval=1))
-hook.register_module(model)
-hook.register_loss(loss)
-loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
-copied = copy.deepcopy(model)
-loss(copied(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
+from torch_job import hooked, train
+
+model = torch.nn.Sequential(torch.nn.Linear(4, 2))
+hook, model, loss = hooked(model=model, include_collections=["weights", "gradients"])
+train(model, loss, 1)
+train(copy.deepcopy(model), loss, 1)
 hook.close()
-print(smd.create_trial("run").steps())
+print(create_trial("run").steps())

@@ -1,8 +1,8 @@
 """Save a module that takes a keyword and returns a dictionary."""
 
-import smdebug.pytorch as smd
 import torch
-from smdebug.trials import create_trial
+
+from torch_job import trained
 
 
 class Net(torch.nn.Module):
@@ -22,11 +22,5 @@ class Encoder(torch.nn.Linear):
         return {"logits": super().forward(features)}
 
 
-torch.manual_seed(0)
-model, loss = Net(), torch.nn.MSELoss()
-hook = smd.Hook("run", include_regex=["encoder_(in|out)put"], save_config=smd.SaveConfig(save_interval=1))
-hook.register_module(model)
-hook.register_loss(loss)
-loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
-hook.close()
-print(sorted(create_trial("run").tensor_names(regex="encoder")))
+trial = trained(1, model=Net(), include_regex=["encoder_(in|out)put"])
+print(sorted(trial.tensor_names(regex="encoder")))

@@ -3,18 +3,13 @@
 import os
 import signal
 
-import smdebug.pytorch as smd
-import torch
 from smdebug.trials import create_trial
 
-torch.manual_seed(0)
+from torch_job import hooked, train
+
 if not (child := os.fork()):
-    model, loss = torch.nn.Linear(4, 2), torch.nn.MSELoss()
-    hook = smd.Hook("run", save_config=smd.SaveConfig(save_interval=1))
-    hook.register_module(model)
-    hook.register_loss(loss)
-    for _ in range(3):
-        loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
+    hook, model, loss = hooked()
+    train(model, loss, 3)
     os.kill(os.getpid(), signal.SIGKILL)
 os.waitpid(child, 0)
 trial = create_trial("run")
