@@ -104,7 +104,7 @@ def build_gpt(width=128, heads=4, layers=4, length=64, vocabulary=65, texts=12):
             self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
 
         def forward(self, x):
-            x = self.token(x) + self.position(torch.arange(length))
+            x = self.token(x) + self.position(torch.arange(length, device=x.device))
             return self.head(self.norm(self.blocks(x))).flatten(0, 1)
 
     text = torch.randint(0, vocabulary, (texts, length + 1))

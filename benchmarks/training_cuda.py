@@ -22,6 +22,7 @@ import time
 from typing import Any
 
 from common import header, in_fresh_process, line, scratch
+from training import build_gpt
 
 CASES = {
     "registered": ("hook attached, nothing due", "1.01x"),
@@ -35,39 +36,6 @@ _MILLISECONDS = 50
 _PROFILED = 3
 # Statistics are compiled at the eleventh step that saves them.
 _WARM_UP = 15
-
-
-def build(width: int, layers: int, vocabulary: int, length: int) -> Any:
-    """Return a decoder of so many layers: 24 of 1,024 are 335 million parameters."""
-    import torch
-    from torch import nn
-
-    class Block(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-            self.qkv, self.projection = nn.Linear(width, 3 * width), nn.Linear(width, width)
-            self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
-
-        def forward(self, x: Any) -> Any:
-            parts = self.qkv(self.norm1(x)).unflatten(-1, (3, width // 64, 64)).permute(2, 0, 3, 1, 4)
-            mixed = nn.functional.scaled_dot_product_attention(*parts, is_causal=True)
-            x = x + self.projection(mixed.transpose(1, 2).flatten(2))
-            return x + self.mlp(self.norm2(x))
-
-    class Decoder(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.length, self.vocabulary = length, vocabulary
-            self.token, self.position = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
-            self.blocks = nn.Sequential(*[Block() for _ in range(layers)])
-            self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
-
-        def forward(self, x: Any) -> Any:
-            x = self.token(x) + self.position(torch.arange(x.shape[1], device=x.device))
-            return self.head(self.norm(self.blocks(x))).flatten(0, 1)
-
-    return Decoder()
 
 
 def hook_for(case: str, out_dir: str) -> Any:
@@ -95,8 +63,10 @@ class Training:
         torch.manual_seed(0)
         self._torch, self._device = torch, torch.device(arguments.device)
         self.is_cuda = self._device.type == "cuda"
-        sizes = arguments.width, arguments.layers, arguments.vocabulary, arguments.length
-        self.model = build(*sizes).to(self._device, torch.bfloat16)
+        self._length, self._vocabulary = arguments.length, arguments.vocabulary
+        sizes = arguments.width, arguments.width // 64, arguments.layers, arguments.length, arguments.vocabulary
+        model, *_ = build_gpt(*sizes)
+        self.model = model.to(self._device, torch.bfloat16)
         self._criterion = torch.nn.CrossEntropyLoss()
         self._optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=self.is_cuda)
         self._run = self.model
@@ -108,8 +78,7 @@ class Training:
 
     def set_batch(self, batch: int) -> None:
         """Set how many texts a step has."""
-        shape, most = (batch, self.model.length + 1), self.model.vocabulary
-        text = self._torch.randint(0, most, shape, device=self._device)
+        text = self._torch.randint(0, self._vocabulary, (batch, self._length + 1), device=self._device)
         self._x, self._y = text[:, :-1], text[:, 1:].flatten()
 
     def step(self) -> None:
