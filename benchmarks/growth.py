@@ -137,39 +137,18 @@ def in_short(rows: int) -> str:
     return f"{rows // 1_000_000} M" if rows >= 1_000_000 else f"{rows // 1000} k"
 
 
-def plot(sizes: Sequence[int], found: Sequence[dict[str, float]]) -> str:
-    """Time against rows as an SVG, both on logarithmic scales."""
-    low, high = -5, 1  # powers of ten of seconds
-    colors = ["#1b6ca8", "#c1440e", "#8a6d3b", "#3a7d44", "#6a4c93", "#b5179e", "#444444", "#e0a100"]
-    width, height, left, top = 600, 360, 70, 20
-    decades = math.log10(sizes[-1] / sizes[0])
+def plot(sizes: Sequence[int], found: Sequence[dict[str, float]], path: Path) -> None:
+    """Draw time against rows, both on logarithmic scales."""
+    from matplotlib.figure import Figure
 
-    def x(rows: float) -> float:
-        return left + math.log10(rows / sizes[0]) / decades * 300
-
-    def y(taken: float) -> float:
-        return top + (high - math.log10(taken)) / (high - low) * (height - 60)
-
-    text = 'font-family="sans-serif" font-size="12"'
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" {text}>']
-    parts.append('<rect width="100%" height="100%" fill="white"/>')
-    for power in range(low, high + 1):
-        at = y(10.0**power)
-        label = f"{10**power:g} s" if power >= 0 else f"{10 ** (power + 3):g} ms"
-        parts.append(f'<line x1="{left}" y1="{at:.1f}" x2="{left + 300}" y2="{at:.1f}" stroke="#ddd"/>')
-        parts.append(f'<text x="{left - 8}" y="{at + 4:.1f}" text-anchor="end">{label}</text>')
-    for rows in sizes:
-        parts.append(f'<text x="{x(rows):.1f}" y="{height - 20}" text-anchor="middle">{in_short(rows)}</text>')
-    parts.append(f'<text x="{left + 150}" y="{height - 4}" text-anchor="middle">index rows</text>')
-    last = sorted(QUESTIONS, key=lambda each: -found[-1][each])
-    for place, what in enumerate(last):
-        color = colors[place]
-        points = " ".join(f"{x(rows):.1f},{y(each[what]):.1f}" for rows, each in zip(sizes, found, strict=True))
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2"/>')
-        at = top + 14 + place * 20
-        parts.append(f'<line x1="{left + 315}" y1="{at - 4}" x2="{left + 335}" y2="{at - 4}" stroke="{color}"/>')
-        parts.append(f'<text x="{left + 340}" y="{at}" fill="{color}">{QUESTIONS[what]}</text>')
-    return "\n".join([*parts, "</svg>", ""])
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    axes = figure.subplots()
+    for what in sorted(QUESTIONS, key=lambda each: -found[-1][each]):
+        axes.loglog(sizes, [each[what] for each in found], label=QUESTIONS[what])
+    axes.set(xlabel="index rows", ylabel="seconds")
+    axes.grid(color="#ddd")
+    figure.legend(loc="outside right upper")
+    figure.savefig(path)
 
 
 def main() -> None:
@@ -202,7 +181,7 @@ def _measure(sizes: Sequence[int], plotted: bool) -> None:
         line(label, "".join(f"{each * 1e3:>7.1f} ms" for each in taken) + f"{slope(sizes, taken):>10.2f}")
     line("memory of open, beyond the imports", "".join(f"{each['megabytes']:>7.0f} MB" for each in results))
     if plotted:
-        (Path(__file__).parent.parent / "docs" / "growth.svg").write_text(plot(sizes, results))
+        plot(sizes, results, Path(__file__).parent.parent / "docs" / "growth.svg")
 
 
 if __name__ == "__main__":
