@@ -33,6 +33,11 @@ def trained(steps, save_interval=1, **options):
     """Return a trial of a job that has ended after some steps."""
     hook, model, loss = hooked(save_interval, **options)
     train(model, loss, steps)
+    return ended(hook)
+
+
+def ended(hook):
+    """Close a hook, and return a trial of its run."""
     hook.close()
     return create_trial("run")
 
@@ -40,8 +45,7 @@ def trained(steps, save_interval=1, **options):
 def trained_with(hook, steps):
     """Return a trial of a job with a hook that has no model yet."""
     train(*registered(hook), steps)
-    hook.close()
-    return create_trial("run")
+    return ended(hook)
 
 
 def write_json(parameters, *collections, **more):

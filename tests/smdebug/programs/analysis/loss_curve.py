@@ -2,9 +2,8 @@
 
 import smdebug.pytorch as smd
 import torch
-from smdebug.trials import create_trial
 
-from torch_job import hooked
+from torch_job import ended, hooked
 
 hook, model, loss = hooked()
 for _ in range(2):
@@ -14,8 +13,7 @@ for _ in range(2):
     hook.set_mode(smd.modes.EVAL)
     for _ in range(1):
         loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
-hook.close()
-trial = create_trial("run")
+trial = ended(hook)
 for mode in (smd.modes.TRAIN, smd.modes.EVAL):
     for name in trial.tensor_names(collection="losses"):
         tensor = trial.tensor(name)

@@ -2,15 +2,13 @@
 
 import smdebug.pytorch as smd
 from smdebug.exceptions import TensorUnavailableForStep
-from smdebug.trials import create_trial
 
-from torch_job import hooked, train
+from torch_job import ended, hooked, train
 
 hook, model, loss = hooked(include_collections=["weights"])
 hook.get_collection("weights").save_config = smd.SaveConfig(save_interval=2)
 train(model, loss, 4)
-hook.close()
-trial = create_trial("run")
+trial = ended(hook)
 try:
     trial.tensor("Linear_weight").value(1)
 except TensorUnavailableForStep as error:

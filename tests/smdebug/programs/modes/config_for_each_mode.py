@@ -2,9 +2,8 @@
 
 import smdebug.pytorch as smd
 import torch
-from smdebug.trials import create_trial
 
-from torch_job import hooked
+from torch_job import ended, hooked
 
 config = smd.SaveConfig(
     {
@@ -19,6 +18,5 @@ for mode in (smd.modes.TRAIN, smd.modes.EVAL):
     hook.set_mode(mode)
     for _ in range(5):
         loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
-hook.close()
-trial = create_trial("run")
+trial = ended(hook)
 print(trial.steps(mode=smd.modes.TRAIN), trial.steps(mode=smd.modes.EVAL), trial.steps())

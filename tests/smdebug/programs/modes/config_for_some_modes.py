@@ -2,9 +2,8 @@
 
 import smdebug.pytorch as smd
 import torch
-from smdebug.trials import create_trial
 
-from torch_job import hooked
+from torch_job import ended, hooked
 
 config = smd.SaveConfig(mode_save_configs={smd.modes.EVAL: smd.SaveConfigMode(save_interval=1)})
 hook, model, loss = hooked(save_config=config)
@@ -12,6 +11,5 @@ for mode in (smd.modes.TRAIN, smd.modes.EVAL):
     hook.set_mode(mode)
     for _ in range(3):
         loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
-hook.close()
-trial = create_trial("run")
+trial = ended(hook)
 print(trial.steps(mode=smd.modes.TRAIN), trial.steps(mode=smd.modes.EVAL))

@@ -2,9 +2,8 @@
 
 import smdebug.pytorch as smd
 import torch
-from smdebug.trials import create_trial
 
-from torch_job import hooked, train
+from torch_job import ended, hooked, train
 
 hook, model, loss = hooked()
 hook.set_mode(smd.modes.TRAIN)
@@ -12,6 +11,5 @@ train(model, loss, 2)
 hook.set_mode(smd.modes.PREDICT)
 with torch.no_grad():
     loss(model(torch.ones(3, 4)), torch.zeros(3, 2))
-hook.close()
-trial = create_trial("run")
+trial = ended(hook)
 print([(step, trial.mode(step).name, trial.mode_step(step)) for step in trial.steps()])

@@ -2,9 +2,8 @@
 
 import smdebug.pytorch as smd
 import torch
-from smdebug.trials import create_trial
 
-from torch_job import hooked
+from torch_job import ended, hooked
 
 hook, model, loss = hooked()
 for _ in range(2):
@@ -14,8 +13,7 @@ for _ in range(2):
     hook.set_mode(smd.modes.EVAL)
     with torch.no_grad():
         loss(model(torch.ones(3, 4)), torch.zeros(3, 2))
-hook.close()
-trial = create_trial("run")
+trial = ended(hook)
 print([mode.name for mode in trial.modes()])
 print(trial.steps(), trial.steps(mode=smd.modes.TRAIN), trial.steps(mode=smd.modes.EVAL))
 print([trial.global_step(smd.modes.EVAL, step) for step in trial.steps(mode=smd.modes.EVAL)])

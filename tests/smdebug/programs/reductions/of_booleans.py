@@ -2,16 +2,14 @@
 
 import numpy as np
 import torch
-from smdebug.trials import create_trial
 
-from torch_job import hooked
+from torch_job import ended, hooked
 
 hook, model, loss = hooked()
 output = model(torch.ones(3, 4))
 hook.save_tensor("mask", np.array([True, False, True, True]))
 loss(output, torch.zeros(3, 2)).backward()
-hook.close()
-trial = create_trial("run")
+trial = ended(hook)
 for name in ("max", "sum", "mean"):
     try:
         print(name, float(trial.tensor("mask").reduction_value(0, name)))

@@ -2,9 +2,8 @@
 
 import smdebug.pytorch as smd
 from smdebug.rules import Rule, invoke_rule
-from smdebug.trials import create_trial
 
-from torch_job import hooked, train
+from torch_job import ended, hooked, train
 
 
 class Weights(Rule):
@@ -21,8 +20,7 @@ class Weights(Rule):
 hook, model, loss = hooked(include_collections=["weights"])
 hook.get_collection("weights").save_config = smd.SaveConfig(save_interval=2)
 train(model, loss, 5)
-hook.close()
-trial = create_trial("run")
+trial = ended(hook)
 rule = Weights(trial)
 invoke_rule(rule, end_step=5)
 print(rule.seen)

@@ -2,16 +2,14 @@
 
 import numpy as np
 import torch
-from smdebug.trials import create_trial
 
-from torch_job import hooked
+from torch_job import ended, hooked
 
 hook, model, loss = hooked(save_interval=2)
 for step in range(5):
     loss(model(torch.ones(3, 4)), torch.zeros(3, 2)).backward()
     hook.save_tensor("seen", np.array([float(step)]), collections_to_write="default")
-hook.close()
-trial = create_trial("run")
+trial = ended(hook)
 if "seen" in trial.tensor_names():
     tensor = trial.tensor("seen")
     print([(step, float(tensor.value(step)[0])) for step in tensor.steps()])

@@ -2,14 +2,12 @@
 
 import smdebug.pytorch as smd
 import torch
-from smdebug.trials import create_trial
 
-from torch_job import hooked
+from torch_job import ended, hooked
 
 hook, model, loss = hooked(include_regex=["Linear_input"])
 for mode, number in ((smd.modes.EVAL, 1.0), (smd.modes.TRAIN, 2.0)):
     hook.set_mode(mode)
     model(torch.full((1, 1, 4), number))
-hook.close()
-tensor = create_trial("run").tensor("Linear_input_0")
+tensor = ended(hook).tensor("Linear_input_0")
 print(tensor.value(0, smd.modes.TRAIN).max(), tensor.value(0, mode=smd.modes.EVAL).max(), tensor.value(1).max())
