@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tensortrial import Trial, create_trial
 from tensortrial.config.save_config import SaveConfig
 
 
@@ -27,3 +28,9 @@ def made_hooks(hook_class: type[Any], out: str) -> Iterator[Callable[..., Any]]:
     finally:
         for hook in made:
             hook.close()
+
+
+def closed(hook: Any) -> Trial:
+    """Close a hook, and return its run."""
+    hook.close()
+    return create_trial(hook.out_dir)

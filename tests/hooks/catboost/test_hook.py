@@ -13,6 +13,7 @@ catboost = pytest.importorskip("catboost")
 datasets = pytest.importorskip("sklearn.datasets")
 import tensortrial.hooks.catboost as tt  # noqa: E402
 from support.hook_conformance import Broken  # noqa: E402
+from support.made_hooks import closed  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.errors import ConfigurationError, UnsupportedFramework  # noqa: E402
 from tensortrial.hooks.catboost.trees import CHILD_COLUMNS, SPLIT_COLUMNS  # noqa: E402
@@ -38,13 +39,12 @@ class Share:
         return float(sum(1 for each in approxes[0] if each > 0)), float(len(target))
 
 
-def test_the_metrics_of_every_evaluation_set_are_saved(make_hook: Any, out: str) -> None:
+def test_the_metrics_of_every_evaluation_set_are_saved(make_hook: Any) -> None:
     x, y, held_x, held_y = cancer()
     hook = make_hook()
     model = catboost.CatBoostClassifier(iterations=5, custom_metric=["AUC"], **OPTIONS)
     model.fit(x, y, eval_set=[(held_x, held_y), (x, y)], callbacks=[hook])
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     expected = {
         f"{data}-{metric}": values
         for data, found in model.get_evals_result().items()
@@ -59,14 +59,13 @@ def test_the_metrics_of_every_evaluation_set_are_saved(make_hook: Any, out: str)
     assert trial.info.framework == "catboost"
 
 
-def test_a_trained_model_saves_importances_trees_and_hyperparameters(make_hook: Any, out: str) -> None:
+def test_a_trained_model_saves_importances_trees_and_hyperparameters(make_hook: Any) -> None:
     x, y, *_ = cancer()
     hook = make_hook()
     model = catboost.CatBoostClassifier(iterations=4, **OPTIONS)
     model.fit(x, y, callbacks=[hook])
     hook.save_model(model)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     found = [trial.tensor(f"feature_importance/default/{name}").value(3) for name in model.feature_names_]
     np.testing.assert_allclose(found, model.get_feature_importance())
     np.testing.assert_array_equal(trial.tensor("trees/leaf_values").value(3), model.get_leaf_values())
@@ -85,14 +84,13 @@ def test_a_trained_model_saves_importances_trees_and_hyperparameters(make_hook: 
 
 
 @pytest.mark.parametrize("policy", ["Depthwise", "Lossguide"])
-def test_trees_that_are_not_symmetric_predict_by_what_is_saved(make_hook: Any, out: str, policy: str) -> None:
+def test_trees_that_are_not_symmetric_predict_by_what_is_saved(make_hook: Any, policy: str) -> None:
     x, y, *_ = cancer()
     hook = make_hook()
     model = catboost.CatBoostRegressor(iterations=5, grow_policy=policy, min_data_in_leaf=5, **{**OPTIONS, "depth": 6})
     model.fit(x, y)
     hook.save_model(model)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     columns = [*SPLIT_COLUMNS, *CHILD_COLUMNS, "leaf_values"]
     tree, _, feature, border, left, right, leaves = (trial.tensor(f"trees/{name}").value(0) for name in columns)
     scale, bias = model.get_scale_and_bias()
@@ -111,20 +109,19 @@ def test_trees_that_are_not_symmetric_predict_by_what_is_saved(make_hook: Any, o
     np.testing.assert_allclose([predict(x.iloc[row]) for row in range(50)], model.predict(x[:50]))
 
 
-def test_a_model_that_never_splits_has_leaves_only(make_hook: Any, out: str) -> None:
+def test_a_model_that_never_splits_has_leaves_only(make_hook: Any) -> None:
     x, y, *_ = cancer()
     hook = make_hook()
     model = catboost.CatBoostRegressor(iterations=2, grow_policy="Lossguide", min_data_in_leaf=10_000, **OPTIONS)
     model.fit(x, y)
     hook.save_model(model)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.tensor("trees/leaf_counts").value(0).tolist() == [1, 1]
     assert not trial.has_tensor("trees/split_tree")
 
 
 @pytest.mark.parametrize("policy", ["SymmetricTree", "Lossguide"])
-def test_categories_and_missing_values_of_several_classes(make_hook: Any, out: str, policy: str) -> None:
+def test_categories_and_missing_values_of_several_classes(make_hook: Any, policy: str) -> None:
     pandas = pytest.importorskip("pandas")
     rng = np.random.default_rng(0)
     kind = rng.integers(0, 6, 300)
@@ -134,8 +131,7 @@ def test_categories_and_missing_values_of_several_classes(make_hook: Any, out: s
     model = catboost.CatBoostClassifier(iterations=3, grow_policy=policy, **OPTIONS)
     model.fit(frame, kind % 3, cat_features=["kind"], eval_set=(frame, kind % 3), callbacks=[hook])
     hook.save_model(model)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.tensor_names(collection="losses") == ["learn-MultiClass", "validation-MultiClass"]
     assert trial.tensor("feature_importance/default/kind").value(2) > 50
     assert set(trial.tensor("trees/split_type").value(2).tolist()) == {"FloatFeature", "OnlineCtr"}
@@ -143,13 +139,12 @@ def test_categories_and_missing_values_of_several_classes(make_hook: Any, out: s
     assert trial.tensor("trees/leaf_values").shape(2)[0] == len(model.get_leaf_values())
 
 
-def test_a_metric_that_is_not_computed_at_each_round_is_saved_where_it_is(make_hook: Any, out: str) -> None:
+def test_a_metric_that_is_not_computed_at_each_round_is_saved_where_it_is(make_hook: Any) -> None:
     x, y, held_x, held_y = cancer()
     hook = make_hook()
     model = catboost.CatBoostClassifier(iterations=7, metric_period=3, eval_metric="AUC", **OPTIONS)
     model.fit(x, y, eval_set=(held_x, held_y), callbacks=[hook])
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     for name in ("validation-AUC", "validation-Logloss"):
         data, _, metric = name.partition("-")
         values = model.get_evals_result()[data][metric]
@@ -166,8 +161,7 @@ def test_metrics_of_ranking_and_of_the_users_own_are_saved(make_hook: Any, out: 
     pool = catboost.Pool(x, y, group_id=np.repeat(np.arange(10), 20))
     model = catboost.CatBoostRanker(iterations=3, loss_function="YetiRank", custom_metric=["NDCG:top=3"], **OPTIONS)
     model.fit(pool, eval_set=pool, callbacks=[hook])
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert any("NDCG:top=3" in name for name in trial.tensor_names(collection="metrics"))
     assert not [name for name in trial.tensor_names(collection="losses") if "NDCG" in name]
     own = make_hook(f"{out}-own")
@@ -268,14 +262,13 @@ def test_a_run_is_resumed(make_hook: Any, out: str) -> None:
 
 
 @pytest.mark.parametrize("as_pandas", [True, False])
-def test_the_results_of_a_cross_validation_are_saved(make_hook: Any, out: str, as_pandas: bool, capsys: Any) -> None:
+def test_the_results_of_a_cross_validation_are_saved(make_hook: Any, as_pandas: bool, capsys: Any) -> None:
     x, y, *_ = cancer()
     options = {**OPTIONS, "iterations": 4, "loss_function": "Logloss"}
     results = catboost.cv(catboost.Pool(x, y), options, fold_count=3, as_pandas=as_pandas)
     hook = make_hook()
     hook.save_cv_results(results)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert [trial.tensor("test-Logloss-mean").value(step) for step in range(4)] == list(results["test-Logloss-mean"])
     assert trial.tensor_names(collection="losses") == ["test-Logloss-mean", "train-Logloss-mean"]
 

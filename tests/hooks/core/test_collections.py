@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
+from support.made_hooks import closed  # noqa: E402
 from support.training import seeded, train  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration  # noqa: E402
@@ -25,8 +26,7 @@ def trained(hook: Any, net: Any = None) -> Any:
     hook.register_module(net)
     hook.register_loss(loss)
     train(net, 2, loss)
-    hook.close()
-    return create_trial(hook.out_dir)
+    return closed(hook)
 
 
 class TestWhich:
@@ -45,8 +45,7 @@ class TestWhich:
         train(net, 1)
         hook.get_collection("modules").add_module_tensors(net.relu, inputs=True)
         train(net, 1)
-        hook.close()
-        trial = create_trial(hook.out_dir)
+        trial = closed(hook)
         assert trial.tensor("Net_output_0").steps() == [0, 1]
         assert trial.tensor("relu_input_0").steps() == trial.tensor("relu_output_0").steps() == [1]
 
@@ -61,8 +60,7 @@ class TestWhich:
         train(net, 1)
         weights.save_config = tt.SaveConfig(end_step=0)
         train(net, 1)
-        hook.close()
-        weight = create_trial(hook.out_dir).tensor("Net_fc1.weight")
+        weight = closed(hook).tensor("Net_fc1.weight")
         assert weight.steps() == [0, 1, 2]
         assert list(weight.values()) == [0, 2]
         assert [list(weight.reduction_values(step)) for step in weight.steps()] == [
@@ -92,8 +90,7 @@ class TestWhich:
         train(net, 2)
         change(weights)
         train(net, 1)
-        hook.close()
-        trial = create_trial(hook.out_dir)
+        trial = closed(hook)
         saved = [{n: set(trial.tensor(n).reduction_values(s)) for n in trial.tensor_names(step=s)} for s in range(3)]
         assert saved[0] == saved[1] != saved[2]
 
@@ -191,8 +188,7 @@ class TestForm:
         for i in range(12):
             hook.save_tensor(f"t{i}", np.full((1 << 18,), i, np.float32))
         hook.save_tensor("t0", [7])
-        hook.close()
-        trial = create_trial(hook.out_dir)
+        trial = closed(hook)
         assert trial.steps() == [0]
         assert len(trial.tensor_names(step=0)) == 12
         assert trial.tensor("t11").value(0)[-1] == 11

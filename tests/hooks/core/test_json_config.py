@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
+from support.made_hooks import closed  # noqa: E402
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration, RunExists  # noqa: E402
 from tensortrial.hooks.core.configuration import sagemaker  # noqa: E402
 from tensortrial.hooks.core.configuration.json_config import read_configuration  # noqa: E402
@@ -316,8 +317,7 @@ class TestSageMaker:
         def train() -> list[int]:
             hook = tt.Hook.create_from_json_file(write({}))
             hook.save_scalar("accuracy", 0.5)
-            hook.close()
-            return tt.create_trial(hook.out_dir).steps()
+            return closed(hook).steps()
 
         checkpoints = tmp_path / "checkpoints"
         checkpoints.mkdir()

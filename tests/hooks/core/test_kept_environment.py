@@ -13,6 +13,7 @@ import pytest
 import tensortrial
 from support import warm
 from support.limits import set_limits
+from support.made_hooks import closed
 from support.plain_hook import Hook
 from tensortrial.errors import ConfigurationError, InvalidWorker
 from tensortrial.hooks.core.process import environment
@@ -45,8 +46,7 @@ def kept(out: str, **options: object) -> dict[str, object]:
     hook = Hook(out, **options)
     wait_for_readers()
     hook.save_scalar("x", 1.0)
-    hook.close()
-    return tensortrial.create_trial(out).environment()
+    return closed(hook).environment()
 
 
 def test_a_run_keeps_its_environment_by_itself(out: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.made_hooks import closed
 from support.plain_hook import Hook
 from tensortrial import Run, create_trial
 from tensortrial.config.collection import Collection
@@ -132,8 +133,7 @@ def test_a_lone_surrogate_in_a_configuration_leaves_the_run_readable(out: str) -
     hook = Hook(out, include_regex=[LONE], metadata={LONE: LONE, "list": [LONE], "pair": "\U0001f600"})
     hook.add_collection(Collection("mine", include_regex=LONE, tensor_names=[LONE]))
     hook.save_scalar("x", 1)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.tensor_names() == ["x"]
     assert trial.info.metadata == {r"lone \ud800": r"lone \ud800", "list": [r"lone \ud800"], "pair": "\U0001f600"}
     assert trial.collections()["mine"].tensor_names == {r"lone \ud800"}
@@ -184,8 +184,7 @@ class TestACollectionsName:
             with pytest.raises(InvalidCollectionConfiguration):
                 Hook(f"{out}2", include_collections=[name])
         hook.save_scalar("x", 1)
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert name not in list(trial.collections())
         assert trial.sql("select count(*) from collections where name = 'default'").fetchall() == [(1,)]
 

@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
+from support.made_hooks import closed  # noqa: E402
 from support.training import run as run_program  # noqa: E402
 from tensortrial import Run, create_trial, open_runs  # noqa: E402
 from tensortrial.errors import ConfigurationError, StorageError  # noqa: E402
@@ -127,7 +128,7 @@ def test_a_run_may_go_back_several_times(make_hook: Any, out: str) -> None:
 
 
 @pytest.mark.parametrize("same_process", [False, True])
-def test_steps_between_saved_ones_have_the_numbers_that_they_had(make_hook: Any, out: str, same_process: bool) -> None:
+def test_steps_between_saved_ones_have_the_numbers_that_they_had(make_hook: Any, same_process: bool) -> None:
     every_third = tt.SaveConfig(save_interval=3)
 
     def train(hook: Any, value: float, steps: int) -> None:
@@ -143,8 +144,7 @@ def test_steps_between_saved_ones_have_the_numbers_that_they_had(make_hook: Any,
         hook = make_hook(save_config=every_third, resume=True)
     hook.resume_at(5, mode="TRAIN")
     train(hook, 2, 3)
-    hook.close()
-    loss = create_trial(out).tensor("loss_output_0")
+    loss = closed(hook).tensor("loss_output_0")
     assert [(step, float(loss.value(step, ModeKeys.TRAIN))) for step in loss.steps(ModeKeys.TRAIN)] == [
         (0, 1),
         (3, 1),
@@ -487,7 +487,7 @@ def test_workers_go_back_to_steps_of_evaluation(
         assert job.rows(rank, "superseded") == job.expected(rank, [1, 1, 1])[first:]
 
 
-def test_a_model_that_is_made_again_has_the_name_of_the_one_before(make_hook: Any, out: str) -> None:
+def test_a_model_that_is_made_again_has_the_name_of_the_one_before(make_hook: Any) -> None:
     hook = make_hook(include_collections=["weights"])
     alive = []
     for value in (1.0, 2.0):
@@ -500,8 +500,7 @@ def test_a_model_that_is_made_again_has_the_name_of_the_one_before(make_hook: An
         model(torch.ones(1))
     hook.register_module(torch.nn.Linear(1, 1))
     alive[0](torch.ones(1))
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.tensor_names() == ["Linear_weight"]
     assert trial.tensor("Linear_weight").value(0) == 2
     assert trial.steps() == [0]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.made_hooks import closed
 from support.plain_hook import Hook
 from tensortrial import create_trial
 from tensortrial.errors import ConfigurationError, CorruptFile
@@ -79,8 +80,7 @@ def test_what_runs_outside_of_numbered_steps_is_no_step(out: str) -> None:
         forward(-1.0)
     hook.set_mode(modes.EVAL)
     forward(7.0)
-    hook.close()
-    tensor = create_trial(out).tensor("w")
+    tensor = closed(hook).tensor("w")
     assert {step: tensor.value(step)[0] for step in tensor.steps()} == {1: 1.0, 2: 2.0, 3: 3.0, 4: 7.0}
     assert tensor.steps(modes.EVAL) == [0]
 
@@ -122,8 +122,7 @@ def test_a_value_for_a_past_step_of_another_mode_is_saved_at_its_global_step(out
         hook.save_scalar("train", step, step=step, mode="TRAIN")
     for step in range(3):
         hook.save_scalar("eval", step, step=step, mode=modes.EVAL)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.tensor("train").steps() == [0, 1, 3, 4, 6, 7]
     assert trial.tensor("eval").steps() == [2, 5, 8]
     assert trial.tensor("eval").steps(modes.EVAL) == [0, 1, 2]

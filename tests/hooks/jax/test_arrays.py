@@ -13,6 +13,7 @@ jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
 
+from support.made_hooks import closed  # noqa: E402
 from tensortrial import ReductionConfig, create_trial  # noqa: E402
 from tensortrial.errors import UnsupportedValue  # noqa: E402
 
@@ -23,12 +24,11 @@ several_devices = pytest.mark.skipif("len(jax.devices()) < 4", reason="JAX was s
     "dtype",
     ["bool", "int4", "int8", "uint32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float32", "complex64"],
 )
-def test_a_value_keeps_its_dtype(make_hook: Any, out: str, dtype: str) -> None:
+def test_a_value_keeps_its_dtype(make_hook: Any, dtype: str) -> None:
     value = jnp.array([[0, 1, 2], [3, 1, 0]]).astype(dtype)
     hook = make_hook()
     hook.save_tree("weights", {"w": value, "scalar": value[0, 1], "empty": value[:0]}, 0)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     found = trial.tensor("w").value(0)
     assert found.dtype == np.dtype(getattr(ml_dtypes, dtype, dtype))
     np.testing.assert_array_equal(found, np.asarray(value))
@@ -36,19 +36,18 @@ def test_a_value_keeps_its_dtype(make_hook: Any, out: str, dtype: str) -> None:
     assert trial.tensor("empty").value(0).shape == (0, 3)
 
 
-def test_a_key_for_random_numbers_is_saved_as_its_data(make_hook: Any, out: str) -> None:
+def test_a_key_for_random_numbers_is_saved_as_its_data(make_hook: Any) -> None:
     keys = jax.random.split(jax.random.key(7), 3)
     hook = make_hook()
     hook.save_tree("state", {"keys": keys, "old": jax.random.PRNGKey(1)}, 0)
     hook.save_tensor("key", keys[0], step=0)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     np.testing.assert_array_equal(trial.tensor("state/keys").value(0), jax.random.key_data(keys))
     np.testing.assert_array_equal(trial.tensor("key").value(0), jax.random.key_data(keys[0]))
     np.testing.assert_array_equal(trial.tensor("state/old").value(0), [0, 1])
 
 
-def test_an_array_that_is_donated_after_the_call_is_saved(make_hook: Any, out: str) -> None:
+def test_an_array_that_is_donated_after_the_call_is_saved(make_hook: Any) -> None:
     update = jax.jit(lambda params: jax.tree.map(lambda each: each + 1, params), donate_argnums=0)
     params = {"w": jnp.zeros((64, 64)), "b": jnp.zeros(3)}
     hook = make_hook()
@@ -57,8 +56,7 @@ def test_an_array_that_is_donated_after_the_call_is_saved(make_hook: Any, out: s
         hook.log({"sum": params["b"].sum()}, step=step)
         before, params = params, update(params)
         assert before["w"].is_deleted()
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     for step in range(20):
         assert (trial.tensor("w").value(step) == step).all()
         assert (trial.tensor("b").value(step) == step).all()
@@ -81,7 +79,7 @@ def test_an_array_that_was_donated_before_is_refused_in_a_sentence(make_hook: An
     assert hook.recorder.active
 
 
-def test_training_does_not_wait_for_a_result(make_hook: Any, out: str) -> None:
+def test_training_does_not_wait_for_a_result(make_hook: Any) -> None:
     @jax.jit
     def slow(x: Any) -> Any:
         return jax.lax.fori_loop(0, 400, lambda _, each: jnp.tanh(each @ each), x)
@@ -100,8 +98,7 @@ def test_training_does_not_wait_for_a_result(make_hook: Any, out: str) -> None:
     hook.save_tensor("t", result, step=1)
     hook.log({"total": total}, step=1)
     assert time.perf_counter() - begin < seconds / 2
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     np.testing.assert_array_equal(trial.tensor("w").value(1), np.asarray(result))
     np.testing.assert_array_equal(trial.tensor("t").value(1), np.asarray(result))
     assert trial.tensor("total").value(1) == float(total)
@@ -110,8 +107,7 @@ def test_training_does_not_wait_for_a_result(make_hook: Any, out: str) -> None:
 def test_statistics_are_those_of_the_values(make_hook: Any, out: str) -> None:
     hook = make_hook(reduction_config=ReductionConfig(["min", "max", "nan_count"]))
     hook.save_tree("weights", {"w": jnp.array([3.0, jnp.nan, -1.0])}, 0)
-    hook.close()
-    found = create_trial(out).tensor("w").reduction_values(0)
+    found = closed(hook).tensor("w").reduction_values(0)
     assert found[("nan_count", False)] == 1
     assert create_trial(out).tensor("w").shape(0) == (3,)
 
@@ -121,8 +117,7 @@ def test_numbers_of_any_dtype_are_scalars(make_hook: Any, out: str) -> None:
     numbers = {"f": jnp.float32(0.25), "b": jnp.bfloat16(1.5), "i": jnp.int32(3), "o": jnp.ones((1, 1)), "p": 2.0}
     hook.log(numbers, step=0)
     hook.save_scalar("later", jnp.float32(4), sm_metric=True, timestamp=1000.5, step=0)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     rows = dict(trial.sql("select name, value from scalars").fetchall())
     assert rows == {"f": 0.25, "b": 1.5, "i": 3, "o": 1, "p": 2, "later": 4}
     assert trial.sql("select epoch_ms(saved_at) from tensors where name = 'later'").fetchall() == [(1000500,)]
@@ -133,7 +128,7 @@ def test_numbers_of_any_dtype_are_scalars(make_hook: Any, out: str) -> None:
 
 @several_devices
 @pytest.mark.parametrize("spec", [("a", "b"), ("a", None), (None, None), (("a", "b"), None)], ids=str)
-def test_a_sharded_array_is_saved_whole_by_the_process_that_has_all_of_it(make_hook: Any, out: str, spec: Any) -> None:
+def test_a_sharded_array_is_saved_whole_by_the_process_that_has_all_of_it(make_hook: Any, spec: Any) -> None:
     mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("a", "b"))
     value = jax.device_put(jnp.arange(32.0).reshape(8, 4), NamedSharding(mesh, PartitionSpec(*spec)))
     update = jax.jit(lambda x: x + 1, donate_argnums=0)
@@ -141,8 +136,7 @@ def test_a_sharded_array_is_saved_whole_by_the_process_that_has_all_of_it(make_h
     for step in range(3):
         hook.save_tree("weights", {"w": value}, step)
         value = update(value)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     for step in range(3):
         np.testing.assert_array_equal(trial.tensor("w").value(step), np.arange(32.0).reshape(8, 4) + step)
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp  # noqa: E402
 from flax import linen, nnx  # noqa: E402
 from flax.training.train_state import TrainState  # noqa: E402
 
+from support.made_hooks import closed  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 
 
@@ -33,9 +34,7 @@ class LinenNet(linen.Module):
         return linen.Dense(10, kernel_init=kernel_init)(linen.BatchNorm(use_running_average=False)(x))
 
 
-def test_a_linen_loop_saves_parameters_gradients_updates_and_intermediates(
-    make_hook: Any, out: str, digits: Any
-) -> None:
+def test_a_linen_loop_saves_parameters_gradients_updates_and_intermediates(make_hook: Any, digits: Any) -> None:
     x, y = digits
     model = LinenNet()
     variables = model.init(jax.random.key(0), x)
@@ -70,8 +69,7 @@ def test_a_linen_loop_saves_parameters_gradients_updates_and_intermediates(
         hook.save_tree("batch_stats", statistics, step)
         hook.save_tree("optimizer_variables", state.opt_state, step)
         hook.save_tree("state", state, step)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert [trial.tensor("loss").value(step) for step in range(5)] == losses
     assert losses[-1] < losses[0]
     assert trial.tensor_names(collection="weights") == [
@@ -103,7 +101,7 @@ class NNXNet(nnx.Module):
 
 
 @pytest.mark.filterwarnings("ignore:Using 'Module.sow:DeprecationWarning")
-def test_an_nnx_loop_saves_states_with_the_names_of_their_variables(make_hook: Any, out: str, digits: Any) -> None:
+def test_an_nnx_loop_saves_states_with_the_names_of_their_variables(make_hook: Any, digits: Any) -> None:
     x, y = digits
     model = NNXNet(nnx.Rngs(0))
     optimizer = nnx.Optimizer(model, optax.sgd(0.1, momentum=0.9), wrt=nnx.Param)
@@ -128,8 +126,7 @@ def test_an_nnx_loop_saves_states_with_the_names_of_their_variables(make_hook: A
         hook.save_tree("module", model, step)
         hook.save_tree("optimizer_variables", nnx.state(optimizer), step)
         hook.log({"loss": loss}, step=step)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     names = [f"layers/{layer}/{kind}" for layer in (0, 1) for kind in ("bias", "kernel")]
     assert trial.tensor_names(collection="weights") == names
     assert trial.tensor_names(collection="gradients") == [f"gradient/{name}" for name in names]

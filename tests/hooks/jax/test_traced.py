@@ -12,6 +12,7 @@ import pytest
 jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 
+from support.made_hooks import closed  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.errors import ConfigurationError, UnsupportedValue  # noqa: E402
 from tensortrial.hooks.jax import Hook  # noqa: E402
@@ -59,7 +60,7 @@ def test_without_strict_mode_the_traced_function_runs(
     assert "step must be an integer" in messages[1]
 
 
-def test_numbers_from_inside_a_scan_are_saved_at_their_steps(make_hook: Any, out: str) -> None:
+def test_numbers_from_inside_a_scan_are_saved_at_their_steps(make_hook: Any) -> None:
     hook = make_hook()
 
     def body(weight: Any, step: Any) -> Any:
@@ -71,8 +72,7 @@ def test_numbers_from_inside_a_scan_are_saved_at_their_steps(make_hook: Any, out
     weight, losses = train(0.0, 0)
     weight, more = train(weight, 50)
     jax.effects_barrier()
-    hook.close()
-    tensor = create_trial(out).tensor("loss")
+    tensor = closed(hook).tensor("loss")
     assert tensor.steps() == list(range(100))
     np.testing.assert_array_equal([tensor.value(step) for step in range(100)], np.concatenate([losses, more]))
 
@@ -106,8 +106,7 @@ def test_the_stacked_numbers_of_a_scan_are_saved_afterwards(make_hook: Any, out:
     for first in (0, 20):
         _, losses = jax.lax.scan(lambda carry, x: (carry + x, carry), 0.0, first + jnp.arange(20.0))
         hook.log_stacked({"loss": losses, "host": np.arange(20), "short": [1, 2]}, first_step=first)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.tensor("loss").steps() == list(range(40))
     assert trial.tensor("loss").value(39) == losses[-1]
     assert trial.tensor("host").value(25) == 5
@@ -122,7 +121,7 @@ def test_the_stacked_numbers_of_a_scan_are_saved_afterwards(make_hook: Any, out:
             make_hook(f"{out}-{message[:4]}").log_stacked(values, first)
 
 
-def test_a_tree_from_inside_jit_is_saved_each_time_the_function_runs(make_hook: Any, out: str) -> None:
+def test_a_tree_from_inside_jit_is_saved_each_time_the_function_runs(make_hook: Any) -> None:
     hook = make_hook(include_collections=["gradients"])
 
     @jax.jit
@@ -139,8 +138,7 @@ def test_a_tree_from_inside_jit_is_saved_each_time_the_function_runs(make_hook: 
         expected.append(2 * np.asarray(params["w"]))
         params = train_step(params, step)
     jax.effects_barrier()
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.tensor_names() == ["gradient/w", "loss"]
     for step in range(5):
         np.testing.assert_allclose(trial.tensor("gradient/w").value(step), expected[step], rtol=1e-6)

@@ -11,6 +11,7 @@ import pytest
 jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 
+from support.made_hooks import closed  # noqa: E402
 from tensortrial import SaveConfig, create_trial  # noqa: E402
 from tensortrial.errors import ConfigurationError, UnsupportedFramework, UnsupportedValue  # noqa: E402
 from tensortrial.hooks.jax import Hook  # noqa: E402
@@ -68,38 +69,35 @@ def test_a_leaf_is_named_by_its_path(make_hook: Any, out: str) -> None:
     assert rows == [("gradient/dense/kernel", "dense/kernel")]
 
 
-def test_a_tree_is_saved_at_the_steps_of_the_save_configuration(make_hook: Any, out: str) -> None:
+def test_a_tree_is_saved_at_the_steps_of_the_save_configuration(make_hook: Any) -> None:
     hook = make_hook(save_config=SaveConfig(save_interval=3))
     for step in range(7):
         hook.save_tree("gradients", {"w": jnp.full(2, step)}, step)
         hook.log({"loss": jnp.float32(step)}, step=step)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.tensor("gradient/w").steps() == [0, 3, 6]
     assert trial.tensor("gradient/w").value(3).tolist() == [3, 3]
     assert trial.tensor("loss").steps() == list(range(7))
     assert "loss" in trial.tensor_names(collection="losses")
 
 
-def test_a_tree_of_the_same_collection_begins_the_next_step(make_hook: Any, out: str) -> None:
+def test_a_tree_of_the_same_collection_begins_the_next_step(make_hook: Any) -> None:
     hook = make_hook()
     for value in range(3):
         hook.save_tree("weights", {"w": jnp.full(2, value)})
         hook.save_tree("gradients", {"w": jnp.full(2, -value)})
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     for name, sign in (("w", 1), ("gradient/w", -1)):
         assert [int(trial.tensor(name).value(step)[0]) * sign for step in trial.tensor(name).steps()] == [0, 1, 2]
 
 
-def test_a_tree_joins_a_past_step(make_hook: Any, out: str) -> None:
+def test_a_tree_joins_a_past_step(make_hook: Any) -> None:
     hook = make_hook(save_config=SaveConfig(save_interval=2))
     for step in range(4):
         hook.save_tree("weights", {"w": jnp.full(2, step)}, step)
     for step in (1, 2):
         hook.save_tree("averages", {"w": jnp.full(2, 10 * step)}, step)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.tensor("averages/w").steps() == [2]
     assert trial.tensor("averages/w").value(2).tolist() == [20, 20]
     assert trial.tensor("w").steps() == [0, 2]
@@ -113,13 +111,12 @@ def test_include_collections_chooses_among_the_trees(make_hook: Any, out: str) -
     assert set(names_of(out)) == {"gradient/a", "gradient/b", "moments/a"}
 
 
-def test_gradients_are_left_out_of_an_evaluation(make_hook: Any, out: str) -> None:
+def test_gradients_are_left_out_of_an_evaluation(make_hook: Any) -> None:
     hook = make_hook()
     for mode in (modes.TRAIN, modes.EVAL):
         hook.save_tree("gradients", {"w": jnp.ones(2)}, 0, mode=mode)
         hook.save_tree("losses", {"loss": jnp.ones(())}, 0, mode=mode)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.tensor("gradient/w").steps(modes.TRAIN) == [0]
     assert trial.tensor("gradient/w").steps(modes.EVAL) == []
     assert trial.tensor("loss").steps(modes.EVAL) == [0]

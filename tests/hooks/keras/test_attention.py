@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from support import keras_training as kt
+from support.made_hooks import closed
 from tensortrial import create_trial
 from tensortrial.mode import modes
 from tensortrial.rules import AttentionLogitGrowth, invoke_rule
@@ -178,7 +179,7 @@ def test_a_model_without_attention_trains_and_has_none(make_hook: Make, out: str
     assert create_trial(out).tensor_names(regex="^attention/") == []
 
 
-def test_attention_over_several_axes_is_passed_over(make_hook: Make, out: str) -> None:
+def test_attention_over_several_axes_is_passed_over(make_hook: Make) -> None:
     hook = make_hook(include_collections=["attention"])
 
     def attend(tokens: Any) -> Any:
@@ -188,7 +189,6 @@ def test_attention_over_several_axes_is_passed_over(make_hook: Make, out: str) -
     model = model_with(attend)
     kt.compiled(model)
     model.fit(*batch(0), batch_size=kt.BATCH, verbose=0, callbacks=[hook])
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.tensor_names(regex="^attention/") == []
     assert trial.tensor("loss").steps(modes.TRAIN) == [0]

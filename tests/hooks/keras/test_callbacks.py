@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from support import keras_training as kt
-from tensortrial import create_trial
+from support.made_hooks import closed
 from tensortrial.config.save_config import SaveConfig
 from tensortrial.mode import modes
 
@@ -59,7 +59,7 @@ def steps(method: str, when: str) -> tuple[list[Any], list[Any], Any]:
     ],
 )
 def test_a_step_of_a_callback_neither_ends_fit_nor_joins_the_open_step(
-    make_hook: Make, out: str, method: str, when: str, hook_first: bool
+    make_hook: Make, method: str, when: str, hook_first: bool
 ) -> None:
     model, extra = kt.small(metrics=[]), Extra(method, when)
     hook = make_hook(include_collections=["weights", "gradients", "updates"], save_config=SaveConfig(save_interval=1))
@@ -67,8 +67,7 @@ def test_a_step_of_a_callback_neither_ends_fit_nor_joins_the_open_step(
     callbacks = [hook, extra] if hook_first else [extra, hook]
     options = {"validation_data": kt.data(1, 5)} if method == "test_on_batch" else {}
     model.fit(x, y, batch_size=kt.BATCH, shuffle=False, verbose=0, callbacks=callbacks, **options)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.steps(modes.TRAIN) == list(range(BATCHES))
     kernels, gradients, after = steps(method, when)
     name = "fc1/weights/fc1/kernel:0"

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 import tensortrial.hooks.tensorflow as tt
 from support import keras_training as kt
+from support.made_hooks import closed
 from tensortrial import create_trial
 from tensortrial.mode import modes
 
@@ -106,7 +107,7 @@ kinds = pytest.mark.parametrize("kind", PARTS)
 @kinds
 @pytest.mark.parametrize("way", ["graph", "eager", "tape"])
 def test_inputs_that_are_not_dense_are_saved_in_parts(
-    make_hook: Any, out: str, kind: str, way: str, caplog: pytest.LogCaptureFixture
+    make_hook: Any, kind: str, way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     value, parts = PARTS[kind]
     hook, model = make_hook(include_collections=["inputs"]), Dense()
@@ -121,8 +122,7 @@ def test_inputs_that_are_not_dense_are_saved_in_parts(
         model.compile("sgd", "mse", run_eagerly=way == "eager", jit_compile=False)
         data = tf.data.Dataset.from_tensors((value, np.ones((2, 1), np.float32)))
         model.fit(data, shuffle=False, verbose=0, callbacks=[hook])
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     names = {f"model_inputs_0_{part}" for part in parts}
     assert set(trial.tensor_names(collection="inputs")) == names
     for part, expected in parts.items():
@@ -132,9 +132,7 @@ def test_inputs_that_are_not_dense_are_saved_in_parts(
 
 @kinds
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "function"])
-def test_values_that_are_not_dense_are_saved_in_parts_by_a_call(
-    make_hook: Any, out: str, kind: str, compiled: bool
-) -> None:
+def test_values_that_are_not_dense_are_saved_in_parts_by_a_call(make_hook: Any, kind: str, compiled: bool) -> None:
     value, parts = PARTS[kind]
     hook = make_hook()
 
@@ -142,8 +140,7 @@ def test_values_that_are_not_dense_are_saved_in_parts_by_a_call(
         hook.save_tensor("mine", value)
 
     (tf.function(save) if compiled else save)()
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     for part, expected in parts.items():
         np.testing.assert_array_equal(trial.tensor(f"mine_{part}").value(0), expected)
 
@@ -168,8 +165,7 @@ def test_a_value_that_cannot_be_saved_leaves_the_hook_on(
         hook.save_tensor("words", tf.constant(["a", "bc"]))
         save_keys_and_tracers(hook)
     kt.fit(kt.small(), 1, hook)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.tensor("loss").steps(modes.TRAIN) == [0]
     assert trial.tensor("words").value(0).tolist() == ["a", "bc"]
     assert not set(odd) & set(trial.tensor_names())
@@ -211,11 +207,10 @@ class OddLogs(keras.Model):
         return {"loss": tf.reduce_sum(self(data[0])), "words": tf.constant(["a"])}
 
 
-def test_a_metric_that_is_text_leaves_the_hook_on(make_hook: Any, out: str) -> None:
+def test_a_metric_that_is_text_leaves_the_hook_on(make_hook: Any) -> None:
     hook, model = make_hook(), OddLogs()
     model.compile(run_eagerly=True)
     model.fit(np.ones((4, 3)), np.ones((4, 1)), batch_size=2, verbose=0, callbacks=[hook])
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.tensor("loss").steps(modes.TRAIN) == [0, 1]
     assert trial.tensor("words").value(0, modes.TRAIN).tolist() == ["a"]

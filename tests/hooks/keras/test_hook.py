@@ -14,6 +14,7 @@ import tensorflow as tf
 
 import tensortrial.hooks.tensorflow as tt
 from support.keras_training import BATCH, KERAS_3, classifier_loss, compiled, data, evaluate, fit, gradients, small
+from support.made_hooks import closed
 from tensortrial import create_trial
 from tensortrial.errors import ConfigurationError
 
@@ -316,15 +317,14 @@ class TestModels:
         assert {"rnn/outputs", "fc/outputs", "gradients/rnn/simple_rnn_cell/kernelGrad"} < names(out)
         assert "rnn/weights/rnn/simple_rnn_cell/recurrent_kernel:0" in names(out, collection="weights")
 
-    def test_the_next_fit_may_train_another_model(self, make_hook: Any, out: str) -> None:
+    def test_the_next_fit_may_train_another_model(self, make_hook: Any) -> None:
         hook = make_hook(save_all=True)
         fit(small(), 1, hook)
         keras.utils.set_random_seed(1)
         other = compiled(keras.Sequential([layers.Input((64,)), layers.Dense(10, name="only")]))
         fit(other, 1, hook)
         fit(small(), 1, hook)
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert (
             trial.tensor("only/outputs").steps(TRAIN) == trial.tensor("gradients/only/kernelGrad").steps(TRAIN) == [1]
         )
@@ -339,8 +339,7 @@ class TestSteps:
         fit(model, 3, hook, epochs=2, validation_data=data(2, begin=10))
         evaluate(model, 1, hook)
         model.predict(data(2)[0], batch_size=BATCH, verbose=0, callbacks=[hook])
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert trial.modes() == [TRAIN, EVAL, PREDICT]
         for name, steps in {
             "loss": (range(6), range(5), ()),
@@ -357,13 +356,12 @@ class TestSteps:
         assert "val_loss" in names(out, collection="losses")
         assert "val_accuracy" in names(out, collection="metrics")
 
-    def test_data_of_unknown_length_add_no_step_at_their_end(self, make_hook: Any, out: str) -> None:
+    def test_data_of_unknown_length_add_no_step_at_their_end(self, make_hook: Any) -> None:
         hook, model = make_hook(save_all=True), small()
         x, y = data(3)
         dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH).filter(lambda x, y: True)
         model.fit(dataset, epochs=2, verbose=0, shuffle=False, callbacks=[hook], validation_data=dataset)
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         for name in ("loss", "fc1/weights/fc1/kernel:0", "gradients/fc1/kernelGrad"):
             assert trial.tensor(name).steps(TRAIN) == list(range(6)), name
         assert trial.steps(TRAIN) == list(range(6))

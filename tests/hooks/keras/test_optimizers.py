@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from support import keras_training as kt
+from support.made_hooks import closed
 from tensortrial import create_trial
 from tensortrial.mode import modes
 
@@ -61,7 +62,7 @@ def test_the_learning_rate_of_an_older_optimizer_is_saved(make_hook: Make, out: 
 
 
 @both
-def test_the_learning_rate_of_a_schedule_is_saved_in_a_training_loop(make_hook: Make, out: str, compiled: bool) -> None:
+def test_the_learning_rate_of_a_schedule_is_saved_in_a_training_loop(make_hook: Make, compiled: bool) -> None:
     hook = make_hook(include_collections=["optimizer_variables"])
     optimizer = hook.wrap_optimizer(adam(keras.optimizers.schedules.PolynomialDecay(1.0, 4, 0.0)))
     model = kt.small()
@@ -71,8 +72,7 @@ def test_the_learning_rate_of_a_schedule_is_saved_in_a_training_loop(make_hook: 
         step = tf.function(step)
     for number in range(3):
         step(*map(tf.constant, kt.data(1, number)))
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     (name,) = (name for name in trial.tensor_names() if "learning_rate" in name)
     assert [float(value) for value in trial.tensor(name).values().values()] == [1.0, 0.75, 0.5]
 
@@ -102,7 +102,7 @@ class Adversaries(keras.Model):
 
 
 @pytest.mark.parametrize("eagerly", [False, True], ids=["graph", "eager"])
-def test_the_variables_of_wrapped_optimizers_are_saved_in_fit(make_hook: Make, out: str, eagerly: bool) -> None:
+def test_the_variables_of_wrapped_optimizers_are_saved_in_fit(make_hook: Make, eagerly: bool) -> None:
     keras.utils.set_random_seed(0)
     hook = make_hook(include_collections=["optimizer_variables", "gradients"])
     model = Adversaries(hook)
@@ -117,8 +117,7 @@ def test_the_variables_of_wrapped_optimizers_are_saved_in_fit(make_hook: Make, o
         for each in (optimizer.variables if kt.KERAS_3 else optimizer.variables())
     ]
     before = len(hook.recorder.collections.require("optimizer_variables").tensor_names)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     found = [name for name in trial.tensor_names(collection="optimizer_variables") if "learning_rate" not in name]
     kernels = [name for name in found if "fc1" in name or "fc2" in name]
     assert before == 0
@@ -171,7 +170,7 @@ scalings = pytest.mark.parametrize("kind", ["optimizer", "factor"] if kt.KERAS_3
 @scalings
 @pytest.mark.parametrize("indirectly", [False, True], ids=["loss", "of a loss"])
 def test_what_a_tape_sees_of_a_scaled_loss_is_unscaled(
-    make_hook: Make, out: str, compiled: bool, kind: str, indirectly: bool
+    make_hook: Make, compiled: bool, kind: str, indirectly: bool
 ) -> None:
     expected = []
     model = kt.small()
@@ -189,8 +188,7 @@ def test_what_a_tape_sees_of_a_scaled_loss_is_unscaled(
         step = tf.function(step)
     for number in range(4):
         step(*map(tf.constant, kt.data(1, number)))
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.tensor(KERNEL).steps() == [0, 1, 2, 3]
     for number, (loss, gradient) in enumerate(expected):
         assert float(trial.tensor("loss").value(number)) == pytest.approx(loss, rel=1e-4)
@@ -199,14 +197,13 @@ def test_what_a_tape_sees_of_a_scaled_loss_is_unscaled(
 
 @scalings
 @pytest.mark.parametrize("eagerly", [False, True], ids=["graph", "eager"])
-def test_what_fit_saves_of_a_scaled_loss_is_unscaled(make_hook: Make, out: str, kind: str, eagerly: bool) -> None:
+def test_what_fit_saves_of_a_scaled_loss_is_unscaled(make_hook: Make, kind: str, eagerly: bool) -> None:
     model, (x, y) = kt.small(optimizer=loss_scaling(kind), run_eagerly=eagerly), kt.data(1)
     expected = kt.gradients(model, x, y)["fc1/kernel"]
     loss = float(kt.classifier_loss()(y, model(x)))
     hook = make_hook(include_collections=["gradients", "losses"], include_regex="batch_loss")
     kt.fit(model, 1, hook)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     np.testing.assert_allclose(trial.tensor(KERNEL).value(0, TRAIN), expected, rtol=1e-3, atol=1e-6)
     for name in ("loss", "batch_loss"):
         assert float(trial.tensor(name).value(0, TRAIN)) == pytest.approx(loss, rel=1e-4)

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 import tensortrial.hooks.tensorflow as tt
 from support import keras_training as kt
+from support.made_hooks import closed
 from tensortrial import create_trial
 from tensortrial.errors import ConfigurationError, TrainingStopped
 
@@ -63,7 +64,7 @@ def by_hand(count: int = STEPS) -> list[dict[str, Any]]:
 
 
 @both
-def test_a_wrapped_tape_saves_what_training_without_it_computes(make_hook: Make, out: str, compiled: bool) -> None:
+def test_a_wrapped_tape_saves_what_training_without_it_computes(make_hook: Make, compiled: bool) -> None:
     hook = make_hook(
         include_collections=["weights", "biases", "gradients", "predictions", "inputs", "layers", "labels"]
     )
@@ -73,8 +74,7 @@ def test_a_wrapped_tape_saves_what_training_without_it_computes(make_hook: Make,
     for x, y in batches():
         step(x, y)
         hook.save_tape_logs({"labels": y, "accuracy": 0.5})
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.steps() == list(range(STEPS))
     assert {"loss"} == set(trial.tensor_names(collection="losses"))
     assert trial.tensor_names(collection="metrics") == ["accuracy"]
@@ -92,20 +92,19 @@ def test_a_wrapped_tape_saves_what_training_without_it_computes(make_hook: Make,
 
 
 @both
-def test_a_wrapped_tape_saves_only_what_is_due(make_hook: Make, out: str, compiled: bool) -> None:
+def test_a_wrapped_tape_saves_only_what_is_due(make_hook: Make, compiled: bool) -> None:
     hook = make_hook(include_collections=["gradients"], save_config=tt.SaveConfig(save_interval=3))
     step = training(hook.wrap_tape, kt.small())
     if compiled:
         step = tf.function(step)
     for x, y in batches(7):
         step(x, y)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.steps() == trial.tensor("gradients/fc1/kernelGrad").steps() == [0, 3, 6]
 
 
 @both
-def test_tapes_count_steps_in_the_mode_that_is_set(make_hook: Make, out: str, compiled: bool) -> None:
+def test_tapes_count_steps_in_the_mode_that_is_set(make_hook: Make, compiled: bool) -> None:
     hook = make_hook()
     step = training(hook.wrap_tape, kt.small())
     if compiled:
@@ -114,13 +113,12 @@ def test_tapes_count_steps_in_the_mode_that_is_set(make_hook: Make, out: str, co
         hook.set_mode(mode)
         for x, y in batches(count):
             step(x, y)
-    hook.close()
-    loss = create_trial(out).tensor("loss")
+    loss = closed(hook).tensor("loss")
     assert (loss.steps(tt.modes.TRAIN), loss.steps(tt.modes.EVAL)) == ([0, 1, 2, 3], [0, 1])
 
 
 @both
-def test_a_loop_without_a_model_is_saved(make_hook: Make, out: str, compiled: bool) -> None:
+def test_a_loop_without_a_model_is_saved(make_hook: Make, compiled: bool) -> None:
     hook = make_hook(include_collections=["weights", "biases", "gradients"])
     kernel, bias = tf.Variable([[2.0], [3.0]], name="line/kernel"), tf.Variable([1.0], name="line/bias")
 
@@ -134,8 +132,7 @@ def test_a_loop_without_a_model_is_saved(make_hook: Make, out: str, compiled: bo
         step = tf.function(step)
     for _ in range(2):
         step(tf.constant([[1.0, 10.0]]))
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.tensor("loss").value(0) == 33
     assert trial.tensor("line/weights/line/kernel:0").value(1).tolist() == [[1.0], [-7.0]]
     assert trial.tensor("line/weights/line/bias:0").value(0).tolist() == [1.0]
@@ -143,7 +140,7 @@ def test_a_loop_without_a_model_is_saved(make_hook: Make, out: str, compiled: bo
     assert trial.tensor_names(collection="biases") == ["line/weights/line/bias:0"]
 
 
-def test_each_iteration_of_a_loop_inside_a_function_is_a_step(make_hook: Make, out: str) -> None:
+def test_each_iteration_of_a_loop_inside_a_function_is_a_step(make_hook: Make) -> None:
     hook = make_hook(include_collections=["weights", "gradients"], save_config=tt.SaveConfig(save_interval=2))
     weight = tf.Variable(1.0, name="w")
 
@@ -156,8 +153,7 @@ def test_each_iteration_of_a_loop_inside_a_function_is_a_step(make_hook: Make, o
             hook.save_scalar("turn", turn)
 
     loop(tf.constant(5))
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.tensor("loss").steps() == [0, 2, 4]
     assert [float(trial.tensor("turn").value(step)) for step in range(5)] == [0, 1, 2, 3, 4]
     # w, 2 w turn are added: 1, 1, 3, 15, 105.
@@ -165,7 +161,7 @@ def test_each_iteration_of_a_loop_inside_a_function_is_a_step(make_hook: Make, o
     assert [float(trial.tensor("gradients/wGrad").value(step)) for step in (0, 2, 4)] == [0, 12, 840]
 
 
-def test_steps_that_one_function_unrolls_are_saved_in_order(make_hook: Make, out: str) -> None:
+def test_steps_that_one_function_unrolls_are_saved_in_order(make_hook: Make) -> None:
     hook = make_hook(include_collections=["weights", "gradients"])
     weight = tf.Variable(1.0, name="w")
 
@@ -180,8 +176,7 @@ def test_steps_that_one_function_unrolls_are_saved_in_order(make_hook: Make, out
 
     for _ in range(10):
         three()
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.steps() == list(range(30))
     factors = [float(trial.tensor("factor").value(step)) for step in range(30)]
     assert factors == [float(trial.tensor("gradients/wGrad").value(step)) for step in range(30)] == [2, 3, 4] * 10
@@ -201,7 +196,7 @@ def test_a_function_is_traced_as_often_as_without_a_hook(make_hook: Make) -> Non
     assert traces(hook.wrap_tape) == traces(lambda tape: tape)
 
 
-def test_a_wrapped_tape_is_still_the_tape(make_hook: Make, out: str) -> None:
+def test_a_wrapped_tape_is_still_the_tape(make_hook: Make) -> None:
     hook = make_hook(include_collections=["gradients"])
     tape = tf.GradientTape(persistent=True)
     assert hook.wrap_tape(tape) is tape
@@ -218,14 +213,13 @@ def test_a_wrapped_tape_is_still_the_tape(make_hook: Make, out: str) -> None:
     assert tape.gradient(loss, {"w": w})["w"].numpy().tolist() == [1, 4]
     assert tape.gradient(ignored, w) is None
     assert tape.jacobian(y, w).numpy().tolist() == [[1, 0], [0, 4]]
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.steps() == [0]
     assert trial.tensor("gradients/wGrad").value(0).tolist() == [1, 4]
     assert trial.tensor("loss").value(0) == 19
 
 
-def test_two_tapes_at_once_are_one_step(make_hook: Make, out: str) -> None:
+def test_two_tapes_at_once_are_one_step(make_hook: Make) -> None:
     hook = make_hook(include_collections=["gradients", "weights"])
     a, b = tf.Variable(2.0, name="a"), tf.Variable(5.0, name="b")
     for _ in range(2):
@@ -233,8 +227,7 @@ def test_two_tapes_at_once_are_one_step(make_hook: Make, out: str) -> None:
             product, square = a * b, b * b
         a.assign_sub(first.gradient(product, a))
         b.assign_sub(second.gradient(square, b))
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.steps() == [0, 1]
     assert [float(trial.tensor(name).value(0)) for name in ("loss", "loss_1")] == [10, 25]
     assert [float(trial.tensor(f"gradients/{name}Grad").value(1)) for name in "ab"] == [-5, -10]
@@ -252,7 +245,7 @@ def test_the_whole_gradient_of_an_embedding_is_saved(make_hook: Make, out: str) 
 
 
 @both
-def test_a_model_that_is_built_by_its_first_step_is_saved(make_hook: Make, out: str, compiled: bool) -> None:
+def test_a_model_that_is_built_by_its_first_step_is_saved(make_hook: Make, compiled: bool) -> None:
     model = keras.Sequential([keras.layers.Dense(4, name="a"), keras.layers.Dense(10, name="b")])
     hook = make_hook(include_collections=["weights", "gradients", "layers"])
     hook.register_model(model)
@@ -261,14 +254,13 @@ def test_a_model_that_is_built_by_its_first_step_is_saved(make_hook: Make, out: 
         step = tf.function(step)
     for x, y in batches():
         step(x, y)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     for name in ("a/weights/a/kernel:0", "gradients/b/kernelGrad", "a/outputs"):
         assert trial.tensor(name).steps()[-3:] == [1, 2, 3], name
     assert trial.tensor("gradients/a/kernelGrad").steps() == [0, 1, 2, 3]
 
 
-def test_a_function_compiled_by_xla_is_one_warning(make_hook: Make, out: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_function_compiled_by_xla_is_one_warning(make_hook: Make, caplog: pytest.LogCaptureFixture) -> None:
     hook = make_hook(include_collections=["weights", "gradients"])
     step = tf.function(training(hook.wrap_tape, kt.small()), jit_compile=True)
     with caplog.at_level(logging.WARNING, "tensortrial.hooks"):
@@ -336,7 +328,7 @@ def test_a_rule_stops_a_training_loop(make_hook: Make, out: str, compiled: bool)
 
 @both
 @pytest.mark.skipif(not kt.KERAS_3, reason="Keras 2 has no variables of its own, and no apply")
-def test_a_loop_of_keras_3_with_variables_of_tensorflow_is_saved(make_hook: Make, out: str, compiled: bool) -> None:
+def test_a_loop_of_keras_3_with_variables_of_tensorflow_is_saved(make_hook: Make, compiled: bool) -> None:
     model, optimizer = kt.small(), keras.optimizers.SGD(0.1)
     optimizer.build(model.trainable_variables)
     hook = make_hook(include_collections=["weights", "gradients"])
@@ -350,8 +342,7 @@ def test_a_loop_of_keras_3_with_variables_of_tensorflow_is_saved(make_hook: Make
         step = tf.function(step)
     for x, y in batches():
         step(x, y)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     for number, expected in enumerate(by_hand()):
         for name, value in expected["gradients"].items():
             np.testing.assert_allclose(trial.tensor(f"gradients/{name}Grad").value(number), value, atol=1e-6)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from support import keras_training as kt
+from support.made_hooks import closed
 from tensortrial import create_trial
 from tensortrial.config.save_config import SaveConfig
 from tensortrial.mode import modes
@@ -163,8 +164,7 @@ def test_numbers_and_frozen_layers_count_once_a_callback_makes_a_new_step(make_h
     model = kt.small(optimizer=sgd())
     x, y = kt.data(2)
     model.fit(x, y, batch_size=kt.BATCH, epochs=2, verbose=0, callbacks=[Renew(), hook])
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert numbers(out, "momentum") == [0.5, 0.5, 0.75, 0.75]
     for layer, steps in ("fc1", [0, 1]), ("fc2", [0, 1, 2, 3]):
         kernel = f"{layer}/weights/{layer}/kernel:0"

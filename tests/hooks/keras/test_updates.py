@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from support import keras_training as kt
+from support.made_hooks import closed
 from tensortrial import create_trial, diagnose
 from tensortrial.config.reduction_config import ReductionConfig
 from tensortrial.config.save_config import SaveConfig
@@ -25,8 +26,7 @@ def trained(make_hook: Make, batches: int = 3, optimizer: Any = "sgd", **options
     hook.get_collection("updates").reduction_config = ReductionConfig(norms=["l2"], save_raw_tensor=True)
     model = kt.small(optimizer=optimizer)
     kt.fit(model, batches, hook)
-    hook.close()
-    return model, create_trial(hook.out_dir)
+    return model, closed(hook)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
@@ -55,8 +55,7 @@ def test_by_default_the_norms_of_updates_are_saved_at_due_steps_of_training(make
     model = kt.small()
     x, y = kt.data(3)
     model.fit(x, y, batch_size=kt.BATCH, epochs=1, verbose=0, callbacks=[hook], validation_data=(x, y))
-    hook.close()
-    trial = create_trial(hook.out_dir)
+    trial = closed(hook)
     names = trial.tensor_names(collection="updates")
     assert len(names) == 2 * len(model.trainable_weights)
     for name in names:
@@ -73,8 +72,7 @@ def test_a_frozen_weight_has_no_update(make_hook: Make) -> None:
     model.layers[0].trainable = False
     model.compile("sgd", loss=model.loss)
     kt.fit(model, 1, hook)
-    hook.close()
-    names = create_trial(hook.out_dir).tensor_names(collection="updates")
+    names = closed(hook).tensor_names(collection="updates")
     weights = "fc2/weights/fc2/bias:0", "fc2/weights/fc2/kernel:0"
     assert names == [f"{kind}/{weight}" for kind in ("update", "update_ratio") for weight in weights]
 
@@ -84,8 +82,7 @@ def test_hyperparameters_are_saved_as_each_step_uses_them(make_hook: Make) -> No
     hook = make_hook(include_collections=["hyperparameters"], save_config=EACH)
     schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5)
     kt.fit(kt.small(optimizer=keras.optimizers.Adam(schedule, beta_1=0.75)), 3, hook)
-    hook.close()
-    trial = create_trial(hook.out_dir)
+    trial = closed(hook)
     rates = [float(trial.tensor("hyperparameters/Adam/learning_rate").value(step, modes.TRAIN)) for step in range(3)]
     assert rates == pytest.approx([0.1, 0.05, 0.025])
     assert trial.tensor("hyperparameters/Adam/beta_1").value(2, modes.TRAIN) == 0.75
@@ -111,8 +108,7 @@ def test_a_tape_saves_the_hyperparameters_that_fit_saves(
         else:
             hook.set_mode(modes.TRAIN)
             tape_trained(hook, compiled, optimizer())
-        hook.close()
-        trial = create_trial(hook.out_dir)
+        trial = closed(hook)
         names = trial.tensor_names(collection="hyperparameters")
         saved[name] = {each: [float(v) for v in trial.tensor(each).values(modes.TRAIN).values()] for each in names}
     assert saved["tape"] == saved["fit"]
@@ -130,8 +126,7 @@ def test_hyperparameters_that_change_in_a_training_loop_are_saved_as_each_step_u
         optimizer.momentum = 0.5 if number < 2 else 0.75
 
     tape_trained(hook, False, optimizer, steps=5, before=change)
-    hook.close()
-    trial = create_trial(hook.out_dir)
+    trial = closed(hook)
     rate, momentum = (trial.tensor(f"hyperparameters/SGD/{name}") for name in ("learning_rate", "momentum"))
     assert list(rate.values().values()) == pytest.approx([0.1, 0.3, 0.5])
     assert list(momentum.values().values()) == [0.5, 0.75, 0.75]
@@ -142,8 +137,7 @@ def test_a_learning_rate_that_is_assigned_is_saved_from_inside_a_function(make_h
     hook = make_hook(include_collections=["hyperparameters"], save_config=EACH)
     optimizer = keras.optimizers.SGD(0.1)
     tape_trained(hook, True, optimizer, before=lambda number: optimizer.learning_rate.assign(0.1 * (number + 1)))
-    hook.close()
-    rate = create_trial(hook.out_dir).tensor("hyperparameters/SGD/learning_rate")
+    rate = closed(hook).tensor("hyperparameters/SGD/learning_rate")
     assert list(rate.values().values()) == pytest.approx([0.1, 0.2, 0.3])
 
 
@@ -164,8 +158,7 @@ def test_health_is_one_word_in_keras_too(make_hook: Make, under_tape: bool) -> N
         tape_trained(hook, True, keras.optimizers.Adam(0.01), steps=24)
     else:
         kt.fit(kt.small(optimizer=keras.optimizers.Adam(0.01)), 24, hook)
-    hook.close()
-    trial = create_trial(hook.out_dir)
+    trial = closed(hook)
     step = trial.steps()[3]
     kernel = "fc1/weights/fc1/kernel:0"
     assert trial.tensor(kernel).reduction_value(step, "l2") > 0
@@ -218,8 +211,7 @@ def test_an_update_under_a_tape_is_what_the_wrapped_optimizer_changes(make_hook:
     hook = make_hook(include_collections=["updates"], save_config=SaveConfig(save_interval=2))
     hook.get_collection("updates").reduction_config = ReductionConfig(norms=["l2"], save_raw_tensor=True)
     seen = tape_trained(hook, compiled, keras.optimizers.Adam(0.01))
-    hook.close()
-    trial = create_trial(hook.out_dir)
+    trial = closed(hook)
     names = [f"{layer}/weights/{layer}/{leaf}:0" for layer in ("fc1", "fc2") for leaf in ("kernel", "bias")]
     assert trial.tensor_names(collection="updates") == sorted(
         f"{kind}/{name}" for kind in ("update", "update_ratio") for name in names

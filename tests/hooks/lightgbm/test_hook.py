@@ -9,6 +9,7 @@ import pytest
 
 lgb = pytest.importorskip("lightgbm")
 datasets = pytest.importorskip("sklearn.datasets")
+from support.made_hooks import closed  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.errors import UnsupportedFramework  # noqa: E402
 from tensortrial.hooks.lightgbm import Hook  # noqa: E402
@@ -33,7 +34,7 @@ def data_sets() -> tuple[Any, Any]:
     return training, training.create_valid(x[1::2], y[1::2])
 
 
-def test_metrics_importances_trees_and_hyperparameters_are_saved(make_hook: Any, out: str) -> None:
+def test_metrics_importances_trees_and_hyperparameters_are_saved(make_hook: Any) -> None:
     training, validation = data_sets()
     hook, history = make_hook(include_collections=ALL), {}
     booster = lgb.train(
@@ -45,8 +46,7 @@ def test_metrics_importances_trees_and_hyperparameters_are_saved(make_hook: Any,
         feval=lambda predictions, data: ("mine", float(predictions.mean()), False),
         callbacks=[hook, lgb.record_evaluation(history)],
     )
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     names = [f"{data}-{metric}" for data in ("train", "validation") for metric in ("auc", "binary_logloss", "mine")]
     assert trial.tensor_names(collection="metrics") == names
     assert trial.tensor_names(collection="losses") == [name for name in names if not name.endswith("auc")]
@@ -88,15 +88,14 @@ def test_the_round_at_which_training_stops_early_is_saved(make_hook: Any, out: s
     assert create_trial(out).steps() == list(range(booster.best_iteration + 2))
 
 
-def test_a_model_that_is_trained_on_continues_its_steps(make_hook: Any, out: str) -> None:
+def test_a_model_that_is_trained_on_continues_its_steps(make_hook: Any) -> None:
     training, validation = data_sets()
     arguments: dict[str, Any] = {"valid_sets": [validation], "valid_names": ["validation"]}
     booster = lgb.train(PARAMETERS, training, 3, **arguments)
     hook = make_hook(include_collections=["trees"])
     booster = lgb.train(PARAMETERS, training, 2, init_model=booster, callbacks=[hook], **arguments)
     lgb.train(PARAMETERS, training, 2, init_model=booster, callbacks=[hook], **arguments)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.steps() == [3, 4, 5, 6]
     assert set(trial.tensor("trees/tree_index").value(4)) == {4}
 
@@ -131,7 +130,7 @@ def test_a_callback_that_is_used_twice_continues_after_the_first_training(make_h
 
 
 @pytest.mark.filterwarnings("ignore:The argument 'eval_set' is deprecated")
-def test_an_estimator_of_several_classes_with_categories_and_missing_values(make_hook: Any, out: str) -> None:
+def test_an_estimator_of_several_classes_with_categories_and_missing_values(make_hook: Any) -> None:
     pandas = pytest.importorskip("pandas")
     rng = np.random.default_rng(0)
     kind = rng.integers(0, 6, 600)
@@ -141,8 +140,7 @@ def test_an_estimator_of_several_classes_with_categories_and_missing_values(make
     hook = make_hook(include_collections=ALL)
     model = lgb.LGBMClassifier(n_estimators=4, num_leaves=4, verbose=-1, n_jobs=1, min_child_samples=5)
     model.fit(frame[::2], labels[::2], eval_set=[(frame[1::2], labels[1::2])], callbacks=[hook])
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.tensor_names(collection="metrics") == ["valid_0-multi_logloss"]
     assert set(trial.tensor("trees/tree_index").value(3)) == {9, 10, 11}
     by_category = trial.tensor("trees/category").value(0) != "nan"
@@ -153,7 +151,7 @@ def test_an_estimator_of_several_classes_with_categories_and_missing_values(make
 
 
 @pytest.mark.filterwarnings("ignore:The argument 'eval_set' is deprecated")
-def test_a_ranker_saves_the_metrics_of_its_evaluation_sets(make_hook: Any, out: str) -> None:
+def test_a_ranker_saves_the_metrics_of_its_evaluation_sets(make_hook: Any) -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 3))
     y = (x[:, 0] > 0).astype(int) + (x[:, 1] > 0)
@@ -161,18 +159,16 @@ def test_a_ranker_saves_the_metrics_of_its_evaluation_sets(make_hook: Any, out: 
     lgb.LGBMRanker(n_estimators=3, verbose=-1, n_jobs=1).fit(
         x, y, group=[20] * 10, eval_set=[(x.copy(), y.copy())], eval_group=[[20] * 10], eval_at=[3, 5], callbacks=[hook]
     )
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.tensor_names(collection="metrics") == ["valid_0-ndcg@3", "valid_0-ndcg@5"]
     assert trial.tensor_names(collection="losses") == []
 
 
-def test_a_cross_validation_saves_means_and_deviations(make_hook: Any, out: str, caplog: Any) -> None:
+def test_a_cross_validation_saves_means_and_deviations(make_hook: Any, caplog: Any) -> None:
     x, y = cancer()
     hook = make_hook(include_collections=ALL)
     results = lgb.cv(PARAMETERS, lgb.Dataset(x, y), 3, nfold=3, callbacks=[hook], return_cvbooster=True)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     for metric in ("auc", "binary_logloss"):
         for form, key in (("mean", "mean"), ("std", "stdv")):
             found = [trial.tensor(f"valid-{metric}-{form}").value(step) for step in range(3)]

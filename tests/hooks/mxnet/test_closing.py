@@ -17,6 +17,7 @@ from mxnet.gluon import nn
 
 import tensortrial.hooks.mxnet as tt
 from support.gluon_training import evaluate, seeded, softmax_loss, train
+from support.made_hooks import closed
 from tensortrial import create_trial
 
 EVERY = {"save_interval": 1}
@@ -58,8 +59,7 @@ def test_a_hook_that_nobody_closed_holds_no_model(out: str) -> None:
     other = seeded()
     hook.register_block(other)
     evaluate(other)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.tensor("net_fc1_weight").steps() == [0, 1]
     assert trial.tensor("net_fc1_weight_1").steps() == [2]
 

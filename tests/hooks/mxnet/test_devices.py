@@ -16,6 +16,7 @@ from mxnet import autograd, gluon
 
 import tensortrial.hooks.mxnet as tt
 from support.gluon_training import BATCH, Net, batches, softmax_loss
+from support.made_hooks import closed
 from tensortrial import create_trial
 
 DEVICES = [mx.cpu(0), mx.cpu(1)]
@@ -53,13 +54,10 @@ class Job:
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["one backward", "a backward each"])
-def test_a_batch_on_several_devices_is_one_step_with_the_gradients_of_each(
-    make_hook: Any, out: str, together: bool
-) -> None:
+def test_a_batch_on_several_devices_is_one_step_with_the_gradients_of_each(make_hook: Any, together: bool) -> None:
     hook = make_hook(include_collections=["weights", "gradients"], save_config=tt.SaveConfig(save_interval=2))
     expected = Job(hook).train(5, together)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.steps() == [0, 2, 4]
     for step in trial.steps():
         for name, gradient in zip((GRADIENT, f"{GRADIENT}/cpu(1)"), expected[step], strict=True):

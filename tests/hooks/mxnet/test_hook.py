@@ -16,6 +16,7 @@ from mxnet.gluon import nn
 
 import tensortrial.hooks.mxnet as tt
 from support.gluon_training import BATCH, Net, batches, digits, evaluate, seeded, softmax_loss, train
+from support.made_hooks import closed
 from tensortrial import create_trial
 from tensortrial.errors import ConfigurationError
 
@@ -43,25 +44,23 @@ def backward(net: Any, x: Any, y: Any) -> None:
     result.backward()
 
 
-def test_tensors_that_a_user_adds_to_the_losses_are_saved_at_every_step(make_hook: Any, out: str) -> None:
+def test_tensors_that_a_user_adds_to_the_losses_are_saved_at_every_step(make_hook: Any) -> None:
     hook, net, loss = make_hook(save_config=None), seeded(), softmax_loss()
     hook.get_collection("losses").include("fc1_relu_output_")
     hook.register_block(net)
     hook.register_block(loss)
     train(net, 13, loss)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.tensor(LOSS).steps() == trial.tensor("net_fc1_relu_output_0").steps() == list(range(13))
     assert trial.tensor("gradient/net_fc1_weight").steps() == [*range(11)]
 
 
-def test_at_steps_of_losses_only_no_other_block_is_captured(make_hook: Any, out: str) -> None:
+def test_at_steps_of_losses_only_no_other_block_is_captured(make_hook: Any) -> None:
     hook, net, loss = make_hook(save_config=None), seeded(), softmax_loss()
     hook.register_block(net)
     hook.register_block(loss)
     train(net, 13, loss)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.tensor(LOSS).steps() == list(range(13))
     assert trial.tensor_names(step=12) == [LOSS]
     assert trial.tensor("net_fc2_output_0").steps() == trial.tensor("net_fc2_weight").steps() == [*range(11)]
@@ -146,15 +145,14 @@ class TestNames:
         hook.close()
         assert create_trial(out).tensor("net_fc1_weight").steps() == create_trial(out).steps() == [3, 7]
 
-    def test_collections_accept_blocks(self, make_hook: Any, out: str) -> None:
+    def test_collections_accept_blocks(self, make_hook: Any) -> None:
         hook, net = make_hook(include_collections=["mine"]), seeded()
         hook.get_collection("mine").add_block_tensors(net.fc1, inputs=True, outputs=False)
         hook.register_block(net)
         train(net, 1)
         hook.get_collection("mine").add_block_tensors(net)
         train(net, 1)
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert trial.tensor("net_fc1_input_0").steps() == [0, 1]
         assert trial.tensor("net_output_0").steps() == [1]
         assert trial.tensor_names() == ["net_fc1_input_0", "net_output_0"]
@@ -210,15 +208,14 @@ class TestValues:
         hook.register_block(net)
         assert net.fc1.weight.shape == (16, 0)
         train(net, 2)
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         inner = () if hybridized else ("net_fc1_output_0",)
         for name in (*PARAMETERS, *inner, "net_output_0"):
             assert trial.tensor(name).steps() == [0, 1], name
         assert trial.tensor("net_fc1_weight").shape(0) == (16, 64)
         assert not np.array_equal(value(out, "net_fc1_weight", 0), value(out, "net_fc1_weight", 1))
 
-    def test_values_are_saved_in_all_modes_of_autograd(self, make_hook: Any, out: str) -> None:
+    def test_values_are_saved_in_all_modes_of_autograd(self, make_hook: Any) -> None:
         def make() -> Any:
             net = nn.Sequential(prefix="net_")
             with net.name_scope():
@@ -234,8 +231,7 @@ class TestValues:
             net(x)
         with autograd.train_mode():
             net(x)
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         # The mode of the hook is set by set_mode alone.
         assert trial.modes() == [tt.modes.GLOBAL]
         dropped = trial.tensor("net_drop_output_0").values()
@@ -323,8 +319,7 @@ class TestGradients:
             for parameter in net.collect_params().values():
                 parameter.set_data(parameter.data() - 0.01 * parameter.grad())
         evaluate(net)
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert trial.tensor("gradient/net_fc2_bias").steps() == [0, 1]
         assert all(same(value(out, "gradient/net_fc2_bias", step), expected[step]) for step in range(2))
 

@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
+from support.made_hooks import closed  # noqa: E402
 from support.torch_capture import break_attention, limit_logits  # noqa: E402
 from support.torch_kernels import Kernels  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
@@ -159,7 +160,7 @@ def test_nothing_is_computed_where_they_are_not_due_or_outside_of_the_block(make
     assert create_trial(out).tensor("attention/0/entropy").steps() == [0, 2]
 
 
-def test_calls_are_numbered_in_the_order_of_a_forward(make_hook: Any, out: str) -> None:
+def test_calls_are_numbered_in_the_order_of_a_forward(make_hook: Any) -> None:
     model = torch.nn.ModuleList([Attend(), Attend()])
     model.forward = lambda q, k, v: model[1](model[0](q, k, v), k, v)
     hook = make_hook()
@@ -167,8 +168,7 @@ def test_calls_are_numbered_in_the_order_of_a_forward(make_hook: Any, out: str) 
     for _ in range(2):
         with tt.attention_statistics(hook):
             model(*values())
-    hook.close()
-    names = create_trial(out).tensor_names(regex="^attention/")
+    names = closed(hook).tensor_names(regex="^attention/")
     assert names == [f"attention/{n}/{what}" for n in range(2) for what in ("entropy", "logit_max")]
 
 

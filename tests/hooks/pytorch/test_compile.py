@@ -20,6 +20,7 @@ from torch._dynamo.utils import counters  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
+from support.made_hooks import closed  # noqa: E402
 from support.torch_capture import compile_as_an_older_torch, forget_compiled_code  # noqa: E402
 from support.training import Net, batches, run, seeded, train  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
@@ -200,14 +201,13 @@ class TestWhole:
         assert warnings(caplog) == []
 
     @by_both_backends
-    def test_a_tensor_that_matches_later_is_saved_from_then_on(self, make_hook: Any, out: str) -> None:
+    def test_a_tensor_that_matches_later_is_saved_from_then_on(self, make_hook: Any) -> None:
         hook = make_hook(include_regex="fc1_output")
         net = wrap_first(hook, seeded())
         train(net, 2)
         hook.get_collection("default").include("fc2_output")
         train(net, 2)
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert trial.tensor("fc1_output_0").steps() == [0, 1, 2, 3]
         # Compiled code checks the switch when a step begins, which is when the change takes effect.
         assert trial.tensor("fc2_output_0").steps() == [2, 3]
@@ -227,8 +227,7 @@ class TestWhole:
                         forward(x), forward(x)
                 else:
                     forward(x)
-        hook.close()
-        tensor = create_trial(out).tensor("fc1_output_0")
+        tensor = closed(hook).tensor("fc1_output_0")
         assert tensor.steps(tt.modes.TRAIN) == [0, 3, 6]
         assert tensor.steps(tt.modes.EVAL) == [0, 1]
         assert create_trial(out).tensor("fc1_output_1").steps() == [8]
@@ -277,7 +276,7 @@ class TestPart:
 
     @by_both_backends
     @pytest.mark.parametrize("first", [True, False], ids=["compiled first", "registered first"])
-    def test_modules_of_one_class_share_their_graphs(self, make_hook: Any, out: str, first: bool) -> None:
+    def test_modules_of_one_class_share_their_graphs(self, make_hook: Any, first: bool) -> None:
         class Block(nn.Module):
             def __init__(self) -> None:
                 super().__init__()
@@ -297,8 +296,7 @@ class TestPart:
             hook.register_module(net)
         for x, _ in batches(4):
             net(x.clone().requires_grad_()).sum().backward()
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert trial.tensor_names() == sorted(f"{i}.relu_output_0" for i in range(20))
         assert {tuple(trial.tensor(name).steps()) for name in trial.tensor_names()} == {(0, 3)}
         found = [trial.tensor(f"{i}.relu_output_0").value(0) for i in range(20)]
@@ -308,7 +306,7 @@ class TestPart:
             x = x + torch.from_numpy(value)
         assert graphs() == 2
 
-    def test_a_part_that_runs_again_in_backward_is_saved_once(self, make_hook: Any, out: str) -> None:
+    def test_a_part_that_runs_again_in_backward_is_saved_once(self, make_hook: Any) -> None:
         class Checkpointed(Net):
             def forward(self, x: Any) -> Any:
                 return self.fc2(checkpoint(lambda x: self.relu(self.fc1(x)), x, use_reentrant=False))
@@ -316,8 +314,7 @@ class TestPart:
         hook, net = make_hook(save_all=True), seeded(Checkpointed)
         net = wrap_first(hook, net, WHOLE)
         train(net, 2)
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert trial.tensor("fc1_output_0").steps() == trial.tensor("relu_output_0").steps() == [0, 1]
         assert not trial.has_tensor("fc1_output_1")
         assert graphs() == 1

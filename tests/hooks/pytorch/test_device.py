@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
+from support.made_hooks import closed  # noqa: E402
 from support.torch_capture import capture_as_on_a_device, limit_device_batches  # noqa: E402
 from support.torch_kernels import Clones  # noqa: E402
 from support.training import seeded, train  # noqa: E402
@@ -92,16 +93,13 @@ def test_statistics_of_a_step_are_sent_in_one_copy(make_hook: Any, out: str, tmp
 
 @pytest.mark.parametrize("axis", [0, -1])
 @pytest.mark.parametrize("raw", [True, False])
-def test_statistics_along_an_axis_are_in_the_same_copy(
-    make_hook: Any, out: str, far: list[int], raw: bool, axis: int
-) -> None:
+def test_statistics_along_an_axis_are_in_the_same_copy(make_hook: Any, far: list[int], raw: bool, axis: int) -> None:
     form = tt.ReductionConfig(reductions=["min", "median"], norms=["l2"], axis=axis, save_raw_tensor=raw)
     hook, net = make_hook(include_collections=["weights"], reduction_config=form), seeded()
     values = {f"Net_{name}": each.detach().numpy().copy() for name, each in net.named_parameters()}
     hook.register_module(net)
     train(net, 1)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     weights = trial.tensor_names(collection="weights")
     lengths = [values[name].shape[axis] for name in weights]
     assert sum(far) == sum(3 + 3 * length for length in lengths)
@@ -113,14 +111,13 @@ def test_statistics_along_an_axis_are_in_the_same_copy(
             np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
-def test_quantiles_are_counted_in_a_copy_on_the_host(make_hook: Any, out: str, far: list[int]) -> None:
+def test_quantiles_are_counted_in_a_copy_on_the_host(make_hook: Any, far: list[int]) -> None:
     form = tt.ReductionConfig(reductions=["mean"], quantiles=True)
     hook, net = make_hook(include_collections=["weights"], reduction_config=form), seeded()
     values = {f"Net_{name}": each.detach().numpy().copy() for name, each in net.named_parameters()}
     hook.register_module(net)
     train(net, 1)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     for name in trial.tensor_names(collection="weights"):
         expected = sketch_of(values[name])
         assert expected is not None
@@ -128,14 +125,13 @@ def test_quantiles_are_counted_in_a_copy_on_the_host(make_hook: Any, out: str, f
         assert trial.tensor(name).reduction_value(0, "mean") == pytest.approx(values[name].mean(), rel=1e-5)
 
 
-def test_a_digest_is_computed_from_a_copy_on_the_host(make_hook: Any, out: str, far: list[int]) -> None:
+def test_a_digest_is_computed_from_a_copy_on_the_host(make_hook: Any, far: list[int]) -> None:
     form = tt.ReductionConfig(reductions=["mean"], digest=True)
     hook, net = make_hook(include_collections=["weights"], reduction_config=form), seeded()
     values = {f"Net_{name}": digest_of_array(each.detach().numpy()) for name, each in net.named_parameters()}
     hook.register_module(net)
     train(net, 1)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     weights = trial.tensor_names(collection="weights")
     assert weights
     assert {name: trial.tensor(name).reduction_value(0, "digest") for name in weights} == {

@@ -14,6 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
+from support.made_hooks import closed  # noqa: E402
 from support.training import Net, array, batches, run, same, seeded, train  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 
@@ -53,14 +54,13 @@ class WithStep(Net):
 
 class TestNested:
     @pytest.mark.parametrize("interval", [1, 2])
-    def test_nested_forwards_of_one_model_are_one_step(self, make_hook: Any, out: str, interval: int) -> None:
+    def test_nested_forwards_of_one_model_are_one_step(self, make_hook: Any, interval: int) -> None:
         hook, net = hooked(make_hook, seeded(WithStep), save_config={"save_interval": interval})
         wrapper = Redirected(net, "training_step")
         for x, y in batches(4):
             net.zero_grad()
             wrapper(x, y).backward()
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         expected = [0, 1, 2, 3][::interval]
         for name in ("WithStep_fc1.weight", "gradient/WithStep_fc1.weight", "fc1_output_0"):
             assert trial.tensor(name).steps() == expected
@@ -206,9 +206,7 @@ WAYS = {
 class TestTorchScript:
     @pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
     @pytest.mark.parametrize("way", WAYS)
-    def test_scripting_a_registered_model_begins_no_step(
-        self, make_hook: Any, out: str, way: str, closed: bool
-    ) -> None:
+    def test_scripting_a_registered_model_begins_no_step(self, make_hook: Any, way: str, closed: bool) -> None:
         hook, net = hooked(make_hook, layers())
         net(X)
         if closed:
@@ -216,8 +214,7 @@ class TestTorchScript:
         made = WAYS[way](net)
         assert torch.equal(made(X), (net[0] if "part" in way else net).forward(X))
         net(X)
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert trial.tensor("Sequential_output_0").steps() == ([0] if closed else [0, 1])
         assert not [name for name in trial.tensor_names(step=1) if name.endswith("_1")]
 
@@ -230,13 +227,12 @@ class TestTorchScript:
         net(X)
         assert calls == [1]
 
-    def test_a_scripted_part_of_a_model_is_left_out(self, make_hook: Any, out: str, caplog: Any) -> None:
+    def test_a_scripted_part_of_a_model_is_left_out(self, make_hook: Any, caplog: Any) -> None:
         net = seeded()
         net.fc1 = torch.jit.script(net.fc1)
         hook, _ = hooked(make_hook, net)
         train(net, 2)
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert trial.tensor("fc2_output_0").steps() == [0, 1]
         assert trial.tensor("gradient/Net_fc1.weight").steps() == [0, 1]
         assert not trial.has_tensor("fc1_output_0")
@@ -301,12 +297,11 @@ class TestCallbacksOfModules:
         assert net.callbacks == [2, 0, 2, 0]
         assert create_trial(out).tensor("fc1_output_0").steps() == [0, 2]
 
-    def test_those_that_return_run_before_those_of_the_user(self, make_hook: Any, out: str) -> None:
+    def test_those_that_return_run_before_those_of_the_user(self, make_hook: Any) -> None:
         hook, net = hooked(make_hook, save_config={"save_interval": 2})
         net(X)
         net(X)
         net.fc1.register_forward_pre_hook(lambda module, args: (2 * args[0],))
         net(X)
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert same(trial.tensor("fc1_input_0").value(2), array(X))

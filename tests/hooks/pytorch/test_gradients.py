@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn.utils import parametrizations  # noqa: E402
 
+from support.made_hooks import closed  # noqa: E402
 from support.training import Net, array, batches, same, seeded, train  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.errors import ConfigurationError  # noqa: E402
@@ -37,9 +38,7 @@ def expected_gradient(steps: int = 1) -> Any:
 
 
 @pytest.mark.parametrize("to_none", [True, False])
-def test_gradients_are_saved_before_an_optimizer_in_backward_consumes_them(
-    make_hook: Any, out: str, to_none: bool
-) -> None:
+def test_gradients_are_saved_before_an_optimizer_in_backward_consumes_them(make_hook: Any, to_none: bool) -> None:
     net = seeded()
     optimizers = {p: torch.optim.SGD([p], lr=0.1) for p in net.parameters()}
 
@@ -52,14 +51,13 @@ def test_gradients_are_saved_before_an_optimizer_in_backward_consumes_them(
     hook, _ = hooked(make_hook, net)
     for batch in range(2):
         loss_of(net, batch).backward()
-    hook.close()
-    gradient = create_trial(out).tensor(GRADIENT)
+    gradient = closed(hook).tensor(GRADIENT)
     assert same(gradient.value(0), expected_gradient(1))
     assert same(gradient.value(1), expected_gradient(2))
     assert all(len(p._post_accumulate_grad_hooks) == 1 for p in net.parameters())
 
 
-def test_gradients_of_a_discriminator_are_those_of_its_own_loss(make_hook: Any, out: str) -> None:
+def test_gradients_of_a_discriminator_are_those_of_its_own_loss(make_hook: Any) -> None:
     torch.manual_seed(0)
     generator, discriminator = nn.Linear(4, 8), nn.Sequential(nn.Linear(8, 1))
     ways = [torch.optim.Adam(net.parameters(), lr=0.1) for net in (generator, discriminator)]
@@ -79,8 +77,7 @@ def test_gradients_of_a_discriminator_are_those_of_its_own_loss(make_hook: Any, 
             assert not same(discriminator[0].weight.grad, own)
             expected.append((own, array(generator.weight.grad)))
             ways[0].step()
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.steps() == [0, 1]
     for step, (own, others) in enumerate(expected):
         assert same(trial.tensor("gradient/Sequential_0.weight").value(step), own)
@@ -88,7 +85,7 @@ def test_gradients_of_a_discriminator_are_those_of_its_own_loss(make_hook: Any, 
 
 
 @pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.Adam])
-def test_gradients_after_an_update_are_not_saved_in_its_step(make_hook: Any, out: str, make: Any) -> None:
+def test_gradients_after_an_update_are_not_saved_in_its_step(make_hook: Any, make: Any) -> None:
     hook, net = hooked(make_hook)
     optimizers = [make(net.parameters(), lr=0.1, **{how: True}) for how in ("foreach", "fused")]
     by_hand = type("ByHand", (), {"step": lambda self: net.fc1.weight.data.mul_(0.9), "zero_grad": net.zero_grad})()
@@ -101,8 +98,7 @@ def test_gradients_after_an_update_are_not_saved_in_its_step(make_hook: Any, out
             expected.append(array(net.fc1.weight.grad))
             optimizer.step()
             loss_of(net, 2).backward()
-    hook.close()
-    gradient = create_trial(out).tensor(GRADIENT)
+    gradient = closed(hook).tensor(GRADIENT)
     assert [same(gradient.value(step), each) for step, each in enumerate(expected)] == [True, True, False]
 
 
@@ -118,7 +114,7 @@ class TestSavedByACall:
         hook.close()
         assert same(create_trial(out).tensor(GRADIENT).value(0), expected)
 
-    def test_save_gradients_saves_those_of_the_named_model(self, make_hook: Any, out: str) -> None:
+    def test_save_gradients_saves_those_of_the_named_model(self, make_hook: Any) -> None:
         hook, net = hooked(make_hook)
         other = seeded(lambda: nn.Linear(64, 10))
         hook.register_module(other)
@@ -127,8 +123,7 @@ class TestSavedByACall:
             hook.save_gradients(net)
             expected = array(net.fc1.weight.grad)
             (loss_of(net) + loss_of(other)).backward()
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert same(trial.tensor(GRADIENT).value(0), expected)
         assert same(trial.tensor("gradient/Linear_weight").value(0), array(other.weight.grad))
 
@@ -158,16 +153,15 @@ class TestScaled:
             scaler.update(1000.0)
         return seen
 
-    def test_scaled_gradients_are_saved_as_the_optimizer_gets_them(self, make_hook: Any, out: str) -> None:
+    def test_scaled_gradients_are_saved_as_the_optimizer_gets_them(self, make_hook: Any) -> None:
         hook, net = hooked(make_hook)
         scaler = torch.amp.GradScaler("cpu", init_scale=1024)
         hook.register_scaler(scaler)
         expected = self.train(net, scaler)
-        hook.close()
-        gradient = create_trial(out).tensor(GRADIENT)
+        gradient = closed(hook).tensor(GRADIENT)
         assert all(same(gradient.value(step), each) for step, each in enumerate(expected))
 
-    def test_scaled_gradients_are_unscaled_once(self, make_hook: Any, out: str) -> None:
+    def test_scaled_gradients_are_unscaled_once(self, make_hook: Any) -> None:
         hook, net = hooked(make_hook)
         scaler = torch.amp.GradScaler("cpu", init_scale=1024)
         hook.register_scaler(scaler)
@@ -178,8 +172,7 @@ class TestScaled:
         scaler.unscale_(optimizer)
         hook.save_gradients()
         expected.append(array(net.fc1.weight.grad))
-        hook.close()
-        gradient = create_trial(out).tensor(GRADIENT)
+        gradient = closed(hook).tensor(GRADIENT)
         assert all(same(gradient.value(step), each) for step, each in enumerate(expected))
 
     def test_gradients_of_a_scaler_that_is_off_or_new_are_not_changed(self, make_hook: Any, out: str) -> None:
@@ -215,32 +208,30 @@ class TestSwapped:
         net.double()
         assert net.fc1.weight.dtype == torch.float64
 
-    def test_gradients_are_saved_after_a_swap(self, make_hook: Any, out: str) -> None:
+    def test_gradients_are_saved_after_a_swap(self, make_hook: Any) -> None:
         hook, net = hooked(make_hook)
         net.double().load_state_dict(Net().double().state_dict())
         for _ in range(2):
             net.zero_grad()
             x, y = batches(1)[0]
             nn.functional.cross_entropy(net(x.double()), y).backward()
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert same(trial.tensor(GRADIENT).value(0), array(net.fc1.weight.grad))
         assert same(trial.tensor("Net_fc1.weight").value(1), array(net.fc1.weight))
 
 
 class TestExchanged:
-    def test_gradients_have_the_new_name_of_a_parametrized_weight(self, make_hook: Any, out: str) -> None:
+    def test_gradients_have_the_new_name_of_a_parametrized_weight(self, make_hook: Any) -> None:
         hook, net = hooked(make_hook)
         train(net, 1)
         parametrizations.weight_norm(net.fc1)
         train(net, 1)
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         at_1 = {name for name in trial.tensor_names(step=1) if "fc1.weight" in name or "parametrizations" in name}
         originals = [f"Net_fc1.parametrizations.weight.original{i}" for i in range(2)]
         assert at_1 == {*originals, *(f"gradient/{name}" for name in originals)}
 
-    def test_gradients_have_the_new_name_of_the_same_parameter(self, make_hook: Any, out: str) -> None:
+    def test_gradients_have_the_new_name_of_the_same_parameter(self, make_hook: Any) -> None:
         class Twice(nn.Module):
             def forward(self, x: Any) -> Any:
                 return 2 * x
@@ -251,39 +242,34 @@ class TestExchanged:
         nn.utils.parametrize.register_parametrization(net.fc1, "weight", Twice())
         assert net.fc1.parametrizations.weight.original is weight
         train(net, 1)
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert trial.tensor(GRADIENT).steps() == [0]
         name = "gradient/Net_fc1.parametrizations.weight.original"
         assert same(trial.tensor(name).value(1), array(weight.grad))
 
-    def test_gradients_of_a_removed_module_are_not_the_models(self, make_hook: Any, out: str) -> None:
+    def test_gradients_of_a_removed_module_are_not_the_models(self, make_hook: Any) -> None:
         net = seeded(lambda: nn.Sequential(nn.Linear(64, 10), nn.Linear(10, 10)))
         hook, _ = hooked(make_hook, net)
         train(net, 1)
         last = net.pop(1)
         x, _ = batches(1)[0]
         last(net(x)).sum().backward()
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert trial.tensor("gradient/Sequential_0.weight").steps() == [0, 1]
         assert trial.tensor("gradient/Sequential_1.weight").steps() == [0]
 
-    def test_gradients_of_lazy_modules_are_saved_from_the_first_step_on(self, make_hook: Any, out: str) -> None:
+    def test_gradients_of_lazy_modules_are_saved_from_the_first_step_on(self, make_hook: Any) -> None:
         net = seeded(lambda: nn.Sequential(nn.LazyLinear(16), nn.ReLU(), nn.LazyLinear(10)))
         hook, _ = hooked(make_hook, net)
         loss_of(net).backward()
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         for path in ("0.weight", "2.bias", "2.weight"):
             assert same(trial.tensor(f"gradient/Sequential_{path}").value(0), array(net.get_parameter(path).grad))
         assert np.array_equal(trial.tensor("Sequential_2.weight").value(0), array(net[2].weight))
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_a_gradient_contains_the_share_of_the_closure_of_the_optimizers_step(
-    make_hook: Any, out: str, fused: bool
-) -> None:
+def test_a_gradient_contains_the_share_of_the_closure_of_the_optimizers_step(make_hook: Any, fused: bool) -> None:
     hook, net = hooked(make_hook)
     optimizer = torch.optim.AdamW(net.parameters(), fused=fused)
     hook.register_optimizer(optimizer)
@@ -301,8 +287,7 @@ def test_a_gradient_contains_the_share_of_the_closure_of_the_optimizers_step(
             loss_of(net, 0).backward()
             optimizer.step(closure)
             loss_of(net, 2).backward()  # after the update: another model's loss
-    hook.close()
-    gradient = create_trial(out).tensor(GRADIENT)
+    gradient = closed(hook).tensor(GRADIENT)
     assert all(same(gradient.value(step), each) for step, each in enumerate(expected))
 
 

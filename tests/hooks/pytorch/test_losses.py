@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
+from support.made_hooks import closed  # noqa: E402
 from support.training import Net, array, batches, evaluate, same, train  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.hooks.pytorch import SaveConfig  # noqa: E402
@@ -112,8 +113,7 @@ def test_each_loss_of_a_step_of_several_forwards_is_saved(make_hook: Any, out: s
     hook.register_module(model)
     with hook.step():
         expected = run(model, 3)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert saved_losses(out) == ["Returning_output_loss", "Returning_output_loss_1", "Returning_output_loss_2"]
     for name, loss in zip(saved_losses(out), expected, strict=True):
         assert same(trial.tensor(name).value(0), loss)
@@ -144,8 +144,7 @@ def test_a_loss_that_compiled_code_returns_is_saved(make_hook: Any, out: str, be
         loss = compiled(x, y)["loss"]
         expected.append(array(loss))
         loss.backward()
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert saved_losses(out) == ["Returning_output_loss"]
     assert [same(trial.tensor("Returning_output_loss").value(step), each) for step, each in enumerate(expected)] == [
         True,

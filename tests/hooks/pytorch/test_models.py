@@ -17,6 +17,7 @@ from torch import nn  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
+from support.made_hooks import closed  # noqa: E402
 from support.training import Net, batches, seeded, train  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.hooks.pytorch.callbacks import BeginStep  # noqa: E402
@@ -62,14 +63,13 @@ class TestCopies:
         assert create_trial(out).tensor("Net_output_0").steps() == [0, 1, 2, 3]
         assert not any(isinstance(each, BeginStep) for each in twin._forward_pre_hooks.values())
 
-    def test_copies_of_a_model_can_be_registered(self, make_hook: Any, out: str) -> None:
+    def test_copies_of_a_model_can_be_registered(self, make_hook: Any) -> None:
         hook, net, loss = hooked(make_hook)
         twin = copy.deepcopy(net)
         hook.register_module(twin)
         train(twin, 1, loss)
         train(net, 1, loss)
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert trial.tensor("Net_1_output_0").steps() == [0]
         assert trial.tensor("Net_output_0").steps() == [1]
 
@@ -152,7 +152,7 @@ class TestModules:
     @pytest.mark.parametrize("reentrant", [True, False])
     @pytest.mark.parametrize("whole", [True, False], ids=["whole", "part"])
     def test_modules_with_checkpointed_activations_are_saved_once(
-        self, make_hook: Any, out: str, reentrant: bool, whole: bool
+        self, make_hook: Any, reentrant: bool, whole: bool
     ) -> None:
         class Checkpointed(Net):
             def forward(self, x: Any) -> Any:
@@ -172,8 +172,7 @@ class TestModules:
         (x, y) = batches(1)[0]
         for _ in range(2):
             loss(outer(x.clone().requires_grad_()), y).backward()
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert trial.steps() == [0, 1]
         assert trial.tensor("fc1_output_0").steps() == [0, 1]
         assert trial.tensor(f"gradient/{'Net' if whole else 'Checkpointed'}_fc1.weight").steps() == [0, 1]

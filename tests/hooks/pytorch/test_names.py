@@ -14,6 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
+from support.made_hooks import closed  # noqa: E402
 from support.training import array, batches, evaluate, same, seeded, train  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 
@@ -217,13 +218,12 @@ class TestNames:
 
 
 class TestValues:
-    def test_values_are_those_of_the_same_training_by_hand(self, make_hook: Any, out: str) -> None:
+    def test_values_are_those_of_the_same_training_by_hand(self, make_hook: Any) -> None:
         hook, net, loss = make_hook(save_all=True), seeded(), nn.CrossEntropyLoss()
         hook.register_module(net)
         hook.register_loss(loss)
         train(net, 3, loss)
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         twin = seeded()
         optimizer = torch.optim.SGD(twin.parameters(), lr=0.1)
         for step, (x, y) in enumerate(batches(3)):
@@ -288,19 +288,18 @@ class TestValues:
         assert not value(out, "Identity_output_0").any()
         assert value(out, "mine").tolist() == [1, 1, 1, 1]
 
-    def test_parameters_that_are_unfrozen_later_are_saved(self, make_hook: Any, out: str) -> None:
+    def test_parameters_that_are_unfrozen_later_are_saved(self, make_hook: Any) -> None:
         hook, net = make_hook(include_collections=["weights", "gradients"]), seeded()
         net.fc1.weight.requires_grad_(False)
         hook.register_module(net)
         train(net, 2)
         net.fc1.weight.requires_grad_(True)
         train(net, 2)
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert trial.tensor("Net_fc1.weight").steps() == [0, 1, 2, 3]
         assert trial.tensor("gradient/Net_fc1.weight").steps() == [2, 3]
 
-    def test_replaced_parameters_and_modules_are_saved(self, make_hook: Any, out: str) -> None:
+    def test_replaced_parameters_and_modules_are_saved(self, make_hook: Any) -> None:
         hook, net = make_hook(include_collections=["weights", "gradients"], include_regex="^fc2_output"), seeded()
         hook.register_module(net)
         train(net, 1)
@@ -310,8 +309,7 @@ class TestValues:
         new = array(net.fc2.weight)
         train(net, 1)
         old.sum().backward()  # no longer a part of the model
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert np.all(trial.tensor("Net_fc1.weight").value(1) == np.float32(0.01))
         assert same(trial.tensor("Net_fc2.weight").value(1), new)
         assert trial.tensor("fc2_output_0").steps() == [0, 1]
@@ -319,7 +317,7 @@ class TestValues:
         assert gradient.steps() == [0, 1]
         assert not np.all(gradient.value(1) == 1)
 
-    def test_a_module_that_is_moved_in_its_model_is_saved_by_its_new_path(self, make_hook: Any, out: str) -> None:
+    def test_a_module_that_is_moved_in_its_model_is_saved_by_its_new_path(self, make_hook: Any) -> None:
         hook = make_hook(include_collections=["weights"], include_regex="_output")
         net = nn.Sequential(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
         other = nn.Sequential(nn.Linear(64, 16), net[2])
@@ -336,16 +334,13 @@ class TestValues:
             hook.begin_step()
             net(batches(1)[0][0]).sum().backward()
             hook.end_step()
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         for step, outputs in enumerate(expected):
             names = trial.tensor_names(step=step, regex=r"^\d_output_\d+$")
             assert names == [f"{number}_output_0" for number in range(len(outputs))]
             assert all(same(trial.tensor(name).value(step), outputs[int(name[0])]) for name in names)
 
-    def test_a_loss_and_a_model_that_are_moved_in_another_model_keep_their_own_names(
-        self, make_hook: Any, out: str
-    ) -> None:
+    def test_a_loss_and_a_model_that_are_moved_in_another_model_keep_their_own_names(self, make_hook: Any) -> None:
         hook, part, criterion = make_hook(include_regex="output"), nn.Linear(64, 10), nn.MSELoss()
         net = nn.ModuleDict({"body": part, "criterion": criterion})
         hook.register_module(net)
@@ -357,19 +352,17 @@ class TestValues:
             hook.begin_step()
             criterion(part(batches(1)[0][0]), torch.zeros(32, 10)).backward()
             hook.end_step()
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         for name in [each for each in trial.tensor_names() if "output" in each and "/" not in each]:
             assert trial.tensor(name).steps() == [0, 1, 2]
         assert trial.has_tensor("MSELoss_output_0")
 
-    def test_parameters_of_a_lazy_module_are_saved_once_they_have_values(self, make_hook: Any, out: str) -> None:
+    def test_parameters_of_a_lazy_module_are_saved_once_they_have_values(self, make_hook: Any) -> None:
         hook, net = make_hook(include_collections=["weights", "gradients"]), nn.Sequential(nn.LazyLinear(10))
         hook.register_module(net)
         evaluate(net)
         train(net, 2)
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert trial.tensor("Sequential_0.weight").steps() == [0, 1, 2]
         assert trial.tensor("gradient/Sequential_0.weight").steps() == [1, 2]
 

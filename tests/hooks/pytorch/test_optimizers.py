@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
+from support.made_hooks import closed  # noqa: E402
 from support.training import Net, array, batches, same, seeded  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.errors import ConfigurationError  # noqa: E402
@@ -43,7 +44,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("make", WAYS.values(), ids=WAYS)
-def test_gradients_of_the_optimizer_are_accumulated_and_clipped(make_hook: Any, out: str, make: Any) -> None:
+def test_gradients_of_the_optimizer_are_accumulated_and_clipped(make_hook: Any, make: Any) -> None:
     hook, net = hooked(make_hook, ["local", "optimizer"])
     optimizer = make(net)
     hook.register_optimizer(optimizer)
@@ -60,8 +61,7 @@ def test_gradients_of_the_optimizer_are_accumulated_and_clipped(make_hook: Any, 
             optimizer.step()
         scheduler.step()
         optimizer.zero_grad()
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.steps() == [0, 1]
     for step, (accumulated, clipped) in enumerate(expected):
         assert not same(accumulated, clipped)
@@ -71,7 +71,7 @@ def test_gradients_of_the_optimizer_are_accumulated_and_clipped(make_hook: Any, 
 
 
 @pytest.mark.parametrize("way", ["for-loop", "fused"])
-def test_gradients_of_the_optimizer_have_no_scale(make_hook: Any, out: str, way: str) -> None:
+def test_gradients_of_the_optimizer_have_no_scale(make_hook: Any, way: str) -> None:
     hook, net = hooked(make_hook)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     optimizer = WAYS[way](net)
@@ -80,13 +80,12 @@ def test_gradients_of_the_optimizer_have_no_scale(make_hook: Any, out: str, way:
     scaled = array(net.fc1.weight.grad)
     scaler.step(optimizer)
     scaler.update()
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert same(trial.tensor(SEEN).value(0), scaled / 1024)
     assert f"gradient/{WEIGHT}" not in trial.tensor_names()
 
 
-def test_a_step_that_the_scaler_skips_has_no_gradients_of_the_optimizer(make_hook: Any, out: str) -> None:
+def test_a_step_that_the_scaler_skips_has_no_gradients_of_the_optimizer(make_hook: Any) -> None:
     hook, net = hooked(make_hook, "local, optimizer")
     scaler = torch.amp.GradScaler("cpu")
     optimizer = sgd(net)
@@ -96,13 +95,12 @@ def test_a_step_that_the_scaler_skips_has_no_gradients_of_the_optimizer(make_hoo
         scaler.scale(loss_of(net) * factor).backward()
         scaler.step(optimizer)
         scaler.update()
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.tensor(SEEN).steps() == [1]
     assert trial.tensor(f"gradient/{WEIGHT}").steps() == [0, 1]
 
 
-def test_two_optimizers_save_the_gradients_of_their_own_models(make_hook: Any, out: str) -> None:
+def test_two_optimizers_save_the_gradients_of_their_own_models(make_hook: Any) -> None:
     torch.manual_seed(0)
     generator, discriminator = nn.Linear(4, 8), nn.Linear(8, 1)
     hook = make_hook(include_collections=["gradients"], gradients="optimizer")
@@ -123,8 +121,7 @@ def test_two_optimizers_save_the_gradients_of_their_own_models(make_hook: Any, o
             (-discriminator(generator(noise)).mean()).backward()
             expected.append((own, array(generator.weight.grad)))
             optimizers[0].step()
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     for step, (own, others) in enumerate(expected):
         assert same(trial.tensor("optimizer_gradient/discriminator_weight").value(step), own)
         assert same(trial.tensor("optimizer_gradient/generator_weight").value(step), others)
@@ -134,7 +131,7 @@ def test_two_optimizers_save_the_gradients_of_their_own_models(make_hook: Any, o
 @pytest.mark.parametrize(
     "make", [sgd, lambda net: torch.optim.LBFGS(net.parameters(), max_iter=3)], ids=["SGD", "LBFGS"]
 )
-def test_gradients_that_a_closure_computes_are_saved(make_hook: Any, out: str, make: Any, by_keyword: bool) -> None:
+def test_gradients_that_a_closure_computes_are_saved(make_hook: Any, make: Any, by_keyword: bool) -> None:
     hook, net = hooked(make_hook)
     optimizer = make(net)
     hook.register_optimizer(optimizer)
@@ -151,8 +148,7 @@ def test_gradients_that_a_closure_computes_are_saved(make_hook: Any, out: str, m
     for _ in range(2):
         returned = optimizer.step(closure=closure) if by_keyword else optimizer.step(closure)
         assert returned.ndim == 0
-    hook.close()
-    gradient = create_trial(out).tensor(SEEN)
+    gradient = closed(hook).tensor(SEEN)
     assert gradient.steps() == list(range(len(expected)))
     assert all(same(gradient.value(step), each) for step, each in enumerate(expected))
 
@@ -194,7 +190,7 @@ def test_wrapped_optimizers_are_registered(make_hook: Any, out: str) -> None:
     assert same(create_trial(out).tensor(SEEN).value(0), expected)
 
 
-def test_an_optimizer_in_backward_saves_what_it_uses(make_hook: Any, out: str) -> None:
+def test_an_optimizer_in_backward_saves_what_it_uses(make_hook: Any) -> None:
     hook, net = hooked(make_hook)
     optimizers = {parameter: torch.optim.SGD([parameter], lr=0.1) for parameter in net.parameters()}
     expected = []
@@ -211,8 +207,7 @@ def test_an_optimizer_in_backward_saves_what_it_uses(make_hook: Any, out: str) -
         parameter.register_post_accumulate_grad_hook(update)
     for batch in range(2):
         loss_of(net, batch).backward()
-    hook.close()
-    gradient = create_trial(out).tensor(SEEN)
+    gradient = closed(hook).tensor(SEEN)
     assert [same(gradient.value(step), each) for step, each in enumerate(expected)] == [True, True]
 
 
@@ -271,7 +266,7 @@ class Bare(torch.optim.Optimizer):  # type: ignore[misc]
 
 @pytest.mark.parametrize("wraps", [True, False])
 def test_an_optimizer_that_does_not_call_the_constructor_of_torchs_is_seen_by_the_one_inside_it(
-    make_hook: Any, out: str, wraps: bool, caplog: pytest.LogCaptureFixture
+    make_hook: Any, wraps: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     hook, net = hooked(make_hook, ["local", "optimizer"])
     optimizer = Foreign(sgd(net)) if wraps else Bare(net.parameters())
@@ -282,8 +277,7 @@ def test_an_optimizer_that_does_not_call_the_constructor_of_torchs_is_seen_by_th
         loss_of(net, batch).backward()
         expected.append(array(net.fc1.weight.grad))
         optimizer.step()
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     for name in (f"gradient/{WEIGHT}", *([SEEN, "hyperparameters/SGD/group_0/lr"] if wraps else [])):
         assert trial.tensor(name).steps() == [0, 1]
     assert all(same(trial.tensor(f"gradient/{WEIGHT}").value(step), each) for step, each in enumerate(expected))
@@ -302,7 +296,7 @@ def test_an_unknown_moment_of_gradients_is_refused(make_hook: Any, bad: Any) -> 
         make_hook(gradients=bad)
 
 
-def test_a_model_has_the_name_that_it_was_registered_with(make_hook: Any, out: str) -> None:
+def test_a_model_has_the_name_that_it_was_registered_with(make_hook: Any) -> None:
     hook = make_hook(save_all=True)
     one, two, three = Net(), Net(), Net()
     hook.register_module(one, name="Net")
@@ -317,8 +311,7 @@ def test_a_model_has_the_name_that_it_was_registered_with(make_hook: Any, out: s
     with hook.step():
         for net in (one, two, three):
             loss_of(net).backward()
-    hook.close()
-    names = set(create_trial(out).tensor_names())
+    names = set(closed(hook).tensor_names())
     for name in ("Net", "Net_1", "net (ema)"):
         assert {f"{name}_fc1.weight", f"gradient/{name}_fc1.weight", f"{name}_output_0"} <= names
 

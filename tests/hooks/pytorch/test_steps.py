@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
+from support.made_hooks import closed  # noqa: E402
 from support.training import array, batches, evaluate, same, seeded, train  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.errors import ConfigurationError  # noqa: E402
@@ -49,8 +50,7 @@ class TestSaveConfig:
         train(net, 2)  # global 6 and 7
         hook.set_mode(modes.PREDICT)
         evaluate(net, 2)  # global 8 and 9; PREDICT has the default, every 500
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert steps(out, WEIGHT, modes.TRAIN) == [0, 2, 4]
         assert steps(out, WEIGHT, modes.EVAL) == [1]
         assert steps(out, WEIGHT, modes.PREDICT) == [0]
@@ -152,8 +152,7 @@ class TestSteps:
                         loss(net(x), y).backward()
                     nn.functional.cross_entropy(twin(x), y).backward()
             hook.save_scalar("after", start)
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert trial.steps() == [0, 1, 2]
         assert trial.tensor("after").steps() == [1, 2]
         assert same(trial.tensor("gradient/Net_fc1.weight").value(1), array(twin.fc1.weight.grad))
@@ -181,7 +180,7 @@ class TestSteps:
 
 
 class TestSavedByACall:
-    def test_a_value_saved_by_a_call_belongs_to_the_next_step_if_none_is_open(self, make_hook: Any, out: str) -> None:
+    def test_a_value_saved_by_a_call_belongs_to_the_next_step_if_none_is_open(self, make_hook: Any) -> None:
         hook = make_hook()
         net = trained(hook, 2, modes.TRAIN)
         hook.set_mode(modes.EVAL)
@@ -191,8 +190,7 @@ class TestSavedByACall:
         hook.set_mode(modes.TRAIN)
         hook.save_scalar("rate", 0.1)
         hook.save_scalar("momentum", 0.1)
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert trial.tensor("begins").steps(modes.EVAL) == [0]
         assert trial.tensor("accuracy").steps(modes.EVAL) == [1]
         # No step begins any more; what was saved is a step of its own.
@@ -205,20 +203,19 @@ class TestSavedByACall:
         hook.close()
         assert create_trial(out).tensor("x").value(0) == 2
 
-    def test_save_tensor_takes_tensors_arrays_and_nested_lists(self, make_hook: Any, out: str) -> None:
+    def test_save_tensor_takes_tensors_arrays_and_nested_lists(self, make_hook: Any) -> None:
         hook = make_hook()
         hook.save_tensor("tensors", [torch.ones(2), torch.zeros(2, requires_grad=True)])
         hook.save_tensor("numbers", ((1, 2), (3, 4)))
         hook.save_tensor("text", "abc")
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert trial.tensor("tensors").value(0).tolist() == [[1, 1], [0, 0]]
         assert trial.tensor("numbers").value(0).tolist() == [[1, 2], [3, 4]]
         assert trial.tensor("text").value(0) == "abc"
 
 
 class TestStepsByHand:
-    def test_begun_steps_hold_the_tensors_of_their_forwards(self, make_hook: Any, out: str) -> None:
+    def test_begun_steps_hold_the_tensors_of_their_forwards(self, make_hook: Any) -> None:
         hook = make_hook(include_collections=["weights", "gradients"])
         net, loss = seeded(), nn.CrossEntropyLoss()
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -238,8 +235,7 @@ class TestStepsByHand:
             evaluate(net, 1)  # in mode GLOBAL, whose steps are counted as before
         hook.set_mode(modes.TRAIN)
         evaluate(net, 1)  # outside of the steps of TRAIN
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert trial.steps(modes.TRAIN) == [1, 2]
         assert trial.steps(modes.GLOBAL) == [1, 2, 3, 4]
         for step in (1, 2):

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
+from support.made_hooks import closed  # noqa: E402
 from support.torch_kernels import Clones  # noqa: E402
 from support.training import array, batches, same, seeded  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
@@ -23,7 +24,7 @@ def loss_of(net: Any, batch: int = 0) -> Any:
     return nn.functional.cross_entropy(net(x), y)
 
 
-def test_hyperparameters_of_each_group_are_saved_as_the_update_uses_them(make_hook: Any, out: str) -> None:
+def test_hyperparameters_of_each_group_are_saved_as_the_update_uses_them(make_hook: Any) -> None:
     net = seeded()
     hook = make_hook(save_config=tt.SaveConfig(save_interval=2))
     hook.register_module(net)
@@ -37,8 +38,7 @@ def test_hyperparameters_of_each_group_are_saved_as_the_update_uses_them(make_ho
         expected.append([group["lr"] for group in optimizer.param_groups])
         optimizer.step()
         scheduler.step()
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.steps() == [0, 2]
     for step in trial.steps():
         rates = [trial.tensor(f"hyperparameters/AdamW/group_{i}/lr").value(step) for i in range(2)]
@@ -62,7 +62,7 @@ def test_a_learning_rate_that_is_a_tensor_is_saved(make_hook: Any, out: str) -> 
     assert create_trial(out).tensor("hyperparameters/Adam/group_0/lr").value(0) == 0.25
 
 
-def test_several_optimizers_of_a_class_have_names_of_their_own(make_hook: Any, out: str) -> None:
+def test_several_optimizers_of_a_class_have_names_of_their_own(make_hook: Any) -> None:
     net = seeded()
     hook = make_hook()
     hook.register_module(net)
@@ -72,8 +72,7 @@ def test_several_optimizers_of_a_class_have_names_of_their_own(make_hook: Any, o
     loss_of(net).backward()
     for optimizer in optimizers:
         optimizer.step()
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert [trial.tensor(f"hyperparameters/{name}/group_0/lr").value(0) for name in ("SGD", "SGD_1")] == [1, 2]
 
 
@@ -100,7 +99,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("make", WAYS.values(), ids=WAYS)
-def test_updates_are_saved_as_norms_and_ratios_without_values(make_hook: Any, out: str, make: Any) -> None:
+def test_updates_are_saved_as_norms_and_ratios_without_values(make_hook: Any, make: Any) -> None:
     net = seeded()
     hook = make_hook(include_collections=["updates"], save_config=tt.SaveConfig(save_interval=2))
     hook.register_module(net)
@@ -114,8 +113,7 @@ def test_updates_are_saved_as_norms_and_ratios_without_values(make_hook: Any, ou
         optimizer.step()
         change = float(np.linalg.norm(array(net.fc1.weight) - before))
         expected.append((change, change / float(np.linalg.norm(before))))
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     update, ratio = trial.tensor(f"update/{WEIGHT}"), trial.tensor(f"update_ratio/{WEIGHT}")
     assert update.steps() == ratio.steps() == [0, 2]
     for step in update.steps():
@@ -153,7 +151,7 @@ def test_the_update_of_a_zero_parameter_has_an_infinite_ratio(make_hook: Any, ou
     assert create_trial(out).tensor("update_ratio/Net_fc1.bias").value(0) == float("inf")
 
 
-def test_the_update_of_a_closure_is_that_after_its_last_call(make_hook: Any, out: str) -> None:
+def test_the_update_of_a_closure_is_that_after_its_last_call(make_hook: Any) -> None:
     net = seeded()
     hook = make_hook(include_collections=["updates"])
     hook.register_module(net)
@@ -171,8 +169,7 @@ def test_the_update_of_a_closure_is_that_after_its_last_call(make_hook: Any, out
     with hook.step():
         optimizer.step(closure)
     optimizer.step(closure)
-    hook.close()
-    update = create_trial(out).tensor(f"update/{WEIGHT}")
+    update = closed(hook).tensor(f"update/{WEIGHT}")
     first, last = update.steps()[0], update.steps()[-1]
     assert update.reduction_value(first, "l2") == pytest.approx(np.linalg.norm(weights[3] - weights[0]), rel=1e-4)
     assert last == 3
@@ -202,7 +199,7 @@ ADAMS = [{}, {"foreach": True}, {"fused": True}]
 
 
 @pytest.mark.parametrize("options", ADAMS, ids=["plain", "foreach", "fused"])
-def test_the_moments_of_adam_are_saved_as_statistics(make_hook: Any, out: str, options: Any) -> None:
+def test_the_moments_of_adam_are_saved_as_statistics(make_hook: Any, options: Any) -> None:
     net = seeded()
     hook = make_hook(include_collections=["health"])
     hook.register_module(net)
@@ -214,8 +211,7 @@ def test_the_moments_of_adam_are_saved_as_statistics(make_hook: Any, out: str, o
         loss_of(net, batch).backward()
         optimizer.step()
         expected.append({key: float(optimizer.state[net.fc1.weight][key].norm()) for key in ("exp_avg", "exp_avg_sq")})
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     for step, norms in enumerate(expected):
         for key, norm in norms.items():
             tensor = trial.tensor(f"moment/{key}/{WEIGHT}")
@@ -224,7 +220,7 @@ def test_the_moments_of_adam_are_saved_as_statistics(make_hook: Any, out: str, o
     assert not trial.sql("select 1 from tensors where chunk is not null and name not like '%loss%'").fetchall()
 
 
-def test_optimizers_that_step_inside_the_backward_save_updates_and_moments(make_hook: Any, out: str) -> None:
+def test_optimizers_that_step_inside_the_backward_save_updates_and_moments(make_hook: Any) -> None:
     net = seeded()
     hook = make_hook(include_collections=["updates"], include_regex="^moment/")
     hook.register_module(net)
@@ -241,21 +237,19 @@ def test_optimizers_that_step_inside_the_backward_save_updates_and_moments(make_
     before = net.fc1.weight.detach().clone()
     for batch in range(2):
         loss_of(net, batch).backward()
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.tensor(f"update/{WEIGHT}").steps() == [0, 1]
     assert trial.tensor(f"moment/exp_avg/{WEIGHT}").steps() == [0, 1]
     ratio = trial.tensor(f"update/{WEIGHT}").reduction_value(0, "l2") / float(before.norm())
     assert trial.tensor(f"update_ratio/{WEIGHT}").value(0) == pytest.approx(ratio, rel=1e-5)
 
 
-def test_health_saves_statistics_of_outputs_gradients_and_parameters(make_hook: Any, out: str) -> None:
+def test_health_saves_statistics_of_outputs_gradients_and_parameters(make_hook: Any) -> None:
     net = seeded()
     hook = make_hook(include_collections=["health"])
     hook.register_module(net)
     loss_of(net).backward()
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     names = trial.tensor_names()
     assert {WEIGHT, f"gradient/{WEIGHT}", "fc1_output_0"} <= set(names)
     assert not [name for name in names if "_input_" in name]
@@ -265,7 +259,7 @@ def test_health_saves_statistics_of_outputs_gradients_and_parameters(make_hook: 
 
 
 @pytest.mark.parametrize("shape", [(1,), ()])
-def test_a_parameter_of_one_element_has_moments(make_hook: Any, out: str, shape: tuple[int, ...]) -> None:
+def test_a_parameter_of_one_element_has_moments(make_hook: Any, shape: tuple[int, ...]) -> None:
     class Scale(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -280,6 +274,5 @@ def test_a_parameter_of_one_element_has_moments(make_hook: Any, out: str, shape:
     hook.register_optimizer(optimizer)
     net(torch.ones(3)).sum().backward()
     optimizer.step()
-    hook.close()
-    names = [name for name in create_trial(out).tensor_names() if name.startswith("moment/")]
+    names = [name for name in closed(hook).tensor_names() if name.startswith("moment/")]
     assert names == ["moment/exp_avg/Scale_weight", "moment/exp_avg_sq/Scale_weight"]

@@ -16,6 +16,7 @@ from torch import nn  # noqa: E402
 from torch._subclasses import FakeTensorMode  # noqa: E402
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
+from support.made_hooks import closed  # noqa: E402
 from support.training import array, batches, same, seeded, train  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 
@@ -55,8 +56,7 @@ def run_with(make_hook: Any, out: str, value: Any, **options: Any) -> Any:
     hook.register_module(net)
     train(net, 2)
     assert hook.recorder.active
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     for name in ("layer_output_0", "Returning_layer.weight", "gradient/Returning_layer.weight"):
         assert trial.tensor(name).steps() == [0, 1]
     assert trial.loaded_all_steps
@@ -168,7 +168,7 @@ class TestNested:
         assert len(logged(caplog)) == 1
 
     @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-    def test_nested_tensors_of_an_encoders_fast_path_are_saved(self, make_hook: Any, out: str, caplog: Any) -> None:
+    def test_nested_tensors_of_an_encoders_fast_path_are_saved(self, make_hook: Any, caplog: Any) -> None:
         layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
         net = nn.TransformerEncoder(layer, 2, enable_nested_tensor=True).eval()
         hook = make_hook(save_all=True)
@@ -176,8 +176,7 @@ class TestNested:
         mask = torch.tensor([[False, False, True], [False, False, False]])
         with torch.no_grad():
             expected = net(torch.randn(2, 3, 8), src_key_padding_mask=mask)
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert same(trial.tensor("TransformerEncoder_output_0").value(0), array(expected))
         values, lengths = (trial.tensor(f"layers.1_output_0{each}").value(0) for each in ("", "_lengths"))
         assert lengths.tolist() == [2, 3]
@@ -261,15 +260,14 @@ class TestQuantized:
         value = torch.quantize_per_tensor(torch.tensor([0.5, 1.0]), 0.25, 0, torch.qint8)
         assert run_with(make_hook, out, value).tensor("odd_output_0").value(1).tolist() == [0.5, 1]
 
-    def test_weights_by_torchao_are_saved(self, make_hook: Any, out: str) -> None:
+    def test_weights_by_torchao_are_saved(self, make_hook: Any) -> None:
         quantization = pytest.importorskip("torchao.quantization")
         net = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 10))
         quantization.quantize_(net, quantization.Int8WeightOnlyConfig(), lambda module, _: module is net[0])
         hook = make_hook(save_all=True)
         hook.register_module(net)
         net(X).sum().backward()
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert same(trial.tensor("Sequential_0.weight").value(0), array(net[0].weight.dequantize()))
         assert trial.tensor("gradient/Sequential_1.weight").steps() == [0]
 
@@ -323,15 +321,14 @@ def test_a_value_that_is_no_tensor_is_left_out_of_a_call(make_hook: Any, out: st
 
 
 @pytest.mark.usefixtures("lenient")
-def test_arrays_of_jax_are_saved_or_left_out(make_hook: Any, out: str) -> None:
+def test_arrays_of_jax_are_saved_or_left_out(make_hook: Any) -> None:
     jax = pytest.importorskip("jax")
     hook = make_hook()
     jax.jit(lambda x: hook.save_tensor("tracer", x))(jax.numpy.ones(2))
     hook.save_tensor("key", jax.random.key(0))
     hook.save_tensor("ones", jax.numpy.ones(2))
     assert hook.recorder.active
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.tensor("ones").value(0).tolist() == [1, 1]
     assert not trial.has_tensor("key")
     assert not trial.has_tensor("tracer")

@@ -14,6 +14,7 @@ import pytest
 
 import tensortrial.hooks.tensorflow as tt
 from support.graph_training import LOSS, Net, batches, v1
+from support.made_hooks import closed
 from tensortrial import create_trial
 
 EVERY = {"save_interval": 1}
@@ -101,8 +102,7 @@ def test_gradients_of_a_scaled_loss_are_unscaled(out: str, inner: bool, loss_sca
     net.kernel = next(each for each in net.graph.get_collection("trainable_variables") if "logits/kernel" in each.name)
     with net.session([hook]) as session:
         train(session, net, 1)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.tensor(LOSS).value(0) == pytest.approx(loss, rel=1e-5)
     found = [trial.tensor(name).value(0) for name in trial.tensor_names(collection="gradients")]
     kernels = [value for value in found if value.shape == expected.shape]

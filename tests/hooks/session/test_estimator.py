@@ -13,6 +13,7 @@ import tensorflow as tf
 import tensortrial.hooks.tensorflow as tt
 from support.estimator_training import make_estimator, take
 from support.graph_training import LOSS, digits, v1
+from support.made_hooks import closed
 from tensortrial import create_trial
 from tensortrial.mode import modes
 
@@ -75,7 +76,7 @@ def test_each_call_counts_in_its_mode_and_the_next_goes_on(make: Any, out: str, 
         assert found.tolist() == digit[call]
 
 
-def test_an_evaluation_in_the_middle_of_training_loses_no_step(make: Any, out: str, tmp_path: Path) -> None:
+def test_an_evaluation_in_the_middle_of_training_loses_no_step(make: Any, tmp_path: Path) -> None:
     hook = make(include_collections=["weights"])
     estimator = make_estimator(str(tmp_path / "model"), hook.wrap_optimizer, save_checkpoints_steps=3)
     tf.estimator.train_and_evaluate(
@@ -83,8 +84,7 @@ def test_an_evaluation_in_the_middle_of_training_loses_no_step(make: Any, out: s
         tf.estimator.TrainSpec(take(50), max_steps=8, hooks=[hook]),
         tf.estimator.EvalSpec(take(2), steps=None, hooks=[hook], throttle_secs=0),
     )
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.tensor(LOSS).steps(modes.TRAIN) == list(range(8))
     evaluated = trial.tensor(LOSS).steps(modes.EVAL)
     assert len(evaluated) >= 4
@@ -95,7 +95,7 @@ def test_an_evaluation_in_the_middle_of_training_loses_no_step(make: Any, out: s
     assert len({value.tobytes() for value in values}) == 8
 
 
-def test_the_loss_of_an_estimator_is_a_loss_under_any_name(make: Any, out: str, tmp_path: Path) -> None:
+def test_the_loss_of_an_estimator_is_a_loss_under_any_name(make: Any, tmp_path: Path) -> None:
     def model_fn(features: Any, labels: Any, mode: str) -> Any:
         weight = v1.get_variable("weight", [64, 1], initializer=v1.zeros_initializer())
         error = tf.squeeze(features @ weight, 1) - tf.cast(labels, tf.float32)
@@ -106,14 +106,13 @@ def test_the_loss_of_an_estimator_is_a_loss_under_any_name(make: Any, out: str, 
     hook = make()
     config = tf.estimator.RunConfig(log_step_count_steps=None, save_summary_steps=None)
     tf.estimator.Estimator(model_fn, str(tmp_path / "model"), config).train(take(2), hooks=[hook])
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.tensor_names(collection="losses") == ["square:0"]
     _, labels = digits()
     assert trial.tensor("square:0").value(0, modes.TRAIN) == pytest.approx((labels[:32] ** 2).mean())
 
 
-def test_a_canned_estimator_is_saved(make: Any, out: str, tmp_path: Path) -> None:
+def test_a_canned_estimator_is_saved(make: Any, tmp_path: Path) -> None:
     hook = make(include_collections=["weights", "biases"])
     column = tf.feature_column.numeric_column("image", shape=[64])
     config = tf.estimator.RunConfig(log_step_count_steps=None, tf_random_seed=1)
@@ -124,8 +123,7 @@ def test_a_canned_estimator_is_saved(make: Any, out: str, tmp_path: Path) -> Non
 
     estimator.train(input_fn, hooks=[hook])
     estimator.evaluate(input_fn, hooks=[hook])
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.steps(modes.TRAIN) == trial.steps(modes.EVAL) == [0, 1, 2]
     assert len(trial.tensor_names(collection="weights")) == len(trial.tensor_names(collection="biases")) == 2
     # Each of the two graphs has a name of its own for it.
@@ -138,13 +136,12 @@ def test_a_canned_estimator_is_saved(make: Any, out: str, tmp_path: Path) -> Non
 
 # tf.estimator itself imports what TensorFlow has moved elsewhere.
 @pytest.mark.filterwarnings("ignore:To make it possible to preserve tf.data options")
-def test_replicas_of_a_distribution_strategy_are_saved(make: Any, out: str, tmp_path: Path) -> None:
+def test_replicas_of_a_distribution_strategy_are_saved(make: Any, tmp_path: Path) -> None:
     strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
     hook = make(include_collections=["weights", "biases"])
     estimator = make_estimator(str(tmp_path / "model"), hook.wrap_optimizer, train_distribute=strategy)
     estimator.train(take(3), hooks=[hook])
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.steps(modes.TRAIN) == [0, 1, 2]
     assert KERNEL in trial.tensor_names(collection="weights")
     assert not np.array_equal(trial.tensor(KERNEL).value(0, modes.TRAIN), trial.tensor(KERNEL).value(2, modes.TRAIN))

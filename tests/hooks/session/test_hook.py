@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from support.graph_training import LOSS, Net, batches, cross_entropy, dense, digits
+from support.made_hooks import closed
 from tensortrial import create_trial
 from tensortrial.config.collection import Collection as CoreCollection
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
@@ -19,7 +20,7 @@ KERNEL, BIAS = "logits/kernel:0", "logits/bias:0"
 
 
 class TestCollections:
-    def test_collections_accept_tensors_variables_and_operations(self, make_hook: Any, out: str) -> None:
+    def test_collections_accept_tensors_variables_and_operations(self, make_hook: Any) -> None:
         hook = make_hook(include_collections=["mine", "named"])
         net = Net()
         hook.add_to_collection("mine", net.hidden)
@@ -31,8 +32,7 @@ class TestCollections:
         (x, y), *_ = batches(1)
         with net.session([hook]) as session:
             session.run(net.train, net.feed(x, y))
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert trial.tensor_names(collection="mine") == [BIAS, "predictions:0", "relu:0"]
         assert trial.tensor_names(collection="sm_metrics") == [LOSS]
         assert trial.tensor(read.name).shape(0) == (16, 10)
@@ -119,7 +119,7 @@ class TestMistakes:
 
 
 class TestData:
-    def test_a_run_takes_data_of_an_iterator_once(self, make_hook: Any, out: str) -> None:
+    def test_a_run_takes_data_of_an_iterator_once(self, make_hook: Any) -> None:
         hook = make_hook(include_collections=["weights"], include_regex="correct")
         x, y = digits()
         with tf.Graph().as_default():
@@ -132,8 +132,7 @@ class TestData:
             with v1.train.MonitoredTrainingSession(hooks=[hook], log_step_count_steps=None) as session:
                 while not session.should_stop():
                     session.run(train)
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert trial.steps() == list(range(18))
         # Computed from the batch of the run, without a batch of its own.
         kernel, bias = trial.tensor(KERNEL), np.zeros(10)

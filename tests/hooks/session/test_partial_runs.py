@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from support.graph_training import LOSS, Net, batches
+from support.made_hooks import closed
 from tensortrial import create_trial
 
 v1 = tf.compat.v1
@@ -96,7 +97,7 @@ class TestPartialRuns:
             session.run(net.train, net.feed(x, y))
         assert len(net.graph.get_operations()) == operations
 
-    def test_tensors_that_race_with_an_update_are_read_before_the_run(self, make_hook: Any, out: str) -> None:
+    def test_tensors_that_race_with_an_update_are_read_before_the_run(self, make_hook: Any) -> None:
         hook = make_hook()
         with tf.Graph().as_default():
             weight = v1.get_variable("weight", initializer=1.0)
@@ -108,12 +109,11 @@ class TestPartialRuns:
                 for _ in range(4):
                     session.run(double, {factor: 3.0})
                 session.run(double)
-        hook.close()
-        found = create_trial(out).tensor("squared:0")
+        found = closed(hook).tensor("squared:0")
         assert [float(found.value(step)) for step in found.steps()] == [9, 36, 144, 576]
 
     @pytest.mark.parametrize("behavior", ["v1", "v2"])
-    def test_branches_that_are_not_taken_are_skipped(self, make_hook: Any, out: str, behavior: str) -> None:
+    def test_branches_that_are_not_taken_are_skipped(self, make_hook: Any, behavior: str) -> None:
         hook = make_hook(save_all=True, include_regex=".")
         was_v2 = v1.control_flow_v2_enabled()
         (v1.disable_control_flow_v2 if behavior == "v1" else v1.enable_control_flow_v2)()
@@ -140,14 +140,13 @@ class TestPartialRuns:
                     expected = [alone.run(result, {x: value}) for value in (4.0, 1.0)]
         finally:
             (v1.enable_control_flow_v2 if was_v2 else v1.disable_control_flow_v2)()
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert found == expected
         assert [trial.tensor("result:0").value(step) for step in (0, 1)] == expected
         assert trial.tensor("x:0").value(0) == 4
         assert not {"up:0", "down:0", "body:0"} & set(trial.tensor_names())
 
-    def test_runs_with_composite_tensors_are_saved(self, make_hook: Any, out: str) -> None:
+    def test_runs_with_composite_tensors_are_saved(self, make_hook: Any) -> None:
         hook = make_hook(include_regex="^(dense|rows)")
         with tf.Graph().as_default():
             sparse = v1.sparse_placeholder(tf.float32, [2, 2])
@@ -158,14 +157,13 @@ class TestPartialRuns:
                 session.run({"sparse": sparse, "ragged": ragged, "whole": whole}, {sparse: value})
                 session.run(sparse, {sparse: value})
                 session.run(ragged)
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         (name,) = [name for name in trial.tensor_names() if name.startswith("dense")]
         assert trial.tensor(name).steps() == [0, 1]
         assert trial.tensor(name).value(1).tolist() == [[0, 5], [0, 0]]
         assert trial.tensor("rows:0").steps() == [0, 1, 2]
 
-    def test_tensors_added_to_the_graph_later_are_saved(self, make_hook: Any, out: str) -> None:
+    def test_tensors_added_to_the_graph_later_are_saved(self, make_hook: Any) -> None:
         hook = make_hook(include_collections=["weights"], include_regex="^later")
         with tf.Graph().as_default(), hook.wrap_session(v1.Session()) as session:
             v1.get_variable("first", initializer=[1.0, 2.0])
@@ -173,8 +171,7 @@ class TestPartialRuns:
             second = v1.get_variable("second", initializer=[3.0, 4.0])
             session.run(second.initializer)
             session.run(tf.multiply(second, 2, name="later"))
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert trial.tensor("first:0").steps() == [1, 2]
         assert trial.tensor("second:0").steps() == trial.tensor("later:0").steps() == [2]
         assert trial.tensor("later:0").value(2).tolist() == [6, 8]

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import tensortrial.hooks.tensorflow as tt
 from support.graph_training import LOSS, Net, batches
+from support.made_hooks import closed
 from tensortrial import create_trial
 from tensortrial.mode import modes
 
@@ -18,7 +19,7 @@ KERNEL, BIAS = "logits/kernel:0", "logits/bias:0"
 
 
 class TestSteps:
-    def test_each_run_of_a_plain_session_is_a_step(self, make_hook: Any, out: str) -> None:
+    def test_each_run_of_a_plain_session_is_a_step(self, make_hook: Any) -> None:
         hook = make_hook(include_collections=["weights"])
         net = Net(hook.wrap_optimizer)
         (x, y), *_ = batches(1)
@@ -28,8 +29,7 @@ class TestSteps:
             session.run(net.predictions, {net.x: x})
             net.loss.eval({net.x: x, net.y: y})
             session.run(net.train, net.feed(x, y))
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         # There was nothing yet before the run that initializes, and no labels at the next one.
         assert trial.tensor(KERNEL).steps() == [1, 2, 3]
         assert trial.tensor(LOSS).steps() == [2, 3]
@@ -49,7 +49,7 @@ class TestSteps:
         found = [None if each is None else set(each.fetches) for each in requested]
         assert found == [{LOSS, *gradients}, None, {LOSS}, gradients]
 
-    def test_a_run_that_fails_is_no_step(self, make_hook: Any, out: str) -> None:
+    def test_a_run_that_fails_is_no_step(self, make_hook: Any) -> None:
         hook = make_hook(include_collections=["weights"])
         with tf.Graph().as_default():
             weight = v1.get_variable("weight", initializer=0.0)
@@ -63,11 +63,10 @@ class TestSteps:
                 with pytest.raises(tf.errors.OutOfRangeError):
                     session.run(train)
                 session.run(weight)
-        hook.close()
-        weight = create_trial(out).tensor("weight:0")
+        weight = closed(hook).tensor("weight:0")
         assert {step: float(weight.value(step)) for step in weight.steps()} == {0: 0, 1: 1, 2: 3}
 
-    def test_a_step_can_hold_several_runs(self, make_hook: Any, out: str) -> None:
+    def test_a_step_can_hold_several_runs(self, make_hook: Any) -> None:
         hook = make_hook(include_collections=["weights"], include_regex="^predictions:0$")
         net = Net()
         (x, y), *_ = batches(1)
@@ -76,12 +75,11 @@ class TestSteps:
                 with hook.step():
                     session.run(net.predictions, {net.x: x})
                     session.run(net.train, net.feed(x, y))
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert trial.steps() == [0, 1]
         assert trial.tensor(LOSS).steps() == trial.tensor("predictions:0").steps() == [0, 1]
 
-    def test_a_step_has_the_mode_in_which_its_run_began(self, make_hook: Any, out: str) -> None:
+    def test_a_step_has_the_mode_in_which_its_run_began(self, make_hook: Any) -> None:
         hook = make_hook()
         net = Net()
         (x, y), *_ = batches(1)
@@ -102,21 +100,19 @@ class TestSteps:
             with net.session([Evaluates(), hook]) as session:
                 for _ in range(3):
                     session.run(net.train, net.feed(x, y))
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert trial.tensor(LOSS).steps(modes.TRAIN) == [0, 1, 2]
         assert trial.tensor(LOSS).steps(modes.EVAL) == [0, 1, 2, 3, 4, 5]
         assert len({float(trial.tensor(LOSS).value(step, modes.TRAIN)) for step in range(3)}) == 3
 
-    def test_steps_continue_in_the_next_session_with_another_graph(self, make_hook: Any, out: str) -> None:
+    def test_steps_continue_in_the_next_session_with_another_graph(self, make_hook: Any) -> None:
         hook = make_hook(include_collections=["weights", "gradients"])
         for _ in range(2):
             net = Net(hook.wrap_optimizer)
             with net.session([hook]) as session:
                 for x, y in batches(2):
                     session.run(net.train, net.feed(x, y))
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         for name in (KERNEL, LOSS, *trial.tensor_names(collection="gradients")):
             assert trial.tensor(name).steps() == [0, 1, 2, 3]
         # Both began alike.

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from support.graph_training import LOSS, Net, batches
+from support.made_hooks import closed
 from tensortrial import create_trial
 
 v1 = tf.compat.v1
@@ -72,7 +73,7 @@ class TestValues:
             weights = [weight - 0.1 * gradient for weight, gradient in zip(weights, gradients, strict=True)]
 
     @pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
-    def test_a_large_variable_is_saved_as_before_the_run(self, make_hook: Any, out: str, use_resource: bool) -> None:
+    def test_a_large_variable_is_saved_as_before_the_run(self, make_hook: Any, use_resource: bool) -> None:
         hook = make_hook(include_collections=["weights"])
         with tf.Graph().as_default():
             large = v1.get_variable(
@@ -82,8 +83,7 @@ class TestValues:
             with v1.train.MonitoredSession(hooks=[hook]) as session:
                 for _ in range(3):
                     session.run(add)
-        hook.close()
-        found = create_trial(out).tensor("large:0")
+        found = closed(hook).tensor("large:0")
         assert [np.unique(found.value(step)).tolist() for step in range(3)] == [[0], [1], [2]]
 
     def test_saved_values_belong_to_the_hook(self, make_hook: Any, out: str) -> None:
@@ -97,7 +97,7 @@ class TestValues:
         hook.close()
         assert np.array_equal(create_trial(out).tensor("relu:0").value(0), expected)
 
-    def test_gradients_are_saved_as_computed_and_as_applied(self, make_hook: Any, out: str) -> None:
+    def test_gradients_are_saved_as_computed_and_as_applied(self, make_hook: Any) -> None:
         hook = make_hook(include_collections=["gradients"])
         with tf.Graph().as_default():
             weight = v1.get_variable("weight", initializer=[3.0, 4.0])
@@ -110,8 +110,7 @@ class TestValues:
             computed, applied = pairs[0][0].name, clipped[0].name
             with v1.train.MonitoredSession(hooks=[hook]) as session:
                 session.run(train)
-        hook.close()
-        trial = create_trial(out)
+        trial = closed(hook)
         assert set(trial.tensor_names(collection="gradients")) == {computed, applied}
         np.testing.assert_allclose(trial.tensor(computed).value(0), [6, 8])
         np.testing.assert_allclose(trial.tensor(applied).value(0), [0.6, 0.8], rtol=1e-6)

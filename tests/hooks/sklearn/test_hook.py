@@ -18,6 +18,7 @@ from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
 
 import tensortrial.hooks.sklearn as tt  # noqa: E402
+from support.made_hooks import closed  # noqa: E402
 from tensortrial import SaveConfig, create_trial  # noqa: E402
 from tensortrial.errors import ConfigurationError, UnsupportedFramework  # noqa: E402
 
@@ -26,15 +27,14 @@ X = X[:400] / 16
 Y = Y[:400]
 
 
-def test_a_loop_of_partial_fit_saves_the_coefficients_of_each_step(make_hook: Any, out: str) -> None:
+def test_a_loop_of_partial_fit_saves_the_coefficients_of_each_step(make_hook: Any) -> None:
     model, hook, seen = SGDClassifier(random_state=0), make_hook(), []
     for epoch in range(4):
         model.partial_fit(X, Y, classes=np.arange(10))
         hook.save_model(model, step=epoch)
         hook.log({"accuracy": model.score(X, Y)}, step=epoch)
         seen.append(model.coef_.copy())
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     for epoch in range(4):
         np.testing.assert_array_equal(trial.tensor("coef_").value(epoch), seen[epoch])
     assert (seen[0] != seen[3]).any()
@@ -44,13 +44,12 @@ def test_a_loop_of_partial_fit_saves_the_coefficients_of_each_step(make_hook: An
     assert trial.info.framework == "sklearn"
 
 
-def test_layers_and_the_loss_of_an_mlp_are_saved(make_hook: Any, out: str) -> None:
+def test_layers_and_the_loss_of_an_mlp_are_saved(make_hook: Any) -> None:
     model, hook = MLPClassifier((8,), random_state=0), make_hook(save_config=SaveConfig(save_interval=2))
     for _ in range(5):
         model.partial_fit(X, Y, classes=np.arange(10))
         hook.save_model(model)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.tensor_names(collection="weights") == ["coefs_/0", "coefs_/1"]
     assert trial.tensor_names(collection="biases") == ["intercepts_/0", "intercepts_/1"]
     assert trial.tensor("loss_").steps() == [0, 2, 4]
@@ -58,25 +57,23 @@ def test_layers_and_the_loss_of_an_mlp_are_saved(make_hook: Any, out: str) -> No
     np.testing.assert_array_equal(trial.tensor("coefs_/1").value(4), model.coefs_[1])
 
 
-def test_the_iterations_of_fit_are_steps(make_hook: Any, out: str) -> None:
+def test_the_iterations_of_fit_are_steps(make_hook: Any) -> None:
     model = MLPClassifier((8,), random_state=0, early_stopping=True, max_iter=300, n_iter_no_change=2).fit(X, Y)
     hook = make_hook()
     hook.save_stages(model)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert [trial.tensor("loss_curve_").value(step) for step in trial.steps()] == model.loss_curve_
     assert len(trial.tensor("validation_scores_").steps()) == len(model.validation_scores_)
     assert "loss_curve_" in trial.tensor_names(collection="losses")
 
 
-def test_the_stages_of_boosting_are_steps(make_hook: Any, out: str) -> None:
+def test_the_stages_of_boosting_are_steps(make_hook: Any) -> None:
     model = GradientBoostingRegressor(n_estimators=6, subsample=0.5, random_state=0).fit(X[::2], Y[::2])
     hook = make_hook()
     hook.save_stages(model, {"held-out": (X[1::2], Y[1::2])})
     hook.save_stages(model, {"held-out": (X[1::2], Y[1::2])}, loss=mean_absolute_error)
     hook.save_model(model, step=5)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     predictions = list(model.staged_predict(X[1::2]))
     for name, loss in (
         ("held-out-mean_squared_error", mean_squared_error),
@@ -116,7 +113,7 @@ def test_a_warm_start_continues_its_steps(make_hook: Any, out: str) -> None:
     assert [create_trial(out).tensor("train_score_").value(step) for step in range(5)] == model.train_score_.tolist()
 
 
-def test_a_pipeline_and_several_models_have_names_of_their_own(make_hook: Any, out: str) -> None:
+def test_a_pipeline_and_several_models_have_names_of_their_own(make_hook: Any) -> None:
     pipeline = make_pipeline(StandardScaler(), SGDClassifier(random_state=0)).fit(X, Y)
     clusters = MiniBatchKMeans(3, random_state=0, n_init=1).partial_fit(X)
     hook = make_hook(save_all=True)
@@ -124,8 +121,7 @@ def test_a_pipeline_and_several_models_have_names_of_their_own(make_hook: Any, o
     hook.save_model(clusters, name="b")
     hook.save_model(pipeline.steps[1][1].sparsify(), name="sparse")
     hook.save_model(clusters, name="b")
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     names = {"a/standardscaler/mean_", "a/sgdclassifier/coef_", "b/cluster_centers_", "sparse/coef_"}
     assert names <= set(trial.tensor_names())
     assert "a/sgdclassifier/coef_" in trial.tensor_names(collection="weights")

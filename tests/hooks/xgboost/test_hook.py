@@ -16,6 +16,7 @@ from sklearn.datasets import load_iris  # noqa: E402
 
 import tensortrial.hooks.xgboost as tt  # noqa: E402
 from support.boosting import PARAMETERS, cancer, frame, halves  # noqa: E402
+from support.made_hooks import closed  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.errors import ConfigurationError  # noqa: E402
 from tensortrial.hooks.xgboost.importance import IMPORTANCE_TYPES  # noqa: E402
@@ -374,13 +375,12 @@ def test_a_round_has_no_order_of_execution(make_hook: Make, out: str) -> None:
     assert create_trial(out).sql('select distinct "order" from tensors').fetchall() == [(None,)]
 
 
-def test_rounds_inside_a_begun_step_are_one_step(make_hook: Make, out: str) -> None:
+def test_rounds_inside_a_begun_step_are_one_step(make_hook: Make) -> None:
     hook = make_hook()
     for step in (10, 20):
         hook.begin_step(step)
         train(hook, 2)
         hook.end_step()
     train(hook, 2)  # outside of the steps that the caller numbers
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.steps() == trial.tensor("train-logloss").steps() == [10, 20]

@@ -28,6 +28,7 @@ from sklearn.model_selection import GridSearchCV  # noqa: E402
 import tensortrial.hooks.xgboost as tt  # noqa: E402
 from support import warm  # noqa: E402
 from support.boosting import PARAMETERS, cancer, frame, halves  # noqa: E402
+from support.made_hooks import closed  # noqa: E402
 from tensortrial import create_trial, modes, rules  # noqa: E402
 from tensortrial.rules import invoke_rule  # noqa: E402
 
@@ -55,8 +56,7 @@ def test_every_tenth_round_is_saved_by_default(out: str, tmp_path: Path) -> None
     hook = tt.Hook(out, save_config=tt.SaveConfig(end_step=15), include_collections=["feature_importance"])
     hook.get_collection("feature_importance").save_config = collection_config
     train([hook], 31)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.tensor("train-logloss").steps() == [0, 10]
     assert trial.steps() == [0, 10, 20, 30]
     assert trial.tensor_names(collection="feature_importance", step=0) == []
@@ -77,8 +77,7 @@ def test_a_json_file_configures_the_hook(tmp_path: Path, out: str) -> None:
     hook = tt.Hook.hook_from_config(str(tmp_path / "hook.json"))
     hook.validation_data = cancer()[1]
     train([hook], 31)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.tensor("predictions").steps() == trial.tensor("train-logloss").steps() == [0, 10, 20]
     assert trial.tensor("feature_importance/weight/worst area").steps() == [0, 15]
 
@@ -136,7 +135,7 @@ def test_steps_continue_after_those_of_a_trained_booster(make_hook: Make, out: s
 @pytest.mark.parametrize("rounds", [3, 5, 6])
 @pytest.mark.parametrize("same_process", [False, True])
 def test_a_run_that_goes_on_from_a_checkpoint_has_each_round_at_its_step(
-    make_hook: Make, out: str, rounds: int, same_process: bool
+    make_hook: Make, rounds: int, same_process: bool
 ) -> None:
     """The run has five rounds, the checkpoint fewer, as many or more."""
     hook = make_hook()
@@ -146,8 +145,7 @@ def test_a_run_that_goes_on_from_a_checkpoint_has_each_round_at_its_step(
         hook = make_hook(resume=True)
     log: dict[str, Any] = {}
     train([hook], 2, xgb_model=train([], rounds), evals_result=log)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     loss = trial.tensor("train-logloss")
     assert loss.steps() == [*range(min(rounds, 5)), rounds, rounds + 1]
     assert [float(loss.value(step)) for step in (rounds, rounds + 1)] == log["train"]["logloss"]
@@ -304,8 +302,7 @@ def test_odd_values_leave_the_hook_on(make_hook: Make, out: str, monkeypatch: py
         hook.save_tensor(name, value)
         hook.save_scalar(f"{name} number", value)
     train([hook], 2)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     assert trial.tensor("train-logloss").steps() == [0, 1]
     assert trial.tensor("hyperparameters/5").value(0) == "five"
     assert json.loads(Path(out, "end", "worker_0.json").read_text())["failure"] is None
@@ -334,7 +331,7 @@ def test_the_memory_of_closed_jobs_is_free(tmp_path: Path) -> None:
 # Rules.
 
 
-def test_rules_watch_boosting(make_hook: Make, out: str) -> None:
+def test_rules_watch_boosting(make_hook: Make) -> None:
     training, validation = cancer()
     noisy = np.array(training.get_label())
     noisy[::4] = 1 - noisy[::4]
@@ -343,8 +340,7 @@ def test_rules_watch_boosting(make_hook: Make, out: str) -> None:
     parameters = {**PARAMETERS, "max_depth": 8, "eval_metric": ["auc", "logloss"]}
     evals = [(training, "train"), (validation, "validation")]
     xgb.train(parameters, training, 30, evals=evals, callbacks=[hook], verbose_eval=False)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     deep = invoke_rule(rules.TreeDepth(trial, depth=4))
     nodes = trial.tensor("trees/Node").values()
     assert [finding.step for finding in deep] == [step for step, ids in nodes.items() if ids.max() >= 32]
