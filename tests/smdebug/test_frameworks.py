@@ -1,4 +1,4 @@
-"""Scripts for smdebug's hooks of TensorFlow, MXNet and XGBoost, each in the environment that has the framework."""
+"""Scripts for smdebug's hooks of TensorFlow and MXNet, each in the environment that has the framework."""
 
 from __future__ import annotations
 
@@ -48,24 +48,6 @@ True None
 ['fc1/weights/fc1/kernel:0', 'fc2/weights/fc2/kernel:0'] [0, 2, 3]
 [3] [0, 2, 3] (1,)
 """
-SESSION = """
-import sys
-import tensorflow.compat.v1 as tf
-import smdebug.tensorflow as smd
-
-tf.disable_eager_execution()
-hook = smd.SessionHook(sys.argv[1], save_config=smd.SaveConfig(save_interval=1), include_collections=["weights"])
-x, w = tf.placeholder(tf.float32, (None, 2)), tf.get_variable("w", (2, 1))
-loss = tf.reduce_mean(tf.square(x @ w))
-step = hook.wrap_optimizer(tf.train.GradientDescentOptimizer(0.1)).minimize(loss)
-hook.set_mode(smd.modes.TRAIN)
-with tf.train.MonitoredSession(hooks=[hook]) as session:
-    for _ in range(2):
-        session.run(step, {x: [[1, 2]]})
-    hook.save_scalar("acc", 1)
-hook.close()
-print(smd.create_trial(sys.argv[1]).tensor_names(regex="acc|w:0"), issubclass(smd.EstimatorHook, smd.SessionHook))
-"""
 MXNET = """
 import sys
 import mxnet as mx
@@ -108,24 +90,6 @@ None
 Own has the method forward_hook, which is not called here: call block.register_forward_hook with a function that calls \
 hook.save_tensor(name, array)
 """
-XGBOOST = """
-import sys
-import numpy as np
-import xgboost
-import smdebug.xgboost as smd
-from smdebug.xgboost import Hook
-
-print(smd.get_hook())
-data = xgboost.DMatrix(np.arange(12.0).reshape(6, 2), label=np.arange(6.0))
-options = {"save_config": smd.SaveConfig(save_interval=1), "include_collections": ["full_shap"]}
-hook = Hook(sys.argv[1], train_data=data, **options)
-xgboost.train({"max_depth": 2}, data, 2, evals=[(data, "train")], callbacks=[hook], verbose_eval=False)
-hook.save_scalar("acc", 0.5)
-hook.close()
-trial = smd.create_trial(sys.argv[1])
-print(trial.tensor_names(), trial.tensor("full_shap/f0").value(0).shape, int(hook.step))
-"""
-XGBOOST_PRINTED = "None\n['full_shap/f0', 'full_shap/f1', 'scalar/acc', 'train-rmse'] (6, 3) 2\n"
 
 
 def run(tmp_path: Path, program: str, framework: str) -> str:
@@ -145,16 +109,5 @@ def test_a_script_for_keras_runs_unchanged(tmp_path: Path) -> None:
     assert run(tmp_path, KERAS, "tensorflow") == KERAS_PRINTED
 
 
-@pytest.mark.slow
-def test_a_script_for_sessions_runs_unchanged(tmp_path: Path) -> None:
-    if find_spec("tensorflow_estimator") is None:
-        pytest.skip("this environment has no TensorFlow with estimators")
-    assert run(tmp_path, SESSION, "tensorflow") == "['scalar/acc', 'w:0'] True\n"
-
-
 def test_a_script_for_mxnet_runs_unchanged(tmp_path: Path) -> None:
     assert run(tmp_path, MXNET, "mxnet") == MXNET_PRINTED
-
-
-def test_a_script_for_xgboost_runs_unchanged(tmp_path: Path) -> None:
-    assert run(tmp_path, XGBOOST, "xgboost") == XGBOOST_PRINTED

@@ -17,7 +17,6 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from tensortrial.errors import TensorUnavailable  # noqa: E402
 from tensortrial.hooks.core import current_hook  # noqa: E402
 from tensortrial.read.opening import no_refresh  # noqa: E402
 from tensortrial.smdebug.rules import Rule, invoke_rule  # noqa: E402
@@ -191,13 +190,6 @@ class TestHook:
         assert message in caplog.text
         assert create_trial(tmp_path / "run").tensor("Linear_weight").steps() == [0, 2]
 
-    def test_get_hook_is_the_hook_made_last(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delenv("SMDEBUG_CONFIG_FILE_PATH", raising=False)
-        assert smd.get_hook(create_if_not_exists=True) is None
-        hooks = [make_hook(tmp_path / name) for name in ("one", "two")]
-        assert smd.get_hook() is hooks[1]
-        hooks[0].close()
-
     def test_get_hook_takes_the_path_of_a_configuration_first(self, tmp_path: Path) -> None:
         (tmp_path / "hook.json").write_text(json.dumps({"LocalPath": str(tmp_path / "run")}))
         hook = smd.get_hook(str(tmp_path / "hook.json"), True)
@@ -221,32 +213,7 @@ class TestHook:
             assert not twin.recorder.active
 
 
-class TestScalars:
-    def test_a_scalar_is_saved_under_the_name_of_smdebug(self, trial: Trial) -> None:
-        assert trial.tensor_names(regex="acc") == ["scalar/acc"]
-        tensor = trial.tensor("scalar/acc")
-        assert tensor.steps() == [4]
-        assert tensor.value(4).tolist() == [0.5]
-        assert {step: value.tolist() for step, value in tensor.values().items()} == {4: [0.5]}
-
-    def test_a_metric_of_sagemaker_is_in_its_collection(self, tmp_path: Path) -> None:
-        hook = make_hook(tmp_path / "run")
-        hook.save_scalar("acc", 0.5, sm_metric=True)
-        hook.close()
-        assert create_trial(tmp_path / "run").tensor_names(collection="sm_metrics") == ["scalar/acc"]
-
-
 class TestTrial:
-    def test_loaded_all_steps_ends_a_loop(self, tmp_path: Path) -> None:
-        hook = make_hook(tmp_path / "run")
-        train(hook, 1)
-        trial = create_trial(tmp_path / "run")
-        assert trial.loaded_all_steps is False
-        hook.close()
-        while not trial.loaded_all_steps:
-            pass
-        assert trial.loaded_all_steps is True
-
     def test_its_further_attributes(self, trial: Trial) -> None:
         assert trial.last_complete_step == 4
         assert trial.refresh_data() is trial.maybe_refresh() is None
@@ -271,12 +238,6 @@ class TestTrial:
         assert trial.tensor_names(collection="new") == trial.tensor_names(collection=collection) == ["Linear_weight"]
         assert trial.collection("losses").tensor_names == {"MSELoss_output_0"}
 
-    def test_no_refresh_yields_the_trials(self, trial: Trial) -> None:
-        with no_refresh([trial]) as [inside]:
-            assert inside is trial
-        with no_refresh(trial) as inside:
-            assert inside is trial
-
     def test_it_can_be_made_by_its_class(self, trial: Trial) -> None:
         local = LocalTrial("mine", trial.path, range_steps=(0, 3))
         assert (local.name, local.steps(), isinstance(trial, LocalTrial)) == ("mine", [0, 2], True)
@@ -289,10 +250,6 @@ class TestTrial:
         monkeypatch.setattr(S3Trial, "__init__", lambda self, *args, **options: made.append(args))
         create_trial("s3://bucket/a/b")
         assert made == [(None, "bucket", "a/b", None)]
-
-    def test_an_unknown_tensor_names_the_near_ones(self, trial: Trial) -> None:
-        with pytest.raises(TensorUnavailable, match="did you mean 'MSELoss_output_0'"):
-            trial.tensor("loss")
 
 
 class TestConfigurations:
@@ -341,13 +298,6 @@ class TestRule:
 
         (finding,) = invoke_rule(Said(trial), record=False)
         assert (finding.step, finding.sentence, finding.tensor) == (2, "it is large", "x")
-
-
-def test_a_tensor_that_is_no_scalar_keeps_its_shape(tmp_path: Path) -> None:
-    hook = make_hook(tmp_path / "run")
-    hook.save_tensor("x", np.float64(3))
-    hook.close()
-    assert create_trial(tmp_path / "run").tensor("x").value(0).shape == ()
 
 
 def test_every_argument_may_be_passed_by_its_name_in_the_documents(tmp_path: Path) -> None:

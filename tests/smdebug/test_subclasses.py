@@ -112,18 +112,6 @@ def test_an_overridden_forward_hook_may_save_nothing(tmp_path: Path) -> None:
     assert trial.tensor_names() == ["Sequential_0.weight"]
 
 
-def test_an_error_of_an_overridden_forward_hook_does_not_end_training(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Broken(smd.Hook):
-        def forward_hook(self, module: Any, inputs: Any, outputs: Any) -> None:
-            raise RuntimeError("of the script")
-
-    monkeypatch.delenv("TENSORTRIAL_STRICT", raising=False)
-    train(Broken(str(tmp_path / "run"), include_collections=["weights"]))
-    assert "is off from here on, training is not affected: RuntimeError: of the script" in caplog.text
-
-
 def test_a_closed_hook_leaves_no_function_on_the_modules(tmp_path: Path) -> None:
     hook = Activations(str(tmp_path / "run"))
     net = nn.Linear(4, 2)
