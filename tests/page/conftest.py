@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.browser import CHROMIUM, SECONDS
+from tensortrial.pages import Page, page
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -16,6 +18,13 @@ def _tiles_are_kept_in_a_folder_of_the_tests(tmp_path_factory: pytest.TempPathFa
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TENSORTRIAL_CACHE", str(tmp_path_factory.mktemp("kept tiles")))
         yield
+
+
+@pytest.fixture(scope="module")
+def served(folder: Path) -> Iterator[Page]:
+    """The page of the folder of a module."""
+    with page(folder) as served:
+        yield served
 
 
 @pytest.fixture(scope="session")

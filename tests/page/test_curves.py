@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 import tensortrial
 from support.browser import CHROMIUM, serving, show
-from tensortrial.pages import Page, page
+from support.pages import fetch
+from tensortrial.pages import Page
 
 LARGEST = sys.float_info.max
 POINTS = 16
@@ -39,18 +38,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def served(folder: Path) -> Iterator[Page]:
-    with page(folder) as served:
-        yield served
-
-
 def curve(served: Page, run: str, name: str, mode: str, path: str) -> dict[str, Any]:
     """Return a curve as one of two requests answers it."""
     given = {"run": run, "name": name, "mode": mode, "statistics": "value", "points": POINTS}
     given |= {"runs": json.dumps([run]), "names": json.dumps([name])}
-    response = httpx.get(f"{served.url}api/{path}", params=given)
-    answer = json.loads(response.text, parse_constant=pytest.fail)
+    answer = fetch(served, path, **given)
     if path == "scalars":
         (found,) = [each for each in answer if each["mode"] == mode]
         return {**found, "last": found["last"]["value"]}

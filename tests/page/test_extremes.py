@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import base64
-import json
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 
 import tensortrial
 from support.browser import CHROMIUM, serving, show, text
-from tensortrial.pages import Page, page
+from support.pages import fetch
+from tensortrial.pages import Page
 from tensortrial.pages.report import report
 
 VALUES = {
@@ -43,23 +41,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def served(folder: Path) -> Iterator[Page]:
-    with page(folder) as served:
-        yield served
-
-
-def fetch(served: Page, path: str, **given: Any) -> Any:
-    response = httpx.get(f"{served.url}api/{path}", params={"run": "run", "mode": "GLOBAL", **given}, timeout=60)
-    assert response.status_code == 200, response.text
-    return json.loads(response.text, parse_constant=pytest.fail)
+def answer(served: Page, path: str, **given: Any) -> Any:
+    return fetch(served, path, **{"run": "run", "mode": "GLOBAL", **given})
 
 
 @pytest.mark.parametrize("name", VALUES)
 def test_a_tensor_has_a_histogram_whose_edges_differ(served: Page, name: str) -> None:
     found = [
-        *fetch(served, "histograms", name=f"t/{name}"),
-        *fetch(served, "histograms", name=f"t/{name}", **{"from": 1, "to": 1}),
+        *answer(served, "histograms", name=f"t/{name}"),
+        *answer(served, "histograms", name=f"t/{name}", **{"from": 1, "to": 1}),
     ]
     assert len(found) == 3
     for each in found:
@@ -70,7 +60,7 @@ def test_a_tensor_has_a_histogram_whose_edges_differ(served: Page, name: str) ->
 
 
 def test_the_heat_map_has_numbers_that_float32_lacks(served: Page) -> None:
-    tiles = fetch(served, "tiles", statistic="value")
+    tiles = answer(served, "tiles", statistic="value")
     assert tiles["wide"]
     shape = len(tiles["names"]), 2
     planes = np.frombuffer(zlib.decompress(base64.b64decode(tiles["packed"])), "u1").reshape(-1, 2, *shape)

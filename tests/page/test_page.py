@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 import math
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ import numpy as np
 import pytest
 
 import tensortrial
+from support.pages import fetch
 from support.queried_runs import write_runs
 from support.runs import EPOCH, TRAIN, Job
 from tensortrial.comparison import compare
@@ -36,18 +35,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     write_runs(folder)
     return folder
-
-
-@pytest.fixture(scope="module")
-def served(folder: Path) -> Iterator[Page]:
-    with page(folder) as served:
-        yield served
-
-
-def fetch(served: Page, path: str, **parameters: Any) -> Any:
-    response = httpx.get(f"{served.url}api/{path}", params=parameters, timeout=60)
-    assert response.status_code == 200, response.text
-    return json.loads(response.text, parse_constant=pytest.fail)
 
 
 def unpack(tiles: dict[str, Any]) -> list[np.ndarray[Any, Any]]:

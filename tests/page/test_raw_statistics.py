@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 
 import tensortrial
+from support.pages import fetch
 from tensortrial.pages import Page, page
 
 NAMES = [f"w{number:02}" for number in range(14)]
@@ -34,16 +33,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def served(folder: Path) -> Iterator[Page]:
-    with page(folder) as served:
-        yield served
-
-
 def answer(served: Page, path: str, **given: Any) -> Any:
-    response = httpx.get(f"{served.url}api/{path}", params={"run": "run", "mode": "TRAIN", **given})
-    response.raise_for_status()
-    return response.json()
+    return fetch(served, path, **{"run": "run", "mode": "TRAIN", **given})
 
 
 @pytest.mark.parametrize("mode", ["TRAIN", "GLOBAL"])

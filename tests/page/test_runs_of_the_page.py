@@ -21,6 +21,7 @@ import tensortrial
 from support.browser import printed_url
 from support.leased_runs import wait_until
 from support.limits import set_limits
+from support.pages import fetch, get
 from support.runs import EVAL, TRAIN, Job
 from support.servers import ObjectStore
 from tensortrial.errors import ConfigurationError, RunNotFound
@@ -52,16 +53,6 @@ def write(out: Any, steps: int = 3, *, close: bool = True, names: tuple[str, ...
     if close:
         job.close()
     return job
-
-
-def get(served: Page, path: str, **parameters: Any) -> httpx.Response:
-    return httpx.get(f"{served.url}api/{path}", params=parameters, timeout=60)
-
-
-def fetch(served: Page, path: str, **parameters: Any) -> Any:
-    response = get(served, path, **parameters)
-    assert response.status_code == 200, response.text
-    return json.loads(response.text, parse_constant=pytest.fail)
 
 
 def answered(served: Page, run: str = "run") -> dict[str, int]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.runs import EPOCH, EVAL, TRAIN, Job
+from support.runs import EPOCH, EVAL, TRAIN, Job, flip
 from tensortrial.format.record import Plan, Record, Step
 from tensortrial.maintenance.compaction import compact
 from tensortrial.mode import ModeKeys
@@ -116,10 +116,7 @@ def test_a_damaged_file_is_named_and_the_rest_is_shown(
     shutil.copytree(run, tmp_path / "copy")
     reader = run_reader_of(create_trial(tmp_path / "copy"))
     (path, *_) = reader.sources.steps.files()
-    file = tmp_path / "copy" / path
-    data = bytearray(file.read_bytes())
-    data[200] ^= 255
-    file.write_bytes(data)
+    flip(tmp_path / "copy" / path, 200, 255)
     tiles = Tiles(reader.storage, reader.sources, lambda: NAMES)
     grid = tiles.grid(Choice("scalar", "GLOBAL"), 0, STEPS, 30, STEPS)
     expected = sum(len(values) for values in by_hand("GLOBAL", "", grid.width).values())

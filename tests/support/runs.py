@@ -139,3 +139,22 @@ def _reduced(plan: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return what of a plan follows `raw`, in the order of its fields."""
     last = plan.get("digest", False), plan.get("by_axis", ()), plan.get("sketch", False)
     return plan.get("statistics", ()), plan.get("histogram", False), None, *last
+
+
+def chunk(run: Path, flush: int, worker: str = "worker_0") -> Path:
+    """Return the file of raw values that a worker wrote with a flush."""
+    (found,) = run.glob(f"tensors/*/*/worker={worker}/{flush:08d}.parquet")
+    return found
+
+
+def index_file(run: Path, flush: int, worker: str = "worker_0") -> Path:
+    """Return the index file that a worker wrote with a flush."""
+    (found,) = run.glob(f"index/worker={worker}/*/{flush:08d}.parquet")
+    return found
+
+
+def flip(path: Path, position: int, bits: int = 4) -> None:
+    """Flip bits of a byte of a file."""
+    data = bytearray(path.read_bytes())
+    data[position] ^= bits
+    path.write_bytes(data)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tensortrial
-from support.runs import Job
+from support.runs import Job, flip
 from tensortrial.errors import CorruptFile
 from tensortrial.format.checksum import BLOCK_BYTES
 from tensortrial.format.verified_files import verified_files
@@ -36,12 +36,6 @@ def run(tmp_path: Path, written: Path) -> Path:
 
 def first_file(run: Path, folder: str) -> Path:
     return sorted(run.glob(f"{folder}/**/0*.parquet"))[0]
-
-
-def flip(file: Path, position: int) -> None:
-    data = bytearray(file.read_bytes())
-    data[position] ^= 4
-    file.write_bytes(data)
 
 
 def test_ranges_are_those_of_the_file(run: Path) -> None:

@@ -17,7 +17,7 @@ import tensortrial
 from support import warm
 from support.commands import run_command
 from support.limits import keep_index_files
-from support.runs import Job
+from support.runs import Job, chunk, index_file
 from tensortrial.errors import RunInUse, StepUnavailable
 from tensortrial.maintenance.compaction import compact
 from tensortrial.storage.local import LocalStorage
@@ -39,16 +39,6 @@ def write(url: Path | str, workers: tuple[str, ...] = ("worker_0",)) -> None:
             for job in jobs:
                 job.step({"w": np.full(30, step), "loss": 0.5})
                 job.flush()
-
-
-def chunk(run: Path, flush: int, worker: str = "worker_0") -> Path:
-    (found,) = run.glob(f"tensors/*/*/worker={worker}/{flush:08d}.parquet")
-    return found
-
-
-def index_file(run: Path, flush: int, worker: str = "worker_0") -> Path:
-    (found,) = run.glob(f"index/worker={worker}/*/{flush:08d}.parquet")
-    return found
 
 
 def files(run: Path) -> dict[str, bytes]:

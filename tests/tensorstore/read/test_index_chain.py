@@ -12,7 +12,7 @@ import pytest
 
 import tensortrial
 from support.limits import keep_index_files
-from support.runs import TRAIN, Job, forge_file
+from support.runs import TRAIN, Job, forge_file, index_file
 from tensortrial import StepState
 from tensortrial.errors import CorruptFile, MissingIndexFile, NoMoreData, StepUnavailable
 from tensortrial.format.schema import FOOTER_PREVIOUS, MANIFEST
@@ -36,11 +36,6 @@ def write(path: Path, steps: int = STEPS, **job: object) -> None:
             step = writing.begin(TRAIN)
             writing.put(step, {"w": np.full(3, step.global_step), "loss": float(step.global_step)}, closes=True)
             writing.flush()
-
-
-def index_file(run: Path, flush: int, worker: str = "worker_0") -> Path:
-    (found,) = run.glob(f"index/worker={worker}/*/{flush:08d}.parquet")
-    return found
 
 
 def values_in(path: Path) -> list[float]:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tensortrial
-from support.runs import Job
+from support.runs import Job, flip
 from tensortrial.errors import CorruptFile, TensorTrialError, TensorUnavailableForStep
 from tensortrial.maintenance.compaction import compact
 from tensortrial.read.opening import create_trial
@@ -102,9 +102,7 @@ def damaged(folder: Path) -> tuple[Path, str]:
     ((chunk, offset),) = (
         create_trial(folder).sql("select chunk, \"offset\" from tensors where name = 'small' and global_step = 1")
     ).fetchall()
-    data = bytearray((folder / chunk).read_bytes())
-    data[offset + 17] ^= 4
-    (folder / chunk).write_bytes(data)
+    flip(folder / chunk, offset + 17)
     return folder, chunk
 
 

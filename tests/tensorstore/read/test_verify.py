@@ -18,7 +18,7 @@ import pytest
 import tensortrial
 from support.commands import run_command
 from support.limits import keep_index_files, set_limits
-from support.runs import Job
+from support.runs import Job, chunk, flip, index_file
 from tensortrial.errors import NotARun, RunNotFound, StorageError
 from tensortrial.format.index_reader import read_batches
 from tensortrial.maintenance.compaction import compact
@@ -47,22 +47,6 @@ def write(url: Path | str, workers: tuple[str, ...] = ("worker_0",), steps: int 
                 values = {"w": np.full((20, 20), 100 * rank + step), "text": np.array(["a", "bc"]), "loss": 0.5}
                 job.step(values, statistics=("mean", "l2"), histogram=True)
                 job.flush()
-
-
-def chunk(run: Path, flush: int, worker: str = "worker_0") -> Path:
-    (found,) = run.glob(f"tensors/*/*/worker={worker}/{flush:08d}.parquet")
-    return found
-
-
-def index_file(run: Path, flush: int, worker: str = "worker_0") -> Path:
-    (found,) = run.glob(f"index/worker={worker}/*/{flush:08d}.parquet")
-    return found
-
-
-def flip(path: Path, position: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[position] ^= 4
-    path.write_bytes(data)
 
 
 def the_damage(run: Path) -> Damage:
