@@ -41,6 +41,12 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.fixture
+def lenient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Log the errors of hooks instead of raising them, as in a user's training."""
+    monkeypatch.delenv("TENSORTRIAL_STRICT")
+
+
 @pytest.fixture(autouse=True)
 def no_current_hook() -> Iterator[None]:
     yield

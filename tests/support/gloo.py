@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-from support.training import start
+from support.programs import start
 
 BEGINNING = """
     import os

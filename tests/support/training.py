@@ -10,10 +10,6 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from support.programs import run, start
-
-__all__ = ["Net", "array", "batches", "digits", "evaluate", "run", "same", "seeded", "start", "train"]
-
 BATCH = 32
 
 
@@ -59,6 +55,25 @@ def train(model: nn.Module, steps: int = 3, loss: Any = None, rate: float = 0.1)
         optimizer.step()
         losses.append(value.item())
     return losses
+
+
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def optimized(make_hook: Any, make: Any, **options: Any) -> tuple[Any, Any, Any]:
+    """Make a hook that knows a seeded network and its optimizer. Return all three."""
+    net, hook = seeded(), make_hook(**options)
+    hook.register_module(net)
+    optimizer = make(net)
+    hook.register_optimizer(optimizer)
+    return hook, net, optimizer
+
+
+def loss_of(model: nn.Module, batch: int = 0) -> torch.Tensor:
+    """Return the loss of a classifier of digits on a batch."""
+    x, y = batches(batch + 1)[batch]
+    return nn.functional.cross_entropy(model(x), y)
 
 
 def evaluate(model: nn.Module, steps: int = 1) -> None:

@@ -19,8 +19,12 @@ from torch import nn  # noqa: E402
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
 from support import warm  # noqa: E402
-from support.programs import run_cold  # noqa: E402
-from support.training import batches, run, seeded, start, train  # noqa: E402
+from support.programs import (  # noqa: E402
+    run,
+    run_cold,
+    start,
+)
+from support.training import batches, seeded, train  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 
 LOSS = "CrossEntropyLoss_output_0"

@@ -60,11 +60,6 @@ CALLS: dict[str, Callable[[Any], object]] = {
 }
 
 
-@pytest.fixture
-def lenient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TENSORTRIAL_STRICT")
-
-
 @pytest.mark.usefixtures("lenient")
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_a_wrong_call_is_logged_once_and_the_hook_stays_on(

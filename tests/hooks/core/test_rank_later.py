@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 torch = pytest.importorskip("torch")
-from support.training import start  # noqa: E402
+from support.programs import start  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.hooks.core.process.rank import Rank, rank_from_environment  # noqa: E402
 

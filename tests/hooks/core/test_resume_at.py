@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
 from support.made_hooks import closed  # noqa: E402
-from support.training import run as run_program  # noqa: E402
+from support.programs import run as run_program  # noqa: E402
 from tensortrial import Run, create_trial, open_runs  # noqa: E402
 from tensortrial.errors import ConfigurationError, StorageError  # noqa: E402
 from tensortrial.maintenance.compaction import compact  # noqa: E402

@@ -18,11 +18,6 @@ from tensortrial.read.step_states import LostRows
 from tensortrial.snapshot.saved_steps import SavedSteps
 
 
-@pytest.fixture
-def lenient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TENSORTRIAL_STRICT")
-
-
 def series(out: str, name: str = "x", mode: Any = modes.GLOBAL) -> dict[int, float]:
     tensor = create_trial(out).tensor(name)
     return {step: float(tensor.value(step, mode)) for step in tensor.steps(mode)}

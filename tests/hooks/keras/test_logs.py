@@ -12,12 +12,6 @@ import tensortrial.hooks.tensorflow as tt  # noqa: E402
 EVERY = tt.SaveConfig(save_interval=1)
 
 
-@pytest.fixture
-def lenient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Log the errors of hooks instead of raising them, as in a user's training."""
-    monkeypatch.delenv("TENSORTRIAL_STRICT")
-
-
 def ragged() -> Any:
     return tf.ragged.constant([[1.0, 2.0], [3.0]])
 

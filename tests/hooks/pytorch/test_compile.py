@@ -21,8 +21,9 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
 from support.made_hooks import closed  # noqa: E402
+from support.programs import run  # noqa: E402
 from support.torch_capture import compile_as_an_older_torch, forget_compiled_code  # noqa: E402
-from support.training import Net, batches, run, seeded, train  # noqa: E402
+from support.training import Net, batches, seeded, train  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.errors import TrainingStopped  # noqa: E402
 from tensortrial.format.schema import STOP_FILE  # noqa: E402

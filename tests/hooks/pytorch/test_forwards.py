@@ -15,7 +15,8 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from support.made_hooks import closed  # noqa: E402
-from support.training import Net, array, batches, run, same, seeded, train  # noqa: E402
+from support.programs import run  # noqa: E402
+from support.training import Net, array, batches, same, seeded, train  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 
 # TorchScript is deprecated, and says so in each of its functions; a comparison with the trace warns of what differs.

@@ -12,7 +12,7 @@ from torch import nn  # noqa: E402
 from torch.nn.utils import parametrizations  # noqa: E402
 
 from support.made_hooks import closed  # noqa: E402
-from support.training import Net, array, batches, same, seeded, train  # noqa: E402
+from support.training import Net, array, batches, loss_of, same, seeded, train  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.errors import ConfigurationError  # noqa: E402
 
@@ -23,11 +23,6 @@ def hooked(make_hook: Any, net: Any = None, **options: Any) -> tuple[Any, Any]:
     hook, net = make_hook(**{"include_collections": ["weights", "biases", "gradients"], **options}), net or seeded()
     hook.register_module(net)
     return hook, net
-
-
-def loss_of(net: Any, batch: int = 0) -> Any:
-    x, y = batches(batch + 1)[batch]
-    return nn.functional.cross_entropy(net(x), y)
 
 
 def expected_gradient(steps: int = 1) -> Any:

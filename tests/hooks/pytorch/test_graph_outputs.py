@@ -17,7 +17,8 @@ from torch._inductor.utils import get_all_devices, get_first_incompatible_cudagr
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
-from support.training import batches, run, same, seeded  # noqa: E402
+from support.programs import run  # noqa: E402
+from support.training import batches, same, seeded  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.hooks.pytorch.compile import switch  # noqa: E402
 

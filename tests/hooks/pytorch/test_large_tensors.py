@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import tensortrial.hooks.pytorch as tt  # noqa: E402
-from support.training import start  # noqa: E402
+from support.programs import start  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 
 PROGRAM = """

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from support.made_hooks import closed  # noqa: E402
-from support.training import Net, array, batches, same, seeded  # noqa: E402
+from support.training import Net, array, loss_of, optimized, same, seeded, sgd  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.errors import ConfigurationError  # noqa: E402
 
@@ -26,13 +26,8 @@ def hooked(make_hook: Any, gradients: Any = "optimizer") -> tuple[Any, Any]:
     return hook, net
 
 
-def loss_of(net: Any, batch: int = 0) -> Any:
-    x, y = batches(batch + 1)[batch]
-    return nn.functional.cross_entropy(net(x), y)
-
-
-def sgd(net: Any) -> Any:
-    return torch.optim.SGD(net.parameters(), lr=0.1)
+def registered(make_hook: Any, make: Any, gradients: Any = "optimizer") -> tuple[Any, Any, Any]:
+    return optimized(make_hook, make, include_collections=["gradients"], gradients=gradients)
 
 
 WAYS = {
@@ -45,9 +40,7 @@ WAYS = {
 
 @pytest.mark.parametrize("make", WAYS.values(), ids=WAYS)
 def test_gradients_of_the_optimizer_are_accumulated_and_clipped(make_hook: Any, make: Any) -> None:
-    hook, net = hooked(make_hook, ["local", "optimizer"])
-    optimizer = make(net)
-    hook.register_optimizer(optimizer)
+    hook, net, optimizer = registered(make_hook, make, ["local", "optimizer"])
     hook.register_optimizer(optimizer)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
     expected = []
@@ -72,10 +65,8 @@ def test_gradients_of_the_optimizer_are_accumulated_and_clipped(make_hook: Any, 
 
 @pytest.mark.parametrize("way", ["for-loop", "fused"])
 def test_gradients_of_the_optimizer_have_no_scale(make_hook: Any, way: str) -> None:
-    hook, net = hooked(make_hook)
+    hook, net, optimizer = registered(make_hook, WAYS[way])
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-    optimizer = WAYS[way](net)
-    hook.register_optimizer(optimizer)
     scaler.scale(loss_of(net)).backward()
     scaled = array(net.fc1.weight.grad)
     scaler.step(optimizer)
@@ -86,10 +77,8 @@ def test_gradients_of_the_optimizer_have_no_scale(make_hook: Any, way: str) -> N
 
 
 def test_a_step_that_the_scaler_skips_has_no_gradients_of_the_optimizer(make_hook: Any) -> None:
-    hook, net = hooked(make_hook, "local, optimizer")
+    hook, net, optimizer = registered(make_hook, sgd, "local, optimizer")
     scaler = torch.amp.GradScaler("cpu")
-    optimizer = sgd(net)
-    hook.register_optimizer(optimizer)
     for factor in (float("inf"), 1.0):
         optimizer.zero_grad()
         scaler.scale(loss_of(net) * factor).backward()
@@ -132,9 +121,7 @@ def test_two_optimizers_save_the_gradients_of_their_own_models(make_hook: Any) -
     "make", [sgd, lambda net: torch.optim.LBFGS(net.parameters(), max_iter=3)], ids=["SGD", "LBFGS"]
 )
 def test_gradients_that_a_closure_computes_are_saved(make_hook: Any, make: Any, by_keyword: bool) -> None:
-    hook, net = hooked(make_hook)
-    optimizer = make(net)
-    hook.register_optimizer(optimizer)
+    hook, net, optimizer = registered(make_hook, make)
     expected = []
 
     def closure() -> Any:
@@ -154,9 +141,7 @@ def test_gradients_that_a_closure_computes_are_saved(make_hook: Any, make: Any, 
 
 
 def test_an_error_of_a_closure_is_raised_and_the_hook_stays_on(make_hook: Any, out: str) -> None:
-    hook, net = hooked(make_hook)
-    optimizer = sgd(net)
-    hook.register_optimizer(optimizer)
+    hook, net, optimizer = registered(make_hook, sgd)
 
     def fail() -> Any:
         raise ZeroDivisionError("in the closure")
@@ -212,13 +197,8 @@ def test_an_optimizer_in_backward_saves_what_it_uses(make_hook: Any) -> None:
 
 
 def test_nothing_is_captured_at_steps_that_are_not_due(make_hook: Any, out: str) -> None:
-    from tensortrial.hooks.pytorch import SaveConfig
-
-    net = seeded()
-    hook = make_hook(include_collections=["gradients"], gradients="optimizer", save_config=SaveConfig(save_interval=2))
-    hook.register_module(net)
-    optimizer = sgd(net)
-    hook.register_optimizer(optimizer)
+    every_other = {"include_collections": ["gradients"], "gradients": "optimizer", "save_config": {"save_interval": 2}}
+    hook, net, optimizer = optimized(make_hook, sgd, **every_other)
     for _ in range(4):
         loss_of(net).backward()
         optimizer.step()
@@ -229,9 +209,7 @@ def test_nothing_is_captured_at_steps_that_are_not_due(make_hook: Any, out: str)
 def test_copied_optimizers_do_not_have_the_callback(make_hook: Any, tmp_path: Path) -> None:
     import copy
 
-    hook, net = hooked(make_hook)
-    optimizer = sgd(net)
-    hook.register_optimizer(optimizer)
+    *_, optimizer = registered(make_hook, sgd)
     twin = copy.deepcopy(optimizer)
     assert not getattr(twin, "_optimizer_step_pre_hooks", None)
     torch.save(optimizer.state_dict(), tmp_path / "state")

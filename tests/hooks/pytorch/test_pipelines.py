@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-from support.training import run  # noqa: E402
+from support.programs import run  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 
 PROGRAM = """

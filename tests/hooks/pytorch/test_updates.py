@@ -13,15 +13,10 @@ from torch import nn  # noqa: E402
 import tensortrial.hooks.pytorch as tt  # noqa: E402
 from support.made_hooks import closed  # noqa: E402
 from support.torch_kernels import Clones  # noqa: E402
-from support.training import array, batches, same, seeded  # noqa: E402
+from support.training import array, batches, loss_of, optimized, same, seeded, sgd  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 
 WEIGHT = "Net_fc1.weight"
-
-
-def loss_of(net: Any, batch: int = 0) -> Any:
-    x, y = batches(batch + 1)[batch]
-    return nn.functional.cross_entropy(net(x), y)
 
 
 def test_hyperparameters_of_each_group_are_saved_as_the_update_uses_them(make_hook: Any) -> None:
@@ -51,11 +46,7 @@ def test_hyperparameters_of_each_group_are_saved_as_the_update_uses_them(make_ho
 
 
 def test_a_learning_rate_that_is_a_tensor_is_saved(make_hook: Any, out: str) -> None:
-    net = seeded()
-    hook = make_hook()
-    hook.register_module(net)
-    optimizer = torch.optim.Adam(net.parameters(), lr=torch.tensor(0.25))
-    hook.register_optimizer(optimizer)
+    hook, net, optimizer = optimized(make_hook, lambda net: torch.optim.Adam(net.parameters(), lr=torch.tensor(0.25)))
     loss_of(net).backward()
     optimizer.step()
     hook.close()
@@ -77,11 +68,7 @@ def test_several_optimizers_of_a_class_have_names_of_their_own(make_hook: Any) -
 
 
 def test_a_group_that_is_added_while_training_is_saved(make_hook: Any, out: str) -> None:
-    net = seeded()
-    hook = make_hook()
-    hook.register_module(net)
-    optimizer = torch.optim.SGD(net.fc1.parameters(), lr=0.1)
-    hook.register_optimizer(optimizer)
+    hook, net, optimizer = optimized(make_hook, lambda net: torch.optim.SGD(net.fc1.parameters(), lr=0.1))
     for step in range(2):
         if step:
             optimizer.add_param_group({"params": list(net.fc2.parameters()), "lr": 0.7})
@@ -100,11 +87,9 @@ WAYS = {
 
 @pytest.mark.parametrize("make", WAYS.values(), ids=WAYS)
 def test_updates_are_saved_as_norms_and_ratios_without_values(make_hook: Any, make: Any) -> None:
-    net = seeded()
-    hook = make_hook(include_collections=["updates"], save_config=tt.SaveConfig(save_interval=2))
-    hook.register_module(net)
-    optimizer = make(net)
-    hook.register_optimizer(optimizer)
+    hook, net, optimizer = optimized(
+        make_hook, make, include_collections=["updates"], save_config=tt.SaveConfig(save_interval=2)
+    )
     expected = []
     for batch in range(3):
         optimizer.zero_grad()
@@ -152,11 +137,9 @@ def test_the_update_of_a_zero_parameter_has_an_infinite_ratio(make_hook: Any, ou
 
 
 def test_the_update_of_a_closure_is_that_after_its_last_call(make_hook: Any) -> None:
-    net = seeded()
-    hook = make_hook(include_collections=["updates"])
-    hook.register_module(net)
-    optimizer = torch.optim.LBFGS(net.parameters(), max_iter=3)
-    hook.register_optimizer(optimizer)
+    hook, net, optimizer = optimized(
+        make_hook, lambda net: torch.optim.LBFGS(net.parameters(), max_iter=3), include_collections=["updates"]
+    )
     weights = []
 
     def closure() -> Any:
@@ -179,11 +162,9 @@ def test_the_update_of_a_closure_is_that_after_its_last_call(make_hook: Any) -> 
 
 
 def test_parameters_are_copied_only_where_updates_are_due(make_hook: Any) -> None:
-    net = seeded()
-    hook = make_hook(include_collections=["updates"], save_config=tt.SaveConfig(save_interval=2))
-    hook.register_module(net)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    hook.register_optimizer(optimizer)
+    _, net, optimizer = optimized(
+        make_hook, sgd, include_collections=["updates"], save_config=tt.SaveConfig(save_interval=2)
+    )
     copied = []
     for _ in range(3):
         loss_of(net).backward()
@@ -200,11 +181,9 @@ ADAMS = [{}, {"foreach": True}, {"fused": True}]
 
 @pytest.mark.parametrize("options", ADAMS, ids=["plain", "foreach", "fused"])
 def test_the_moments_of_adam_are_saved_as_statistics(make_hook: Any, options: Any) -> None:
-    net = seeded()
-    hook = make_hook(include_collections=["health"])
-    hook.register_module(net)
-    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01, **options)
-    hook.register_optimizer(optimizer)
+    hook, net, optimizer = optimized(
+        make_hook, lambda net: torch.optim.AdamW(net.parameters(), lr=0.01, **options), include_collections=["health"]
+    )
     expected = []
     for batch in range(3):
         optimizer.zero_grad()

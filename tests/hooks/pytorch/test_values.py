@@ -23,12 +23,6 @@ from tensortrial import create_trial  # noqa: E402
 X = batches(1)[0][0]
 
 
-@pytest.fixture
-def lenient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Log errors inside a hook, as in a real job."""
-    monkeypatch.delenv("TENSORTRIAL_STRICT")
-
-
 class Returning(nn.Module):
     """A layer, next to a module that returns a value of the test."""
 

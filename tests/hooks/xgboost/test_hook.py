@@ -24,11 +24,6 @@ from tensortrial.hooks.xgboost.importance import IMPORTANCE_TYPES  # noqa: E402
 Make = Callable[..., tt.Hook]
 
 
-@pytest.fixture
-def lenient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TENSORTRIAL_STRICT")
-
-
 def train(hook: Any, rounds: int = 4, parameters: Any = None, **options: Any) -> Any:
     training, validation = cancer()
     evals = options.pop("evals", [(training, "train"), (validation, "validation")])
