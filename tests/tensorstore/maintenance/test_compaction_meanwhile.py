@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import subprocess
 import sys
 import textwrap
@@ -16,8 +15,7 @@ import pytest
 from night.compactions import compact_and_kill
 
 import tensortrial
-from support.compacted_runs import assert_chunks_are_named, flush, index_files, kill, rows_of, rows_seen, write
-from support.runs import Job
+from support.compacted_runs import assert_chunks_are_named, index_files, kill, rows_of, rows_seen, write
 from tensortrial.maintenance.compaction import compact
 from tensortrial.read.trial import Trial, run_reader_of
 from tensortrial.storage.local import LocalStorage
@@ -34,19 +32,6 @@ def run(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     if request.param == "live":
         kill(tmp_path)
     return tmp_path
-
-
-def test_an_open_trial_does_not_notice(run: Path, caplog: pytest.LogCaptureFixture) -> None:
-    before = rows_of(run)
-    trial = tensortrial.create_trial(run)
-    assert trial.tensor("loss").value(3) == 1.5  # one step is read, the others are not
-    compact(run, delete_older_than=0)
-    assert trial.tensor("loss").value(3) == 1.5
-    assert trial.tensor("w").value(5).tolist() == [5, 6, 7, 8]
-    assert trial.tensor("w").reduction_value(8, "min") == 8
-    assert rows_seen(trial) == before
-    assert not trial.damaged
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 QUESTIONS: list[Callable[[Trial], Any]] = [
@@ -72,37 +57,6 @@ def test_queries_succeed_although_their_files_were_compacted(run: Path) -> None:
         for trial in trials:
             assert trial.steps(show_incomplete_steps=True) == [*range(70)]
     np.testing.assert_equal(found, expected)
-
-
-def test_a_trial_that_knew_some_of_what_was_compacted(tmp_path: Path) -> None:
-    with Job(tmp_path, flush_seconds=3600) as job:
-        flush(job, 40)
-        live, still = tensortrial.create_trial(tmp_path), tensortrial.create_trial(tmp_path)
-        assert live.tensor("loss").values()[39] == 19.5
-        flush(job, 30)
-        with tensortrial.no_refresh(still):
-            assert compact(tmp_path, delete_older_than=0).files_after == 7
-            assert still.steps(show_incomplete_steps=True) == [*range(40)]
-            assert still.tensor("loss").value(7) == 3.5
-            assert still.steps(show_incomplete_steps=True) == [*range(40)]
-        assert live.steps(show_incomplete_steps=True) == [*range(70)]
-        assert live.tensor("loss").values() == still.tensor("loss").values() == {step: step / 2 for step in range(70)}
-        flush(job, 80)
-        compact(tmp_path, delete_older_than=0)
-        assert live.steps(show_incomplete_steps=True) == [*range(150)]
-        assert len(live.tensor("loss").values()) == 150
-    compact(tmp_path, delete_older_than=0)
-    assert rows_seen(live) == rows_seen(still) == rows_of(tmp_path)
-
-
-def test_steps_that_a_rule_has_seen_do_not_come_again(tmp_path: Path) -> None:
-    with Job(tmp_path, flush_seconds=3600) as job:
-        flush(job, 40)
-        trial = tensortrial.create_trial(tmp_path)
-        flush(job, 30)
-        compact(tmp_path, delete_older_than=0)
-        trial.refresh()
-        assert run_reader_of(trial).snapshot.steps.columns.global_step.tolist() == [*range(70)]
 
 
 def test_a_reader_of_a_part_of_the_steps(run: Path) -> None:
