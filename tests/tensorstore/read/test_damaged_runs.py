@@ -407,18 +407,6 @@ def test_a_forged_location_of_a_value_is_refused(tmp_path: Path, forged: dict[st
             read_values(storage, [row._replace(**forged)])
 
 
-@pytest.mark.parametrize("forged", [{"nbytes": -1}, {"nbytes": 1 << 62}, {"offset": 3}, {"chunk": "../other"}], ids=str)
-@pytest.mark.parametrize("count", [1, 3])
-def test_a_forged_byte_range_of_a_value_is_refused(tmp_path: Path, forged: dict[str, Any], count: int) -> None:
-    with Job(tmp_path) as job:
-        job.step({f"w{number}": np.arange(6.0) for number in range(count)})
-    storage = open_storage(tmp_path)
-    rows = IndexRows(storage).read([str(file.relative_to(tmp_path)) for file in tmp_path.glob("index/*/*/*.parquet")])
-    assert len(read_values(storage, rows)) == count
-    with pytest.raises(CorruptFile, match=str(forged.get("chunk", rows[0].chunk))):
-        read_values(storage, [*rows[1:], rows[0]._replace(**forged)])
-
-
 def test_sql_reads_index_files_that_have_columns_in_another_order_and_more_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

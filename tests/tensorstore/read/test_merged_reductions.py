@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 import tensortrial
 from support.runs import Job
-from tensortrial.statistics.single import statistics
 from tensortrial.statistics.sketch import quantile, sketch_of
 
 NAMES = (
@@ -31,7 +30,6 @@ NAMES = (
     "inf_count",
     "zero_count",
 )
-MERGED = (*NAMES, "variance", "sum", "rms", "abs_mean", "abs_max")
 
 
 def save_shards(run: Path, shards: list[Any], names: tuple[str, ...] = NAMES) -> None:
@@ -45,24 +43,6 @@ def merged(run: Path) -> dict[str, Any]:
     answer = tensortrial.create_trial(run).sql("select * from merged_reductions where name = 'w'")
     (row,) = answer.fetchall()
     return dict(zip(answer.columns, row, strict=True))
-
-
-@pytest.mark.parametrize(
-    "whole",
-    [
-        np.random.default_rng(0).gamma(2.0, size=(1000, 3)).astype(np.float32),
-        np.random.default_rng(1).standard_normal((700, 2)) * 1e-3 + 5.0,
-        np.concatenate([np.zeros((40, 1)), np.ones((30, 1)), np.arange(30.0).reshape(30, 1)]),
-    ],
-    ids=["gamma", "far from zero", "with constant shards"],
-)
-def test_statistics_of_uneven_shards_are_those_of_the_whole(tmp_path: Path, whole: Any) -> None:
-    shards = [whole[:40], whole[40:70], whole[70:], whole[:0]]
-    save_shards(tmp_path, shards)
-    found = merged(tmp_path)
-    assert (found["workers"], found["elements"]) == (3, whole.size)
-    expected = statistics(whole, MERGED)
-    assert {name: found[name] for name in MERGED} == pytest.approx(expected, rel=1e-7)
 
 
 def normal(elements: int, mean: float = 0.0) -> Any:
@@ -124,15 +104,6 @@ def test_merged_statistics_and_quantiles_are_those_that_numpy_computes_of_all_el
     for percent in (1, 5, 25, 50, 75, 95, 99):
         exact = np.nan if np.isnan(x).any() else np.quantile(x, percent / 100, method="inverted_cdf")
         assert found[f"p{percent:02d}"] == pytest.approx(exact, rel=1 / 128, nan_ok=True)
-
-
-def test_a_nan_in_one_shard_is_in_the_whole_and_is_counted(tmp_path: Path) -> None:
-    save_shards(tmp_path, [np.array([1.0, np.nan]), np.array([2.0, 3.0])])
-    found = merged(tmp_path)
-    for name in ("min", "max", "mean", "std", "l2", "rms", "abs_min"):
-        assert np.isnan(found[name]), name
-    assert found["nan_count"] == 1
-    assert found["elements"] == 4
 
 
 def test_a_statistic_that_one_shard_lacks_is_null_in_the_whole(tmp_path: Path) -> None:

@@ -300,16 +300,6 @@ def test_a_run_that_nobody_writes_to_yet(tmp_path: Path) -> None:
         tensortrial.create_trial(tmp_path)
 
 
-@pytest.mark.parametrize("bad", ["", "[]", '{"worker": "w"}', '{"worker": 1, "num_workers": "x"}', "\x00"])
-def test_a_damaged_claim_is_set_aside(tmp_path: Path, bad: str) -> None:
-    write_run(str(tmp_path), worker="worker_0")
-    (tmp_path / "collections" / "worker_1.json").write_text(bad)
-    trial = tensortrial.create_trial(tmp_path)
-    assert list(trial.damaged) == ["collections/worker_1.json"]
-    assert len(trial.steps()) == 6
-    assert trial.sql("select count(*) from collections").fetchall() == [(4,)]
-
-
 def test_arguments(tmp_path: Path) -> None:
     write_run(str(tmp_path / "run"))
     url = tmp_path / "run"
@@ -381,17 +371,6 @@ def test_mark_ended_is_remembered_in_the_run(tmp_path: Path) -> None:
     assert trial.has_passed_step(7) is StepState.UNAVAILABLE
     assert tensortrial.create_trial(tmp_path).loaded_all_steps
     job.close()
-
-
-def test_the_job_has_ended_when_every_worker_has(tmp_path: Path) -> None:
-    jobs = [Job(tmp_path, f"worker_{rank}", 2) for rank in range(2)]
-    trial = tensortrial.create_trial(tmp_path)
-    for job in jobs:
-        assert not trial.loaded_all_steps
-        job.step({"a": 1.0})
-        job.close()
-    assert trial.loaded_all_steps
-    assert trial.loaded_all_steps
 
 
 # ----------------------------------------------------------------------------------------------------------- refreshing

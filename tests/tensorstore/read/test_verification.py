@@ -36,20 +36,11 @@ def expected(name: str, step: int) -> Any:
     return SAVED[name] if name == "text" else SAVED[name] + step
 
 
-def merged(folder: Path) -> Path:
-    write(folder, steps=8)
-    compact(folder, delete_older_than=0)
-    return folder
-
-
 RUNS: dict[str, Callable[[Path], Path]] = {
-    "raw": write,
-    "zstd": lambda folder: write(folder, codec="zstd"),
-    "lz4": lambda folder: write(folder, codec="lz4"),
     "parts": lambda folder: write(folder, part_bytes=1000),
     "zstd in parts": lambda folder: write(folder, codec="zstd", part_bytes=1000),
-    "merged": merged,
 }
+"""Runs that `make flips` does not have."""
 
 
 def flips(path: Path, count: int) -> Iterator[bytes]:

@@ -89,19 +89,6 @@ def test_a_chunk_that_is_missing_is_named_with_its_steps_and_tensors(tmp_path: P
     )
 
 
-def test_every_flipped_bit_of_a_value_is_found(tmp_path: Path) -> None:
-    write(tmp_path, steps=2)
-    path = chunk(tmp_path, 1)
-    value = np.full((20, 20), 1).tobytes()
-    begin = path.read_bytes().index(value)
-    for position in range(begin, begin + len(value), 317):
-        flip(path, position)
-        damage = the_damage(tmp_path)
-        assert damage.steps == (1,), position
-        assert "w" in damage.tensors, position
-        flip(path, position)
-
-
 SIZES = [0, 1, 9000, 10, 2048, 10, 10_000, 16_383, 16_384, 25_000, 1, 0, 70_000]
 
 
