@@ -34,8 +34,8 @@ QUESTIONS = {
 }
 
 
-def write(out: str, rows: int) -> None:
-    """Write a live run of so many rows."""
+def write(out: str, steps: int, tensors: int = PER_STEP) -> None:
+    """Write a live run whose index is compacted: a loss and tensors of 64 elements, with their mean and l2."""
     import numpy as np
     import pyarrow as pa
 
@@ -52,35 +52,35 @@ def write(out: str, rows: int) -> None:
         RunInfo("2026-01-01T00:00:00+00:00", id="measured"),
         WorkerInfo(WORKER, 1, "2026-01-01T00:00:00+00:00", []),
     )
-    names = [LOSS, *(f"layer{number:03}.weight" for number in range(1, PER_STEP))]
-    is_loss = np.arange(PER_STEP) == 0
+    names = [LOSS, *(f"layer{number:03}.weight" for number in range(1, tensors))]
+    is_loss = np.arange(tensors) == 0
     name_set = tuple(NamedTensor(name, ("weights",)) for name in names)
     values = np.random.default_rng(0).standard_normal(4096, np.float32).astype(np.float64)
     previous = ""
-    for begin in range(0, rows // PER_STEP, STEPS_PER_FILE):
-        steps = np.arange(begin, min(begin + STEPS_PER_FILE, rows // PER_STEP))
-        count = len(steps) * PER_STEP
-        each_step = np.repeat(steps, PER_STEP)
+    for begin in range(0, steps, STEPS_PER_FILE):
+        inside = np.arange(begin, min(begin + STEPS_PER_FILE, steps))
+        count = len(inside) * tensors
+        each_step = np.repeat(inside, tensors)
         offsets = np.arange(count + 1, dtype=np.int32)
-        dimensions = np.concatenate([[0], np.cumsum(np.tile(~is_loss, len(steps)))]).astype(np.int32)
+        dimensions = np.concatenate([[0], np.cumsum(np.tile(~is_loss, len(inside)))]).astype(np.int32)
         texts = {"mode": "TRAIN", "worker": WORKER, "dtype": "float32"}
         columns = {name: pa.repeat(pa.scalar(text), count) for name, text in texts.items()}
         columns |= {name: pa.array(np.resize(values, count)) for name in ("mean", "l2")}
         columns |= {name: pa.nulls(count, pa.float64()) for name in STATISTICS if name not in columns}
         columns |= {
-            "name": pa.array(names).take(pa.array(np.tile(np.arange(PER_STEP), len(steps)))),
+            "name": pa.array(names).take(pa.array(np.tile(np.arange(tensors), len(inside)))),
             "mode_step": pa.array(each_step),
             "global_step": pa.array(each_step),
             "shape": pa.ListArray.from_arrays(pa.array(dimensions), pa.array(np.full(dimensions[-1], 64))),
             "nbytes": pa.array(np.full(count, 256)),
             "saved_at": pa.array(each_step * 1_000_000).cast(pa.timestamp("us", tz="UTC")),
             "collections": pa.ListArray.from_arrays(pa.array(offsets), pa.repeat(pa.scalar("weights"), count)),
-            "scalar": pa.array(np.resize(values, count), mask=np.tile(~is_loss, len(steps))),
+            "scalar": pa.array(np.resize(values, count), mask=np.tile(~is_loss, len(inside))),
         }
         arrays = [columns[each.name] if each.name in columns else pa.nulls(count, each.type) for each in INDEX_SCHEMA]
         table = pa.Table.from_arrays(arrays, schema=INDEX_SCHEMA)
-        said = [StepSummary("TRAIN", step, step, step * 1_000_000, 0) for step in steps.tolist()]
-        path = index_path(WORKER, begin, begin).replace(".parquet", f"-{begin + len(steps) - 1:08d}.parquet")
+        said = [StepSummary("TRAIN", step, step, step * 1_000_000, 0) for step in inside.tolist()]
+        path = index_path(WORKER, begin, begin).replace(".parquet", f"-{begin + len(inside) - 1:08d}.parquet")
         sink = storage.sink(path)
         write_compacted(sink, table, IndexSummary(count, said, [name_set], [], previous))
         sink.publish()
@@ -160,7 +160,7 @@ def main() -> None:
     parser.add_argument("--plot", action="store_true")
     arguments = parser.parse_args()
     if arguments.write:
-        write(arguments.write, arguments.rows)
+        write(arguments.write, arguments.rows // PER_STEP)
     elif arguments.read:
         read(arguments.read, arguments.rows)
     else:

@@ -15,51 +15,17 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import httpx
-import numpy as np
-import pyarrow as pa
 from common import header, scratch
+from growth import WORKER, write
 
 from tensortrial.format.checksum import document_bytes
-from tensortrial.format.index_types import IndexedStep
-from tensortrial.format.index_writer import indexed_rows, write_compacted
-from tensortrial.format.record import Plan, Step, TensorSpec
-from tensortrial.format.schema import RunInfo, WorkerInfo, end_path, index_path
-from tensortrial.mode import ModeKeys
+from tensortrial.format.schema import end_path
 from tensortrial.storage.open import open_storage
-from tensortrial.write.claim import claim
-
-_CREATED = "2026-01-01T00:00:00+00:00"
-_STEPS_OF_FILE = 500
-
-
-def write(out: str, tensors: int, steps: int) -> None:
-    """Write a run in large flushes: the rows of one flush, with other steps and norms in each file."""
-    storage = open_storage(out)
-    claim(storage, RunInfo(_CREATED, "test", id="measured"), WorkerInfo("worker_0", 1, _CREATED, []))
-    specs = [
-        TensorSpec(Plan(f"net.layers.{i // 4}.part_{i % 4}", ("weights",), False, ("l2",)), "float32", (64, 64), 16384)
-        for i in range(tensors)
-    ]
-    random, previous = np.random.default_rng(0), ""
-    for flush, first in enumerate(range(0, steps, _STEPS_OF_FILE)):
-        indexed = [IndexedStep(Step(ModeKeys.TRAIN, step, step)) for step in range(first, first + _STEPS_OF_FILE)]
-        for each in indexed:
-            each.add(specs, [1_767_225_600_000_000_000 + each.step.global_step * 1_000_000] * tensors)
-        table, summary = indexed_rows("worker_0", indexed, "")
-        norms = pa.array(1 + random.standard_normal(len(table)) * 0.05)
-        table = table.set_column(table.schema.get_field_index("l2"), "l2", norms)
-        path = index_path("worker_0", first, flush)
-        sink = storage.sink(path)
-        write_compacted(sink, table, replace(summary, compacted_at=None, previous=previous))
-        sink.publish()
-        previous = path
-    storage.replace(end_path("worker_0"), document_bytes({"ended_at": _CREATED, "worker": "worker_0", "session": 0}))
 
 
 class Served:
@@ -106,7 +72,7 @@ def measure(run: str, cache: Path, what: str, scan: tuple[float, float]) -> None
     """Print how long the first picture takes, and the requests after it."""
     name = Path(run).name
     tiles = {"run": name, "statistic": "l2", "mode": "TRAIN", "columns": 300}
-    at = {"run": name, "mode": "TRAIN", "name": "net.layers.0.part_0"}
+    at = {"run": name, "mode": "TRAIN", "name": "layer001.weight"}
     with Served(run, cache) as served:
         print(f"\n{what}: served after {served.started:.2f} s, {served.cpu_seconds:.2f} s of CPU")
         first = sum(served.timed(path, **given)[0] for path, given in (("info", {}), ("tiles", tiles)))
@@ -136,7 +102,9 @@ def main() -> None:
     with scratch() as folder:
         run = options.run or options.keep or str(folder / "run")
         if not options.run:
-            write(run, options.tensors, options.steps)
+            write(run, options.steps, options.tensors)
+            end = {"ended_at": "2026-01-01T00:00:00+00:00", "worker": WORKER, "session": 0}
+            open_storage(run).replace(end_path(WORKER), document_bytes(end))
         files = str(Path(run) / "index" / "**" / "*.parquet")
         query = "select name, max(l2), max(mode_step) from read_parquet($files) group by name"
         begun = time.perf_counter(), time.process_time()
