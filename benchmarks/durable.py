@@ -20,25 +20,20 @@ SIZES = (("20 scalars", 0), ("20 tensors of 4 kB", 1 << 10), ("20 tensors of 400
 
 def flush_seconds(folder: Path, elements: int, durable: bool, flushes: int) -> list[float]:
     """Return how long each flush of one step takes, until another process can read it."""
-    from tensortrial.hooks.core.configuration.options import Framework, HookOptions
-    from tensortrial.hooks.core.process.rank import Rank
-    from tensortrial.hooks.core.recorder import Recorder
+    import tensortrial
 
-    options = HookOptions(str(folder / "run"), flush_seconds=3600, durable=durable)
-    recorder = Recorder(options, Framework("benchmark"), Rank())
-    value = np.zeros(elements, np.float32)
-    taken = []
-    for step in range(flushes + 5):
-        recorder.begin_step()
-        for number in range(TENSORS):
-            if elements:
-                recorder.save_tensor(f"layer{number}/weight", value + step)
-            else:
-                recorder.save_scalar(f"metric{number}", step)
-        begun = time.perf_counter()
-        recorder.flush()
-        taken.append(time.perf_counter() - begun)
-    recorder.close()
+    value, taken = np.zeros(elements, np.float32), []
+    with tensortrial.Run(folder / "run", flush_seconds=3600, durable=durable) as run:
+        for step in range(flushes + 5):
+            with run.step():
+                for number in range(TENSORS):
+                    if elements:
+                        run.save_tensor(f"layer{number}/weight", value + step)
+                    else:
+                        run.save_scalar(f"metric{number}", step)
+            begun = time.perf_counter()
+            run.flush()
+            taken.append(time.perf_counter() - begun)
     return taken[5:]
 
 

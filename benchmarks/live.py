@@ -20,19 +20,12 @@ STEPS = 30
 
 
 def write(out: str, flush_seconds: float, pause: float) -> None:
-    from tensortrial.hooks.core.configuration.options import Framework, HookOptions
-    from tensortrial.hooks.core.process.rank import Rank
-    from tensortrial.hooks.core.recorder import Recorder
-
-    recorder = Recorder(HookOptions(out, flush_seconds=flush_seconds), Framework("none"), Rank())
-    for _ in range(STEPS):
-        recorder.begin_step()
-        recorder.save_tensor("weights", np.ones(1000, np.float32))
-        # A step is closed, and may be seen, when the next begins.
-        recorder.save_tensor("closes_at", np.array([time.time() + pause, 0.0]))
-        time.sleep(pause)
-    recorder.begin_step()
-    recorder.close()
+    with tensortrial.Run(out, flush_seconds=flush_seconds) as run:
+        for _ in range(STEPS):
+            with run.step():
+                run.save_tensor("weights", np.ones(1000, np.float32))
+                run.save_tensor("closes_at", np.array([time.time(), 0.0]))
+            time.sleep(pause)
 
 
 def watch(out: str) -> list[float]:

@@ -113,19 +113,13 @@ def measure(name: str, *arguments: object) -> list[float]:
 
 
 def write(folder: Path, runs: int, steps: int, scalars: int) -> None:
-    from tensortrial.hooks.core.configuration.options import Framework, HookOptions
-    from tensortrial.hooks.core.process.rank import Rank
-    from tensortrial.hooks.core.recorder import Recorder
+    import tensortrial
 
     for number in range(runs):
-        options = HookOptions(folder / f"run{number:04}", metadata={"lr": number / runs})
-        recorder = Recorder(options, Framework("benchmark"), Rank())
         values = np.random.default_rng(number).normal(size=(steps, scalars))
-        for step in range(steps):
-            recorder.begin_step()
-            for name in range(scalars):
-                recorder.save_scalar(f"metric{name}", values[step, name])
-        recorder.close()
+        with tensortrial.Run(folder / f"run{number:04}", metadata={"lr": number / runs}, environment=False) as run:
+            for step in range(steps):
+                run.log({f"metric{name}": value for name, value in enumerate(values[step])}, step=step)
 
 
 def write_wide(folder: Path, values: int) -> None:

@@ -22,11 +22,7 @@ import numpy as np
 from common import header, line, scratch
 from page import Served
 
-from tensortrial.config.reduction_config import ReductionConfig
-from tensortrial.config.save_config import SaveConfig
-from tensortrial.hooks.core.configuration.options import Framework, HookOptions
-from tensortrial.hooks.core.process.rank import Rank
-from tensortrial.hooks.core.recorder import Recorder
+import tensortrial
 
 _BEFORE = 200
 
@@ -35,20 +31,14 @@ class Writer:
     """A run of small tensors with a norm each, that is published step by step."""
 
     def __init__(self, out: str, tensors: int) -> None:
-        reductions = ReductionConfig(norms=["l2"])
-        options = HookOptions(
-            out, flush_seconds=0, save_config=SaveConfig(save_interval=1), reduction_config=reductions
-        )
-        self._recorder = Recorder(options, Framework("none"), Rank())
+        self._run = tensortrial.Run(out, flush_seconds=0, reduction_config=tensortrial.ReductionConfig(norms=["l2"]))
         self._values = {f"net.layer_{i}": np.ones(64, np.float32) for i in range(tensors)}
 
     def step(self) -> None:
         """Save a step, and return when it is published."""
-        self._recorder.begin_step()
-        for name, value in self._values.items():
-            self._recorder.save_tensor(name, value)
-        self._recorder.end_step()
-        self._recorder.flush()
+        with self._run.step():
+            self._run.save_tensors(self._values)
+        self._run.flush()
 
 
 def idle(served: Served, seconds: float) -> float:

@@ -29,27 +29,23 @@ KINDS = {"scalars": (2000, 500), "tensors": (1000, 200)}
 
 
 def write(kind: str, out: str, close: bool = True) -> None:
-    from tensortrial.hooks.core.configuration.options import Framework, HookOptions
-    from tensortrial.hooks.core.process.rank import Rank
-    from tensortrial.hooks.core.recorder import Recorder
-    from tensortrial.mode import ModeKeys
+    import tensortrial
 
     steps, per_step = KINDS[kind]
-    recorder = Recorder(HookOptions(out), Framework("none"), Rank())
-    recorder.set_mode(ModeKeys.TRAIN)
+    run = tensortrial.Run(out)
+    run.set_mode(tensortrial.modes.TRAIN)
     pool = [np.random.default_rng(i).standard_normal(1000, dtype=np.float32) for i in range(16)]
     for step in range(steps):
-        recorder.begin_step()
-        for i in range(per_step):
-            if kind == "scalars":
-                recorder.save_scalar(f"t{i:04}", float(step * i % 97))
-            else:
-                recorder.save_tensor(f"t{i:04}", pool[(step + i) % 16])
+        with run.step():
+            for i in range(per_step):
+                if kind == "scalars":
+                    run.save_scalar(f"t{i:04}", float(step * i % 97))
+                else:
+                    run.save_tensor(f"t{i:04}", pool[(step + i) % 16])
     if not close:
-        recorder.begin_step()
-        recorder.flush()
+        run.flush()
         os._exit(0)
-    recorder.close()
+    run.close()
 
 
 def read(kind: str, out: str) -> None:

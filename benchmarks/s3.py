@@ -104,21 +104,17 @@ def measured(proxy: str, what: str, call: object, aim: str = "") -> None:
 
 def write(url: str, options: dict[str, str], flushes: int) -> None:
     """A run of so many flushes, four steps each."""
-    from tensortrial.hooks.core.configuration.options import Framework, HookOptions
-    from tensortrial.hooks.core.process.rank import Rank
-    from tensortrial.hooks.core.recorder import Recorder
+    import tensortrial
 
-    hook_options = HookOptions(url, storage_options=options, flush_seconds=3600)
-    recorder = Recorder(hook_options, Framework("benchmark"), Rank())
     value = np.arange(SIDE * SIDE, dtype=np.float32).reshape(SIDE, SIDE)
-    for flush in range(flushes):
-        for _ in range(4):
-            recorder.begin_step()
-            for number in range(TENSORS):
-                recorder.save_tensor(f"layer{number}/weight", value + flush)
-            recorder.save_scalar("loss", 1 / (1 + flush))
-        recorder.flush()
-    recorder.close()
+    with tensortrial.Run(url, storage_options=options, flush_seconds=3600) as run:
+        for flush in range(flushes):
+            for _ in range(4):
+                with run.step():
+                    for number in range(TENSORS):
+                        run.save_tensor(f"layer{number}/weight", value + flush)
+                    run.save_scalar("loss", 1 / (1 + flush))
+            run.flush()
 
 
 def read(proxy: str, url: str, flushes: int) -> None:

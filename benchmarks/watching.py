@@ -26,28 +26,18 @@ SAVED = ("abs_mean", "l2", "variance", "min", "max", "abs_max", "nan_count", "in
 
 def write(out: str, pause: float) -> None:
     """A job of 100 weights and their gradients, as statistics, and a loss; each step is published as it closes."""
-    from tensortrial.config.reduction_config import ReductionConfig
-    from tensortrial.hooks.core.configuration.options import Framework, HookOptions
-    from tensortrial.hooks.core.process.rank import Rank
-    from tensortrial.hooks.core.recorder import Recorder
-
-    saved = ["weights", "gradients", "losses"]
-    statistics = ReductionConfig(reductions=SAVED[2:5] + SAVED[6:], norms=["l2"], abs_reductions=["mean", "max"])
-    recorder = Recorder(
-        HookOptions(out, reduction_config=statistics, flush_seconds=0),
-        Framework("none", builtin=saved, always_saved=saved),
-        Rank(),
-    )
+    reductions = SAVED[2:5] + SAVED[6:]
+    statistics = tensortrial.ReductionConfig(reductions=reductions, norms=["l2"], abs_reductions=["mean", "max"])
     rng = np.random.default_rng(0)
-    for step in range(STEPS):
-        recorder.begin_step()
-        values = rng.normal(0, 0.1, (TENSORS // 2, 256)).astype(np.float32)
-        for i, value in enumerate(values):
-            recorder.save_tensor(f"layer{i}.relu_input_0", value * (1 + step), "weights")
-            recorder.save_tensor(f"gradient/layer{i}", value, "gradients")
-        recorder.save_tensor("loss", np.array(10.0 / (1 + step)), "losses")
-        time.sleep(pause)
-    recorder.close()
+    with tensortrial.Run(out, reduction_config=statistics, flush_seconds=0) as run:
+        for step in range(STEPS):
+            with run.step():
+                values = rng.normal(0, 0.1, (TENSORS // 2, 256)).astype(np.float32)
+                for i, value in enumerate(values):
+                    run.save_tensor(f"layer{i}.relu_input_0", value * (1 + step), "weights")
+                    run.save_tensor(f"gradient/layer{i}", value, "gradients")
+                run.save_tensor("loss", np.array(10.0 / (1 + step)), "losses")
+            time.sleep(pause)
 
 
 def every_rule(trial: tensortrial.Trial) -> list[rules.Rule]:
