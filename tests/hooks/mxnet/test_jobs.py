@@ -1,4 +1,4 @@
-"""Whole programs that train with MXNet: one written for smdebug, and one of several processes."""
+"""A program of several processes that trains with MXNet."""
 
 from __future__ import annotations
 
@@ -12,48 +12,6 @@ import numpy as np
 import pytest
 
 from tensortrial import create_trial
-
-# As its documentation shows it: nothing here knows of another package.
-SCRIPT = """
-import sys
-from mxnet import autograd, gluon, nd
-import smdebug.mxnet as smd
-from smdebug.trials import create_trial
-
-hook = smd.Hook(
-    out_dir=sys.argv[1],
-    save_config=smd.SaveConfig(save_interval=2),
-    include_collections=["weights", "gradients", "outputs_of_dense"],
-)
-net, loss = gluon.nn.Dense(1), gluon.loss.L2Loss()
-net.initialize()
-hook.get_collection("outputs_of_dense").add_block_tensors(net, inputs=False, outputs=True)
-hook.register_block(net)
-hook.register_block(loss)
-trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
-hook.set_mode(smd.modes.TRAIN)
-for _ in range(3):
-    with autograd.record():
-        result = loss(net(nd.ones((4, 2))), nd.ones((4, 1)))
-    result.backward()
-    trainer.step(4)
-
-trial = create_trial(sys.argv[1])
-hook.close()
-print(trial.steps(mode=smd.modes.TRAIN))
-print(trial.tensor_names())
-"""
-PRINTED = """[0, 2]
-['dense0_output_0', 'dense0_weight', 'gradient/dense0_bias', 'gradient/dense0_weight', 'l2loss0_output_0']
-"""
-
-
-def test_a_script_of_smdebug_runs_unchanged(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(SCRIPT)
-    command = [sys.executable, "-m", "tensortrial.smdebug", str(tmp_path / "train.py"), str(tmp_path / "run")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.stdout == PRINTED, done.stderr
-
 
 # With a parameter server. Its workers learn their numbers from the store.
 WORKER = """

@@ -26,7 +26,6 @@ from sklearn.datasets import load_diabetes  # noqa: E402
 from sklearn.model_selection import GridSearchCV  # noqa: E402
 
 import tensortrial.hooks.xgboost as tt  # noqa: E402
-from support import warm  # noqa: E402
 from support.boosting import PARAMETERS, cancer, frame, halves  # noqa: E402
 from support.made_hooks import closed  # noqa: E402
 from tensortrial import create_trial, modes, rules  # noqa: E402
@@ -428,59 +427,3 @@ def test_two_workers_are_saved(tmp_path: Path) -> None:
     for name in ("train-logloss", trial.tensor_names(regex="feature_importance/gain", step=0)[0]):
         one, two = (float(trial.tensor(name).value(2, worker=worker)) for worker in expected)
         assert one == pytest.approx(two)
-
-
-# As its documentation shows it: nothing here knows of another package.
-SCRIPT = """
-import sys
-import xgboost
-from sklearn.datasets import load_breast_cancer
-import smdebug.xgboost as smd
-from smdebug.trials import create_trial
-
-x, y = load_breast_cancer(return_X_y=True)
-dtrain, dvalidation = xgboost.DMatrix(x[::2], y[::2]), xgboost.DMatrix(x[1::2], y[1::2])
-params = {"objective": "binary:logistic", "max_depth": 3, "nthread": 1}
-hook = smd.Hook(
-    out_dir=sys.argv[1],
-    save_config=smd.SaveConfig(save_interval=2),
-    include_collections=["feature_importance", "average_shap", "labels", "predictions"],
-    hyperparameters=params,
-    train_data=dtrain,
-    validation_data=dvalidation,
-)
-xgboost.train(
-    params, dtrain, 5, evals=[(dtrain, "train"), (dvalidation, "validation")], callbacks=[hook], verbose_eval=False
-)
-hook.close()
-trial = create_trial(sys.argv[1])
-print(trial.steps(), trial.tensor_names(collection="metrics"))
-for collection in ("feature_importance", "average_shap"):
-    print(trial.tensor_names(collection=collection)[0])
-print(trial.tensor("predictions").value(4).shape, smd.get_hook() is hook)
-"""
-PRINTED = """[0, 2, 4] ['train-logloss', 'validation-logloss']
-feature_importance/cover/f1
-average_shap/f0
-(284,) True
-"""
-
-
-def test_a_script_of_smdebug_runs_unchanged(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(SCRIPT)
-    done = warm.run(["-m", "tensortrial.smdebug", tmp_path / "train.py", tmp_path / "run"], timeout=300)
-    assert done.stdout == PRINTED, done.stderr
-
-
-@pytest.mark.slow
-def test_the_rules_of_the_example_fire(tmp_path: Path) -> None:
-    demo = Path(__file__).parents[3] / "examples" / "breast_cancer_xgboost.py"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))}
-    done = subprocess.run(
-        [sys.executable, demo], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    assert "worst concave points" in done.stdout
-    for rule in ("FeatureImportanceOverweight", "TreeDepth", "Overfit"):
-        (line,) = [line for line in done.stdout.splitlines() if line.startswith(f"{rule}: ")]
-        assert int(line.split()[1]) > 0

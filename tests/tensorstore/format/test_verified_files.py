@@ -13,7 +13,6 @@ from support.runs import Job, flip
 from tensortrial.errors import CorruptFile
 from tensortrial.format.checksum import BLOCK_BYTES
 from tensortrial.format.verified_files import verified_files
-from tensortrial.maintenance.compaction import compact
 from tensortrial.storage.open import ByteRange, open_storage
 
 VALUES = np.random.default_rng(7).normal(size=(3, 40_000))
@@ -71,17 +70,6 @@ def test_query_of_a_damaged_chunk_is_refused_and_names_it(run: Path) -> None:
             trial.sql("select max(octet_length(value)) from tensor_values").fetchall()
 
 
-def test_query_leaves_out_a_damaged_index_file_and_names_it(run: Path) -> None:
-    index = first_file(run, "index")
-    flip(index, 100)
-    with tensortrial.create_trial(run) as trial:
-        assert trial.sql("select count(*) from tensors").fetchall() == [(4,)]
-        assert [Path(path).name for path in trial.damaged] == [index.name]
-        with pytest.raises(CorruptFile, match=index.name):
-            trial.tensor("loss").value(0)
-        assert trial.tensor("loss").value(1) == 1
-
-
 @pytest.mark.parametrize("folder", ["index", "tensors"])
 def test_exchanged_files_are_named(run: Path, folder: str) -> None:
     one, other = sorted(run.glob(f"{folder}/**/0*.parquet"))[:2]
@@ -92,12 +80,6 @@ def test_exchanged_files_are_named(run: Path, folder: str) -> None:
         trial.sql("select * from tensors").fetchall()
         trial.sql("select name from tensor_values").fetchall()
         assert {Path(path) for path in trial.damaged} == {one.relative_to(run), other.relative_to(run)}
-
-
-def test_merge_does_not_take_over_what_is_damaged(run: Path) -> None:
-    flip(first_file(run, "index"), 100)
-    done = compact(run, delete_older_than=0)
-    assert [Path(path).name for path in done.damaged] == ["00000000.parquet"]
 
 
 def test_damaged_part_of_a_compressed_chunk_is_named(tmp_path: Path) -> None:

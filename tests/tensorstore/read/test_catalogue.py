@@ -97,13 +97,6 @@ def test_rows_that_were_read_stay_read_when_the_run_grows(tmp_path: Path, monkey
     job.close()
 
 
-def test_a_footer_longer_than_the_tail_is_read_at_a_second_go(tmp_path: Path) -> None:
-    names = {f"{number}/{'x' * 200}": 1.0 for number in range(500)}
-    with Job(tmp_path) as job:
-        job.step(names)
-    assert tensortrial.create_trial(tmp_path).tensor_names() == sorted(names)
-
-
 # ----------------------------------------------------------------------------------------------------------- damage
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tensortrial.errors import ConfigurationError
 from tensortrial.format.schema import INDEX_SCHEMA
 from tensortrial.statistics.batched import statistics_of_many
 from tensortrial.statistics.definitions import (
@@ -99,11 +98,6 @@ def test_derivations_are_between_statistics_of_the_table() -> None:
 
 def test_other_spellings_name_the_same_statistic() -> None:
     assert [parse_statistic(name) for name in ("l2_norm", "var", "abs_l1_norm")] == ["l2", "variance", "abs_l1"]
-
-
-def test_an_unknown_statistic_is_named_with_the_nearest_one() -> None:
-    with pytest.raises(ConfigurationError, match="unknown statistic 'medain'; did you mean 'median'"):
-        parse_statistic("medain")
 
 
 def test_the_documentation_shows_the_table() -> None:
