@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import json
-import pickle
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +16,7 @@ from torch import nn  # noqa: E402
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
 from support import warm  # noqa: E402
-from support.programs import (  # noqa: E402
-    run,
-    run_cold,
-    start,
-)
+from support.programs import run, run_cold, start  # noqa: E402
 from support.training import batches, seeded, train  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 
@@ -200,12 +193,9 @@ class TestWithoutAnEnd:
         assert trial.workers() == ["worker_0"]
 
 
+@pytest.mark.usefixtures("lenient")
 class TestFailures:
     """Errors inside a hook, which do not reach training."""
-
-    @pytest.fixture(autouse=True)
-    def lenient(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delenv("TENSORTRIAL_STRICT")
 
     @pytest.fixture
     def small_disk(self, tmp_path: Path) -> Any:
@@ -331,13 +321,3 @@ class TestMemory:
 def resident() -> int:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * 4096
-
-
-@pytest.mark.parametrize("make_copy", [copy.copy, copy.deepcopy, lambda hook: pickle.loads(pickle.dumps(hook))])
-def test_a_copy_of_a_pytorch_hook_saves_nothing(tmp_path: Path, make_copy: Callable[[tt.Hook], tt.Hook]) -> None:
-    hook = tt.Hook(tmp_path / "run")
-    twin = make_copy(hook)
-    assert type(twin) is tt.Hook
-    twin.save_scalar("x", 1.0)
-    twin.close()
-    assert not (tmp_path / "run").exists()
