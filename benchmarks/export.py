@@ -29,7 +29,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from adbc_driver_postgresql import dbapi
 from common import header, line, scratch
-from growth import write
+from growth import PER_STEP, write
 
 import tensortrial
 from tensortrial.exports.batches import ROWS
@@ -51,7 +51,7 @@ def main() -> None:
     header(f"Export of {options.rows:,} rows of the index, {REPEAT} times each: medians, also of the ratios")
     with scratch() as folder:
         run = folder / "run"
-        write(str(run), options.rows)
+        write(str(run), options.rows // PER_STEP)
         with server(options.postgres) as url:
             compare("PostgreSQL, to COPY by psql", "1.1", *to_postgres(run, url, folder / "copied"))
         compare("DuckDB file, to DuckDB's own", "", *to_duckdb(run, folder))
