@@ -34,14 +34,15 @@ QUESTIONS = {
 }
 
 
-def write(out: str, steps: int, tensors: int = PER_STEP) -> None:
-    """Write a live run whose index is compacted: a loss and tensors of 64 elements, with their mean and l2."""
+def write(out: str, steps: int, tensors: int = PER_STEP, ends: bool = False) -> None:
+    """Write a run whose index is compacted: a loss and tensors of 64 elements, with their mean and l2."""
     import numpy as np
     import pyarrow as pa
 
+    from tensortrial.format.checksum import document_bytes
     from tensortrial.format.index_types import IndexSummary, NamedTensor, StepSummary
     from tensortrial.format.index_writer import write_compacted
-    from tensortrial.format.schema import INDEX_SCHEMA, RunInfo, WorkerInfo, index_path
+    from tensortrial.format.schema import INDEX_SCHEMA, RunInfo, WorkerInfo, end_path, index_path
     from tensortrial.statistics.definitions import STATISTICS
     from tensortrial.storage.open import open_storage
     from tensortrial.write.claim import claim
@@ -85,6 +86,9 @@ def write(out: str, steps: int, tensors: int = PER_STEP) -> None:
         write_compacted(sink, table, IndexSummary(count, said, [name_set], [], previous))
         sink.publish()
         previous = path
+    if ends:
+        end = {"ended_at": "2026-01-01T00:00:00+00:00", "worker": WORKER, "session": 0}
+        storage.replace(end_path(WORKER), document_bytes(end))
 
 
 def flush(out: str, number: int) -> None:

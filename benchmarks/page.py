@@ -21,11 +21,7 @@ from typing import Any
 import duckdb
 import httpx
 from common import header, scratch
-from growth import WORKER, write
-
-from tensortrial.format.checksum import document_bytes
-from tensortrial.format.schema import end_path
-from tensortrial.storage.open import open_storage
+from growth import write
 
 
 class Served:
@@ -102,9 +98,7 @@ def main() -> None:
     with scratch() as folder:
         run = options.run or options.keep or str(folder / "run")
         if not options.run:
-            write(run, options.steps, options.tensors)
-            end = {"ended_at": "2026-01-01T00:00:00+00:00", "worker": WORKER, "session": 0}
-            open_storage(run).replace(end_path(WORKER), document_bytes(end))
+            write(run, options.steps, options.tensors, ends=True)
         files = str(Path(run) / "index" / "**" / "*.parquet")
         query = "select name, max(l2), max(mode_step) from read_parquet($files) group by name"
         begun = time.perf_counter(), time.process_time()

@@ -1,4 +1,4 @@
-"""What a report of a long run takes: seconds, memory and bytes. The run has one statistic a tensor and step.
+"""What a report of a long run takes: seconds, memory and bytes. The run has two statistics a tensor and step.
 
 python benchmarks/report.py --tensors 1000 --steps 100000
 python benchmarks/report.py --run RUN
@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from common import header, scratch
-from page import write
+from growth import write
 
 from tensortrial.pages.report import report
 
@@ -27,7 +27,7 @@ def main() -> None:
     with scratch() as folder:
         run = chosen.run or f"{folder}/run"
         if not chosen.run:
-            write(run, chosen.tensors, chosen.steps)
+            write(run, chosen.steps, chosen.tensors, ends=True)
         before, at = time.process_time(), time.perf_counter()
         path = Path(folder) / "report.html"
         report(run, path)
