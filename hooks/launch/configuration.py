@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from tensortrial.config.collection import Collection, check_collection_name, regexes
+from tensortrial.config.collection import Collection, check_collection_name
 from tensortrial.config.reduction_config import ReductionConfig, names
 from tensortrial.config.save_config import SaveConfig, with_save_config
 from tensortrial.errors import ConfigurationError
@@ -67,7 +67,7 @@ def _collection(name: str, own: dict[str, Any]) -> Collection:
     check_collection_name(name)
     _check_keys(own, _OF_COLLECTION, f" of collection {name!r}")
     _convert_configs(own)
-    return Collection(name, **{**own, "include_regex": regexes(own.get("include_regex"))})
+    return Collection(name, **{**own, "include_regex": names(own.get("include_regex"))})
 
 
 def _convert_configs(values: dict[str, Any]) -> None:

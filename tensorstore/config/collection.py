@@ -11,7 +11,7 @@ from ..errors import InvalidCollectionConfiguration
 from ..html_table import TableOfValues, html_table
 from .changes import Changes, Configuration
 from .json_document import JsonDocument
-from .reduction_config import ReductionConfig, boolean, check_reduction_config, names
+from .reduction_config import ReductionConfig, boolean, check_reduction_config
 from .save_config import SaveConfig
 
 # It does not match `loss_scale`, `loss_weight` or `glossary`, nor scalars of scripts for smdebug, `scalar/…`.
@@ -299,8 +299,3 @@ def compile_regex(text: str, collection: str) -> re.Pattern[str]:
         return re.compile(text)
     except (re.error, TypeError, OverflowError, RecursionError) as exc:
         raise InvalidCollectionConfiguration(collection, f"{text!r} is not a regular expression: {exc}") from exc
-
-
-def regexes(value: Iterable[str] | str | None) -> list[str]:
-    """Return regular expressions as a list, from an iterable or a comma-separated string."""
-    return names(value)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from tensortrial.config.collection import Collection, CollectionKeys, check_collection_name, regexes
-from tensortrial.config.reduction_config import ReductionConfig, boolean
+from tensortrial.config.collection import Collection, CollectionKeys, check_collection_name
+from tensortrial.config.reduction_config import ReductionConfig, boolean, names
 from tensortrial.config.save_config import STEP_ARGUMENTS, SaveConfig, SaveConfigMode
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
 from tensortrial.mode import ModeKeys
@@ -112,7 +112,7 @@ def _parse(document: Mapping[str, Any], path: str, out_dir: str | None) -> HookC
         "out_dir": out_dir or document.get("LocalPath") or sagemaker.output_folder(document.get("S3OutputPath")),
         "save_config": _save_config(hook),
         "reduction_config": _reduction_config(hook),
-        "include_regex": Collection(CollectionKeys.DEFAULT, regexes(hook.get("include_regex"))).include_regex,
+        "include_regex": Collection(CollectionKeys.DEFAULT, names(hook.get("include_regex"))).include_regex,
         "include_workers": hook.get("include_workers", "one"),
         "tensorboard_dir": tensorboard_dir or hook.get("tensorboard_dir"),
         **{name: _flag(hook, name) for name in _FLAGS},
@@ -135,7 +135,7 @@ def _collection(entry: Any, hook: Mapping[str, Any], path: str) -> Collection:
     try:
         own = _parameters(entry, "CollectionParameters", _OF_COLLECTION, path)
         form, steps, histogram = _reduction_config(own), _save_config(hook, own), own.get("save_histogram")
-        return Collection(name, regexes(own.get("include_regex")), None, form, steps, histogram)
+        return Collection(name, names(own.get("include_regex")), None, form, steps, histogram)
     except InvalidCollectionConfiguration:
         raise
     except ConfigurationError as exc:
