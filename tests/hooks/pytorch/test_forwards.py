@@ -205,18 +205,18 @@ WAYS = {
 
 @SCRIPT
 class TestTorchScript:
-    @pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
+    @pytest.mark.parametrize("is_closed", [False, True], ids=["open", "closed"])
     @pytest.mark.parametrize("way", WAYS)
-    def test_scripting_a_registered_model_begins_no_step(self, make_hook: Any, way: str, closed: bool) -> None:
+    def test_scripting_a_registered_model_begins_no_step(self, make_hook: Any, way: str, is_closed: bool) -> None:
         hook, net = hooked(make_hook, layers())
         net(X)
-        if closed:
+        if is_closed:
             hook.close()
         made = WAYS[way](net)
         assert torch.equal(made(X), (net[0] if "part" in way else net).forward(X))
         net(X)
         trial = closed(hook)
-        assert trial.tensor("Sequential_output_0").steps() == ([0] if closed else [0, 1])
+        assert trial.tensor("Sequential_output_0").steps() == ([0] if is_closed else [0, 1])
         assert not [name for name in trial.tensor_names(step=1) if name.endswith("_1")]
 
     def test_scripting_leaves_other_callbacks_alone(self, make_hook: Any) -> None:
