@@ -21,7 +21,8 @@ def visible(text: str, keep: str = "\t\n") -> str:
     """
     if text.isprintable():
         return text
-    return "".join(_escaped(sign) if category(sign) in _HIDDEN and sign not in keep else sign for sign in text)
+    hidden = {sign for sign in text if category(sign) in _HIDDEN and sign not in keep}
+    return "".join(sign.encode("unicode_escape").decode() if sign in hidden else sign for sign in text)
 
 
 def in_a_line(text: str) -> str:
@@ -32,7 +33,3 @@ def in_a_line(text: str) -> str:
     """
     half = _LONGEST // 2
     return visible(text if len(text) <= _LONGEST else f"{text[:half]}…{text[-half:]}", keep="")
-
-
-def _escaped(sign: str) -> str:
-    return sign.encode("unicode_escape").decode()

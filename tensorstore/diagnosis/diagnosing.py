@@ -89,7 +89,7 @@ def _diagnosed(trial: Trial, progress: bool) -> Diagnosis:
         for (step, _, _), place in places.items():
             sizes[step] = max(sizes.get(step, 0), place + 1)
         may_be_frozen = any(finding.rule == FROZEN.rule and finding.observed == 0 for finding in found)
-        learned_from = _learned_from(trial, damaged) if may_be_frozen else {}
+        learned_from = dict(_fetched(trial, _LEARNED_FROM, {}, damaged)) if may_be_frozen else {}
         joined = problems(found, checks, places, sizes, steps, learned_from)
         joined = [_located(trial, each, damaged) for each in joined]
     allowed = {check.rule: check.allowed_by for check in checks}
@@ -155,11 +155,6 @@ def _places(trial: Trial, findings: Iterable[Finding], damaged: dict[str, FileEr
         return {}
     rows = _fetched(trial, _PLACES, {"steps": steps}, damaged)
     return {(step, name, worker): place for step, name, worker, place in rows}
-
-
-def _learned_from(trial: Trial, damaged: dict[str, FileError]) -> dict[str, int]:
-    """Return the first step with a gradient of each parameter."""
-    return dict(_fetched(trial, _LEARNED_FROM, {}, damaged))
 
 
 def _fetched(

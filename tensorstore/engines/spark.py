@@ -227,7 +227,7 @@ class SparkDatabase(Database):
         if len(runs) < 2 and view.left_out is None:
             return frame.select(sql_functions.lit("".join(runs)).alias("run"), "*")
         columns = {
-            "file": [_as_spark_names(uri) for uri in uris],
+            "file": [uri.replace("file:///", "file:/", 1) for uri in uris],  # as in Spark's `_metadata.file_path`
             "run": [file.run for file in files],
             "path": [file.path for file in files],
         }
@@ -268,8 +268,3 @@ def _uri(storage: Storage, path: str) -> str:
         raise ConfigurationError(f"Spark cannot read {storage.url}; copy the run to a disk or an object store")
     # Hadoop's scheme for S3 is s3a.
     return f"{'s3a' if scheme == 's3' else scheme}://{rest}/{path}"
-
-
-def _as_spark_names(uri: str) -> str:
-    """Return a file's URI in the form of Spark's `_metadata.file_path`."""
-    return uri.replace("file:///", "file:/", 1)

@@ -83,11 +83,12 @@ def merge_chunks(
     folders = [(folder, [*sizes]) for folder, sizes in small.items() if len(sizes) > 1]
     if most_bytes is not None and sum(sum(small[folder].values()) for folder, _ in folders) > most_bytes:
         return None
+    name = f"{flushes.first:08d}-{flushes.last:08d}"
     try:
         for folder, chunks in folders:
             mask = pc.is_in(done.rows["chunk"].combine_chunks(), value_set=texts(chunks))
             positions = numpy_of(pc.indices_nonzero(mask))
-            copy = _Copy(storage, rows, positions, worker, f"{folder}/{_name(flushes)}", codec)
+            copy = _Copy(storage, rows, positions, worker, f"{folder}/{name}", codec)
             try:
                 copy.run()
             finally:
@@ -113,10 +114,6 @@ def flush_range_of_merged(path: str) -> FlushRange | None:
     if not (first.isdecimal() and last.isdecimal() and token.endswith(".parquet")):
         return None
     return FlushRange(int(first), int(last))
-
-
-def _name(flushes: FlushRange) -> str:
-    return f"{flushes.first:08d}-{flushes.last:08d}"
 
 
 def _moved(rows: pa.Table, mask: pa.Array, columns: Sequence[pa.Array]) -> pa.Table:

@@ -101,7 +101,8 @@ class _Repairer:
             self._mark(damage)
         removed, kept = list[str](), list[str]()
         unnamed = [each for each in self._report.unnamed if each.kind != "other"]
-        for worker, files in groupby(sorted(unnamed, key=_by_worker), lambda each: each.worker):
+        unnamed.sort(key=lambda each: (each.worker or "", each.path))
+        for worker, files in groupby(unnamed, lambda each: each.worker):
             for file in self._of_worker(worker, list(files), kept):
                 if not self._dry_run:
                     self._storage.remove(file.path)
@@ -179,7 +180,3 @@ class _Repairer:
 
 def _may_be_marked(damage: Damage) -> bool:
     return damage.path.startswith((f"{INDEX}/", f"{TENSORS}/")) and not damage.may_pass
-
-
-def _by_worker(file: Unnamed) -> tuple[str, str]:
-    return file.worker or "", file.path

@@ -72,13 +72,10 @@ def from_raw(runs: Runs, sql: str, needs: Sequence[Need], values: Mapping[str, A
     for need in needs:
         for key, computed in _computed(runs, _lacking(runs, need, values), need.statistic):
             found.setdefault(key, {}).update(computed)
-    columns = {f"raw_{name}": list(column) for name, column in zip(_KEY, zip(*found, strict=True), strict=False)}
+    columns: dict[str, list[Any]] = {f"raw_{name}": [] for name in _KEY}
+    columns |= {f"raw_{name}": list(column) for name, column in zip(_KEY, zip(*found, strict=True), strict=False)}
     columns |= {f"raw_{name}": [of.get(name) for of in found.values()] for name in names}
-    return _spliced(sql, names), {**values, **({name: columns.get(name, []) for name in _columns(names)})}
-
-
-def _columns(names: Sequence[str]) -> list[str]:
-    return [f"raw_{name}" for name in (*_KEY, *names)]
+    return _spliced(sql, names), {**values, **columns}
 
 
 def _spliced(sql: str, names: Sequence[str]) -> str:

@@ -115,7 +115,7 @@ def _parse(document: Mapping[str, Any], path: str, out_dir: str | None) -> HookC
         "include_regex": Collection(CollectionKeys.DEFAULT, names(hook.get("include_regex"))).include_regex,
         "include_workers": hook.get("include_workers", "one"),
         "tensorboard_dir": tensorboard_dir or hook.get("tensorboard_dir"),
-        **{name: _flag(hook, name) for name in _FLAGS},
+        **{name: boolean(name, hook.get(name, False)) for name in _FLAGS},
         **{name: hook[name] for name in ("on_exists", "system_metrics") if name in hook},
     }
     arguments["export_tensorboard"] |= exports
@@ -171,10 +171,6 @@ def _elements(value: Any, kind: type[Any]) -> Any:
     except (ValueError, SyntaxError):
         return value  # a regular expression
     return found if isinstance(found, list) and all(isinstance(each, kind) for each in found) else value
-
-
-def _flag(layer: Mapping[str, Any], name: str) -> bool:
-    return boolean(name, layer.get(name, False))
 
 
 def _save_config(*layers: Mapping[str, Any]) -> SaveConfig:

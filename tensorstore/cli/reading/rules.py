@@ -47,13 +47,10 @@ def _describe(rule: type[BuiltinRule]) -> None:
         # Lists keep their line breaks.
         console.print()
         console.print(paragraph if paragraph.startswith("- ") else paragraph.replace("\n", " "))
-    rows = [[name, _default(each.default), each.text] for name, each in rule.PARAMETERS.items()]
+    defaults = {name: "" if each.default is None else str(each.default) for name, each in rule.PARAMETERS.items()}
+    rows = [[name, defaults[name], each.text] for name, each in rule.PARAMETERS.items()]
     if rows:
         print_table(console, ["parameter", "default", ""], rows)
-
-
-def _default(value: Any) -> str:
-    return "" if value is None else str(value)
 
 
 def _document(rule: type[BuiltinRule]) -> dict[str, Any]:

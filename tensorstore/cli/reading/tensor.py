@@ -56,7 +56,10 @@ def tensor(
     rows = [[key, f"{value:.6g}"] for key, value in at.statistics().items()]
     print_table(console_for(), [f"step {at.step}", ""], rows)
     value = at.value()
-    print_line("no raw value was saved at this step" if value is None else _elements(value))
+    if value is None:
+        print_line("no raw value was saved at this step")
+    else:
+        print_line(np.array2string(np.asarray(value), threshold=_SHOWN, edgeitems=3, precision=5, max_line_width=79))
 
 
 class _At:
@@ -100,7 +103,3 @@ class _At:
             "statistics": self.statistics(),
             "value": None if value is None else value.tolist(),
         }
-
-
-def _elements(value: Any) -> str:
-    return np.array2string(np.asarray(value), threshold=_SHOWN, edgeitems=3, precision=5, max_line_width=79)
