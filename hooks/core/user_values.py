@@ -63,7 +63,9 @@ def as_number(value: Any, errors_of_training: tuple[type[Exception], ...] = ()) 
     except errors_of_training:
         raise
     except Exception as exc:  # whatever a foreign `__float__` raises
-        raise UnsupportedValue(f"a scalar must be a number, got {shown(value)}: {exc}; save_tensor saves arrays") from exc
+        raise UnsupportedValue(
+            f"a scalar must be a number, got {shown(value)}: {exc}; save_tensor saves arrays"
+        ) from exc
 
 
 def as_nanoseconds(timestamp: Any) -> int:

@@ -90,8 +90,7 @@ def test_fit_is_saved_to_its_end_if_a_callback_evaluates_with_the_same_hook(
         on_epoch_end=lambda epoch, logs: getattr(model, method)(*data, batch_size=kt.BATCH, callbacks=[hook], verbose=0)
     )
     model.fit(x, y, batch_size=kt.BATCH, epochs=3, callbacks=[hook, inner], validation_data=kt.data(1, 5), verbose=0)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     every = list(range(3 * BATCHES))
     assert trial.tensor("gradients/fc1/kernelGrad").steps(modes.TRAIN) == every
     assert trial.tensor("loss").steps(modes.TRAIN) == every
@@ -109,7 +108,6 @@ def test_the_learning_rate_is_the_one_that_the_step_uses(make_hook: Make, out: s
     )
     callbacks = [hook, warmup] if hook_first else [warmup, hook]
     model.fit(x, y, batch_size=kt.BATCH, callbacks=callbacks, verbose=0)
-    hook.close()
-    trial = create_trial(out)
+    trial = closed(hook)
     (name,) = trial.tensor_names(regex="^optimizer/")
     assert trial.tensor(name).values(modes.TRAIN) == {0: 0.25, 1: 0.5, 2: 0.75}
