@@ -360,10 +360,10 @@ def test_demo_writes_a_run_that_is_diagnosed(tmp_path: Path) -> None:
     assert "holds a run already" in run_command("demo", tmp_path / "demo", status=1).stderr
 
 
-def test_demo_says_that_nothing_was_saved_where_it_cannot_write(tmp_path: Path) -> None:
+def test_demo_says_where_it_cannot_write(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     done = run_command("demo", tmp_path / "file", status=1)
-    assert f"nothing was saved to {tmp_path / 'file'}" in done.stderr
+    assert f"a run cannot be saved to {tmp_path / 'file'}" in done.stderr
     assert done.stdout == ""
 
 
