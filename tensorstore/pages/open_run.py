@@ -15,6 +15,8 @@ from ..format.schema import FINDINGS, RunInfo
 from ..mode import ModeKeys
 from ..read.run_queries import QuerySources, parquet_files
 from ..read.trial import Trial, run_reader_of
+from ..snapshot.columns import distinct
+from ..snapshot.saved_steps import SavedSteps
 from ..statistics.computed import NOTHING, USUAL, Computed, from_raw
 from ..statistics.definitions import STATISTICS
 from ..statistics.derived import expression as derived_expression
@@ -59,13 +61,15 @@ _GRADIENTS = """(
 _RAW = "chunk is not null and l2 is null and coalesce(list_product(shape), 0) > 1"
 _MOST_READ = 256 << 20
 """The most bytes of raw values that are read for the statistics of one answer."""
+_MOST_SETS, _MOST_LOOKED_AT = 1000, 32
+"""The most sets of tensors, and steps, in which statistics are looked for."""
 SAME_FINDING = ("rule", "tensor", "mode", "failed")
 """The columns in which the repetitions of a finding are equal."""
 
 
 @dataclass(frozen=True)
 class _Outer:
-    """The facts about all tensors, read from the first step and one of the last."""
+    """The facts about all tensors, read from a few steps that have all of them."""
 
     names: list[str]
     """The names, in the order of execution if it was saved, scalars last."""
@@ -176,7 +180,7 @@ class OpenRun:
 
     @property
     def statistics(self) -> list[str]:
-        """The statistics that were saved, or can be derived from saved ones, at the first or last steps."""
+        """The statistics that were saved, or can be derived from saved ones, at the steps that were looked at."""
         return self._outer.statistics
 
     @property
@@ -210,13 +214,10 @@ class OpenRun:
 
     def _read_outer(self) -> _Outer:
         names = [name for name, _ in self._tensors()]
-        steps = self.steps("GLOBAL")
-        if not len(steps.steps):
-            return _Outer(names, [], frozenset(), [])
-        # The newest step may be incomplete. An earlier step has the rows of all workers.
-        outer = [steps.first, int(steps.steps[-min(len(steps.steps), 8)])]
         sources = self._reader.sources
-        paths = [path for step in outer for path in sources.steps.files_around(step)]
+        if not len(steps := _telling_steps(sources.steps)):
+            return _Outer(names, [], frozenset(), [])
+        paths = [path for step in steps for path in sources.steps.files_around(step)]
         made = {name: self.expression(name) for name in (*STATISTICS, *_MADE)}
         columns = [f"count({each})" for each in made.values()] + [f'count("{each}")' for each in STATISTICS]
         found = query_files(
@@ -224,8 +225,8 @@ class OpenRun:
             sources.readable_index(list(dict.fromkeys(paths))),
             f'select name, bool_and(scalar is not null), min("order"), bool_or({_RAW}), count(digest), '
             f"{', '.join(columns)} from tensors "
-            "where global_step in ($first, $last) group by name",
-            {"first": outer[0], "last": outer[1]},
+            f"where global_step in ({', '.join(map(str, steps))}) group by name",
+            {},
             left_out={},  # a superseded row has the same statistics as its successor
         )
         rows = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
@@ -237,7 +238,9 @@ class OpenRun:
             dict(zip(STATISTICS, counts[1 + len(made) :], strict=True)),
         )
         statistics = [name for name, count in derived.items() if count or (raw and name in USUAL)]
-        statistics += self._made_of_several(names, {row[0] for row in rows}, derived, bool(counts[0]), len(steps.steps))
+        statistics += self._made_of_several(
+            names, {row[0] for row in rows}, derived, bool(counts[0]), len(sources.steps.columns.global_step)
+        )
         lean = frozenset(name for name, count in saved.items() if count == derived[name])
         ordered = sorted(names, key=lambda name: places.get(name, (True, True, None)))
         return _Outer(ordered, statistics, lean, raw)
@@ -302,6 +305,24 @@ class OpenRun:
         first = steps.first if bounds[0] is None else max(bounds[0], 0)
         end = steps.end if bounds[1] is None else min(bounds[1], steps.end)
         return first, max(end, first + 1)
+
+
+def _telling_steps(saved: SavedSteps) -> list[int]:
+    """Return a few global steps that have all tensors: the first, one of the last, and others for what these lack."""
+    at, sets = saved.columns.global_step, saved.columns.name_set
+    ordered = distinct(at)
+    # The newest step may be incomplete. An earlier step has the rows of all workers.
+    steps = [int(each) for each in dict.fromkeys([*ordered[:1], *ordered[-8:][:1]])]
+    seen = {each.name for number in distinct(sets[np.isin(at, steps)]).tolist() for each in saved.name_sets[number]}
+    last = np.full(saved.num_sets, -1)
+    last[sets] = np.arange(len(sets))
+    largest = sorted(np.flatnonzero(last >= 0).tolist(), key=lambda number: -len(saved.name_sets[number]))
+    for number in largest[:_MOST_SETS]:
+        names = {each.name for each in saved.name_sets[number]}
+        if not names <= seen and len(steps) < _MOST_LOOKED_AT:
+            steps.append(int(at[last[number]]))
+            seen |= names
+    return steps
 
 
 def _grid_of(rows: Sequence[tuple[Any, ...]], mode: str, worker: str, width: int) -> Grid:

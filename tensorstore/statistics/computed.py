@@ -102,7 +102,8 @@ def from_raw(
         statistics: Their names.
         where: The condition in SQL that chooses rows of the view `tensors`.
         parameters: The parameters of the condition.
-        most_bytes: Read no more raw values than these; None for all. What was computed before is not read again.
+        most_bytes: Read no more raw values than these, of steps at equal distances; None for all. What was computed
+            before is not read again.
 
     Returns:
         The computed statistics.
@@ -116,7 +117,7 @@ def from_raw(
     if len(known) + len(missing) * len(statistics) > _MOST_KEPT:
         known.clear()
         missing = list(found)
-    missing = missing if most_bytes is None else _first(missing, most_bytes)
+    missing = missing if most_bytes is None else _spread(missing, most_bytes)
     with progress_bar(len(missing), True, f"compute {', '.join(statistics)}", "tensor") as advance:
         for first in range(0, len(missing), _AT_ONCE):
             some = missing[first : first + _AT_ONCE]
@@ -126,13 +127,15 @@ def from_raw(
     return Computed(tuple(statistics), tuple(row for row in rows if any(value is not None for value in row[5:])))
 
 
-def _first(keys: Sequence[_Key], most_bytes: int) -> list[_Key]:
-    kept, size = [], 0
+def _spread(keys: Sequence[_Key], most_bytes: int) -> list[_Key]:
+    """Return the values of steps at equal distances, the newest step among them."""
+    steps, size = sorted({key[2] for key in keys}), sum(key[5] or 0 for key in keys)
+    chosen, left = {*steps[:: -max(1, -(-size // most_bytes))]}, most_bytes
+    kept = []
     for key in keys:
-        size += key[5] or 0
-        if size > most_bytes:
-            break
-        kept.append(key)
+        if key[2] in chosen and left >= (key[5] or 0):
+            kept.append(key)
+            left -= key[5] or 0
     return kept
 
 

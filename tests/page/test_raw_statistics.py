@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tensortrial
+from support.limits import set_limits
 from support.pages import fetch
 from tensortrial.pages import Page, page
 
@@ -68,3 +69,30 @@ def test_tensors_of_nothing_finite_have_tiles(tmp_path: Path) -> None:
     with page(tmp_path / "run") as served:
         tiles = answer(served, "tiles", statistic="l2", columns=600)
     assert tiles["names"] == ["w"]
+
+
+def test_tensors_that_few_steps_hold_have_statistics(tmp_path: Path) -> None:
+    with tensortrial.Run(tmp_path / "run") as run:
+        for step in range(41):
+            with run.step(step, mode="TRAIN"):
+                run.log({"loss": 1.0})
+                if step % 10 == 5:
+                    for name in NAMES:
+                        run.save_tensor(name, values(name, step))
+    with page(tmp_path / "run") as served:
+        assert "l2" in fetch(served, "info")["runs"][0]["statistics"]
+        assert answer(served, "tiles", statistic="l2", columns=600)["names"] == NAMES
+        assert answer(served, "names") == [*NAMES, "loss"]
+
+
+def test_the_statistics_of_many_raw_values_are_computed_at_equal_distances(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_limits(monkeypatch, raw_bytes_of_an_answer=4 * 4000)
+    with tensortrial.Run(tmp_path / "run") as run:
+        for step in range(12):
+            run.save_tensor("w", np.full(1000, step, np.float32), step=step)
+    with page(tmp_path / "run") as served:
+        found = answer(served, "series", name="w", mode="GLOBAL", statistics="mean", points=500)
+    assert found["steps"] == list(range(12))
+    assert found["statistics"][0]["mean"] == [step if step % 3 == 2 else None for step in range(12)]
