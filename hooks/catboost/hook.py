@@ -52,9 +52,9 @@ class Hook(BoostingHook):
     `save_model` saves the feature importance and the trees after `fit`, and `save_cv_results` the metrics of
     `catboost.cv`, which takes no callback.
 
-    `help(Hook.__init__)` lists the arguments, which every hook has. By default every tenth step is saved, always with
-    the metrics. After construction no error of the hook reaches training: the hook logs the first one and turns itself
-    off (TENSORTRIAL_STRICT=1 raises it instead).
+    `help(Hook.__init__)` lists the arguments, which every hook has. By default the metrics of every round are saved.
+    After construction no error of the hook reaches training: the hook logs the first one and turns itself off
+    (TENSORTRIAL_STRICT=1 raises it instead).
 
     Raises:
         ConfigurationError: An argument has an invalid value.

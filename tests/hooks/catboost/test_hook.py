@@ -59,6 +59,17 @@ def test_the_metrics_of_every_evaluation_set_are_saved(make_hook: Any) -> None:
     assert trial.info.framework == "catboost"
 
 
+def test_metrics_are_saved_at_every_round_by_default(out: str) -> None:
+    x, y, held_x, held_y = cancer()
+    hook = tt.Hook(out)
+    catboost.CatBoostClassifier(iterations=13, **OPTIONS).fit(x, y, eval_set=(held_x, held_y), callbacks=[hook])
+    trial = closed(hook)
+    assert {name: trial.tensor(name).steps() for name in trial.tensor_names()} == {
+        "learn-Logloss": list(range(13)),
+        "validation-Logloss": list(range(13)),
+    }
+
+
 def test_a_trained_model_saves_importances_trees_and_hyperparameters(make_hook: Any) -> None:
     x, y, *_ = cancer()
     hook = make_hook()
