@@ -368,6 +368,18 @@ def test_a_resumed_training_continues_the_run_at_its_checkpoint(tmp_path: Path) 
     assert before != rows[0][1]
 
 
+def test_a_callback_without_a_choice_saves_the_health_of_the_model(tmp_path: Path) -> None:
+    callback = Callback(tmp_path / "run")
+    made_trainer(tmp_path, callback).fit(Net(), loader(25))
+    callback.close()
+    trial = create_trial(tmp_path / "run")
+    growing = [*range(10), 10, 20]
+    for name in ("Net_layer.weight", "gradient/Net_layer.weight", "update/Net_layer.weight", "layer_output_0"):
+        assert trial.tensor(name).steps(modes.TRAIN) == growing
+        assert trial.tensor(name).reduction_value(20, "l2", mode=modes.TRAIN) is not None
+    assert trial.tensor("train_loss").steps(modes.TRAIN) == list(range(25))
+
+
 def test_a_loss_that_is_logged_after_the_first_steps_is_not_missed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
