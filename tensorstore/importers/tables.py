@@ -30,7 +30,7 @@ _NUMBER = r"^([+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|[+-]?inf|[+-]?infinity)$"
 _QUOTED = re.compile(r'"[^"]*"')
 # A cell with a number that has a decimal comma or a decimal point, where semicolons separate the cells.
 _WITH_COMMA, _WITH_POINT = (
-    re.compile(rb"(^|;) *[+-]?\d+" + sign + rb"\d+ *(;|\r?$)", re.MULTILINE) for sign in (b",", rb"\.")
+    re.compile(rb'(?im)(^|;) *"?[+-]?\d*' + sign + rb'\d+(e[+-]?\d+)?"? *(;|\r?$)') for sign in (b",", rb"\.")
 )
 
 

@@ -193,8 +193,13 @@ class TestATableOfCsv:
         source = _write(tmp_path / "log.csv", "step,loss,note\n0,1,a\n1,2,b\n".replace(",", sign))
         assert _values(import_run(source, tmp_path / "run", progress=False), "loss") == {0: 1.0, 1: 2.0}
 
-    def test_takes_commas_in_numbers(self, tmp_path: Path) -> None:
-        source = _write(tmp_path / "log.csv", "step;loss\n0;1,5\n1;0,25\n")
+    @pytest.mark.parametrize("cells", [("1,5", "0,25"), ('"1,5"', '"0,25"'), ("1,5e+00", "2,5E-1"), ("+1,5", ",25")])
+    def test_takes_commas_in_numbers(self, tmp_path: Path, cells: tuple[str, str]) -> None:
+        source = _write(tmp_path / "log.csv", "step;loss\n0;{}\n1;{}\n".format(*cells))
+        assert _values(import_run(source, tmp_path / "run", progress=False), "loss") == {0: 1.5, 1: 0.25}
+
+    def test_takes_points_in_numbers_with_an_exponent_next_to_commas_in_texts(self, tmp_path: Path) -> None:
+        source = _write(tmp_path / "log.csv", "step;note;loss\n0;1,5;1.5e0\n1;1,5;2.5e-1\n")
         assert _values(import_run(source, tmp_path / "run", progress=False), "loss") == {0: 1.5, 1: 0.25}
 
     def test_takes_commas_in_numbers_of_later_rows_and_in_names(self, tmp_path: Path) -> None:
