@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -156,3 +157,11 @@ def test_a_report_begins_with_the_diagnosis_unless_that_is_refused(runs: Path, t
     assert held["problems"][0]["headline"] == expected.headline != ""
     assert held["problems"][0]["tensor"] == expected.problems[0].tensor
     assert {each["rule"] for each in held["unchecked"]} == {each.rule for each in expected.unchecked} != set()
+
+
+def test_reports_that_are_written_to_one_file_at_once_are_whole(runs: Path, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        written = [threads.submit(report, runs, tmp_path / "report.html", diagnose=False) for _ in range(4)]
+    assert len({each.result() for each in written}) == 1
+    assert embedded((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -121,6 +123,33 @@ def test_output_replaces_a_file_and_keeps_its_permissions_and_links(run: Path, t
     assert link.is_symlink()
     assert kept.read_text() == "one\n1\n"
     assert kept.stat().st_mode & 0o777 == 0o640
+
+
+def test_output_goes_into_a_file_with_the_longest_name(run: Path, tmp_path: Path) -> None:
+    run_command("sql", run, "select 1 as one", "--format", "csv", "--output", tmp_path / ("n" * 255))
+    assert (tmp_path / ("n" * 255)).read_text() == "one\n1\n"
+
+
+def test_output_goes_into_a_mount_point(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = tmp_path / "kept.csv"
+    kept.write_text("mine")
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+    monkeypatch.setattr("os.replace", refuse)
+    run_command("sql", run, "select 1 as one", "--format", "csv", "--output", kept)
+    assert kept.read_text() == "one\n1\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept.csv", "run"]
+
+
+def test_output_does_not_replace_a_read_only_file(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = tmp_path / "kept.csv"
+    kept.write_text("mine")
+    inode = kept.stat().st_ino
+    monkeypatch.setattr("os.access", lambda path, mode: mode != os.W_OK or str(path) != str(kept))
+    run_command("sql", run, "select 1 as one", "--format", "csv", "--output", kept)
+    assert kept.stat().st_ino == inode  # this process may be root, which may write it in place
 
 
 def test_output_goes_into_a_device_or_a_pipe(run: Path, tmp_path: Path) -> None:
