@@ -50,10 +50,10 @@ def check_out_dir(storage: Storage, worker: str, num_workers: int) -> None:
         ConfigurationError: Nothing can be written there.
         RunExists: It holds a run that other workers of this job have not just begun.
     """
-    storage.check_writable()
     try:
         run = RunInfo.from_bytes(storage.read_document(RUN_FILE), storage.url)
     except FileNotFoundError:
+        storage.check_writable()
         return
     claimed = collections_path(worker).rpartition("/")[2] in storage.list(COLLECTIONS)
     if claimed or run.num_workers != num_workers or storage.list(END):

@@ -117,6 +117,14 @@ def test_a_folder_in_which_nothing_can_be_written_is_refused_before_training(
         Run(f"{tmp_path}{below or '/run'}", on_exists="number")
 
 
+def test_a_run_that_cannot_be_written_to_is_numbered_past_or_named(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(Run(out), [0])
+    monkeypatch.setattr("os.access", lambda folder, mode: str(folder) != out)
+    with pytest.raises(RunExists):
+        Run(out)
+    assert save(Run(out, on_exists="number"), [1]) == f"{out}-2"
+
+
 @pytest.mark.parametrize("out_dir", [3, None, "", "  ", b"run"])
 def test_an_out_dir_that_is_no_path_is_refused(out_dir: object) -> None:
     with pytest.raises(ConfigurationError, match="out_dir must be a folder or URL where to save the run, got"):
