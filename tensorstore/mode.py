@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from enum import Enum
 from numbers import Real
 from typing import Any
@@ -58,4 +59,7 @@ def checked_step(step: Any) -> Any:
     """Return a step. Raises ConfigurationError for a text or another value that is no number."""
     if isinstance(step, Real):
         return step
-    raise ConfigurationError(f"a step must be a whole number, got {step!r}")
+    try:
+        return operator.index(step)  # such as a tensor of one integer
+    except TypeError as exc:
+        raise ConfigurationError(f"a step must be a whole number, got {step!r}") from exc

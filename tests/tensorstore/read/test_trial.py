@@ -119,6 +119,12 @@ def test_a_step_of_a_wrong_type_is_named(trial: Trial, step: Any) -> None:
         trial.mode(step)
 
 
+def test_a_step_may_be_an_array_of_one_integer(trial: Trial) -> None:
+    step = np.array(trial.steps(TRAIN)[0])
+    assert trial.has_passed_step(step, TRAIN) is StepState.AVAILABLE
+    assert trial.wait_for_steps([step], TRAIN) is None
+
+
 def test_names_are_text_and_patterns_may_be_compiled(trial: Trial) -> None:
     assert trial.tensor_names(regex=re.compile("^W", re.IGNORECASE)) == ["w0", "w1"]
     assert trial.values("w1").keys() == {"w1"}
