@@ -192,7 +192,7 @@ BAD: dict[str, tuple[Callable[[Any], object], str]] = {
     "a nested dictionary": (lambda hook: hook.log({"eval": {"loss": 1}}), "such as 'eval/loss'"),
     "no dictionary": (lambda hook: hook.log(3), "it takes a dictionary of numbers by their names, got 3"),
     "no number": (lambda hook: hook.log({"y": "high"}), "a scalar must be a number, got 'high'"),
-    "an array of two": (lambda hook: hook.log({"y": np.ones(2)}), "use save_tensor"),
+    "an array of two": (lambda hook: hook.log({"y": np.ones(2)}), "save_tensor saves arrays"),
 }
 
 
