@@ -59,7 +59,7 @@ def as_number(value: Any, errors_of_training: tuple[type[Exception], ...] = ()) 
         )
     try:
         # PyTorch warns of a tensor that requires a gradient, such as a loss, unless it is detached.
-        return float(value.detach() if hasattr(value, "detach") else value)
+        return float(value.detach() if getattr(value, "requires_grad", False) else value)
     except errors_of_training:
         raise
     except Exception as exc:  # whatever a foreign `__float__` raises

@@ -216,6 +216,16 @@ def test_a_bad_call_is_logged_and_the_next_steps_are_saved(
 
 
 @pytest.mark.usefixtures("lenient")
+def test_an_open_file_that_is_logged_can_still_be_written(out: str, tmp_path: Path) -> None:
+    hook = Hook(out)
+    with open(tmp_path / "log.txt", "w") as file:
+        hook.log({"y": file})
+        file.write("mine")
+    hook.close()
+    assert (tmp_path / "log.txt").read_text() == "mine"
+
+
+@pytest.mark.usefixtures("lenient")
 def test_an_epoch_that_begins_at_0_again_is_counted_on(out: str, caplog: pytest.LogCaptureFixture) -> None:
     hook = Hook(out)
     for epoch in range(2):
