@@ -407,6 +407,21 @@ def test_a_forged_location_of_a_value_is_refused(tmp_path: Path, forged: dict[st
             read_values(storage, [row._replace(**forged)])
 
 
+@pytest.mark.parametrize("forged", [{"nbytes": -1}, {"nbytes": 1 << 62}, {"offset": 3}, {"chunk": "../other"}], ids=str)
+def test_a_forged_byte_range_of_a_value_is_refused(tmp_path: Path, forged: dict[str, Any]) -> None:
+    with Job(tmp_path) as job:
+        job.step({"v": np.ones(2), "w": np.arange(6.0)})
+    (file,) = tmp_path.glob("index/*/*/*.parquet")
+    table, metadata = pq.ParquetFile(file).read(), pq.read_metadata(file).metadata
+    rows = [row | (forged if row["name"] == "w" else {}) for row in table.to_pylist()]
+    changed = pa.Table.from_pylist(rows, table.schema).replace_schema_metadata(metadata)
+    forge_file(tmp_path, file, changed)
+    trial = tensortrial.create_trial(tmp_path)
+    with pytest.raises(CorruptFile, match=str(forged.get("chunk", "tensors/"))):
+        trial.tensor("w").value(0)
+    assert trial.tensor("v").value(0).tolist() == [1, 1]
+
+
 def test_sql_reads_index_files_that_have_columns_in_another_order_and_more_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
