@@ -216,7 +216,7 @@ def forge_rows(run: Path, rng: Random) -> str:
         rows[row][field.name] = cell
         names.append(f"{field.name}={cell!r:.40} in row {row}")
     forged = pa.Table.from_pylist(rows, table.schema).replace_schema_metadata(metadata)
-    forge_file(run, file, forged, store_schema=False)
+    forge_file(run, file, forged)
     return f"forges {', '.join(names)} of {file.relative_to(run)}"
 
 
@@ -236,7 +236,7 @@ def forge_footer(run: Path, rng: Random) -> str:
         value[rng.randrange(len(value))] = rng.choice(_VALUES)
         metadata[key] = json.dumps(value).encode()
     table = pq.ParquetFile(pa.BufferReader(data)).read()
-    forge_file(run, file, table.replace_schema_metadata(metadata), store_schema=False)
+    forge_file(run, file, table.replace_schema_metadata(metadata))
     return f"forges {key.decode()} in the footer of {file.relative_to(run)}"
 
 
