@@ -129,11 +129,13 @@ class RunWriter:
             follows: This process only follows the job's steps, and writes nothing.
 
         Raises:
+            ConfigurationError: Nothing can be written there.
             RunInUse: A living process writes to the run, and `force` is not set.
         """
         self.resumes = True
         found = self._resumption(follows=follows)
         if not follows:
+            self._storage.check_writable()
             self._find_alive(found.in_the_way())
         self.progress = self._continued(found)
 

@@ -40,9 +40,9 @@ class Hook(BoostingHook):
     It is a callback of `lightgbm.train`, of `lightgbm.cv` and of the `fit` of scikit-learn's estimators. Each boosting
     round is a step.
 
-    `help(Hook.__init__)` lists the arguments, which every hook has. By default the metrics of every round are saved, and
-    the feature importance at a growing interval. After construction no error of the hook reaches training: the hook logs
-    the first one and turns itself off (TENSORTRIAL_STRICT=1 raises it instead).
+    `help(Hook.__init__)` lists the arguments, which every hook has. By default the metrics of every round are saved,
+    and the feature importance at a growing interval. After construction no error of the hook reaches training: the hook
+    logs the first one and turns itself off (TENSORTRIAL_STRICT=1 raises it instead).
 
     Raises:
         ConfigurationError: An argument has an invalid value.

@@ -72,8 +72,8 @@ class Hook(BoostingHook, xgb.callback.TrainingCallback):
     step.
 
     `help(Hook.__init__)` lists the arguments: those of every hook, and `hyperparameters`, `train_data` and
-    `validation_data`. By default the metrics of every round are saved, and the feature importance at a growing interval.
-    After construction no error of the hook reaches training: the hook logs the first one and turns itself off
+    `validation_data`. By default the metrics of every round are saved, and the feature importance at a growing
+    interval. After construction no error of the hook reaches training: the hook logs the first one and turns itself off
     (TENSORTRIAL_STRICT=1 raises it instead).
 
     Raises:

@@ -246,7 +246,7 @@ class LocalStorage(Storage):
             folder = os.path.dirname(folder)
         if not os.path.isdir(folder):
             raise ConfigurationError(f"a run cannot be saved to {self.url}: {folder} is not a folder")
-        if not os.access(folder, os.W_OK | os.X_OK):
+        if not os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
             raise ConfigurationError(f"a run cannot be saved to {self.url}: this process may not write to {folder}")
 
     def sync(self, path: str) -> None:

@@ -118,10 +118,12 @@ class Overfit(BuiltinRule):
         training = view.mode is training_mode(self.reader.modes())
         if not training and view.mode is not ModeKeys.EVAL:
             raise self.nothing(view, self.selector)
+        if training:
+            self._judge_evaluation(set(view.tensors.workers))
+            if self.has_reports and not len(view.find(self.selector)):
+                return  # without losses of its own, this step would be skipped, and the finding lost
         losses = [each for each in self.losses(view, self.selector) if each[0].global_step >= self.start_step]
         for step, of_step in groupby(losses, lambda each: each[0].global_step):
-            if training:
-                self._judge_evaluation(set(view.tensors.workers))
             for row, loss in self._judge_together([*of_step]) if training else of_step:
                 self._losses[ModeKeys.TRAIN if training else ModeKeys.EVAL][row.name, row.worker].append(loss)
                 if not training:

@@ -112,16 +112,18 @@ def test_a_folder_in_which_nothing_can_be_written_is_refused_before_training(
     Path(tmp_path, "file").write_text("mine")
     with pytest.raises(ConfigurationError, match="file is not a folder"):
         Run(f"{tmp_path}/file{below}")
-    monkeypatch.setattr("os.access", lambda folder, mode: str(folder) != str(tmp_path))
+    monkeypatch.setattr("os.access", lambda folder, mode, **_: str(folder) != str(tmp_path))
     with pytest.raises(ConfigurationError, match=f"this process may not write to {tmp_path}"):
         Run(f"{tmp_path}{below or '/run'}", on_exists="number")
 
 
 def test_a_run_that_cannot_be_written_to_is_numbered_past_or_named(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
     save(Run(out), [0])
-    monkeypatch.setattr("os.access", lambda folder, mode: str(folder) != out)
+    monkeypatch.setattr("os.access", lambda folder, mode, **_: str(folder) != out)
     with pytest.raises(RunExists):
         Run(out)
+    with pytest.raises(ConfigurationError, match="this process may not write to"):
+        Run(out, resume=True)
     assert save(Run(out, on_exists="number"), [1]) == f"{out}-2"
 
 
