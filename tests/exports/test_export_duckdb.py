@@ -47,7 +47,10 @@ class TestDuckDBFile(JobConformance):
         with pytest.raises(ExportError, match="cannot open it as a DuckDB file"):
             tensortrial.export(run, tmp_path / "x.duckdb", progress=False)
 
-    def test_a_disk_that_is_full_at_the_commit_is_an_error_of_the_export(self, tmp_path: Path, run: Path) -> None:
+    def test_a_disk_that_is_full_at_the_commit_is_an_error_of_the_export(
+        self, tmp_path: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("sys.dont_write_bytecode", True)  # what is imported meanwhile would be cut off, too
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (13_000, hard))  # the header of the file fits, the rows do not
         try:
