@@ -218,21 +218,22 @@ class OpenRun:
         if not len(steps := _telling_steps(sources.steps)):
             return _Outer(names, [], frozenset(), [])
         paths = [path for step in steps for path in sources.steps.files_around(step)]
+        listed = ", ".join(map(str, steps))
         made = {name: self.expression(name) for name in (*STATISTICS, *_MADE)}
         columns = [f"count({each})" for each in made.values()] + [f'count("{each}")' for each in STATISTICS]
         found = query_files(
             self._reader.storage,
             sources.readable_index(list(dict.fromkeys(paths))),
-            f'select name, bool_and(scalar is not null), min("order"), bool_or({_RAW}), count(digest), '
-            f"{', '.join(columns)} from tensors "
-            f"where global_step in ({', '.join(map(str, steps))}) group by name",
+            f"select name, bool_and(scalar is not null), min(list_position([{listed}], global_step)) > 2, "
+            f'min("order"), bool_or({_RAW}), count(digest), {", ".join(columns)} from tensors '
+            f"where global_step in ({listed}) group by name",
             {},
             left_out={},  # a superseded row has the same statistics as its successor
         )
         rows = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
-        places = {name: (is_scalar, order is None, order) for name, is_scalar, order, *_ in rows}
-        raw = [row[0] for row in rows if row[3]]
-        counts = np.array([row[4:] for row in rows], np.int64).reshape(-1, 1 + len(columns)).sum(axis=0)
+        places = {name: (is_scalar, is_rare, order is None, order) for name, is_scalar, is_rare, order, *_ in rows}
+        raw = [row[0] for row in rows if row[4]]
+        counts = np.array([row[5:] for row in rows], np.int64).reshape(-1, 1 + len(columns)).sum(axis=0)
         derived, saved = (
             dict(zip(made, counts[1:], strict=False)),
             dict(zip(STATISTICS, counts[1 + len(made) :], strict=True)),
@@ -242,7 +243,7 @@ class OpenRun:
             names, {row[0] for row in rows}, derived, bool(counts[0]), len(sources.steps.columns.global_step)
         )
         lean = frozenset(name for name, count in saved.items() if count == derived[name])
-        ordered = sorted(names, key=lambda name: places.get(name, (True, True, None)))
+        ordered = sorted(names, key=lambda name: places.get(name, (True, True, True, None)))
         return _Outer(ordered, statistics, lean, raw)
 
     def _made_of_several(
