@@ -1,4 +1,4 @@
-"""What a report of a long run takes: seconds, memory and bytes. The run has two statistics a tensor and step.
+"""The cost of a report of a long run: seconds, memory and bytes. The run has two statistics a tensor and step.
 
 python benchmarks/report.py --tensors 1000 --steps 100000
 python benchmarks/report.py --run RUN
