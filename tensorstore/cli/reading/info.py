@@ -64,7 +64,7 @@ def _print(trial: Trial) -> None:
 def _facts(trial: Trial) -> Iterable[tuple[str, str]]:
     run = trial.info
     made_with = " ".join(f"{name} {version}" for name, version in run.versions.items())
-    yield "run", trial.path
+    yield "run", visible(trial.path, keep="")
     yield "started", f"{utc(run.created_at):%Y-%m-%d %H:%M:%S} UTC"
     yield "state", _state(trial)
     yield "snapshot", str(trial.snapshot)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from ...read.trial import Trial
+from ...visible import visible
 from ..console import COLUMN_GAP, console_for, least_width, print_line, print_table, working
 from ..options import count_of, open_trial, run_argument, storage_option
 from ..ranges import ranges
@@ -56,7 +57,8 @@ def show(run: str, worst: int, storage_options: tuple[str, ...]) -> None:
     """
     trial = open_trial(run, storage_options)
     steps = [f"{mode.name} {', '.join(ranges(trial.steps(mode))[:4]) or 'none'}" for mode in trial.modes()]
-    print_line(f"{trial.name}: {'ended' if trial.loaded_all_steps else 'running'}; steps {'; '.join(steps) or 'none'}")
+    state, name = "ended" if trial.loaded_all_steps else "running", visible(trial.name, keep="")
+    print_line(f"{name}: {state}; steps {'; '.join(steps) or 'none'}")
     _print_scalars(trial)
     if worst:
         _print_worst(trial, worst)

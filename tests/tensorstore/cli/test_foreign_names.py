@@ -104,6 +104,15 @@ def test_a_line_break_in_a_name_begins_no_line(run: Path, arguments: tuple[str, 
     assert not any(line.lstrip().startswith("=cmd") for line in printed.splitlines())
 
 
+@pytest.mark.parametrize("command", ["ls", "info", "show", "diagnose"])
+def test_a_line_break_in_the_name_of_a_run_begins_no_line(tmp_path: Path, command: str) -> None:
+    with Job(tmp_path / "one\ntwo") as job:
+        job.step({"loss": 1.0}, TRAIN)
+    printed = run_command(command, tmp_path if command == "ls" else tmp_path / "one\ntwo").stdout
+    assert r"one\ntwo" in printed
+    assert not any(line.lstrip().startswith("two") for line in printed.splitlines())
+
+
 def test_names_that_an_encoding_lacks_are_escaped(tmp_path: Path) -> None:
     with Job(tmp_path / "run") as job:
         job.step({"grad→é": 1.0}, TRAIN)
