@@ -198,7 +198,8 @@ class _Comparing:
         """Return the tensors of a side: the name for the comparison, and the saved name."""
         trial, found = self._trials[number], dict[str, str]()
         step = None if self._steps is None else self._steps[number]
-        for saved in trial.tensor_names(step=step, mode=ModeKeys.GLOBAL if step is not None else self._mode_or_any()):
+        mode = ModeKeys.GLOBAL if step is not None or self._mode is None else self._mode
+        for saved in trial.tensor_names(step=step, mode=mode):
             name = saved
             for pattern, new in patterns:
                 try:
@@ -212,9 +213,6 @@ class _Comparing:
                 )
             found[name] = saved
         return found
-
-    def _mode_or_any(self) -> ModeKeys:
-        return self._mode or ModeKeys.GLOBAL
 
     def _match_steps(self) -> int:
         """Leave out steps that one side lacks or has not completed, and return the number of the others."""

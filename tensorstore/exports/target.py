@@ -262,7 +262,8 @@ def open_target(url: str, options: Mapping[str, Any]) -> Target:
         scheme, url = "duckdb", f"duckdb:{url}"
     if scheme not in _TARGETS:
         near = difflib.get_close_matches(scheme, _TARGETS, 1) or sorted(_TARGETS)
-        raise ExportError(shown(url), f"unknown target: the URL of a target begins with {_or(near)}")
+        begins = " or ".join(f"{each}:" for each in near)
+        raise ExportError(shown(url), f"unknown target: the URL of a target begins with {begins}")
     module, name = _TARGETS[scheme]
     kind: Callable[..., Target] = getattr(import_module(f".targets.{module}", __package__), name)
     _check_options(scheme, kind, options)
@@ -289,10 +290,6 @@ def differences(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str
         for name, kind in wanted.items()
         if name in found and found[name] != kind
     ]
-
-
-def _or(schemes: list[str]) -> str:
-    return " or ".join(f"{scheme}:" for scheme in schemes)
 
 
 def shown(url: str) -> str:

@@ -123,7 +123,8 @@ class Points:
 
     def found(self) -> Found:
         """Return all values as columns to compare with a run. A number replaces a histogram of its name and step."""
-        number = {name: index for index, name in enumerate(dict.fromkeys([*self.names, *self._drawn_names()]))}
+        names = dict.fromkeys([*self.names, *(each.name for each in self.histograms)])
+        number = {name: index for index, name in enumerate(names)}
         drawn = [(number[each.name], each.step, each.saved_at) for each in self.histograms]
         name, step, saved_at = np.array(drawn, np.int64).reshape(-1, 3).T
         return Found(
@@ -134,9 +135,6 @@ class Points:
             np.repeat([False, True], [len(drawn), len(self.value)]),
             np.concatenate([saved_at, self.saved_at]),
         )
-
-    def _drawn_names(self) -> Iterator[str]:
-        return (drawn.name for drawn in self.histograms)
 
     def _rows(self, rows: Integers) -> Points:
         return replace(
