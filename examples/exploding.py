@@ -1,11 +1,12 @@
 """Train a network in which one layer's learning rate explodes, let rules find it, and open the page at the place.
 
 python examples/exploding.py              all of it, until Ctrl-C
-python examples/exploding.py train OUT    the training alone
+python examples/exploding.py train [OUT]  the training alone
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import re
 import shutil
@@ -105,11 +106,14 @@ def open_page(out_dir: str, step: int) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    if arguments:
-        _, out_dir = arguments
-        train(out_dir)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", nargs="?", choices=["train"], help="train only, without rules and page")
+    parser.add_argument("out_dir", nargs="?", default="runs/exploding", help="the folder that the run is saved to")
+    options = parser.parse_args(arguments)
+    if options.command:
+        train(options.out_dir)
         return 0
-    out_dir = "runs/exploding"
+    out_dir = options.out_dir
     shutil.rmtree(out_dir, ignore_errors=True)
     train(out_dir)
     findings = find(out_dir)
