@@ -195,7 +195,8 @@ class RunInUse(RunError, FileExistsError):
         self.worker, self.process, self.since = worker, process, since
         super().__init__(
             path,
-            f"{process} has been writing to this run as {worker} since {since} and is still alive: let it end, or "
+            f"{process} has been writing to this run as {worker} since {since} and is still alive: let it end or close "
+            "its hook, or "
             + (remedy or "take the run over with force=True (or the environment variable TENSORTRIAL_FORCE=1)"),
         )
 

@@ -22,7 +22,7 @@ from ..format.schema import RUN_FILE, RunInfo
 from ..html_table import html_table
 from ..parallel import in_threads
 from ..redaction import without_credentials
-from ..storage.open import Storage, open_storage
+from ..storage.open import Storage, as_location, open_storage
 from .opening import create_trial
 from .plots import RunsPlots
 from .run_queries import RunQueries
@@ -62,10 +62,11 @@ def open_runs(
 
     Raises:
         RunNotFound: No run can be opened.
-        ConfigurationError: The list is empty.
+        ConfigurationError: The list is empty, or a place is neither a path nor a URL.
     """
-    opened = [places] if isinstance(places, str | os.PathLike | Trial) else list(places)
-    return Runs(opened, storage_options, engine, verify)
+    if isinstance(places, str | os.PathLike | Trial) or not isinstance(places, Iterable):
+        places = [places]
+    return Runs(list(places), storage_options, engine, verify)
 
 
 class Runs:
@@ -294,7 +295,7 @@ _RUNS = pa.schema(
 def _location(location: RunLocation | Storage) -> str | Storage:
     if isinstance(location, Storage):
         return location
-    return run_reader_of(location).storage if isinstance(location, Trial) else os.fspath(location)
+    return run_reader_of(location).storage if isinstance(location, Trial) else as_location(location)
 
 
 def _nothing_opened(locations: str, errors: list[TensorTrialError]) -> RunNotFound:

@@ -101,10 +101,20 @@ def register_flush(
     return add_flush(key, callback, written_by)
 
 
-def _parts(url: str | os.PathLike[str]) -> tuple[str, str]:
+def as_location(url: str | os.PathLike[str]) -> str:
+    """Return the location of a run as text.
+
+    Raises:
+        ConfigurationError: It is neither a path nor a URL.
+    """
     text = os.fspath(url) if isinstance(url, str | os.PathLike) else ""
     if not isinstance(text, str) or not text or "\0" in text:
         raise ConfigurationError(f"a run's location must be a path or a URL, got {url!r}")
+    return text
+
+
+def _parts(url: str | os.PathLike[str]) -> tuple[str, str]:
+    text = as_location(url)
     found = _URL.fullmatch(text)
     if not found:
         if "::" in text and "://" in text:

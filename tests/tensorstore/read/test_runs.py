@@ -191,6 +191,13 @@ def test_a_folder_that_cannot_be_listed_is_named_and_left_out(tmp_path: Path, mo
     assert f"refuses the list ({tmp_path}/shut): Permission denied" in str(runs.damaged[str(tmp_path / "shut")])
 
 
+@pytest.mark.parametrize("places", [None, 5, ["runs", 3]])
+def test_a_place_that_is_no_path_is_an_error(places: Any) -> None:
+    wrong = places[-1] if isinstance(places, list) else places
+    with pytest.raises(ConfigurationError, match=f"must be a path or a URL, got {wrong}"):
+        tensortrial.open_runs(places)
+
+
 def test_findings_of_many_runs(tmp_path: Path) -> None:
     for name in ("a", "b"):
         with Job(tmp_path / name) as job:
