@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import functools
 import io
 import itertools
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,6 +23,8 @@ from .console import console_for, print_table, working
 
 FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
 """The characters that begin a formula in a spreadsheet."""
+
+_SPECIAL = re.compile('[,"\r\n]')
 
 _OPTIONS = (
     click.option(
@@ -111,10 +113,9 @@ def _print(columns: Sequence[str], rows: Sequence[Sequence[Any]], file: io.Strin
 def _text(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: str, guard: bool) -> str:
     file = io.StringIO()
     if form == "csv":
-        writer = csv.writer(file, lineterminator="\n")
-        cell = _guarded_cell if guard else _csv_cell
-        writer.writerow(map(cell, columns))
-        writer.writerows([cell(value) for value in row] for row in rows)
+        text = _guarded_cell if guard else _csv_cell
+        for row in itertools.chain([columns], rows):
+            file.write(",".join(["" if value is None else _quoted(text(value)) for value in row]) + "\n")
     elif form == "json":
         keys = _distinct(columns)
         for row in rows:
@@ -164,6 +165,11 @@ def _csv_cell(value: Any) -> str:
     if isinstance(value, bytes | bytearray):
         return value.hex()
     return "" if value is None else str(value)
+
+
+def _quoted(text: str) -> str:
+    """Return the text of a cell in CSV. Python's writer spells an empty text as null."""
+    return '"' + text.replace('"', '""') + '"' if not text or _SPECIAL.search(text) else text
 
 
 def _guarded_cell(value: Any) -> str:

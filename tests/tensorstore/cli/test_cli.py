@@ -87,6 +87,15 @@ def test_sql_prints_values_as_programs_read_them(run: Path) -> None:
     assert run_command("sql", run, query, "--format", "csv").stdout == 'a,b,c,d,e,f\ntrue,"[1, 2]",nan,01,1.5,\n'
 
 
+@pytest.mark.parametrize("guard", [[], ["--guard-formulas"]])
+def test_sql_tells_an_empty_text_from_null_in_csv(run: Path, guard: list[str]) -> None:
+    rows = "(null, '', 'a'), ('', null, 'b,\"c\"'), (''::blob::text, concat('d', chr(13)), chr(10))"
+    query = f'from (values {rows}) as rows(a, b, "c,d")'
+    expected = 'a,b,"c,d"\n,"",a\n"",,"b,""c"""\n"","d\r","\n"\n'
+    assert run_command("sql", run, query, "--format", "csv", *guard).stdout == expected
+    assert run_command("sql", run, "from (values (null), ('')) as rows(a)", "--format", "csv").stdout == 'a\n\n""\n'
+
+
 def test_sql_prints_columns_of_equal_names_as_distinct_keys_of_json(run: Path) -> None:
     found = json.loads(run_command("sql", run, "select 1 as a, 2 as a_1, 3 as a, 4 as a", "--format", "json").stdout)
     assert found == {"a": 1, "a_1": 2, "a_2": 3, "a_3": 4}
