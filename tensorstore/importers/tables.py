@@ -7,6 +7,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from numbers import Integral
 from typing import Any
 
@@ -106,6 +107,13 @@ def _read_csv(data: bytes, url: str) -> pa.Table:
     parse = pyarrow.csv.ParseOptions(delimiter=delimiter)
     table = pyarrow.csv.read_csv(pa.BufferReader(data), parse_options=parse, convert_options=convert)
     names = table.column_names
+    for position, (name, column) in enumerate(zip(names, table.columns, strict=True)):
+        if pa.types.is_floating(column.type) and (pc.max(pc.abs(column)).as_py() or 0) >= 2**63:
+            # Arrow takes whole numbers beyond int64 for doubles.
+            convert.include_columns, convert.column_types = [name], {name: pa.decimal128(38)}
+            with suppress(pa.ArrowInvalid):  # some are doubles, or have more digits
+                whole = pyarrow.csv.read_csv(pa.BufferReader(data), parse_options=parse, convert_options=convert)
+                table = table.set_column(position, name, whole[name])
     # pandas names unnamed columns by their numbers.
     if all(map(_is_number, names)) and names != [str(number) for number in range(len(names))]:
         raise CorruptFile(url, f"its first line must name the columns, and holds the numbers {', '.join(names[:3])}")
@@ -190,7 +198,8 @@ def _reported_numbers(column: pa.ChunkedArray, name: str, path: str, report: Rep
     """Return the column as float64, or None if it holds no numbers. Cells that are not numeric are reported."""
     if not pa.types.is_string(column.type):
         numbers = _numbers(column)
-        if pa.types.is_integer(column.type) and (rounded := _rounded(column.combine_chunks(), numbers)):
+        is_whole = pa.types.is_integer(column.type) or pa.types.is_decimal(column.type)
+        if is_whole and (rounded := _rounded(column.combine_chunks(), numbers)):
             report(f"{path}: {ROUNDED.format(rounded, repr(name))}")
         return numbers
     texts = pc.utf8_trim_whitespace(column.combine_chunks())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import struct
 import zlib
 from datetime import UTC, datetime
@@ -88,6 +89,22 @@ class TestATableOfCsv:
         reported = list[str]()
         run = import_run(source, tmp_path / "run", progress=False, report=reported.append)
         assert _values(run, "tokens") == {0: 2.0**53, 1: 2.0**53 + 2, 3: -7.0}
+        sentence = "the last digits of 1 whole numbers above 2**53, which a double does not hold, of 'tokens'"
+        assert reported == [f"{source}: {sentence}"]
+
+    def test_with_whole_numbers_beyond_64_bits_says_which_are_rounded(self, tmp_path: Path) -> None:
+        cells = [
+            "0,18446744073709551617,1e300,1",
+            "1,18446744073709551616,0.5,inf",
+            "2,,,",
+            "3,-5,2,36893488147419103233",
+        ]
+        source = _write(tmp_path / "log.csv", "\n".join(["step,tokens,loss,mixed", *cells, ""]))
+        reported = list[str]()
+        run = import_run(source, tmp_path / "run", progress=False, report=reported.append)
+        assert _values(run, "tokens") == {0: 2.0**64, 1: 2.0**64, 3: -5.0}
+        assert _values(run, "loss") == {0: 1e300, 1: 0.5, 3: 2.0}
+        assert _values(run, "mixed") == {0: 1.0, 1: math.inf, 3: 2.0**65}
         sentence = "the last digits of 1 whole numbers above 2**53, which a double does not hold, of 'tokens'"
         assert reported == [f"{source}: {sentence}"]
 
