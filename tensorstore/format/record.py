@@ -228,7 +228,7 @@ class ValueBatch:
     def page(self, digests: list[int]) -> Iterator[memoryview]:
         """Yield the values, each after its length, in pieces. Each comes after the digests of its values."""
         page = memoryview(self._buffer.memory)[self._begin : self._begin + self.nbytes]
-        return passing_page(page, LENGTH_BYTES, [(spec.nbytes, spec.digest_header) for spec in self.specs], digests)
+        return passing_page(page, LENGTH_BYTES, ((spec.nbytes, spec.digest_header) for spec in self.specs), digests)
 
 
 @dataclass(slots=True)
