@@ -4,47 +4,55 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-_MAX_FOLDERS = 256
+_T = TypeVar("_T")
+
+_MAX_FOLDERS = 1024
 """The most folders whose listings are cached."""
 _TICK_NS = 100_000_000
 _COARSE_TICK_NS = 5_000_000_000
 
 
 class FolderListings:
-    """The files in folders. A folder is listed again only when it has changed.
+    """The entries of folders. A folder is listed again only when it has changed.
 
     A reader of a live run rescans before each answer, and listing a thousand files takes half a millisecond.
     """
 
     def __init__(self) -> None:
-        self._listed: dict[str, tuple[tuple[int, int, int], list[str]]] = {}
+        self._listed: dict[Any, tuple[tuple[int, int, int], list[Any]]] = {}
 
-    def files_in(self, folder: str) -> list[str]:
-        """Return the names of the files, sorted, without those that begin with a dot."""
+    def read(
+        self, folder: str, what: Callable[[list[os.DirEntry[str]]], list[_T]], opened: Callable[[str, int], int]
+    ) -> list[_T]:
+        """Return what a function returns for the entries of a folder; nothing if it is missing.
+
+        `opened` opens the folder, with these flags. An open folder shows its present state also on NFS.
+        """
         try:
-            status = os.stat(folder)
-        except FileNotFoundError:
+            number = opened(folder, os.O_DIRECTORY)
+        except (FileNotFoundError, NotADirectoryError):
             return []
+        try:
+            status = os.fstat(number)
+        finally:
+            os.close(number)
         # A program that copies files may set mtime, but not ctime.
         state = status.st_ino, status.st_mtime_ns, status.st_ctime_ns
-        known = self._listed.get(folder)
+        known = self._listed.get((folder, what))
         if known is not None and known[0] == state:
             return known[1]
-        names = sorted(entry.name for entry in entries(folder) if _is_listed(entry))
-        if _is_stable(max(status.st_mtime_ns, status.st_ctime_ns)):
+        is_stable = _is_stable(
+            max(status.st_mtime_ns, status.st_ctime_ns)
+        )  # when the listing begins, which may take long
+        found = what(entries(folder))
+        if is_stable:
             if len(self._listed) >= _MAX_FOLDERS:
                 self._listed.clear()
-            self._listed[folder] = state, names
-        return names
-
-
-def _is_listed(entry: os.DirEntry[str]) -> bool:
-    """Return whether an entry of a folder is a file, or a folder or link in the place of a file.
-
-    The caller reports such a folder or link as a damaged file when it reads it.
-    """
-    return entry.name.endswith(".parquet") or not entry.is_dir(follow_symlinks=False)
+            self._listed[folder, what] = state, found
+        return found
 
 
 def _is_stable(changed_ns: int) -> bool:

@@ -36,7 +36,7 @@ from .durability import DurableFolders, sync_file
 from .folder_listings import FolderListings, entries
 from .foreign_errors import translated
 from .gathered_write import BoundedWrites, append_all
-from .open_files import OpenFiles, fill, neighbors, open_to_read, read_at, read_owned, successive
+from .open_files import Descriptor, OpenFiles, fill, neighbors, open_to_read, read_at, read_owned, successive
 
 _T = TypeVar("_T")
 
@@ -76,7 +76,7 @@ class LocalStorage(Storage):
 
     @lazy
     def _open_files(self) -> OpenFiles:
-        return OpenFiles(self._full)
+        return OpenFiles(self._open)
 
     @lazy
     def _listings(self) -> FolderListings:
@@ -97,6 +97,20 @@ class LocalStorage(Storage):
             _refuse_links(self.url, path)
         return f"{self.url}/{path}"
 
+    def _open(self, path: str, flags: int = 0) -> int:
+        """Open a file or folder to read. Raises StorageError for a path through a symbolic link, as `_full` does."""
+        if self._follow_links:
+            return open_to_read(f"{self.url}/{check_path(path)}", flags)
+        if folder := check_path(path).rpartition("/")[0]:
+            _refuse_links(self.url, folder)
+        try:
+            return open_to_read(f"{self.url}/{path}", flags | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            raise
+        except OSError:
+            _refuse_links(self.url, path)
+            raise
+
     def exists_any(self) -> bool:
         with translated("", "list"):
             return bool(entries(self.url)) or (os.path.exists(self.url) and not os.path.isdir(self.url))
@@ -105,19 +119,21 @@ class LocalStorage(Storage):
         return self.read_document(path, sys.maxsize)
 
     def read_document(self, path: str, most: int = DOCUMENT_BYTES) -> bytes:
-        with translated(path, "read"), open(self._full(path), "rb", buffering=0, opener=open_to_read) as file:
-            found = os.fstat(file.fileno())
+        with translated(path, "read"):
+            file = Descriptor(self._open(path))  # a file object makes six more system calls
+            found = os.fstat(file.number)
             if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
                 raise CorruptFile(path, "it is no regular file")
             if found.st_size > most:
                 raise too_large(path, most)
-            return file.readall()
+            return read_at(file.number, 0, found.st_size)
 
     def read_tail(self, path: str, length: int) -> tuple[bytes, int]:
-        with translated(path, "read"), open(self._full(path), "rb", buffering=0, opener=open_to_read) as file:
-            size = os.fstat(file.fileno()).st_size
+        with translated(path, "read"):
+            file = Descriptor(self._open(path))
+            size = os.fstat(file.number).st_size
             start = max(0, size - length)
-            return read_at(file.fileno(), start, size - start), size
+            return read_at(file.number, start, size - start), size
 
     def size(self, path: str) -> int:
         with translated(path, "read"):
@@ -174,7 +190,9 @@ class LocalStorage(Storage):
 
     def list(self, folder: str) -> Paths:
         with translated(folder, "list"):
-            return sorted(entry.name for entry in entries(self._full(folder) if folder else self.url))
+            if not folder:
+                return _names(entries(self.url))
+            return [*self._listed(folder, _names)]
 
     def walk(self) -> Iterator[StoredFile]:
         with translated("", "list"):
@@ -183,17 +201,20 @@ class LocalStorage(Storage):
     def _list_after(self, folder: str, after: str) -> Paths:
         found = []
         with translated(folder, "list"):
-            for sub in entries(self._full(folder)):
+            for sub in self._listed(folder, list):
                 stem = f"{sub.name}/"
                 if sub.is_symlink() and not self._follow_links:
                     raise _link_error(join(folder, sub.name), sub.path)
                 # All files of a folder precede `after` unless `after` is in it. Comparing the folders' names would be
                 # wrong, because 'a-b/x' precedes 'a/x'.
                 if (stem > after or after.startswith(stem)) and sub.is_dir():
-                    names = self._listings.files_in(sub.path)
+                    names = self._listings.read(sub.path, _names_of_files, open_to_read)
                     seen = bisect_right(names, after[len(stem) :]) if after.startswith(stem) else 0
                     found += [stem + name for name in names[seen:]]
         return [join(folder, name) for name in sorted(found)]
+
+    def _listed(self, folder: str, what: Callable[[list[os.DirEntry[str]]], list[_T]]) -> list[_T]:
+        return self._listings.read(f"{self.url}/{folder}", what, lambda _, flags: self._open(folder, flags))
 
     def create(self, path: str, data: bytes | memoryview) -> None:
         temporary = self._write_temporary(path, data, self._durable)
@@ -329,6 +350,15 @@ class _LocalSink(Sink):
             self.file.close()
         with suppress(OSError):
             os.unlink(self._temporary)
+
+
+def _names(found: Iterable[os.DirEntry[str]]) -> Paths:
+    return sorted(entry.name for entry in found)
+
+
+def _names_of_files(found: Iterable[os.DirEntry[str]]) -> Paths:
+    """Return the names of the files, and of folders and links in the place of a file, which are reported when read."""
+    return _names(each for each in found if each.name.endswith(".parquet") or not each.is_dir(follow_symlinks=False))
 
 
 def _files_below(folder: str, prefix: str) -> Iterator[StoredFile]:

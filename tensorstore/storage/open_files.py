@@ -21,9 +21,9 @@ _BUFFERS = 1024
 """The most buffers that one system call fills."""
 
 
-def open_to_read(file: str, flags: int = os.O_RDONLY) -> int:
+def open_to_read(file: str, flags: int = 0) -> int:
     """Open a file. A named pipe, which does not belong into a run, reads as empty instead of waiting for a writer."""
-    return os.open(file, flags | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0))
+    return os.open(file, flags | os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
 
 def read_at(number: int, start: int, length: int) -> bytes:
@@ -107,8 +107,8 @@ class Descriptor:
 
     __slots__ = ("number",)
 
-    def __init__(self, file: str) -> None:
-        self.number = open_to_read(file)
+    def __init__(self, number: int) -> None:
+        self.number = number
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         if hasattr(self, "number"):
@@ -118,9 +118,9 @@ class Descriptor:
 class OpenFiles:
     """The most recently read files, which are kept open because opening takes longer than reading a small value."""
 
-    def __init__(self, full_path: Callable[[str], str]) -> None:
-        """Keep files open. `full_path` returns the absolute path of a file, or raises if it must not be opened."""
-        self._full_path = full_path
+    def __init__(self, opened: Callable[[str], int]) -> None:
+        """Keep files open. `opened` opens a file, and returns its number."""
+        self._open = opened
         self.after_fork()
         forking.register(self)
 
@@ -152,12 +152,11 @@ class OpenFiles:
         return opened
 
     def _opened(self, file: str) -> Descriptor:
-        path = self._full_path(file)
         try:
-            return Descriptor(path)
+            return Descriptor(self._open(file))
         except OSError as exc:
             if exc.errno not in (errno.EMFILE, errno.ENFILE):
                 raise
         with self._lock:
             self._files.clear()  # the process has no descriptors left: release ours, and try once more
-        return Descriptor(path)
+        return Descriptor(self._open(file))

@@ -9,6 +9,7 @@ import os
 import secrets
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -234,3 +235,64 @@ def test_a_folder_is_listed_again_once_it_has_changed(tmp_path: Path) -> None:
     assert storage.list_after("index", "a/0298") == ["index/a/0299", "index/a/0300"]
     storage.remove("index/a/0299")
     assert storage.list_after("index", "a/0298") == ["index/a/0300"]
+
+
+def test_names_in_a_folder_are_listed_again_once_it_has_changed(tmp_path: Path) -> None:
+    storage = open_storage(tmp_path)
+    assert storage.list("end") == []
+    for number in range(300):  # many within one tick of the file system's clock
+        storage.create(f"end/{number:04d}.json", b"")
+        assert len(storage.list("end")) == number + 1
+    os.utime(tmp_path / "end", (1_000_000, 1_000_000))
+    _wait_for_a_tick(tmp_path / "end")
+    storage.list("end").clear()  # the caller's own list
+    assert len(storage.list("end")) == 300
+    storage.replace("end/0300.json", b"")
+    storage.remove("end/0000.json")
+    assert storage.list("end") == [f"{number:04d}.json" for number in range(1, 301)]
+
+
+def test_a_folder_that_replaces_another_is_listed(tmp_path: Path) -> None:
+    storage = open_storage(tmp_path / "run")
+    for folder, worker in (("run", "a"), ("other", "b")):
+        open_storage(tmp_path / folder).create(f"index/{worker}/0", b"")
+        open_storage(tmp_path / folder).create(f"end/{worker}.json", b"")
+        os.utime(tmp_path / folder / "end", (1_000_000, 1_000_000))
+    _wait_for_a_tick(tmp_path / "run" / "end")
+    assert (storage.list("end"), storage.list_after("index")) == (["a.json"], ["index/a/0"])
+    for folder in ("end", "index"):
+        (tmp_path / "run" / folder).rename(tmp_path / f"old {folder}")
+        (tmp_path / "other" / folder).rename(tmp_path / "run" / folder)
+    assert (storage.list("end"), storage.list_after("index")) == (["b.json"], ["index/b/0"])
+
+
+@pytest.mark.parametrize("folder", ["end", "index", "index/a"])
+def test_a_link_that_replaces_a_listed_folder_is_refused(tmp_path: Path, folder: str) -> None:
+    storage = open_storage(tmp_path / "run")
+    storage.create("index/a/0", b"")
+    storage.create("end/a.json", b"")
+    _wait_for_a_tick(tmp_path / "run" / folder)
+    storage.list("end"), storage.list_after("index")
+    (tmp_path / "run" / folder).rename(tmp_path / "elsewhere")
+    (tmp_path / "run" / folder).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageError, match="symbolic link"):
+        storage.list("end"), storage.list_after("index")
+
+
+@pytest.mark.parametrize("is_in_place", [True, False])
+def test_a_changed_document_is_read_even_if_its_time_is_the_old_one(tmp_path: Path, is_in_place: bool) -> None:
+    storage, file = open_storage(tmp_path), tmp_path / "run.json"
+    for content in (b"aa", b"bb", b"cc"):
+        if is_in_place:
+            file.write_bytes(content)
+        else:
+            storage.replace("run.json", content)
+        os.utime(file, (1_000_000, 1_000_000))
+        assert storage.read_document("run.json") == content
+
+
+def _wait_for_a_tick(folder: Path) -> None:
+    """Wait until the last change of a folder is older than a tick of the clock, so that its listing is kept."""
+    changed = folder.stat().st_ctime_ns
+    while time.time_ns() - changed < 200_000_000:
+        time.sleep(0.01)
