@@ -185,7 +185,7 @@ def serve() -> None:
 def answer_of(job: Job) -> dict[str, Any]:
     """Return the rows of a query for the page."""
     if job.name:
-        with Trial(job.runs[0], run_info(job.runs[0]), job.name) as trial:
+        with Trial(job.runs[0], run_info(job.runs[0], has_begun=False), job.name) as trial:
             return _rows(trial.sql(job.query, timeout=_TIMEOUT_SECONDS))
     with Runs(job.runs) as runs:
         if job.parameters is None:

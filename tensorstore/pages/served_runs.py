@@ -98,7 +98,7 @@ class ServedRuns:
         try:
             with self._opening:
                 if storage.url not in self._opened:
-                    self._opened[storage.url] = OpenRun(Trial(storage, run_info(storage), name))
+                    self._opened[storage.url] = OpenRun(Trial(storage, run_info(storage, has_begun=False), name))
                 return self._opened[storage.url]
         except (TensorTrialError, FileNotFoundError):
             self.search()

@@ -125,11 +125,11 @@ def _refreshing(trials: Trial | Iterable[Trial], wanted: bool) -> Iterator[Trial
 
 
 def wait_for_run(storage: Storage, timeout: float | None) -> RunInfo:
-    """Return the `run.json` of a run, as soon as it exists, for at most `timeout` seconds."""
+    """Return the `run.json` of a run, within `timeout` seconds once a worker has begun; None reads it at once."""
     deadline = time.monotonic() + (timeout or 0)
     while True:
         try:
-            return run_info(storage)
+            return run_info(storage, has_begun=timeout is not None)
         except (RunNotFound, MissingCollectionFiles):
             if time.monotonic() >= deadline:
                 raise

@@ -18,7 +18,7 @@ from ..format.schema import RunInfo
 from ..html_table import html_table
 from ..mode import ModeKeys
 from ..snapshot.saved_steps import StepRange, checked_range
-from ..snapshot.snapshot import Snapshot, run_info
+from ..snapshot.snapshot import Snapshot, not_begun, run_info
 from ..snapshot.workers import natural
 from ..storage.open import Storage
 from ..suggestions import near_names
@@ -64,6 +64,9 @@ class Trial:
         self.path = storage.url
         self.range_steps = checked_range(range_steps)
         self._reader = RunReader(storage, info, self.name, self.range_steps, engine, verify=verify, always=snapshot)
+        workers = self._reader.snapshot.workers
+        if not workers.claims and not workers.damaged:
+            raise not_begun(storage)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -620,6 +623,6 @@ def run_reader_of(trial: Trial) -> RunReader:
 def _reopened(kind: type[Trial], is_refreshing: bool, storage: Storage, *options: Any) -> Trial:
     trial = kind.__new__(kind)
     # Not by the class, because a subclass may take other arguments.
-    Trial.__init__(trial, storage, run_info(storage), *options)
+    Trial.__init__(trial, storage, run_info(storage, has_begun=False), *options)
     run_reader_of(trial).is_refreshing = is_refreshing
     return trial

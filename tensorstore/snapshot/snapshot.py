@@ -296,17 +296,22 @@ def _read_indexes(
     return (new if is_new else since), found
 
 
-def run_info(storage: Storage) -> RunInfo:
-    """Return the `run.json` of a run.
+def run_info(storage: Storage, has_begun: bool = True) -> RunInfo:
+    """Return the `run.json` of a run; with `has_begun` only once a worker has begun to save, which takes a listing.
 
     Raises RunNotFound, NotARun, MissingCollectionFiles, UnknownFormat.
     """
     content = read_run_file(storage)
     with _naming_the_run(storage):
         info = RunInfo.from_bytes(content, storage.url)
-    if not storage.list(COLLECTIONS):
-        raise MissingCollectionFiles(storage.url, "the run has no collections: no worker has begun to save")
+    if has_begun and not storage.list(COLLECTIONS):
+        raise not_begun(storage)
     return info
+
+
+def not_begun(storage: Storage) -> MissingCollectionFiles:
+    """Return the error of a run without claims."""
+    return MissingCollectionFiles(storage.url, "the run has no collections: no worker has begun to save")
 
 
 def read_run_file(storage: Storage) -> bytes:

@@ -89,7 +89,7 @@ def trial(run: tuple[str, dict[str, Any]], new_requests: Callable[[], Requests])
 
 def test_opening_a_run_reads_each_file_once(trial: Trial, new_requests: Callable[[], Requests]) -> None:
     opened = new_requests()
-    assert opened.count("list_objects_v2") == 4
+    assert opened.count("list_objects_v2") == 3
     # run.json, the manifest, which this run does not have, the claim and the end mark of the worker, its index files.
     assert opened.count("get_object") == 4 + FLUSHES
     assert opened.count("head_object") == 0
@@ -160,13 +160,13 @@ def test_a_closed_run_is_opened_by_its_manifest(moto_s3: ObjectStore, new_reques
     assert trial.has_passed_step(3)
     assert trial.loaded_all_steps
     opened = new_requests()
-    # Neither an index file nor a claim: run.json, the manifest, and the names of the claims and of the leases.
+    # Neither an index file nor a claim: run.json, the manifest, and the names of the leases.
     assert sorted(key.rpartition("/")[2] for method, key, _ in opened if method == "get_object") == [
         "manifest.parquet",
         "run.json",
     ]
-    assert opened.count("list_objects_v2") == 2
-    assert sum(opened.values()) == 4
+    assert opened.count("list_objects_v2") == 1
+    assert sum(opened.values()) == 3
     assert trial.tensor("w").value(7)[0, 0] == 3
     # The rest of the index file, and the value.
     assert new_requests().count("get_object") == 2

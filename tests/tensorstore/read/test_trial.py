@@ -565,7 +565,7 @@ def test_a_value_of_a_known_tensor_refreshes_a_living_run_once(tmp_path: Path) -
         job.flush()
         with opened_by_this_thread() as opened:
             assert trial.tensor("w").value(1).tolist() == [1, 2, 3, 4]
-        assert [str(path) for path in opened].count(f"{tmp_path}/run/index/worker=worker_0") == 1
+        assert [str(path) for path in opened].count(f"{tmp_path}/run/end") == 1
         job.step({"later": np.ones(2)})
         job.flush()
         assert trial.tensor("later").value(2).tolist() == [1, 1]
