@@ -95,7 +95,6 @@ class RunReader:
         forking.register(self)
 
     def _begin(self) -> None:
-        self._ended_at: float | None = None
         self._claims_read_at = time.monotonic()
         self._run_file = b""
         """The content of `run.json` at the last comparison."""
@@ -105,7 +104,7 @@ class RunReader:
         self._states: StepStates | None = None
         self._sources: QuerySources | None = None
         self._queries: RunQueries | None = None
-        self._note_end()
+        self._ended_at = time.monotonic() if self._snapshot.job_ended else None
         # This comes last, because other threads of a forked child wait for it.
         self._inherited = False
 
@@ -226,7 +225,7 @@ class RunReader:
                 return
             if self._become(take(self.storage, self.info, self._snapshot, claims=due)) and not due:
                 self._is_replaced()
-            self._note_end()
+            self._ended_at = time.monotonic() if self._snapshot.job_ended else None
 
     def _is_replaced(self) -> bool:
         """Read the folder again if it now holds another run. Return whether it does."""
@@ -240,9 +239,6 @@ class RunReader:
         self.info, self.storage = info, copy(self.storage)
         self._begin()
         return True
-
-    def _note_end(self) -> None:
-        self._ended_at = time.monotonic() if self._snapshot.job_ended else None
 
     @contextmanager
     def refreshing(self, wanted: bool) -> Iterator[None]:

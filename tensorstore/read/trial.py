@@ -18,7 +18,7 @@ from ..format.schema import RunInfo
 from ..html_table import html_table
 from ..mode import ModeKeys
 from ..snapshot.saved_steps import StepRange, checked_range
-from ..snapshot.snapshot import Snapshot, not_begun, run_info
+from ..snapshot.snapshot import Snapshot, run_info
 from ..snapshot.workers import natural
 from ..storage.open import Storage
 from ..suggestions import near_names
@@ -64,9 +64,8 @@ class Trial:
         self.path = storage.url
         self.range_steps = checked_range(range_steps)
         self._reader = RunReader(storage, info, self.name, self.range_steps, engine, verify=verify, always=snapshot)
-        workers = self._reader.snapshot.workers
-        if not workers.claims and not workers.damaged:
-            raise not_begun(storage)
+        if not self._reader.snapshot.workers.claims:
+            run_info(storage)  # raises MissingCollectionFiles if no worker has begun
 
     @property
     def snapshot(self) -> Snapshot:

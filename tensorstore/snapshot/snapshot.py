@@ -305,13 +305,8 @@ def run_info(storage: Storage, has_begun: bool = True) -> RunInfo:
     with _naming_the_run(storage):
         info = RunInfo.from_bytes(content, storage.url)
     if has_begun and not storage.list(COLLECTIONS):
-        raise not_begun(storage)
+        raise MissingCollectionFiles(storage.url, "the run has no collections: no worker has begun to save")
     return info
-
-
-def not_begun(storage: Storage) -> MissingCollectionFiles:
-    """Return the error of a run without claims."""
-    return MissingCollectionFiles(storage.url, "the run has no collections: no worker has begun to save")
 
 
 def read_run_file(storage: Storage) -> bytes:

@@ -206,10 +206,9 @@ def finished(source: FileSource, workers: Workers, since: Workers) -> set[str]:
         if (mark := workers.ends.get(name)) is not None
         if mark == since.ends.get(name) and mark.session == info.session and mark.failure is None
     }
-    if not ended:
-        return ended
     claimed = {lease_path(info.worker, info.session) for info in workers.claims.values()}
-    return ended if claimed.issuperset(f"{LEASES}/{name}" for name in source.list(LEASES)) else set()
+    leases = (f"{LEASES}/{name}" for name in (source.list(LEASES) if ended else ()))
+    return ended if claimed.issuperset(leases) else set()
 
 
 def _with_claims(source: FileSource, known: Workers, names: Iterable[str]) -> Workers:

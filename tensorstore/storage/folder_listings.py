@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
+
+from .open_files import Descriptor
 
 _T = TypeVar("_T")
+_Entries: TypeAlias = list[os.DirEntry[str]]
 
 _MAX_FOLDERS = 1024
 """The most folders whose listings are cached."""
@@ -24,29 +27,22 @@ class FolderListings:
     def __init__(self) -> None:
         self._listed: dict[Any, tuple[tuple[int, int, int], list[Any]]] = {}
 
-    def read(
-        self, folder: str, what: Callable[[list[os.DirEntry[str]]], list[_T]], opened: Callable[[str, int], int]
-    ) -> list[_T]:
-        """Return what a function returns for the entries of a folder; nothing if it is missing.
+    def read(self, folder: str, what: Callable[[_Entries], list[_T]], opened: Callable[[str], int]) -> list[_T]:
+        """Return what a function returns for the entries of a folder, which is none if it is missing.
 
-        `opened` opens the folder, with these flags. An open folder shows its present state also on NFS.
+        `opened` opens the folder, because an open folder shows its present state, also on NFS.
         """
         try:
-            number = opened(folder, os.O_DIRECTORY)
+            descriptor = Descriptor(opened(folder))
         except (FileNotFoundError, NotADirectoryError):
             return []
-        try:
-            status = os.fstat(number)
-        finally:
-            os.close(number)
+        status = os.fstat(descriptor.number)
         # A program that copies files may set mtime, but not ctime.
         state = status.st_ino, status.st_mtime_ns, status.st_ctime_ns
         known = self._listed.get((folder, what))
         if known is not None and known[0] == state:
             return known[1]
-        is_stable = _is_stable(
-            max(status.st_mtime_ns, status.st_ctime_ns)
-        )  # when the listing begins, which may take long
+        is_stable = _is_stable(max(state[1:]))  # before the listing, which may take longer than a tick
         found = what(entries(folder))
         if is_stable:
             if len(self._listed) >= _MAX_FOLDERS:
@@ -65,7 +61,7 @@ def _is_stable(changed_ns: int) -> bool:
     return age > _COARSE_TICK_NS or (age > _TICK_NS and changed_ns % 1_000_000 != 0)
 
 
-def entries(folder: str) -> list[os.DirEntry[str]]:
+def entries(folder: str) -> _Entries:
     """Return the entries of a folder, without the names that begin with a dot; none if the folder is missing."""
     try:
         with os.scandir(folder) as found:

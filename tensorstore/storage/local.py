@@ -97,14 +97,14 @@ class LocalStorage(Storage):
             _refuse_links(self.url, path)
         return f"{self.url}/{path}"
 
-    def _open(self, path: str, flags: int = 0) -> int:
+    def _open(self, path: str) -> int:
         """Open a file or folder to read. Raises StorageError for a path through a symbolic link, as `_full` does."""
         if self._follow_links:
-            return open_to_read(f"{self.url}/{check_path(path)}", flags)
+            return open_to_read(f"{self.url}/{check_path(path)}")
         if folder := check_path(path).rpartition("/")[0]:
             _refuse_links(self.url, folder)
         try:
-            return open_to_read(f"{self.url}/{path}", flags | os.O_NOFOLLOW)
+            return open_to_read(f"{self.url}/{path}", os.O_NOFOLLOW)
         except FileNotFoundError:
             raise
         except OSError:
@@ -190,9 +190,7 @@ class LocalStorage(Storage):
 
     def list(self, folder: str) -> Paths:
         with translated(folder, "list"):
-            if not folder:
-                return _names(entries(self.url))
-            return [*self._listed(folder, _names)]
+            return [*self._listed(folder, _names)] if folder else _names(entries(self.url))
 
     def walk(self) -> Iterator[StoredFile]:
         with translated("", "list"):
@@ -214,7 +212,7 @@ class LocalStorage(Storage):
         return [join(folder, name) for name in sorted(found)]
 
     def _listed(self, folder: str, what: Callable[[list[os.DirEntry[str]]], list[_T]]) -> list[_T]:
-        return self._listings.read(f"{self.url}/{folder}", what, lambda _, flags: self._open(folder, flags))
+        return self._listings.read(f"{self.url}/{folder}", what, lambda _: self._open(folder))
 
     def create(self, path: str, data: bytes | memoryview) -> None:
         temporary = self._write_temporary(path, data, self._durable)
