@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from .open_files import Descriptor
 
 _T = TypeVar("_T")
-_Entries: TypeAlias = list[os.DirEntry[str]]
+Entries: TypeAlias = list[os.DirEntry[str]]
 
 _MAX_FOLDERS = 1024
 """The most folders whose listings are cached."""
@@ -25,9 +25,9 @@ class FolderListings:
     """
 
     def __init__(self) -> None:
-        self._listed: dict[Any, tuple[tuple[int, int, int], list[Any]]] = {}
+        self._listed: dict[Any, tuple[tuple[int, int, int], Sequence[Any]]] = {}
 
-    def read(self, folder: str, what: Callable[[_Entries], list[_T]], opened: Callable[[str], int]) -> list[_T]:
+    def read(self, folder: str, what: Callable[[Entries], Sequence[_T]], opened: Callable[[str], int]) -> Sequence[_T]:
         """Return what a function returns for the entries of a folder, which is none if it is missing.
 
         `opened` opens the folder, because an open folder shows its present state, also on NFS.
@@ -61,7 +61,7 @@ def _is_stable(changed_ns: int) -> bool:
     return age > _COARSE_TICK_NS or (age > _TICK_NS and changed_ns % 1_000_000 != 0)
 
 
-def entries(folder: str) -> _Entries:
+def entries(folder: str) -> Entries:
     """Return the entries of a folder, without the names that begin with a dot; none if the folder is missing."""
     try:
         with os.scandir(folder) as found:

@@ -33,7 +33,7 @@ from .base import (
     too_large,
 )
 from .durability import DurableFolders, sync_file
-from .folder_listings import FolderListings, entries
+from .folder_listings import Entries, FolderListings, entries
 from .foreign_errors import translated
 from .gathered_write import BoundedWrites, append_all
 from .open_files import Descriptor, OpenFiles, fill, neighbors, open_to_read, read_at, read_owned, successive
@@ -211,7 +211,7 @@ class LocalStorage(Storage):
                     found += [stem + name for name in names[seen:]]
         return [join(folder, name) for name in sorted(found)]
 
-    def _listed(self, folder: str, what: Callable[[list[os.DirEntry[str]]], list[_T]]) -> list[_T]:
+    def _listed(self, folder: str, what: Callable[[Entries], Sequence[_T]]) -> Sequence[_T]:
         return self._listings.read(f"{self.url}/{folder}", what, lambda _: self._open(folder))
 
     def create(self, path: str, data: bytes | memoryview) -> None:
