@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -250,6 +251,23 @@ def test_names_in_a_folder_are_listed_again_once_it_has_changed(tmp_path: Path) 
     storage.replace("end/0300.json", b"")
     storage.remove("end/0000.json")
     assert storage.list("end") == [f"{number:04d}.json" for number in range(1, 301)]
+
+
+def test_a_file_that_appears_within_a_tick_of_the_clock_is_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fstat = os.fstat
+
+    def coarse(number: int) -> SimpleNamespace:
+        found = {name: getattr(fstat(number), name) for name in dir(os.stat_result) if name.startswith("st_")}
+        tick = found["st_ctime_ns"] // 10_000_000 * 10_000_000 + 1
+        return SimpleNamespace(**{**found, "st_mtime_ns": tick, "st_ctime_ns": tick})
+
+    storage = open_storage(tmp_path)
+    monkeypatch.setattr("os.fstat", coarse)
+    for number in range(300):
+        storage.create(f"end/{number:04d}.json", b"")
+        assert len(storage.list("end")) == number + 1
 
 
 def test_a_folder_that_replaces_another_is_listed(tmp_path: Path) -> None:
