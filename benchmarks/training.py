@@ -20,10 +20,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import threading
 import time
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent))  # PYTHONSAFEPATH leaves it out
 
 from common import header, in_fresh_process, line, scratch
 
@@ -40,6 +44,9 @@ AIMS = {
     "all": ("everything, raw, every step", ""),
 }
 MODELS = {"resnet": "a residual network, 32 images of 16 x 16", "gpt": "a GPT of 4 layers, 12 texts of 64 characters"}
+# glibc returns freed memory to the system or keeps it, depending on where other memory lies. So of two processes that
+# train alike, one took 1,100 page faults a step and the other none, which made a hook look cheaper or dearer.
+MEMORY_IS_KEPT = {"MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_MMAP_THRESHOLD_": str(32 << 20)}
 NINE = {"reductions": ["min", "max", "mean", "std", "variance", "sum", "prod"], "norms": ["l1", "l2"]}
 
 
@@ -299,6 +306,7 @@ def main() -> None:
         run = run_in_turns if arguments.cpu else run_case
         run(arguments.model[0], arguments.case[0], arguments.out, arguments.steps, arguments.compiled)
         return
+    os.environ.update(MEMORY_IS_KEPT)
     header("Training: times a step without a hook, medians of the rounds")
     for model in arguments.model or MODELS:
         how = ["--steps", str(arguments.steps), *(["--compiled"] if arguments.compiled else [])]
