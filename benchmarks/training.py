@@ -45,7 +45,7 @@ AIMS = {
 }
 MODELS = {"resnet": "a residual network, 32 images of 16 x 16", "gpt": "a GPT of 4 layers, 12 texts of 64 characters"}
 # glibc returns freed memory to the system or keeps it, depending on where other memory lies. So of two processes that
-# train alike, one took 1,100 page faults a step and the other none, which made a hook look cheaper or dearer.
+# train alike, one took 150 page faults a step and the other 750.
 MEMORY_IS_KEPT = {"MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_MMAP_THRESHOLD_": str(32 << 20)}
 NINE = {"reductions": ["min", "max", "mean", "std", "variance", "sum", "prod"], "norms": ["l1", "l2"]}
 
