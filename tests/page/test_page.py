@@ -9,13 +9,12 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-import httpx
 import ml_dtypes
 import numpy as np
 import pytest
 
 import tensortrial
-from support.pages import fetch
+from support.pages import CLIENT, fetch
 from support.queried_runs import write_runs
 from support.runs import EPOCH, TRAIN, Job
 from tensortrial.comparison import compare
@@ -52,7 +51,7 @@ def unpack(tiles: dict[str, Any]) -> list[np.ndarray[Any, Any]]:
 def test_a_request_without_the_token_is_refused(served: Page) -> None:
     root = served.url.rsplit("/", 2)[0]
     for path in ("/", "/api/info", "/wrong/api/info", "/static/app.js"):
-        response = httpx.get(root + path)
+        response = CLIENT.get(root + path)
         assert response.status_code == 403
         assert "token" in response.text
 
@@ -69,35 +68,35 @@ def test_a_request_without_the_token_is_refused(served: Page) -> None:
     ],
 )
 def test_a_request_of_another_site_is_refused(served: Page, headers: dict[str, str]) -> None:
-    assert httpx.get(f"{served.url}api/info", headers=headers).status_code == 403
+    assert CLIENT.get(f"{served.url}api/info", headers=headers).status_code == 403
 
 
 def test_a_request_of_the_page_itself_is_answered(served: Page) -> None:
     origin = served.url.rsplit("/", 2)[0]
-    assert httpx.get(f"{served.url}api/info", headers={"Origin": origin}).status_code == 200
+    assert CLIENT.get(f"{served.url}api/info", headers={"Origin": origin}).status_code == 200
 
 
 def test_every_answer_has_a_strict_policy(served: Page) -> None:
     for path in ("", "static/app.js", "api/info", "api/nothing", "static/nothing"):
-        headers = httpx.get(served.url + path).headers
+        headers = CLIENT.get(served.url + path).headers
         assert "default-src 'none'" in headers["content-security-policy"]
         assert "unsafe" not in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
 
 
 def test_nothing_but_notes_takes_a_post(served: Page) -> None:
-    assert httpx.post(f"{served.url}api/sql", params={"runs": '["left"]', "sql": "select 1"}).status_code == 405
+    assert CLIENT.post(f"{served.url}api/sql", params={"runs": '["left"]', "sql": "select 1"}).status_code == 405
 
 
 def test_no_file_outside_of_the_folder_is_served(served: Page) -> None:
     for path in ("static/../app.py", "static/%2e%2e/app.py", "static/..%2fapp.py"):
-        assert httpx.get(served.url + path).status_code in (403, 404)
+        assert CLIENT.get(served.url + path).status_code in (403, 404)
 
 
 def test_the_pages_own_modules_are_small_and_need_no_build(served: Page) -> None:
     modules = [path for path in STATIC.rglob("*.js") if path.parent.name != "vendor"]
     for path in modules:
-        response = httpx.get(f"{served.url}static/{path.relative_to(STATIC).as_posix()}")
+        response = CLIENT.get(f"{served.url}static/{path.relative_to(STATIC).as_posix()}")
         assert response.content == path.read_bytes()
     assert len(modules) > 20
     assert sum(path.stat().st_size for path in modules) < 200_000
@@ -154,7 +153,7 @@ def test_the_difference_of_two_runs_has_a_tolerance(served: Page) -> None:
     exact = {row["name"] for row in fetch(served, "difference", a="left", b="right")["rows"]}
     within = {row["name"] for row in fetch(served, "difference", a="left", b="right", rtol=2.0, atol="1e3")["rows"]}
     assert within < exact
-    response = httpx.get(f"{served.url}api/difference", params={"a": "left", "b": "right", "rtol": "some"})
+    response = CLIENT.get(f"{served.url}api/difference", params={"a": "left", "b": "right", "rtol": "some"})
     assert "rtol must be a number such as 1e-5, got 'some'" in response.json()["error"]
 
 
@@ -196,7 +195,7 @@ def test_sql_answers_of_one_run_or_of_several_and_lists_its_views(served: Page) 
 
 def test_sql_refuses_to_write(served: Page) -> None:
     for query in ("create table x (y int)", "copy (select 1) to '/tmp/x'", "select * from read_text('/etc/passwd')"):
-        response = httpx.get(f"{served.url}api/sql", params={"runs": '["left"]', "sql": query})
+        response = CLIENT.get(f"{served.url}api/sql", params={"runs": '["left"]', "sql": query})
         assert response.status_code == 400
         assert response.json()["error"]
 
@@ -216,7 +215,7 @@ def test_a_query_that_needs_too_much_memory_is_an_error_and_the_page_lives(
     monkeypatch.setenv("TENSORTRIAL_MEMORY_LIMIT", "256MB")
     with page(folder / "left") as served:
         for query in ("select list(range) from range(200000000)", "select repeat('x', 2000000000)"):
-            response = httpx.get(f"{served.url}api/sql", params={"runs": '["left"]', "sql": query}, timeout=120)
+            response = CLIENT.get(f"{served.url}api/sql", params={"runs": '["left"]', "sql": query}, timeout=120)
             assert response.status_code == 400
             assert "needs more memory than the page allows" in response.json()["error"]
         assert fetch(served, "sql", runs='["left"]', sql="select 1 as one")["rows"] == [[1]]
@@ -244,21 +243,21 @@ def test_notes_are_written_next_to_what_the_job_wrote(tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     notes = {"run": "run", "change": '{"note": "good", "tags": ["b", "a"], "archived": true}'}
     with page(tmp_path) as served:
-        response = httpx.post(f"{served.url}api/notes", params=notes)
+        response = CLIENT.post(f"{served.url}api/notes", params=notes)
         assert response.json() == {"note": "good", "tags": ["a", "b"], "archived": True}
         run = next(run for run in fetch(served, "info")["runs"] if run["name"] == "run")
         assert [run[key] for key in ("note", "tags", "archived")] == ["good", ["a", "b"], True]
         assert fetch(served, "info")["editable"]
-        other = httpx.post(f"{served.url}api/notes", params={"run": "run", "change": '{"archived": false}'})
+        other = CLIENT.post(f"{served.url}api/notes", params={"run": "run", "change": '{"archived": false}'})
         assert other.json() == {"note": "good", "tags": ["a", "b"], "archived": False}
         for wrong in ("[]", '{"tags": "a"}'):
-            refused = httpx.post(f"{served.url}api/notes", params={"run": "run", "change": wrong})
+            refused = CLIENT.post(f"{served.url}api/notes", params={"run": "run", "change": wrong})
             assert refused.status_code == 400
     assert {path: path.read_bytes() for path in before} == before
     assert tensortrial.annotate(tmp_path / "run").tags == ["a", "b"]
     with page(tmp_path, token="") as served:
         assert not fetch(served, "info")["editable"]
-        refused = httpx.post(f"{served.url}api/notes", params={**notes, "change": '{"note": "bad"}'})
+        refused = CLIENT.post(f"{served.url}api/notes", params={**notes, "change": '{"note": "bad"}'})
         assert (refused.status_code, "a page without a token" in refused.text) == (400, True)
     assert tensortrial.annotate(tmp_path / "run").note == "good"
 
@@ -307,8 +306,8 @@ def test_a_value_is_a_file_of_numpy(tmp_path: Path, dtype: str) -> None:
     with Job(tmp_path / "run") as job:
         job.step({"w": value})
     with page(tmp_path / "run") as served:
-        response = httpx.get(f"{served.url}api/npy", params={"run": "run", "name": "w", "step": 0})
-        gone = httpx.get(f"{served.url}api/npy", params={"run": "run", "name": "w", "step": 7})
+        response = CLIENT.get(f"{served.url}api/npy", params={"run": "run", "name": "w", "step": 0})
+        gone = CLIENT.get(f"{served.url}api/npy", params={"run": "run", "name": "w", "step": 7})
     loaded = np.load(io.BytesIO(response.content))
     assert loaded.dtype == ("float32" if dtype == "bfloat16" else dtype)
     np.testing.assert_array_equal(loaded, value.astype(loaded.dtype))
@@ -370,7 +369,7 @@ def test_what_rules_have_written_into_the_run_is_found_once(tmp_path: Path) -> N
     ],
 )
 def test_a_wrong_request_is_a_sentence(served: Page, path: str, parameters: dict[str, str]) -> None:
-    response = httpx.get(f"{served.url}api/{path}", params=parameters)
+    response = CLIENT.get(f"{served.url}api/{path}", params=parameters)
     assert response.status_code == 400
     assert response.json()["error"]
 
@@ -429,7 +428,7 @@ def test_a_run_that_grows_is_followed(tmp_path: Path) -> None:
     job = Job(tmp_path / "run")
     write_step(job, {"x": np.array([1.0])})
     job.writer.flush()
-    with page(tmp_path / "run") as served, httpx.stream("GET", f"{served.url}api/events", timeout=30) as events:
+    with page(tmp_path / "run") as served, CLIENT.stream("GET", f"{served.url}api/events", timeout=30) as events:
         lines = events.iter_lines()
         assert next(lines).startswith("retry")
         query = {"run": "run", "statistic": "l2", "mode": "TRAIN", "columns": 300}

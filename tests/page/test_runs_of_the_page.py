@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 
@@ -21,7 +20,7 @@ import tensortrial
 from support.browser import printed_url
 from support.leased_runs import wait_until
 from support.limits import set_limits
-from support.pages import fetch, get
+from support.pages import CLIENT, fetch, get
 from support.runs import EVAL, TRAIN, Job
 from support.servers import ObjectStore
 from tensortrial.errors import ConfigurationError, RunNotFound
@@ -280,7 +279,7 @@ def test_a_run_whose_files_are_called_as_those_of_the_run_before_it_is_shown_as_
 def test_a_run_that_begins_below_a_served_folder_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     set_limits(monkeypatch, seconds_between_searches=0.0, share_of_searches=0)
     write(tmp_path / "first")
-    with page(tmp_path) as served, httpx.stream("GET", f"{served.url}api/events", timeout=30) as events:
+    with page(tmp_path) as served, CLIENT.stream("GET", f"{served.url}api/events", timeout=30) as events:
         lines = events.iter_lines()
         next(lines)
         job = write(tmp_path / "second", 2, close=False)
@@ -379,10 +378,10 @@ def test_a_worker_that_has_died_is_named_as_late(tmp_path: Path) -> None:
 
 def test_two_tabs_are_told_of_each_step_and_one_may_leave(watched: tuple[Job, Page]) -> None:
     job, served = watched
-    with httpx.stream("GET", f"{served.url}api/events", timeout=30) as first:
+    with CLIENT.stream("GET", f"{served.url}api/events", timeout=30) as first:
         left = first.iter_lines()
         next(left)
-        with httpx.stream("GET", f"{served.url}api/events", timeout=30) as second:
+        with CLIENT.stream("GET", f"{served.url}api/events", timeout=30) as second:
             right = second.iter_lines()
             next(right)
             job.step({"w": np.ones(3)}, EVAL)
@@ -443,11 +442,11 @@ def test_on_all_addresses_a_page_is_known_by_each_of_them_and_by_no_domain(tmp_p
             (f"evil.example:{port}", 403),
             ("192.168.1.17.evil.example", 403),
         ):
-            response = httpx.get(f"{served.url}api/info", headers={"Host": host})
+            response = CLIENT.get(f"{served.url}api/info", headers={"Host": host})
             assert (host, response.status_code) == (host, status)
-        assert httpx.get(f"http://127.0.0.1:{port}/api/info").status_code == 403
+        assert CLIENT.get(f"http://127.0.0.1:{port}/api/info").status_code == 403
         wrong = {"Host": f"192.168.1.17:{port}", "Origin": f"http://192.168.1.18:{port}"}
-        assert httpx.get(f"{served.url}api/info", headers=wrong).status_code == 403
+        assert CLIENT.get(f"{served.url}api/info", headers=wrong).status_code == 403
 
 
 def test_a_page_behind_a_proxy_is_known_by_the_names_that_are_allowed(tmp_path: Path) -> None:
@@ -462,7 +461,7 @@ def test_a_page_behind_a_proxy_is_known_by_the_names_that_are_allowed(tmp_path: 
             ({"Host": "evil.example", "Origin": "https://train.example"}, 403),
             ({"Host": "train.example.evil.example"}, 403),
         ):
-            assert (headers, httpx.get(f"{served.url}api/info", headers=headers).status_code) == (headers, status)
+            assert (headers, CLIENT.get(f"{served.url}api/info", headers=headers).status_code) == (headers, status)
 
 
 @pytest.mark.slow
@@ -471,7 +470,7 @@ def test_ctrl_c_ends_a_page_that_a_tab_follows_without_a_word_of_it(tmp_path: Pa
         write(tmp_path / f"run{number}")
     command = [sys.executable, "-m", "tensortrial", "page", str(tmp_path), "--no-browser"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    with httpx.stream("GET", f"{printed_url(process)}api/events", timeout=60) as events:
+    with CLIENT.stream("GET", f"{printed_url(process)}api/events", timeout=60) as events:
         next(events.iter_lines())
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=60)
@@ -483,8 +482,8 @@ def test_a_token_of_another_length_or_in_another_place_is_refused(tmp_path: Path
     write(tmp_path / "run")
     with page(tmp_path / "run", token="secret") as served:
         root = served.url.removesuffix("secret/")
-        assert httpx.get(f"{root}secret/api/info").status_code == 200
+        assert CLIENT.get(f"{root}secret/api/info").status_code == 200
         for path in ("secre/api/info", "secrets/api/info", "api/info?token=secret", "x/secret/api/info", "secret"):
-            assert httpx.get(root + path).status_code == 403
+            assert CLIENT.get(root + path).status_code == 403
     with page(tmp_path / "run", token="") as served:
-        assert httpx.get(f"{served.url}api/info").status_code == 200
+        assert CLIENT.get(f"{served.url}api/info").status_code == 200

@@ -10,9 +10,12 @@ import pytest
 
 from tensortrial.pages import Page
 
+# `httpx.get` makes a client, and each client loads the certificates of authorities, which takes longer than an answer.
+CLIENT = httpx.Client(verify=False, limits=httpx.Limits(max_keepalive_connections=0))
+
 
 def get(served: Page, path: str, **parameters: Any) -> httpx.Response:
-    return httpx.get(f"{served.url}api/{path}", params=parameters, timeout=60)
+    return CLIENT.get(f"{served.url}api/{path}", params=parameters, timeout=60)
 
 
 def fetch(served: Page, path: str, **parameters: Any) -> Any:
