@@ -168,43 +168,45 @@ def test_a_run_that_replaced_an_ended_one_is_read(url: str, living: WorkerHook) 
 def test_a_refresh_between_any_two_writes_of_a_smaller_job_that_goes_back_misses_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    storage_type, refresh = type(open_storage("memory://any/run")), list[Callable[[], object]]()
+    storage_type, before_writes = type(open_storage("memory://any/run")), list[Callable[[], object]]()
     for name in ("create", "replace", "remove", "sink"):
         write = getattr(storage_type, name)
 
         def written(*arguments: Any, write: Callable[..., Any] = write) -> Any:
-            for each in refresh:
+            for each in before_writes:
                 each()
             return write(*arguments)
 
         monkeypatch.setattr(storage_type, name, written)
 
-    def differs(at: int) -> tuple[bool, int]:
-        """Refresh an open trial before one of the writes. Return whether it differs from a new one, and the writes."""
+    def replay(trials_to_open: int) -> tuple[int, list[int]]:
+        """Refresh another open trial before each write of a job. Return the writes, and the trials that miss a step."""
         url, writes = f"memory://{secrets.token_hex(6)}/run", 0
         hooks = [WorkerHook(url, rank, WORKERS) for rank in range(WORKERS)]
         for hook in hooks:
             save(hook, [0.0, 1.0, 2.0, 3.0])
         for hook in hooks:
             hook.close()
-        trial = tensortrial.create_trial(url)
-        assert saved(trial)
+        trials = [tensortrial.create_trial(url) for _ in range(trials_to_open)]
+        assert all(map(saved, trials))
 
-        def count() -> None:
+        def refresh_the_next() -> None:
             nonlocal writes
-            if writes == at:
-                trial.steps()
             writes += 1
+            if writes <= len(trials):
+                trials[writes - 1].steps()
 
-        refresh.append(count)
+        before_writes.append(refresh_the_next)
         alone = WorkerHook(url, 0, 1, resume=True)
         alone.resume_at(1)
         save(alone, [10.0])
         alone.close()
-        refresh.clear()
-        trial.steps()
-        return saved(trial) != saved(tensortrial.create_trial(url)), writes
+        before_writes.clear()
+        expected = saved(tensortrial.create_trial(url))
+        for trial in trials:
+            trial.steps()
+        return writes, [at for at, trial in enumerate(trials) if saved(trial) != expected]
 
-    _, writes = differs(-1)
+    writes, _ = replay(0)
     assert writes > 10
-    assert [at for at in range(writes) if differs(at)[0]] == []
+    assert replay(writes)[1] == []
