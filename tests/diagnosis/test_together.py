@@ -83,8 +83,16 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return folder / "even", folder / "alternating"
 
 
-def test_a_diagnosis_does_not_depend_on_which_steps_have_the_same_tensors(pair: tuple[Path, Path]) -> None:
-    even, alternating = map(tensortrial.diagnose, pair)
+@pytest.fixture(scope="module")
+def even(pair: tuple[Path, Path]) -> tensortrial.Diagnosis:
+    """Return the diagnosis of the first run, before a test compacts it."""
+    return tensortrial.diagnose(pair[0])
+
+
+def test_a_diagnosis_does_not_depend_on_which_steps_have_the_same_tensors(
+    pair: tuple[Path, Path], even: tensortrial.Diagnosis
+) -> None:
+    alternating = tensortrial.diagnose(pair[1])
     assert even.problems == alternating.problems
     assert even.problems
     assert even.checked == alternating.checked
@@ -112,23 +120,29 @@ def made_rules(trial: tensortrial.Trial) -> list[rules.Rule]:
     return [*(rules.make_rule(name, trial, **PARAMETERS.get(name, {})) for name in RULES), Odd(trial)]
 
 
+@pytest.fixture(scope="module")
+def expected(pair: tuple[Path, Path]) -> list[rules.Finding]:
+    """Return what rules find step by step in the first run, before a test compacts it."""
+    return step_by_step(tensortrial.create_trial(pair[0]))
+
+
 def without_times(findings: list[rules.Finding]) -> list[str]:
     """Return all of findings but the times at which they were made."""
     return [repr(replace(finding, found_at=datetime.min)) for finding in findings]
 
 
-def test_watch_finds_what_rules_find_step_by_step(pair: tuple[Path, Path]) -> None:
+def test_watch_finds_what_rules_find_step_by_step(pair: tuple[Path, Path], expected: list[rules.Finding]) -> None:
     trial = tensortrial.create_trial(pair[0])
-    expected = step_by_step(trial)
     assert len({finding.rule for finding in expected}) > 4
     found = [each for each in rules.watch(trial, made_rules(trial), record=False, timeout=0.1) if not each.failed]
     assert without_times(found) == without_times(expected)
 
 
-def test_watch_goes_on_if_the_run_is_compacted_and_refreshed_meanwhile(pair: tuple[Path, Path], tmp_path: Path) -> None:
+def test_watch_goes_on_if_the_run_is_compacted_and_refreshed_meanwhile(
+    pair: tuple[Path, Path], expected: list[rules.Finding], tmp_path: Path
+) -> None:
     run = shutil.copytree(pair[0], tmp_path / "run")
-    trial = tensortrial.create_trial(run)
-    expected, found = step_by_step(trial), list[rules.Finding]()
+    trial, found = tensortrial.create_trial(run), list[rules.Finding]()
     for finding in rules.watch(trial, made_rules(trial), record=False, timeout=0.1):
         if len(found) == 3:
             assert tensortrial.compact(run, delete_older_than=0)
@@ -138,14 +152,16 @@ def test_watch_goes_on_if_the_run_is_compacted_and_refreshed_meanwhile(pair: tup
 
 
 @pytest.mark.parametrize("compacted", [False, True])
-def test_a_diagnosis_finds_what_rules_find_step_by_step(pair: tuple[Path, Path], compacted: bool) -> None:
+def test_a_diagnosis_finds_what_rules_find_step_by_step(
+    pair: tuple[Path, Path], expected: list[rules.Finding], even: tensortrial.Diagnosis, compacted: bool
+) -> None:
+    diagnosis = even
     if compacted:
         tensortrial.compact(pair[0])
-    trial = tensortrial.create_trial(pair[0])
-    found = [finding for finding in step_by_step(trial) if finding.rule in RULES]
+        diagnosis = tensortrial.diagnose(pair[0])
+    found = [finding for finding in expected if finding.rule in RULES]
     last = {(each.rule, each.tensor, each.worker): each.step for each in found}
     first = {(each.rule, each.tensor, each.worker): each for each in reversed(found)}
-    diagnosis = tensortrial.diagnose(pair[0])
     for problem in diagnosis.problems:
         if problem.rule in RULES:
             key = problem.rule, problem.tensor, problem.worker
