@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 import tensortrial.hooks.pytorch as tt  # noqa: E402
 from support.made_hooks import closed  # noqa: E402
 from support.programs import run as run_program  # noqa: E402
-from tensortrial import Run, create_trial, open_runs  # noqa: E402
+from tensortrial import Run, Trial, create_trial, open_runs  # noqa: E402
 from tensortrial.errors import ConfigurationError, StorageError  # noqa: E402
 from tensortrial.maintenance.compaction import compact  # noqa: E402
 from tensortrial.maintenance.verification import verify  # noqa: E402
@@ -296,9 +296,9 @@ class UnevenJob:
                     counts[mode] += 1
         return found
 
-    def rows(self, rank: int, view: str = "tensors") -> list[Any]:
+    def rows(self, rank: int, view: str = "tensors", trial: Trial | None = None) -> list[Any]:
         query = f"select global_step, mode, mode_step, scalar from {view} where worker = $worker order by global_step"
-        return list(create_trial(self.out).sql(query, {"worker": f"worker_{rank}"}).fetchall())
+        return list((trial or create_trial(self.out)).sql(query, {"worker": f"worker_{rank}"}).fetchall())
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
@@ -323,9 +323,9 @@ def test_workers_with_different_numbers_of_steps_go_back_to_an_epoch(
     trial = create_trial(out)
     for rank in range(2):
         expected = job.expected(rank, [1] * at + [2, 2])
-        assert job.rows(rank) == expected
+        assert job.rows(rank, trial=trial) == expected
         aside = [row for row in job.expected(rank, [1, 1, 1]) if row[0] >= len(job.expected(rank, [1] * at))]
-        assert job.rows(rank, "superseded") == aside
+        assert job.rows(rank, "superseded", trial) == aside
         for _, mode, step, attempt in expected:
             assert trial.tensor("attempt").value(step, ModeKeys[mode], f"worker_{rank}") == attempt
     assert verify(out).is_whole
