@@ -94,9 +94,12 @@ def test_a_failed_check_shows_what_the_program_wrote() -> None:
 
 
 def test_a_program_that_hangs_is_killed_with_its_children_and_the_next_one_runs() -> None:
-    program = "import os, time; os.fork() or time.sleep(600); print(os.getpid(), flush=True); time.sleep(600)"
-    with pytest.raises(subprocess.TimeoutExpired) as caught:
-        warm.run(["-c", program], timeout=0.5)
+    printing = r"print(f'begins\n{os.getpid()}', flush=True)"
+    program = f"import os, time; os.fork() or time.sleep(600); {printing}; time.sleep(600)"
+    with warm.start(["-c", program]) as process:
+        assert process.stdout.readline() == "begins\n"
+        with pytest.raises(subprocess.TimeoutExpired) as caught:
+            process.communicate(timeout=0.1)
     grandchild = int(caught.value.output)
     assert not os.path.exists(f"/proc/{grandchild}") or "Z" in Path(f"/proc/{grandchild}/stat").read_text().split()[2]
     assert warm.run(["-c", "print('next')"]).stdout == "next\n"

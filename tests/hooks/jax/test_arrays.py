@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import ml_dtypes
@@ -88,16 +87,13 @@ def test_training_does_not_wait_for_a_result(make_hook: Any) -> None:
     hook = make_hook()
     hook.save_tree("weights", {"w": slow(x)}, 0)
     hook.log({"total": slow(x).sum()}, step=0)
-    begin = time.perf_counter()
     slow(x).block_until_ready()
-    seconds = time.perf_counter() - begin
-    begin = time.perf_counter()
     result = slow(x)
     total = result.sum()
     hook.save_tree("weights", {"w": result}, 1)
     hook.save_tensor("t", result, step=1)
     hook.log({"total": total}, step=1)
-    assert time.perf_counter() - begin < seconds / 2
+    assert not result.is_ready()
     trial = closed(hook)
     np.testing.assert_array_equal(trial.tensor("w").value(1), np.asarray(result))
     np.testing.assert_array_equal(trial.tensor("t").value(1), np.asarray(result))
