@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ...maintenance.relocation import move
-from ..console import print_line
+from ..console import print_line, working
 from ..options import parse_options, run_argument, runs_below_hint, storage_option
 
 
@@ -24,4 +24,6 @@ def mv(run: str, target: str, storage_options: tuple[str, ...]) -> None:
     tensortrial mv runs/digits s3://bucket/runs/digits
     """
     with runs_below_hint(run, storage_options):
-        print_line(f"moved: {run} to {move(run, target, storage_options=parse_options(storage_options))}")
+        with working(f"moving {run}"):
+            moved = move(run, target, storage_options=parse_options(storage_options))
+        print_line(f"moved: {run} to {moved}")

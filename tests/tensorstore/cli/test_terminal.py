@@ -169,6 +169,12 @@ def test_a_command_that_takes_long_shows_a_bar_in_a_terminal(place: Path) -> Non
     assert b"\r" not in in_terminal(place, "verify", "good")
 
 
+def test_mv_that_takes_long_says_so_in_a_terminal(place: Path) -> None:
+    at_once = "import os, threading\nos.environ['TERM'] = 'xterm'\nthreading.Timer.start = lambda timer: timer.function()"
+    assert "moving good …" in in_terminal(place, "mv", "good", "kept", before=at_once).decode()
+    assert b"moving" not in in_terminal(place, "mv", "kept", "good")
+
+
 def test_show_says_that_the_last_value_is_not_finite(place: Path) -> None:
     assert "the last value is nan" in run_command("show", place / "good").stdout
 
