@@ -74,6 +74,12 @@ interface Chart {
 /** What the fragment of the URL holds. */
 type State = Record<string, string>;
 
+/** How the state changes: `replace` without an entry in the history, `quiet` in the URL only. */
+interface How {
+  replace?: boolean;
+  quiet?: boolean;
+}
+
 interface ModeSteps {
   mode: string;
   /** first and last are steps of the mode */
@@ -400,6 +406,12 @@ interface Scale {
 /** A term, its value, a mark before the term, and whether the pointer is at this one. */
 type TooltipRow = [term: string, value: string, mark?: string | Node, near?: boolean];
 
+interface TooltipContent {
+  title: string;
+  rows?: TooltipRow[];
+  note?: string;
+}
+
 /** A column of the table of runs. */
 interface Column {
   key: string;
@@ -418,6 +430,41 @@ interface TableColumn<T> {
   /** by which it is sorted */
   key?: (row: T) => any;
   cell?: (row: T) => Child;
+}
+
+/** A table whose header cells sort it. */
+interface Table<T> {
+  columns: TableColumn<T>[];
+  rows: T[];
+  /** title of the column that sorts at first, with "-" before it for descending */
+  sort?: string;
+  /** of a row */
+  attributes?: (row: T) => Record<string, any>;
+  /** what to say when there are no rows */
+  empty?: string;
+  /** a last row */
+  summary?: Child[];
+}
+
+/** An axis of hyperparameters or a metric; places and marks are from 0 to 1. */
+interface ColumnAxis {
+  column: Column;
+  place: (run: Run) => number | null;
+  marks: { at: number; text: string }[];
+}
+
+interface Scatter {
+  runs: Run[];
+  x: Column;
+  y: Column;
+  color: (run: string) => number;
+  open: (run: Run) => void;
+}
+
+interface Parallel {
+  runs: Run[];
+  columns: Column[];
+  open: (run: Run) => void;
 }
 
 /** What a view of one run shows of it; worker "" is all. */
@@ -448,6 +495,12 @@ interface Spec {
   mode: string | null;
 }
 
+/** Charts of Scalars below one title. */
+interface Section {
+  title: string;
+  specs: Spec[];
+}
+
 /** Where a chart of scalars is. */
 interface Place {
   spec: Spec;
@@ -464,6 +517,16 @@ interface OfTensor {
   name: string;
   mode: string;
   worker: string;
+}
+
+/** A tensor at a step. */
+type At = OfTensor & { step: number };
+
+/** What is noted about a run, beside what the job wrote. */
+interface Notes {
+  note?: string;
+  tags?: string[];
+  archived?: boolean;
 }
 
 /** Steps of the mode, both included; null for all. */
@@ -496,6 +559,9 @@ interface Plot {
   posToVal: (position: number, scale: string) => number;
   setSize: (size: { width: number; height: number }) => void;
 }
+
+/** Returns the marks of an axis. */
+type Marks = (plot: any, axis: number, min: number, max: number) => number[];
 
 interface PlotAxis {
   values?: (plot: Plot, marks: (number | null)[], axis: number, space: number, apart: number) => string[];

@@ -31,7 +31,7 @@ export const unlessMissing = (loading) => loading.catch((error) => {
 async function fetchJson(path, parameters = {}, how = {}) {
   const query = new URLSearchParams();
   for (const [key, value] of Object.entries(parameters)) {
-    if (value !== null && value !== undefined && value !== "" && !(embedded && RESOLUTION.has(key))) query.set(key, typeof value === "object" ? JSON.stringify(value) : String(value));
+    if (value != null && value !== "" && !(embedded && RESOLUTION.has(key))) query.set(key, typeof value === "object" ? JSON.stringify(value) : String(value));
   }
   const address = query.size ? `api/${path}?${query}` : `api/${path}`;
   if (embedded) {
@@ -118,13 +118,13 @@ export const loadSeries = (query) => fetchJson("series", { ...query, statistics:
 /** @type {Load<OfTensor & {count: number} & Span, Histogram[]>} */
 export const loadHistograms = (query) => fetchJson("histograms", query);
 
-/** null if the raw value was not saved @type {Load<OfTensor & {step: number, slice: string}, Value | null>} */
+/** null if the raw value was not saved @type {Load<At & {slice: string}, Value | null>} */
 export const loadValue = (query) => fetchJson("value", query);
 
-/** Return the address of a raw value as a file of numpy, if any. @param {OfTensor & {step: number}} query */
+/** Return the address of a raw value as a file of numpy, if any. @param {At} query */
 export const addressOfNpy = ({ run, name, mode, worker, step }) => !embedded && `api/npy?${new URLSearchParams({ run, name, mode, worker, step: String(step) })}`;
 
-/** Change what is noted about a run. @param {Run} run @param {{note?: string, tags?: string[], archived?: boolean}} change */
+/** Change what is noted about a run. @param {Run} run @param {Notes} change */
 export async function saveNotes(run, change) {
   Object.assign(run, await fetchJson("notes", { run: run.name, change }, { method: "POST" }));
 }

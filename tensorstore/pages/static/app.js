@@ -3,7 +3,7 @@
 import { listen, loadInfo } from "./api.js";
 import { choose, chosenRun, isStrange, listOf } from "./choice.js";
 import { isDark } from "./colors.js";
-import { fill, h, quiet } from "./dom.js";
+import { failure, fill, h, quiet } from "./dom.js";
 import { count, counted, printable, date } from "./format.js";
 import { drawSide } from "./side.js";
 import { tooltip } from "./tooltip.js";
@@ -17,17 +17,8 @@ import { scalars } from "./views/scalars.js";
 import { sql } from "./views/sql.js";
 import { tensor } from "./views/tensor.js";
 
-/** @type {{key: string, title: string, make: ViewMaker}[]} */
-const VIEWS = [
-  { key: "runs", title: "Runs", make: runs },
-  { key: "overview", title: "Overview", make: overview },
-  { key: "scalars", title: "Scalars", make: scalars },
-  { key: "tensor", title: "Tensor", make: tensor },
-  { key: "compare", title: "Compare", make: compare },
-  { key: "findings", title: "Findings", make: findings },
-  { key: "sql", title: "SQL", make: sql },
-  { key: "availability", title: "Workers", make: availability },
-];
+const VIEWS = Object.entries({ Runs: runs, Overview: overview, Scalars: scalars, Tensor: tensor, Compare: compare, Findings: findings, SQL: sql, Workers: availability })
+  .map(([title, make]) => ({ key: make.name, title, make }));
 
 const OF_ONE_RUN = new Set(["overview", "tensor", "availability", "findings"]);
 
@@ -154,8 +145,7 @@ async function attempt(action) {
 /** Show an error in place of the view. @param {unknown} error */
 function fail(error) {
   shown = null;
-  const text = error instanceof Error ? error.message : String(error);
-  fill(main, h("div", { class: "error", role: "alert" }, text),
+  fill(main, failure(error),
     h("p", { class: "tools" }, h("button", { onclick: () => location.reload() }, "Try again"), h("a", { href: "#" }, "Start over")));
   drawBar();
 }

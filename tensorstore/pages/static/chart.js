@@ -47,7 +47,6 @@ function farRange(_, min, max) {
 
 /** Return what chooses marks of y where uPlot has none or too many: beyond 1e±32 and over many decades. @param {number} distr */
 function farMarks(distr) {
-  /** @typedef {(plot: any, axis: number, min: number, max: number) => number[]} Marks */
   const incrs = /** @type {Marks} */ ((_, _axis, min, max) => [Math.max((max - min) / 3, 5)]);
   const splits = /** @type {Marks} */ ((_, _axis, min, max) => distr === 1 ? ticks(min, max, 5)
     : distr === 3 ? ticks(Math.log10(min), Math.log10(max), 5, 1).map((exponent) => 10 ** exponent) : min < 0 && max > 0 ? [min, 0, max] : [min, max]);
@@ -95,7 +94,7 @@ export function draw(parent, given) {
   const decades = far ? {} : { filter: (/** @type {any} */ _, /** @type {(number | null)[]} */ splits) =>
     splits.map((at) => (y.distr < 3 || at === 0 || Number.isInteger(Math.log10(Math.abs(at ?? NaN))) ? at : null)) };
   const drawMark = (/** @type {Plot} */ plot) => {
-    if (chart.mark === null || chart.mark === undefined) return;
+    if (chart.mark == null) return;
     const at = plot.valToPos(chart.mark, "x", true);
     if (at < plot.bbox.left || at > plot.bbox.left + plot.bbox.width) return;
     plot.ctx.save();
@@ -154,7 +153,7 @@ export function draw(parent, given) {
     const { onclick } = chart;
     plot.over.style.cursor = "pointer";
     plot.over.addEventListener("click", () => {
-      if (plot.cursor.idx !== null && plot.cursor.idx !== undefined && plot.select.width < 4) onclick(plot.data[0][plot.cursor.idx]);
+      if (plot.cursor.idx != null && plot.select.width < 4) onclick(plot.data[0][plot.cursor.idx]);
     });
   }
   new ResizeObserver(() => {
@@ -185,7 +184,7 @@ function pointsOf(line, few) {
 function explain(plot, chart) {
   const { left, top } = plot.cursor;
   if (!plot.over.matches(":hover")) return; // another chart has the pointer
-  if (left < 0 || plot.cursor.idx === null || plot.cursor.idx === undefined) return tooltip(null);
+  if (left < 0 || plot.cursor.idx == null) return tooltip(null);
   const at = Number(plot.data[0][plot.cursor.idx]);
   const rows = chart.lines.flatMap((line, i) => {
     if (line.quiet) return [];
@@ -194,7 +193,7 @@ function explain(plot, chart) {
     const value = Number(line.values[place]);
     const shown = plot.data[i + 1][place];
     const raw = line.raw?.[place];
-    const text = `${number(value)}${raw === undefined || raw === null ? "" : ` (saved: ${number(raw)})`}`;
+    const text = `${number(value)}${raw == null ? "" : ` (saved: ${number(raw)})`}`;
     const own = Number(plot.data[0][place]);
     return [{ value, distance: shown === null ? Infinity : Math.abs(plot.valToPos(shown, "y") - top), mark: stroke(line.color ?? i),
       term: ` ${line.label}`, text: own === at ? text : `${text} at ${textOfX(chart, own)}` }];
@@ -228,7 +227,7 @@ const LARGEST = 1e300;
 /** Return values with null for what no axis can show. @param {ArrayLike<number | null | undefined>} values @param {boolean} log */
 function drawable(values, log) {
   return Array.from(values, (value) => {
-    if (value === null || value === undefined) return value;
+    if (value == null) return value;
     return !Number.isFinite(value) || (log && value <= 0) ? null : Math.max(-LARGEST, Math.min(LARGEST, value));
   });
 }

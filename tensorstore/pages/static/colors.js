@@ -19,6 +19,17 @@ const INKS = ["text", "quiet", "line", "hole", "ground", "mark", "accent"];
 /** Return the colors of the style sheet by name. @param {CSSStyleDeclaration} style @returns {Record<string, string>} */
 export const inks = (style) => Object.fromEntries(INKS.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
 
+/** Give a canvas its size in pixels of the style sheet, and return what draws on it in them. @param {HTMLCanvasElement} canvas @param {number} width @param {number} height */
+export function sized(canvas, width, height) {
+  const ratio = devicePixelRatio || 1;
+  [canvas.width, canvas.height] = [Math.round(width * ratio), Math.round(height * ratio)];
+  canvas.style.cssText = `width: ${width}px; height: ${height}px`;
+  const context = penOf(canvas);
+  context.scale(ratio, ratio);
+  context.font = `${innerWidth >= 2200 ? 13 : 11}px system-ui, sans-serif`;
+  return context;
+}
+
 /** @param {HTMLCanvasElement} canvas */
 export const penOf = (canvas) => /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
 

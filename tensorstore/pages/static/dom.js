@@ -18,7 +18,7 @@ export function h(tag, attributes = {}, ...children) {
 /** @template {Element} T @param {T} element @param {Record<string, any>} attributes @param {Child[]} children */
 function made(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
-    if (value === undefined || value === null || value === false) continue;
+    if (value == null || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else element.setAttribute(name, value === true ? "" : name === "title" ? printable(value) : String(value));
   }
@@ -29,12 +29,15 @@ function made(element, attributes, children) {
 /** Append children but null, undefined and false. @param {Element} element @param {Child[]} children */
 function append(element, children) {
   for (const child of children.flat()) {
-    if (child !== null && child !== undefined && child !== false) element.append(child instanceof Node ? child : printable(String(child)));
+    if (child != null && child !== false) element.append(child instanceof Node ? child : printable(String(child)));
   }
 }
 
 /** Return an element of SVG. @param {string} tag @param {Record<string, any>} attributes @param {...Child} children */
 export const s = (tag, attributes, ...children) => made(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+
+/** Return the data of a path of SVG through points; null breaks it. @param {([number, number] | null)[]} points */
+export const pathOf = (points) => points.map((each, i) => each ? `${points[i - 1] ? "L" : "M"}${each.map((at) => Number(at.toFixed(1)))}` : "").join("");
 
 /** Return what makes elements of one class. @template {"span" | "p" | "div"} K @param {K} tag @param {string} kind */
 const makerOf = (tag, kind) => (/** @type {Child[]} */ ...children) => h(tag, { class: kind }, ...children);
@@ -45,6 +48,9 @@ export const toolbar = makerOf("div", "tools");
 export const named = makerOf("span", "name");
 /** What is said instead of something else. */
 export const message = makerOf("p", "message");
+
+/** Return what says an error. @param {unknown} error */
+export const failure = (error) => h("p", { class: "error", role: "alert" }, error instanceof Error ? error.message : String(error));
 
 /** Return a name that lines break between its parts. @param {string} name @returns {(string | Node)[]} */
 export function breakable(name) {
@@ -99,17 +105,7 @@ export function textbox(label, value, onchange, placeholder) {
   return field(label, box);
 }
 
-/**
- * Return a table whose header cells sort it; the state says by which.
- * @template T
- * @param {object} table
- * @param {TableColumn<T>[]} table.columns
- * @param {T[]} table.rows
- * @param {string} [table.sort] title of the column that sorts at first, with "-" before it for descending
- * @param {(row: T) => Record<string, any>} [table.attributes] of a row
- * @param {string} [table.empty] what to say when there are no rows
- * @param {Child[]} [table.summary] a last row
- */
+/** Return a table whose header cells sort it; the state says by which. @template T @param {Table<T>} table */
 export function table({ columns, rows, sort: first = "", attributes, empty = "No rows.", summary }) {
   const sort = state().sort ?? first;
   const descending = sort.startsWith("-");
@@ -145,7 +141,7 @@ function cellOf({ number: numeric, key, cell }, row) {
 /** Return rows sorted by a key, those without one last. @template T @param {T[]} rows @param {(row: T) => any} key @param {boolean} descending */
 function sortRows(rows, key, descending) {
   const sign = descending ? -1 : 1;
-  const absent = (/** @type {any} */ value) => value === null || value === undefined || Number.isNaN(value);
+  const absent = (/** @type {any} */ value) => value == null || Number.isNaN(value);
   return [...rows].sort((left, right) => {
     const [a, b] = [key(left), key(right)];
     if (absent(a) || absent(b)) return Number(absent(a)) - Number(absent(b));

@@ -1,7 +1,7 @@
 /** Charts and tables as files: PNG, SVG, CSV. */
 
 import { LINES, dashOf, inks, penOf } from "./colors.js";
-import { h, s } from "./dom.js";
+import { h, pathOf, s } from "./dom.js";
 
 const TITLE = 24; // pixels above a chart for its title
 
@@ -18,7 +18,7 @@ function save(name, blob) {
 /** Save rows as CSV; what is missing is empty. @param {string} name without its ending @param {string[]} columns @param {any[][]} rows */
 export function saveCsv(name, columns, rows) {
   const cell = (/** @type {any} */ value) => {
-    const text = value === null || value === undefined ? "" : typeof value === "object" ? JSON.stringify(value) : String(value);
+    const text = value == null ? "" : typeof value === "object" ? JSON.stringify(value) : String(value);
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
   save(`${name}.csv`, new Blob([columns, ...rows].map((row) => `${row.map(cell).join(",")}\r\n`), { type: "text/csv" }));
@@ -72,17 +72,11 @@ function svgOf(plot, chart, title) {
       s("text", { ...(i ? { x: left - 6, y: y(at) + 4, "text-anchor": "end" } : { x: x(at), y: top + height + 18, "text-anchor": "middle" }), fill: quiet }, String(label)));
   }));
   chart.lines.forEach((each, i) => {
-    const values = plot.data[i + 1];
-    let path = "";
-    let down = false;
-    for (let at = 0; at < values.length; at++) {
-      if (values[at] === undefined) continue;
-      const px = plot.valToPos(plot.data[0][at], "x");
-      if (values[at] === null || px < -1 || px > width + 1) { down = false; continue; }
-      path += `${down ? "L" : "M"}${(left + px).toFixed(1)} ${y(values[at]).toFixed(1)}`;
-      down = true;
-    }
-    parts.push(s("path", { d: path, fill: "none", stroke: LINES[(each.color ?? i) % LINES.length], "stroke-width": each.width ?? 1.5, "stroke-opacity": each.alpha ?? 1, "stroke-linecap": "round",
+    const points = plot.data[i + 1].flatMap((/** @type {any} */ value, /** @type {number} */ at) => {
+      const px = x(plot.data[0][at]);
+      return value === undefined ? [] : [value === null || px < left - 1 || px > left + width + 1 ? null : [px, y(value)]];
+    });
+    parts.push(s("path", { d: pathOf(points), fill: "none", stroke: LINES[(each.color ?? i) % LINES.length], "stroke-width": each.width ?? 1.5, "stroke-opacity": each.alpha ?? 1, "stroke-linecap": "round",
       "stroke-dasharray": dashOf(each.color ?? i).join(" ") }, s("title", {}, each.label)));
   });
   return new XMLSerializer().serializeToString(s("svg", { width: plot.width, height: plot.height + TITLE, viewBox: `0 ${-TITLE} ${plot.width} ${plot.height + TITLE}`, "font-family": "system-ui, sans-serif", "font-size": 11 }, ...parts));

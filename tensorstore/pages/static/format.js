@@ -10,7 +10,7 @@ export function printable(text) {
 
 /** Return a number with four significant digits; null becomes "–". @param {number | null | undefined} value */
 export function number(value) {
-  if (value === null || value === undefined) return "–";
+  if (value == null) return "–";
   if (Number.isNaN(value)) return "NaN";
   if (value === Infinity) return "inf";
   if (value === -Infinity) return "-inf";
@@ -33,7 +33,7 @@ export function counted(value, noun) {
 
 /** Return a size as kB, MB, GB. @param {number | null | undefined} nbytes */
 export function size(nbytes) {
-  if (nbytes === null || nbytes === undefined) return "–";
+  if (nbytes == null) return "–";
   const power = Math.min(4, Math.floor(Math.log10(nbytes || 1) / 3));
   const value = nbytes / 1000 ** power;
   return `${value.toFixed(power && value < 10 ? 1 : 0)} ${["B", "kB", "MB", "GB", "TB"][power]}`;
@@ -41,7 +41,7 @@ export function size(nbytes) {
 
 /** Return a value of metadata or of a query as text. @param {any} value */
 export function textOf(value) {
-  if (value === undefined || value === null) return "";
+  if (value == null) return "";
   if (typeof value === "number") return number(value);
   return typeof value === "string" ? value : JSON.stringify(value);
 }
@@ -58,7 +58,7 @@ export function grouped(items, keyOf) {
 
 /** Return a date and a time to the minute: "2026-11-27 14:05". @param {number | null | undefined} ms milliseconds since 1970 @param {number} [length] 19 for seconds */
 export function date(ms, length = 16) {
-  if (ms === null || ms === undefined) return "–";
+  if (ms == null) return "–";
   return new Date(ms).toLocaleString("sv").slice(0, length);
 }
 

@@ -1,6 +1,6 @@
 /** A heat map of rows × steps on a canvas, which a pointer or the keyboard zooms, pans and opens. */
 
-import { NOT_FINITE, css, indexOf, inks, lookup, penOf, pixelOf, scaleOf } from "./colors.js";
+import { NOT_FINITE, css, indexOf, inks, lookup, penOf, pixelOf, scaleOf, sized } from "./colors.js";
 import { h, quiet } from "./dom.js";
 import { count, firstOf, printable, ticks } from "./format.js";
 
@@ -72,17 +72,11 @@ export class Heatmap {
     const { model, canvas, context } = this;
     const { clientWidth: width, clientHeight: height } = this.parent;
     if (!model.end || !width || !height) return;
-    const ratio = devicePixelRatio || 1;
-    canvas.width = Math.round(width * ratio);
-    canvas.height = Math.round(height * ratio);
-    canvas.style.width = `${width}px`;
-    canvas.style.height = `${height}px`;
-    context.scale(ratio, ratio);
+    sized(canvas, width, height);
     this.ink = inks(getComputedStyle(canvas));
-    context.font = `${innerWidth >= 2200 ? 13 : 11}px system-ui, sans-serif`;
     this.labeled = Math.max(...model.rows.map((row) => indentOf(row) + context.measureText(symbolOf(row) + printable(row.text)).width), 0);
     canvas.dataset.left = String(this.plot.left);
-    this.drawCells(ratio);
+    this.drawCells(devicePixelRatio || 1);
     this.drawLabels();
     this.drawSteps();
     this.drawMarks();
@@ -143,8 +137,7 @@ export class Heatmap {
 
   /** Return the first and last column of each pixel, -1 for none. @param {number} width */
   columnsOfPixels(width) {
-    const model = this.model;
-    const { step0, step1 } = this.window;
+    const { model, window: { step0, step1 } } = this;
     const place = new Int32Array(2 * width);
     for (let x = 0; x < width; x++) {
       place[2 * x] = this.columnAt(step0 + (x / width) * (step1 - step0));
@@ -193,8 +186,7 @@ export class Heatmap {
   }
 
   drawLabels() {
-    const { context, plot, ink } = this;
-    const model = this.model;
+    const { context, plot, ink, model } = this;
     const { row0, row1 } = this.window;
     const tall = plot.height / (row1 - row0);
     const every = Math.max(1, Math.ceil((innerWidth >= 2200 ? 16 : 13) / tall));
@@ -247,8 +239,7 @@ export class Heatmap {
   }
 
   drawMarks() {
-    const { context, ink } = this;
-    const model = this.model;
+    const { context, ink, model } = this;
     const { step0, step1, row0, row1 } = this.window;
     for (const { row, step } of model.marks) {
       if (step < step0 || step >= step1) continue;
@@ -274,8 +265,7 @@ export class Heatmap {
   }
 
   drawCursor() {
-    const { context, plot, ink } = this;
-    const model = this.model;
+    const { context, plot, ink, model } = this;
     if (!this.cursor) return;
     const { row, column } = this.cursor;
     const { row0, row1 } = this.window;

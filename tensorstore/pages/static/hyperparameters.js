@@ -1,18 +1,16 @@
 /** Runs as points of a scatter, and as lines of parallel coordinates: hyperparameters against a metric. */
 
 import { LINES, css, lookup } from "./colors.js";
-import { h, s } from "./dom.js";
+import { h, pathOf, s } from "./dom.js";
 import { inOrder, number, textOf, ticks } from "./format.js";
 import { tooltip } from "./tooltip.js";
-
-/** @typedef {{column: Column, place: (run: Run) => number | null, marks: {at: number, text: string}[]}} Axis places and marks are from 0 to 1 */
 
 const WIDTH = 900;
 const HEIGHT = 320;
 
-/** Return an axis: numbers on a scale, logarithmic over two decades, others evenly. @param {Column} column @param {Run[]} runs @returns {Axis} */
+/** Return an axis: numbers on a scale, logarithmic over two decades, others evenly. @param {Column} column @param {Run[]} runs @returns {ColumnAxis} */
 function axisOf(column, runs) {
-  const values = runs.map(column.value).filter((value) => value !== null && value !== undefined);
+  const values = runs.map(column.value).filter((value) => value != null);
   const finite = values.filter(Number.isFinite);
   const axis = (/** @type {(value: any) => number} */ place, /** @type {any[]} */ marks, /** @type {(mark: any) => string} */ text) => ({ column,
     marks: marks.map((mark) => ({ at: place(mark), text: text(mark) })),
@@ -45,7 +43,7 @@ function ofRun(run, columns, open) {
     onpointermove: (/** @type {PointerEvent} */ { clientX, clientY }) => tooltip({ title: run.name, rows: columns.map((column) => [column.title, textOf(column.value(run)) || "–"]) }, clientX, clientY) };
 }
 
-/** Return a scatter of a metric over a hyperparameter. @param {{runs: Run[], x: Column, y: Column, color: (run: string) => number, open: (run: Run) => void}} plot */
+/** Return a scatter of a metric over a hyperparameter. @param {Scatter} plot */
 export function scatter({ runs, x, y, color, open }) {
   const [left, right, top, bottom] = [70, WIDTH - 20, 14, HEIGHT - 44];
   const [across, up] = [axisOf(x, runs), axisOf(y, runs)];
@@ -64,7 +62,7 @@ export function scatter({ runs, x, y, color, open }) {
     ...points]);
 }
 
-/** Return runs as lines across the axes of columns, colored by the last. @param {{runs: Run[], columns: Column[], open: (run: Run) => void}} plot */
+/** Return runs as lines across the axes of columns, colored by the last. @param {Parallel} plot */
 export function parallel({ runs, columns, open }) {
   const [left, right, top, bottom] = [60, WIDTH - 90, 40, HEIGHT - 16];
   const axes = columns.map((column) => axisOf(column, runs));
@@ -73,16 +71,10 @@ export function parallel({ runs, columns, open }) {
   const palette = lookup("sequential");
   const last = axes[axes.length - 1];
   const lines = runs.flatMap((run) => {
-    const places = axes.map((axis) => axis.place(run));
     const worth = last.place(run);
     if (worth === null) return [];
-    let path = "";
-    let down = false;
-    places.forEach((at, i) => {
-      if (at !== null) path += `${down ? "L" : "M"}${px(i)} ${py(at)}`;
-      down = at !== null;
-    });
-    return [s("path", { d: path, fill: "none", stroke: css(palette[Math.round(30 + worth * 190)]), "stroke-width": 2, "stroke-opacity": 0.8, ...ofRun(run, columns, open) })];
+    const d = pathOf(axes.map((axis, i) => { const at = axis.place(run); return at === null ? null : [px(i), py(at)]; }));
+    return [s("path", { d, fill: "none", stroke: css(palette[Math.round(30 + worth * 190)]), "stroke-width": 2, "stroke-opacity": 0.8, ...ofRun(run, columns, open) })];
   });
   return picture(columns.map(({ title }) => title).join(", "), [...lines,
     ...axes.flatMap((axis, i) => [s("line", { x1: px(i), x2: px(i), y1: top, y2: bottom, class: "axis" }),

@@ -7,9 +7,8 @@ const LARGEST = 99;
 
 /**
  * Return the robust z of each value: its distance from the median of all earlier values in units of their spread, the
- * interquartile range / 1.349, which is the standard deviation where they are normally distributed. One wild value
- * changes neither, so it does not hide the next. Positive values are compared by their logarithm, so that halving is
- * as far as doubling.
+ * interquartile range / 1.349, neither of which one wild value changes. The logarithms of positive values are compared,
+ * so that halving is as far as doubling.
  * @param {ArrayLike<number>} values NaN where there is none
  * @returns {Float64Array} NaN where there is no value, 0 where there is too little past
  */

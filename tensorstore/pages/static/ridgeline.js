@@ -1,7 +1,7 @@
 /** Histograms over steps: one ridge a step, the newest in front. */
 
 import { spanOf } from "./chart.js";
-import { LINES, inks, penOf } from "./colors.js";
+import { LINES, inks, sized } from "./colors.js";
 import { h } from "./dom.js";
 import { count, number, ticks } from "./format.js";
 
@@ -23,13 +23,8 @@ export function comparable(histograms) {
  * @param {number | null} chosen a step to show in another color
  */
 export function ridgelines(histograms, width, height, style, chosen) {
-  const ratio = devicePixelRatio || 1;
-  const canvas = h("canvas", { width: Math.round(width * ratio), height: Math.round(height * ratio), role: "img",
-    "aria-label": `Histograms of ${histograms.length} steps` });
-  canvas.style.width = `${width}px`;
-  canvas.style.height = `${height}px`;
-  const context = penOf(canvas);
-  context.scale(ratio, ratio);
+  const canvas = h("canvas", { role: "img", "aria-label": `Histograms of ${histograms.length} steps` });
+  const context = sized(canvas, width, height);
   const [[first]] = histograms.map(({ edges }) => Array.from(edges));
   const [low, high] = spanOf(histograms.flatMap(({ edges }) => Array.from(edges))) ?? [first - 0.5, first + 0.5];
   const plot = { left: 48, top: 34, width: width - 56, height: height - 60 };
@@ -38,7 +33,6 @@ export function ridgelines(histograms, width, height, style, chosen) {
   const tall = Math.min(90, Math.max(30, gap * 5));
   const top = Math.max(...histograms.flatMap(({ counts }) => density(counts)), 1e-300);
   const { quiet, ground, line } = inks(style);
-  context.font = "11px system-ui, sans-serif";
   context.fillStyle = quiet;
   context.textAlign = "center";
   for (const value of ticks(low, high, Math.floor(width / 90))) {

@@ -15,7 +15,7 @@ export function state() {
 export function link(change, base = state()) {
   const next = new URLSearchParams(base);
   for (const [key, value] of Object.entries(change)) {
-    if (value === null || value === undefined || value === "") next.delete(key);
+    if (value == null || value === "") next.delete(key);
     else next.set(key, typeof value === "object" ? JSON.stringify(value) : String(value));
   }
   return `#${next.toString()}`;
@@ -24,11 +24,7 @@ export function link(change, base = state()) {
 /** How `go` changes the state without an entry in the history. */
 export const REPLACE = { replace: true };
 
-/**
- * Change the state, and show it.
- * @param {Record<string, any>} change of `link`
- * @param {{replace?: boolean, quiet?: boolean}} [how] replace: no entry in the history; quiet: only the URL changes
- */
+/** Change the state, and show it. @param {Record<string, any>} change of `link` @param {How} [how] */
 export function go(change, { replace = false, quiet = false } = {}) {
   const hash = link(change);
   if (hash === location.hash) return;

@@ -2,12 +2,7 @@
 
 import { fill, h } from "./dom.js";
 
-/**
- * Show a title and rows of a term and its value next to a place of the window; null hides it.
- * @param {{title: string, rows?: TooltipRow[], note?: string} | null} content
- * @param {number} [x]
- * @param {number} [y]
- */
+/** Show a text next to a place of the window; null hides it. @param {TooltipContent | null} content @param {number} [x] @param {number} [y] */
 export function tooltip(content, x = 0, y = 0) {
   const tip = /** @type {HTMLElement} */ (document.getElementById("tooltip"));
   tip.hidden = content === null;

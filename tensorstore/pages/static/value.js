@@ -11,8 +11,6 @@ import { tooltip } from "./tooltip.js";
 
 const UNSAVED = "No raw value was saved at this step, only statistics. Save raw values with save_raw_tensor=True in the collection's ReductionConfig.";
 
-/** @typedef {OfTensor & {step: number}} At */
-
 /** Add the value at a step to a view, with its gradient and its update, if saved. @param {HTMLElement} body @param {At} at @param {State} now */
 export async function valuePanels(body, at, now) {
   const slice = now.slice ?? "";

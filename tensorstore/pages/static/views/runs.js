@@ -125,7 +125,7 @@ export function runs(root, page) {
     announce();
   }
 
-  /** Return a field that is saved with the run. @param {Run} run @param {string} label @param {string} value @param {(text: string) => {note?: string, tags?: string[]}} change */
+  /** Return a field that is saved with the run. @param {Run} run @param {string} label @param {string} value @param {(text: string) => Notes} change */
   function noted(run, label, value, change) {
     if (!page.info.editable) return value;
     return h("input", { class: "noted", value, "aria-label": `${label} of ${run.name}`, placeholder: label, onchange: (/** @type {any} */ { target }) => saveNotes(run, change(target.value)).then(announce, page.fail) });

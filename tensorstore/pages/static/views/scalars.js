@@ -13,8 +13,6 @@ const PINNED = "Pinned";
 const CONSTANT = "Constant";
 const AXIS = [["step", "step of the mode"], ["global", "global step"], ["relative", "relative time"], ["time", "time"]];
 
-/** @typedef {{title: string, specs: Spec[]}} Section */
-
 /** @type {ViewMaker} */
 export function scalars(root, page) {
   const tools = toolbar();

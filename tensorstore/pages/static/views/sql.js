@@ -4,7 +4,7 @@ import { loadQueries, loadViews, numberOf, runNamed, runSql } from "../api.js";
 import { draw, panel, together } from "../chart.js";
 import { chosenRun, colorsOf, tickedNames } from "../choice.js";
 import { completing } from "../completion.js";
-import { field, fill, h, message, note, quiet, select, table, toolbar } from "../dom.js";
+import { failure, field, fill, h, message, note, quiet, select, table, toolbar } from "../dom.js";
 import { saveCsv } from "../download.js";
 import { count, counted, grouped, textOf } from "../format.js";
 import { REPLACE, go } from "../state.js";
@@ -107,7 +107,7 @@ export function sql(root, page) {
       }
       drawAnswer(answered.answer);
     } catch (error) {
-      fill(body, h("p", { class: "error", role: "alert" }, error instanceof Error ? error.message : String(error)));
+      fill(body, failure(error));
     }
   }
 

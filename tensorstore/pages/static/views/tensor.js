@@ -97,7 +97,7 @@ export function tensor(root, page) {
     });
   }
 
-  /** Draw the histogram at a step, over it that of another run. @param {OfTensor & {step: number}} query */
+  /** Draw the histogram at a step, over it that of another run. @param {At} query */
   async function drawHistogram(query) {
     const others = page.info.runs.map(({ name }) => name).filter((name) => name !== query.run);
     const { box, body: inside } = panel(`Distribution at step ${count(query.step)}`, others.length > 0 && select("over it", [["", "no other run"], ...others], now.over ?? "", (over) => go({ over }, REPLACE)));
@@ -166,7 +166,7 @@ function branches(of, names, shown) {
 /** @param {Histogram} histogram */
 const centers = ({ edges, counts }) => Array.from(counts, (_, i) => (edges[i] + edges[i + 1]) / 2);
 
-/** Return the histogram of a tensor that is nearest to a step. @param {OfTensor & {step: number}} query @returns {Promise<Histogram | undefined>} */
+/** Return the histogram of a tensor that is nearest to a step. @param {At} query @returns {Promise<Histogram | undefined>} */
 async function histogramAt({ step: wanted, ...query }) {
   const step = nearest((await loadTensor(query)).steps, wanted);
   const found = await loadHistograms({ ...query, from: step, to: step, count: 1 });
