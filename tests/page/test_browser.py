@@ -341,6 +341,15 @@ def test_a_live_run_grows_on_the_screen(tmp_path: Path, tab: Any) -> None:
         show(tab, url)
         tab.wait_for_selector(".status.live")
         assert "3 steps" in text(tab, "#bar")
+        assert text(tab, ".status") == "running"
+        show(tab, url, "view=runs&cols=%5B%22state%22%5D")
+        assert text(tab, "tbody tr").split() == ["live", "running"]
+        show(tab, url, "view=availability")
+        cells = tab.locator("tbody tr td").all_inner_texts()
+        assert cells[:5] == ["worker_0", "running", "2", "0", "0"]
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", cells[5])
+        assert "No file of the run is known to be damaged." in text(tab)
+        show(tab, url)
         save_steps(hook, 4)
         tab.wait_for_function("() => document.querySelector('#bar').innerText.includes('7 steps')")
         tab.wait_for_function("() => document.querySelector('main').innerText.includes('× 7 steps')")

@@ -16,7 +16,7 @@ from ..console import console_for, print_table
 from ..options import opened_runs, size_of, storage_option
 from ..rows import RowOutput, output_options
 
-_COLUMNS = ("run", "state", "steps", "files", "started", "tags")
+_COLUMNS = ("run", "state", "steps", "file size", "started", "tags")
 _PARALLEL = 16
 _QUERY = """
     select run, path, started, framework, workers, steps, tensor_bytes, file_bytes, metadata

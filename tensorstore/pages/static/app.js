@@ -160,7 +160,7 @@ function drawBar() {
   const status = page.info.frozen ? h("span", { class: "status" }, "report")
     : !connected ? h("span", { class: "status warn" }, "not connected")
     : lost ? h("span", { class: "status warn" }, "not readable")
-    : live ? h("span", { class: "status live", title: "The job may be running: new steps appear by themselves." }, "live")
+    : live ? h("span", { class: "status live", title: "The job may be running: new steps appear by themselves." }, "running")
     : h("span", { class: "status", title: "New runs appear by themselves." }, "ended");
   const views = VIEWS.filter(({ key }) => key !== "availability" || run.workers.length > 1 || current === key);
   const known = new Set(["", ...page.info.runs.map(({ name }) => name)]);

@@ -43,7 +43,9 @@ def test_ls_lists_runs_with_state_steps_and_size(place: Path) -> None:
     found = {row["run"]: (row["state"], row["steps"]) for row in rows}
     assert found == {"good": ("ended", 6), "bad": ("running", 20)}
     assert all(row["file_bytes"] > row["tensor_bytes"] > 0 for row in rows)
-    assert "running" in run("ls", place / "b*").stdout
+    listed = run("ls", place / "b*").stdout
+    assert "running" in listed
+    assert "file size" in listed
 
 
 def test_ls_lists_tags_if_a_run_has_any(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ export function availability(root, page) {
     fill(body, sentence && h("p", { class: "summary" }, sentence),
       table({ rows: workers, columns: [
         { title: "worker", key: (worker) => worker.name, cell: (worker) => named(worker.name) },
-        { title: "state", key: (worker) => String(worker.ended), cell: (worker) => worker.ended ? "ended" : h("span", { class: "status live" }, "open") },
+        { title: "state", key: (worker) => String(worker.ended), cell: (worker) => worker.ended ? "ended" : h("span", { class: "status live" }, "running") },
         { title: "last step", number: true, key: (worker) => worker.last, cell: (worker) => count(worker.last) },
         { title: "behind", number: true, key: (worker) => newest - worker.last, cell: (worker) => newest > worker.last ? bad(counted(newest - worker.last, "step")) : "0" },
         { title: "missing steps", hint: "Steps that another worker has: lost, or not written yet", number: true, key: missing,

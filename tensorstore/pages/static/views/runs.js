@@ -168,7 +168,7 @@ export function runs(root, page) {
     }
     const seconds = (/** @type {Run} */ run) => run.started !== null && run.saved !== null ? Math.max(0, run.saved - run.started) / 1000 : null;
     return [
-      { key: "state", title: "state", value: (run) => run.ended ? "ended" : "open" },
+      { key: "state", title: "state", value: (run) => run.ended ? "ended" : "running" },
       { key: "findings", title: "findings", number: true, value: (run) => run.findings, cell: (run) => run.findings ? h("a", { class: "bad", href: link({ view: "findings", run: run.name }) }, count(run.findings)) : "0" },
       { key: "steps", title: "steps", number: true, value: (run) => run.steps, cell: (run) => count(run.steps) },
       { key: "started", title: "started", value: (run) => run.started, cell: (run) => h("span", { class: "date" }, date(run.started)) },
@@ -181,7 +181,7 @@ export function runs(root, page) {
       { key: "tags", title: "tags", value: (run) => run.tags.join(", "), cell: (run) => noted(run, "tags", run.tags.join(", "), (text) => ({ tags: text.split(",") })) },
       { key: "note", title: "note", value: (run) => run.note, cell: (run) => noted(run, "note", run.note, (note) => ({ note })) },
       { key: "workers", title: "workers", number: true, value: (run) => run.workers.length },
-      { key: "size", title: "size of its files", number: true, value: (run) => sizes[run.name], cell: (run) => size(sizes[run.name]) },
+      { key: "size", title: "file size", number: true, value: (run) => sizes[run.name], cell: (run) => size(sizes[run.name]) },
       { key: "framework", title: "framework", value: (run) => run.framework },
     ];
   }
