@@ -12,6 +12,8 @@ import numpy as np
 from .errors import UnsupportedValue
 
 Array = np.ndarray[Any, np.dtype[Any]]
+IMAGE_CHANNELS = (1, 3, 4)
+"""The numbers of channels of an image: gray, RGB, RGBA."""
 
 # The dtypes of ml_dtypes, which numpy does not know by name. ml_dtypes is imported when one is read.
 _EXTENDED = frozenset(
@@ -144,3 +146,33 @@ def as_scalar(array: Array) -> float | None:
     value = float(element)
     # A long double may lose digits as a double.
     return value if value != value or array.dtype.type(value) == element else None
+
+
+def channels_last(array: Array) -> Array | None:
+    """Return an image as height × width × channels; None unless the last or else the first of three axes is colors."""
+    if array.ndim != 3 or not array.size:
+        return None
+    found = array if array.shape[-1] in IMAGE_CHANNELS else np.moveaxis(array, 0, -1)
+    return found if found.shape[-1] in IMAGE_CHANNELS else None
+
+
+def as_image(array: Array) -> Array:
+    """Return an image as height × width × channels in uint8. Floats from 0 to 1 become 0 to 255.
+
+    Raises:
+        UnsupportedValue: It is not an image.
+    """
+    image = channels_last(array[..., None] if array.ndim == 2 else array)
+    if image is None:
+        raise UnsupportedValue(
+            f"an image must be height × width, or have 1, 3 or 4 channels as its last or first axis, got the shape "
+            f"{list(array.shape)}"
+        )
+    if image.dtype == np.uint8:
+        return image
+    if not (image.dtype.kind in "bf" or image.dtype.name in _EXTENDED):
+        raise UnsupportedValue(f"an image must be uint8 or floats from 0 to 1, got {image.dtype}; cast it to uint8")
+    floats = image.astype(np.float64)
+    if not (floats.min() >= 0 and floats.max() <= 1):
+        raise UnsupportedValue(f"the floats of an image must be from 0 to 1, got {floats.min():g} to {floats.max():g}")
+    return np.rint(floats * 255).astype(np.uint8)

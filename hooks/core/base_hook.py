@@ -10,10 +10,10 @@ from typing import Any, ParamSpec, Self
 
 import numpy as np
 
-from tensortrial.config.collection import Collection
+from tensortrial.config.collection import Collection, CollectionKeys
 from tensortrial.config.reduction_config import ReductionConfig
 from tensortrial.config.save_config import SaveConfig
-from tensortrial.dtypes import Array
+from tensortrial.dtypes import Array, as_image
 from tensortrial.errors import ConfigurationError, UnsupportedValue
 from tensortrial.mode import ModeKeys
 
@@ -24,11 +24,7 @@ from .recorder import Recorder, guarded
 from .user_values import array_of, check_dictionary, shown
 
 logger = logging.getLogger("tensortrial.hooks")
-
-
 _P = ParamSpec("_P")
-
-
 _DOCUMENTED = {"tensor_name": "name", "tensor_value": "value"}
 
 
@@ -61,9 +57,8 @@ class BaseHook:
         out_dir, self.recorder.copied_from = self.recorder.copied_from, ""
         if out_dir:
             logger.warning(
-                "nothing is saved by this hook: it is a copy of the hook of %s, made by clone, deepcopy or pickle, as "
-                "when it is sent to another process, and would write into the same run; construct a hook with its own "
-                "out_dir in the process that trains",
+                "nothing is saved by this hook: it is a copy of the hook of %s, made by clone, deepcopy or pickle, and "
+                "would write into the same run; construct a hook with its own out_dir in the process that trains",
                 out_dir,
             )
 
@@ -293,16 +288,14 @@ class BaseHook:
         Args:
             name: The name.
             value: A tensor of the framework, an array, or a (nested) list or tuple of numbers. It is copied.
-            collections_to_write: The collections that the tensor joins, as a list or a comma-separated string. Their
-                ReductionConfig decides in what form it is saved.
+            collections_to_write: A list or comma-separated text of collections. Their ReductionConfig decides the form.
             step: The number of a step in its mode, also of a past one. Default: the open step or the next one.
             mode: The mode that the step is counted in. Default: the current one.
         """
-        may_begin = step is None and not self.recorder.clock.held
-        if may_begin:
+        if step is None:
             self._begin_call((name,))
         self._save_tensor(name, value, collections_to_write, step, mode)
-        if may_begin:
+        if step is None:
             self._end_call((name,))
 
     @guarded
@@ -325,13 +318,28 @@ class BaseHook:
         check_dictionary(tensors, "tensors")
         if not isinstance(collections_to_write, str):
             collections_to_write = list(collections_to_write)
-        may_begin = step is None and not self.recorder.clock.held
-        if may_begin:
+        if step is None:
             self._begin_call(tensors)
         for name, value in tensors.items():
             self._save_tensor(name, value, collections_to_write, step, mode)
-        if may_begin:
+        if step is None:
             self._end_call(tensors)
+
+    @guarded
+    def save_image(self, name: str, image: Any, *, step: int | None = None, mode: ModeKeys | str | None = None) -> None:
+        """Save an image as a raw tensor of height × width × channels in uint8, which the page shows as a picture.
+
+        Args:
+            name: The name. The image joins the collection `images`.
+            image: An array, a tensor or an image of PIL: height × width, height × width × channels or channels × height
+                × width, with 1, 3 or 4 channels. It is uint8 or bool, or has floats from 0 to 1, which become 0 to 255.
+            step: The number of a step in its mode, also of a past one. Default: the open step or the next one.
+            mode: The mode that the step is counted in. Default: the current one.
+        """
+        try:
+            self.save_tensor(name, as_image(self._array_of(image)[0]), CollectionKeys.IMAGES, step=step, mode=mode)
+        except UnsupportedValue as exc:
+            self.recorder.refuse(name, exc)
 
     @guarded
     def flush(self) -> None:

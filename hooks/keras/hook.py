@@ -434,5 +434,6 @@ def _save_array(
 unconverted(BaseHook.save_scalar)
 unconverted(BaseHook.save_tensor)
 unconverted(BaseHook.save_tensors)
+unconverted(BaseHook.save_image)
 
 get_hook = current_hook.getter(KerasHook.create_from_json_file)

@@ -49,6 +49,7 @@ class CollectionKeys:
     FULL_SHAP = "full_shap"
     TREES = "trees"
     UPDATES = "updates"
+    IMAGES = "images"
     HEALTH = "health"
     BY_AXIS = "by_axis"
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import Array
+from ..dtypes import IMAGE_CHANNELS, Array, channels_last
 from ..errors import UnavailableError
 from ..mode import ModeKeys
 from ..read.trial import run_reader_of
@@ -23,8 +23,8 @@ from .payload import number, numbers
 
 # The most elements of a side of a picture, of a slice, and of a mosaic.
 _LONGEST_SIDE, _MOST_ELEMENTS, _MOST_OF_MOSAIC = 1024, 20_000, 40_000
-# The colors of an image by its number of channels: gray, RGB, RGBA, as a PNG names them.
-_COLOR_TYPES = {1: 0, 3: 2, 4: 6}
+_COLOR_TYPES = dict(zip(IMAGE_CHANNELS, (0, 2, 6), strict=True))
+"""The colors of an image by its number of channels, as a PNG names them."""
 
 
 @dataclass(frozen=True)
@@ -170,10 +170,8 @@ def _extreme(values: Array, find: Any) -> dict[str, Any]:
 
 def _image(whole: Array) -> str | None:
     """Return an array of three dimensions, the last or the first being colors, as the data: URL of a PNG."""
-    if whole.ndim != 3 or not whole.size:
-        return None
-    pixels = whole if whole.shape[-1] in _COLOR_TYPES else np.moveaxis(whole, 0, -1)
-    if pixels.shape[-1] not in _COLOR_TYPES:
+    pixels = channels_last(whole)
+    if pixels is None:
         return None
     stride = _stride(max(pixels.shape[:2]), _LONGEST_SIDE)
     pixels = pixels[::stride, ::stride].astype(np.uint8)

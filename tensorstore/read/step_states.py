@@ -359,9 +359,7 @@ class LostRows:
     def __init__(self, damaged: Mapping[str, FileError], saved: SavedSteps) -> None:
         """`damaged` files, by path, and the steps that were `saved` in the others."""
         self._saved, files = saved, saved.spans
-        self._lost = [
-            lost for path, error in damaged.items() if (lost := _of_claim(path, error) or _of_index(path, error, files))
-        ]
+        self._lost = [lost for path, error in damaged.items() if (lost := _lost_of(path, error, files))]
 
     def check(self, rows: Iterable[SavedTensor], mode: ModeKeys) -> None:
         """Raise CorruptFile, naming the file, if a damaged file may hold a row that comes before one of `rows`.
@@ -419,15 +417,13 @@ def _named(row: SavedTensor, mode: ModeKeys) -> str:
     return f"step {row.global_step}" if mode is ModeKeys.GLOBAL else f"step {row.mode_step} of mode {mode.name}"
 
 
-def _of_claim(path: str, error: FileError) -> _Lost | None:
-    if not path.startswith(f"{COLLECTIONS}/"):
-        return None
-    # A worker's rows are read only if its claim is readable.
-    return _Lost(worker_of(path), error, -1, float("inf"))
+def _lost_of(path: str, error: FileError, files: Sequence[tuple[str, int, int]]) -> _Lost | None:
+    """Return the steps between the worker's flushes before and after the damaged ones, or all if its claim is damaged.
 
-
-def _of_index(path: str, error: FileError, files: Sequence[tuple[str, int, int]]) -> _Lost | None:
-    """Return the steps between the worker's flushes before and after the damaged ones."""
+    A worker's rows are read only if its claim is readable.
+    """
+    if path.startswith(f"{COLLECTIONS}/"):
+        return _Lost(worker_of(path), error, -1, float("inf"))
     parts = path.split("/")
     flushes = flush_range_of(path)
     if parts[0] != INDEX or flushes is None or not parts[1].startswith("worker="):

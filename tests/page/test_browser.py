@@ -130,6 +130,26 @@ def test_a_cell_opens_the_tensor_at_its_step_and_shows_the_raw_value(both: str, 
     tab.wait_for_selector("canvas.heatmap")
 
 
+def test_an_image_that_a_job_saved_is_shown_at_each_of_its_steps(tmp_path: Path, tab: Any) -> None:
+    down, across = np.mgrid[0:1:48j, 0:1:64j]
+    with tensortrial.Run(tmp_path / "images") as run:
+        for step in range(3):
+            run.save_image("sample", np.stack([down, across, np.full_like(down, step / 2)]), step=step)
+    with serving(tmp_path / "images") as url:
+        show(tab, url, "view=tensor&name=sample")
+        assert "uint8 [48, 64, 3]" in text(tab)
+        assert "Value at step 2" in text(tab)
+        colors = """image => {
+            const context = Object.assign(document.createElement("canvas"), { width: 64, height: 48 }).getContext("2d");
+            context.drawImage(image, 0, 0);
+            return [[0, 0], [63, 0], [0, 47]].map(([x, y]) => [...context.getImageData(x, y, 1, 1).data.slice(0, 3)]);
+        }"""
+        picture(tab, "tensor-image")
+        assert tab.locator("img.image").evaluate(colors) == [[0, 0, 255], [0, 255, 255], [255, 0, 255]]
+        ready(tab, lambda: tab.get_by_title("The saved step before").click())
+        assert tab.locator("img.image").evaluate(colors) == [[0, 0, 128], [0, 255, 128], [255, 0, 128]]
+
+
 def test_the_image_of_a_value_has_the_values_of_the_run(both: str, tab: Any, faulty: Path) -> None:
     import tensortrial
 

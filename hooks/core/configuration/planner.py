@@ -15,16 +15,12 @@ from tensortrial.mode import ModeKeys
 from .collections import CollectionManager
 from .matcher import Matcher
 
-# Scalars: a statistic in their place would save no memory.
+# Scalars, of which a statistic would save no memory, and pictures.
 _ALWAYS_RAW = frozenset(
-    {
-        CollectionKeys.LOSSES,
-        CollectionKeys.METRICS,
-        CollectionKeys.SM_METRICS,
-        CollectionKeys.FEATURE_IMPORTANCE,
-        CollectionKeys.AVERAGE_SHAP,
-        CollectionKeys.HYPERPARAMETERS,
-    }
+    (
+        *(CollectionKeys.LOSSES, CollectionKeys.METRICS, CollectionKeys.SM_METRICS, CollectionKeys.IMAGES),
+        *(CollectionKeys.FEATURE_IMPORTANCE, CollectionKeys.AVERAGE_SHAP, CollectionKeys.HYPERPARAMETERS),
+    )
 )
 _TRAINING_ONLY = frozenset({CollectionKeys.GRADIENTS, CollectionKeys.OPTIMIZER_VARIABLES})
 _NOT_TRAINING = (ModeKeys.EVAL, ModeKeys.PREDICT)

@@ -36,7 +36,10 @@ SCRIPT_HOOKS = [
     "tensortrial.smdebug.tensorflow.SessionHook",
     "tensortrial.smdebug.xgboost.Hook",
 ]
-SHARED = ["begin_step", "end_step", "log", "resume_at", "save_scalar", "save_tensor", "save_tensors", "set_mode"]
+SHARED = [
+    *("begin_step", "end_step", "log", "resume_at", "save_image", "save_scalar", "save_tensor", "save_tensors"),
+    "set_mode",
+]
 
 
 def package() -> griffe.Module:

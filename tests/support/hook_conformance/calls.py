@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tensortrial import create_trial
+from tensortrial.config.reduction_config import ReductionConfig
 from tensortrial.config.save_config import SaveConfig
 from tensortrial.mode import modes
 
@@ -97,6 +98,29 @@ class CallTests(HookTests):
         assert trial.tensor("past/all/vector").value(0, self.mode).tolist() == [0.0, 1.0, 2.0]
         refused = [str(record.args[0]) for record in self.errors(caplog) if record.args]
         assert refused == ["each/objects", "past/each/objects", "all/objects", "past/all/objects", "save_tensors"]
+        assert json.loads(Path(out, "end", "worker_0.json").read_bytes())["failure"] is None
+
+    def test_images_are_saved_raw_with_the_channels_last(
+        self, hook: Any, out: str, lenient: None, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        made = hook(reduction_config=ReductionConfig(norms=["l2"]))
+        pixels = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
+        images = {"colors": pixels, "first": np.moveaxis(pixels, -1, 0), "floats": pixels / 255, "gray": pixels[..., 0]}
+        wrong = {"integers": pixels.astype(int), "large": pixels * 1.0, "flat": pixels[0, 0], "object": object()}
+        with self.running(made) as job:
+            job.train(1)
+            for name, image in {**images, **wrong}.items():
+                made.save_image(name, image)
+            made.save_image("past", pixels, step=0, mode=self.mode)
+            job.train(1)
+        trial = create_trial(out)
+        assert set(trial.tensor_names(collection="images")) == {*images, "past"}
+        for name in (*images, "past"):
+            [value] = trial.tensor(name).values(self.mode).values()
+            assert value.dtype == np.uint8
+            assert np.array_equal(value, pixels[..., :1] if name == "gray" else pixels), name
+        refused = [str(record.args[0]) for record in self.errors(caplog) if record.args]
+        assert refused == list(wrong)
         assert json.loads(Path(out, "end", "worker_0.json").read_bytes())["failure"] is None
 
     def test_a_tensor_may_be_passed_by_the_names_of_smdebugs_documents(self, hook: Any, out: str) -> None:

@@ -170,7 +170,7 @@ def test_a_command_that_takes_long_shows_a_bar_in_a_terminal(place: Path) -> Non
 
 
 def test_mv_that_takes_long_says_so_in_a_terminal(place: Path) -> None:
-    at_once = "import os, threading\nos.environ['TERM'] = 'xterm'\nthreading.Timer.start = lambda timer: timer.function()"
+    at_once = "import os, threading; os.environ['TERM'] = 'xterm'; threading.Timer.start = lambda it: it.function()"
     assert "moving good …" in in_terminal(place, "mv", "good", "kept", before=at_once).decode()
     assert b"moving" not in in_terminal(place, "mv", "kept", "good")
 
