@@ -149,6 +149,8 @@ interface Tiles {
   nonfinite: Uint32Array;
   /** of each column, whether a step of it is missing */
   missing: boolean[];
+  /** how many steps were left out of statistics that are computed from raw values */
+  leftOut: number;
 }
 
 interface Statistic {
@@ -163,6 +165,8 @@ interface Statistic {
 
 interface Series {
   steps: number[];
+  /** as that of tiles */
+  leftOut: number;
   statistics: Statistic[];
 }
 

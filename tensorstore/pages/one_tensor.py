@@ -105,6 +105,7 @@ def series(
 
     return {
         "steps": of("step", 0),
+        "leftOut": computed.left_out,
         "statistics": [
             {
                 "statistic": each,

@@ -271,14 +271,19 @@ class OpenRun:
         first, end = self.bounded(mode, bounds)
         last = max(self.steps(mode).end - 1, 0)
         grid = self.tiles.grid(self._choice(statistic, mode, worker), first, end, columns, last)
-        if self._outer.raw and statistic in USUAL:
-            rows = self.kept(("raw", statistic), lambda: self.computed(self._outer.raw, [statistic])).rows
+        if rows := self.computed_of_all(statistic).rows:
             grid = grid.joined(_grid_of(rows, mode, worker, grid.width).cut(first, end))
         if statistic == UPDATE_RATIO:
             grid = grid.renamed(
                 {name: name.removeprefix(_UPDATE_RATIOS) for name in grid.names if name.startswith(_UPDATE_RATIOS)}
             )
         return grid.ordered(self.names)
+
+    def computed_of_all(self, statistic: str) -> Computed:
+        """Compute a statistic of all tensors that were saved raw."""
+        if not self._outer.raw or statistic not in USUAL:
+            return NOTHING
+        return self.kept(("raw", statistic), lambda: self.computed(self._outer.raw, [statistic]))
 
     def computed(self, names: Sequence[str], statistics: Sequence[str]) -> Computed:
         """Compute statistics of tensors that were saved raw, up to _MOST_READ bytes."""

@@ -122,6 +122,7 @@ def tiles(
         "end": min((grid.start + grid.columns) * grid.width, max(steps.end, 1)),
         "wide": wide,
         "packed": pack(floats, [grid.finite, nonfinite], wide),
+        "leftOut": run.computed_of_all(statistic).left_out,
         "missing": _has_step(grid, steps.missing(not run.trial.loaded_all_steps)).tolist(),
     }
 

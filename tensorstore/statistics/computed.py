@@ -61,6 +61,8 @@ class Computed:
     statistics: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...] = ()
     """Name, worker, global step, mode and step of the mode, and a value for each statistic."""
+    left_out: int = 0
+    """The number of steps with raw values that were not read, because of `most_bytes`."""
 
     @property
     def source(self) -> str:
@@ -124,7 +126,10 @@ def from_raw(
             known |= _computed(reader, some, statistics)
             advance(len(some))
     rows = ((*key[:5], *(known.get((each, key)) for each in statistics)) for key in found)
-    return Computed(tuple(statistics), tuple(row for row in rows if any(value is not None for value in row[5:])))
+    left_out = len({key[2] for key in found if (statistics[0], key) not in known})
+    return Computed(
+        tuple(statistics), tuple(row for row in rows if any(value is not None for value in row[5:])), left_out
+    )
 
 
 def _spread(keys: Sequence[_Key], most_bytes: int) -> list[_Key]:

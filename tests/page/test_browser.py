@@ -16,10 +16,12 @@ import pytest
 
 import tensortrial
 from support.browser import CHROMIUM, ROOT, in_python, picture, ready, serving, show, text
+from support.limits import set_limits
 from support.plain_hook import Hook
 from tensortrial.config.reduction_config import ReductionConfig
 from tensortrial.config.save_config import SaveConfig
 from tensortrial.diagnosis import diagnose
+from tensortrial.pages import page
 from tensortrial.pages.report import report
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make env-page")
@@ -128,6 +130,24 @@ def test_a_cell_opens_the_tensor_at_its_step_and_shows_the_raw_value(both: str, 
     picture(tab, "from-cell-to-value")
     tab.go_back()
     tab.wait_for_selector("canvas.heatmap")
+
+
+def test_steps_without_computed_statistics_are_counted(
+    tmp_path: Path, tab: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_limits(monkeypatch, raw_bytes_of_an_answer=4 * 4000)
+    with tensortrial.Run(tmp_path / "run") as run:
+        for step in range(12):
+            run.save_tensor("w", np.full(1000, step, np.float32), step=step)
+    with page(tmp_path / "run") as served:
+        show(tab, served.url, "view=overview")
+        tab.wait_for_function(
+            "() => document.querySelector('main').innerText.includes('8 steps are left out')"
+        )
+        picture(tab, "overview-left-out")
+        show(tab, served.url, "view=tensor&name=w&stat=rms")
+        assert "8 steps of raw values left out" in text(tab)
+        picture(tab, "tensor-left-out")
 
 
 def test_an_image_that_a_job_saved_is_shown_at_each_of_its_steps(tmp_path: Path, tab: Any) -> None:

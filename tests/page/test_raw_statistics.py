@@ -94,5 +94,7 @@ def test_the_statistics_of_many_raw_values_are_computed_at_equal_distances(
             run.save_tensor("w", np.full(1000, step, np.float32), step=step)
     with page(tmp_path / "run") as served:
         found = answer(served, "series", name="w", mode="GLOBAL", statistics="mean", points=500)
+        assert answer(served, "tiles", mode="GLOBAL", statistic="rms", columns=600)["leftOut"] == 8
+    assert found["leftOut"] == 8
     assert found["steps"] == list(range(12))
     assert found["statistics"][0]["mean"] == [step if step % 3 == 2 else None for step in range(12)]

@@ -17,7 +17,7 @@ const Z_USUAL = 3;
 const WORST = 10;
 const TALLEST = 60; // pixels of a row
 /** @type {Tiles} */
-const NO_TILES = { names: [], collections: [], starts: [], end: 0, min: new Float64Array(), max: new Float64Array(), mean: new Float64Array(), count: new Uint32Array(), nonfinite: new Uint32Array(), missing: [] };
+const NO_TILES = { names: [], collections: [], starts: [], end: 0, min: new Float64Array(), max: new Float64Array(), mean: new Float64Array(), count: new Uint32Array(), nonfinite: new Uint32Array(), missing: [], leftOut: 0 };
 
 /** @type {ViewMaker} */
 export function overview(root, page) {
@@ -230,6 +230,7 @@ export function overview(root, page) {
     fill(about, `${counted(rows, "tensor")} × ${counted(steps, "step")}. `,
       wide > 1.5 && `Each column spans about ${count(wide)} steps and shows the most extreme of them; zoom in (wheel) for single steps. `,
       prefix && ["The names begin with ", named(prefix), ". "],
+      tiles.leftOut > 0 && `Computed from raw values, of which ${counted(tiles.leftOut, "step")} are left out: there are too many. `,
       "Click a cell for the tensor at that step. ",
       without.length > 0 && h("details", { class: "hidden" }, h("summary", {}, `${counted(without.length, "tensor")} without this statistic ${without.length === 1 ? "is" : "are"} not here`),
         h("ul", {}, ...without.slice(0, 200).map((name) => h("li", {}, tensorLink(name, { step: null }))))));

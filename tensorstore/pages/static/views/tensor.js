@@ -84,7 +84,7 @@ export function tensor(root, page) {
     const banded = one.min.some((value, i) => !Object.is(value, one.max[i]));
     const label = one.statistic === "value" ? of || "value" : `${inWords(one.statistic)}${of && ` of ${of}`}`;
     const { box, body: inside } = panel(label,
-      !one.mean.length ? "" : `last ${number(one.last)}${one.nonfinite ? `, NaN or infinite at ${counted(one.nonfinite, "step")}` : ""}`, wide);
+      !one.mean.length ? "" : `last ${number(one.last)}${one.nonfinite ? `, NaN or infinite at ${counted(one.nonfinite, "step")}` : ""}${series.leftOut ? `, ${counted(series.leftOut, "step")} of raw values left out` : ""}`, wide);
     body.append(box);
     draw(inside, {
       x: series.steps, unit: "step", span, mark: step, logY: axisOf(now), height: wide ? 210 : 150,
