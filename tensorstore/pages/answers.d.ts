@@ -3,6 +3,9 @@
 /** The content of an element: a list counts as its members; null, undefined and false are left out. */
 type Child = string | number | Node | null | undefined | false | (string | Node)[];
 
+/** Attributes of an element, and its listeners. */
+type Attributes = Record<string, any> & Partial<GlobalEventHandlers>;
+
 /** A module in the tree of tensors. */
 interface Branch {
   /** of the tensors up to here */
@@ -562,6 +565,7 @@ interface Plot {
   valToPos: (value: number, scale: string, onCanvas?: boolean) => number;
   posToVal: (position: number, scale: string) => number;
   setSize: (size: { width: number; height: number }) => void;
+  setCursor: (at: { left: number; top: number }) => void;
 }
 
 /** Returns the marks of an axis. */

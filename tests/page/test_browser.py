@@ -141,9 +141,7 @@ def test_steps_without_computed_statistics_are_counted(
             run.save_tensor("w", np.full(1000, step, np.float32), step=step)
     with page(tmp_path / "run") as served:
         show(tab, served.url, "view=overview")
-        tab.wait_for_function(
-            "() => document.querySelector('main').innerText.includes('8 steps are left out')"
-        )
+        tab.wait_for_function("() => document.querySelector('main').innerText.includes('8 steps are left out')")
         picture(tab, "overview-left-out")
         show(tab, served.url, "view=tensor&name=w&stat=rms")
         assert "8 steps of raw values left out" in text(tab)
@@ -207,6 +205,34 @@ def test_the_histogram_of_another_run_is_drawn_over_that_of_a_step(both: str, ta
         each.split(" at ")[0].strip() for each in tab.locator("#tooltip dt").all_inner_texts()
     }
     picture(tab, "histogram-of-two-runs")
+
+
+def test_the_keyboard_moves_through_the_values_of_a_chart_and_of_a_picture(both: str, tab: Any) -> None:
+    show(tab, both, f"view=tensor&run=faulty&name={BROKEN}&step=50")
+    chart = tab.locator(".panel .u-over").first
+    chart.focus()
+    tab.keyboard.press("Home")
+    assert text(tab, "#tooltip .name") == "step 0"
+    tab.keyboard.press("End")
+    last = text(tab, "#tooltip .name")
+    tab.keyboard.press("ArrowLeft")
+    before = text(tab, "#tooltip .name")
+    assert int(before.split()[1]) < int(last.split()[1])
+    tab.keyboard.press("ArrowRight")
+    assert text(tab, "#tooltip .name") == last
+    tab.keyboard.press("ArrowLeft")
+    picture(tab, "chart-by-keyboard")
+    ready(tab, lambda: tab.keyboard.press("Enter"))
+    assert f"step={before.split()[1]}" in tab.url
+    canvas = tab.locator("canvas.image").first
+    canvas.focus()
+    found = []
+    for key in ["ArrowRight", "ArrowDown", "ArrowRight", "ArrowLeft", "ArrowUp"]:
+        tab.keyboard.press(key)
+        found.append(text(tab, "#tooltip .name"))
+    assert found == ["[0, 0]", "[1, 0]", "[1, 1]", "[1, 0]", "[0, 0]"]
+    tab.keyboard.press("Tab")
+    assert tab.locator("#tooltip").is_hidden()
 
 
 def test_the_keyboard_walks_from_the_heat_map_to_a_tensor(both: str, tab: Any) -> None:

@@ -157,18 +157,15 @@ function drawBar() {
   const ofOne = isOneShown(current);
   const run = chosenRun(page.info, now);
   const live = ofOne ? !run.ended : page.info.runs.some(({ ended }) => !ended);
-  const status = page.info.frozen ? h("span", { class: "status" }, "report")
-    : !connected ? h("span", { class: "status warn" }, "not connected")
-    : lost ? h("span", { class: "status warn" }, "not readable")
-    : live ? h("span", { class: "status live", title: "The job may be running: new steps appear by themselves." }, "running")
-    : h("span", { class: "status", title: "New runs appear by themselves." }, "ended");
+  const [word, kind, hint] = page.info.frozen ? ["report", ""] : !connected ? ["not connected", "warn"] : lost ? ["not readable", "warn"]
+    : live ? ["running", "live", "The job may be running: new steps appear by themselves."] : ["ended", "", "New runs appear by themselves."];
   const views = VIEWS.filter(({ key }) => key !== "availability" || run.workers.length > 1 || current === key);
   const known = new Set(["", ...page.info.runs.map(({ name }) => name)]);
   const strange = [...new Set([now.run ?? "", ...listOf(now.runs), ...(current === "compare" ? [now.a ?? "", now.b ?? ""] : [])])].filter((name) => !known.has(name));
   fill(bar,
     h("span", { class: "brand" }, "tensortrial"),
     ofOne ? h("span", { class: "name run", title: run.path }, run.name) : h("span", {}, counted(page.info.runs.length, "run")),
-    status,
+    h("span", { class: `status ${kind}`, title: hint }, word),
     ofOne && !lost && quiet(counted(run.steps, "step"), run.workers.length > 1 && `, ${counted(run.workers.length, "worker")}`, run.saved !== null && `, ${run.ended ? "until" : "last saved"} ${date(run.saved)}`),
     strange.length > 0 && h("span", { class: "warn", role: "alert" }, `Not here: ${strange.join(", ")}`),
     h("span", { class: "spring" }),

@@ -3,7 +3,7 @@
 import { LINES, dashOf, inks } from "./colors.js";
 import { h, select } from "./dom.js";
 import { chartMenu } from "./download.js";
-import { count, date, duration, number, ticks } from "./format.js";
+import { MOVES, count, date, duration, number, ticks, within } from "./format.js";
 import { stroke } from "./side.js";
 import { go } from "./state.js";
 import { tooltip } from "./tooltip.js";
@@ -143,18 +143,16 @@ export function draw(parent, given) {
     },
   };
   const plot = new uPlot(options, [Array.from(chart.x), ...chart.lines.map(({ values }) => drawable(values, y.distr === 3))], parent);
-  plot.over.addEventListener("mouseleave", () => tooltip(null));
+  Object.assign(plot.over, { tabIndex: 0, role: "application", ariaLabel: "Chart: arrow keys move through its values.",
+    onmouseleave: () => tooltip(null), onblur: () => plot.setCursor({ left: -10, top: -10 }), onkeydown: (/** @type {KeyboardEvent} */ event) => keyDown(event, plot, chart) });
   const header = parent.parentElement?.querySelector(":scope > header");
   if (header) {
     header.querySelector(".menu")?.remove();
     header.append(chartMenu(plot, chart, header.querySelector("h3")?.textContent ?? "chart"));
   }
   if (chart.onclick) {
-    const { onclick } = chart;
     plot.over.style.cursor = "pointer";
-    plot.over.addEventListener("click", () => {
-      if (plot.cursor.idx != null && plot.select.width < 4) onclick(plot.data[0][plot.cursor.idx]);
-    });
+    plot.over.addEventListener("click", () => { if (plot.select.width < 4) choose(plot, chart); });
   }
   new ResizeObserver(() => {
     const width = Math.max(200, parent.clientWidth);
@@ -180,10 +178,26 @@ function pointsOf(line, few) {
   return { show: drawn.length > 0, size: 5, width: 0, fill: LINES[(line.color ?? 0) % LINES.length], filter: () => drawn };
 }
 
+/** Do what a click into a chart does at its cursor. @param {Plot} plot @param {Chart} chart */
+function choose({ cursor: { idx }, data: [xs] }, { onclick }) {
+  if (idx != null) onclick?.(xs[idx]);
+}
+
+/** Move the cursor of a chart by a key, or choose what it is at. @param {KeyboardEvent} event @param {Plot} plot @param {Chart} chart */
+function keyDown(event, plot, chart) {
+  const { key } = event;
+  const [xs] = plot.data;
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (key === "Enter") choose(plot, chart);
+  else if (key in MOVES && xs.length) plot.setCursor({ left: plot.valToPos(xs[within((plot.cursor.idx ?? -1) + MOVES[key], xs.length)], "x"), top: plot.over.clientHeight / 2 });
+  else return;
+  event.preventDefault();
+}
+
 /** Show the values of the lines at the pointer, the largest first. @param {Plot} plot @param {Chart} chart */
 function explain(plot, chart) {
   const { left, top } = plot.cursor;
-  if (!plot.over.matches(":hover")) return; // another chart has the pointer
+  if (!plot.over.matches(":hover, :focus")) return; // another chart has the pointer
   if (left < 0 || plot.cursor.idx == null) return tooltip(null);
   const at = Number(plot.data[0][plot.cursor.idx]);
   const rows = chart.lines.flatMap((line, i) => {

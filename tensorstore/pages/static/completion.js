@@ -25,7 +25,7 @@ export function completing(parent, box, views) {
   }
 
   function drawList() {
-    fill(list, ...offered.map((text, i) => h("li", { role: "option", "aria-selected": String(i === chosen), onpointerdown: (/** @type {Event} */ event) => { event.preventDefault(); accept(text); } }, text)));
+    fill(list, ...offered.map((text, i) => h("li", { role: "option", "aria-selected": String(i === chosen), onpointerdown: (event) => { event.preventDefault(); accept(text); } }, text)));
   }
 
   /** @param {string} text */

@@ -7,7 +7,7 @@ import { REPLACE, go, state } from "./state.js";
  * Return a new element with attributes, listeners (`onclick`) and children; strings become text.
  * @template {keyof HTMLElementTagNameMap} K
  * @param {K} tag
- * @param {Record<string, any>} [attributes] null, undefined and false leave an attribute out
+ * @param {Attributes} [attributes] null, undefined and false leave an attribute out
  * @param {...Child} children
  * @returns {HTMLElementTagNameMap[K]}
  */

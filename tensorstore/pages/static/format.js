@@ -95,6 +95,12 @@ export function withoutPrefix(name, prefix) {
   return prefix && name.startsWith(prefix, at) && name.length > at + prefix.length ? name.slice(0, at) + name.slice(at + prefix.length) : name;
 }
 
+/** How far keys move in a row. @type {Record<string, number>} */
+export const MOVES = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity };
+
+/** Return a place inside a length. @param {number} at @param {number} length */
+export const within = (at, length) => Math.max(0, Math.min(length - 1, at));
+
 /** Return the first whole number below `high` from which on something holds, else `high`. @param {number} low @param {number} high @param {(at: number) => boolean} holds */
 export function firstOf(low, high, holds) {
   while (low < high) {

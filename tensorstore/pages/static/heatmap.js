@@ -2,7 +2,7 @@
 
 import { NOT_FINITE, css, indexOf, inks, lookup, penOf, pixelOf, scaleOf, sized } from "./colors.js";
 import { h, quiet } from "./dom.js";
-import { count, firstOf, printable, ticks } from "./format.js";
+import { count, firstOf, printable, ticks, within } from "./format.js";
 
 /** What a cell holds. */
 export const VALUE = 0;
@@ -296,19 +296,20 @@ export class Heatmap {
     return this.model.marks.find(({ row, step }) => Math.abs(this.xOf(step + 0.5) - x) <= 7 && (y < TOP || Math.abs(this.yOf(row + 0.5) - y) < 8));
   }
 
+  /** @returns {Attributes} */
   listeners() {
     return {
-      onpointerdown: (/** @type {PointerEvent} */ { offsetX: x, offsetY: y, pointerId }) => {
+      onpointerdown: ({ offsetX: x, offsetY: y, pointerId }) => {
         this.drag = { x, y, window: this.window, moved: false };
         this.canvas.setPointerCapture(pointerId);
       },
-      onpointermove: (/** @type {PointerEvent} */ event) => this.pointerMoved(event),
+      onpointermove: (event) => this.pointerMoved(event),
       onpointercancel: () => { this.drag = null; },
-      onpointerup: (/** @type {PointerEvent} */ event) => this.pointerUp(event),
+      onpointerup: (event) => this.pointerUp(event),
       onpointerleave: () => this.hover(null, 0, 0),
       ondblclick: () => this.reset(),
-      onkeydown: (/** @type {KeyboardEvent} */ event) => this.keyDown(event),
-      onwheel: (/** @type {WheelEvent} */ event) => {
+      onkeydown: (event) => this.keyDown(event),
+      onwheel: (event) => {
         event.preventDefault();
         const factor = Math.exp(Math.sign(event.deltaY || event.deltaX) * 0.25);
         const { plot } = this;
@@ -365,8 +366,8 @@ export class Heatmap {
     if (event.key in moves) {
       const [down, right] = moves[event.key];
       const cell = {
-        row: Math.max(0, Math.min(model.rows.length - 1, at.row + down)),
-        column: Math.max(0, Math.min(model.starts.length - 1, at.column + right)),
+        row: within(at.row + down, model.rows.length),
+        column: within(at.column + right, model.starts.length),
       };
       const box = this.canvas.getBoundingClientRect();
       this.hover(cell, box.left + this.xOf(model.starts[cell.column]), box.top + this.yOf(cell.row + 1));

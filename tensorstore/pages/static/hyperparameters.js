@@ -35,12 +35,12 @@ function picture(label, parts) {
   return h("figure", { class: "figure" }, s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label }, ...parts));
 }
 
-/** Return the attributes of a run's mark. @param {Run} run @param {Column[]} columns @param {(run: Run) => void} open */
+/** Return the attributes of a run's mark. @param {Run} run @param {Column[]} columns @param {(run: Run) => void} open @returns {Attributes} */
 function ofRun(run, columns, open) {
   const onclick = () => { tooltip(null); open(run); };
   return { class: "run", tabindex: 0, role: "link", "aria-label": run.name, onclick, onpointerleave: () => tooltip(null),
-    onkeydown: (/** @type {KeyboardEvent} */ { key }) => { if (key === "Enter") onclick(); },
-    onpointermove: (/** @type {PointerEvent} */ { clientX, clientY }) => tooltip({ title: run.name, rows: columns.map((column) => [column.title, textOf(column.value(run)) || "–"]) }, clientX, clientY) };
+    onkeydown: ({ key }) => { if (key === "Enter") onclick(); },
+    onpointermove: ({ clientX, clientY }) => tooltip({ title: run.name, rows: columns.map((column) => [column.title, textOf(column.value(run)) || "–"]) }, clientX, clientY) };
 }
 
 /** Return a scatter of a metric over a hyperparameter. @param {Scatter} plot */

@@ -4,7 +4,7 @@ import { NOT_IN_REPORT, addressOfNpy, loadTensor, loadTensorNames, loadValue, un
 import { panel } from "./chart.js";
 import { NOT_FINITE, indexOf, lookup, penOf, pixelOf, scaleOf } from "./colors.js";
 import { field, h, note, quiet } from "./dom.js";
-import { count, counted, number } from "./format.js";
+import { MOVES, count, counted, number, within } from "./format.js";
 import { legend } from "./heatmap.js";
 import { REPLACE, go } from "./state.js";
 import { tooltip } from "./tooltip.js";
@@ -68,12 +68,25 @@ function valuePanel(title, value, at) {
 /** Return a picture with one block an element. @param {Value} value @param {Scale} scale */
 function picture(value, scale) {
   const { rows, columns, values } = value;
-  const canvas = h("canvas", { class: "image", width: columns, height: rows, role: "img", "aria-label": `${rows} × ${columns} elements`, onpointerleave: () => tooltip(null),
-    onpointermove: (/** @type {PointerEvent} */ { offsetX, offsetY, clientX, clientY }) => {
-      const [row, column] = [Math.floor((offsetY / canvas.clientHeight) * rows), Math.floor((offsetX / canvas.clientWidth) * columns)];
-      const each = row < 0 || column < 0 || row >= rows || column >= columns ? null : values[row * columns + column];
-      tooltip(each === null ? null : { title: `[${placeOf(value, row, column).join(", ")}]`, rows: [["value", number(each)]] }, clientX, clientY);
+  let at = [0, -1]; // row and column of the keyboard
+  const canvas = h("canvas", { class: "image", width: columns, height: rows, tabindex: 0, role: "application", "aria-label": `${rows} × ${columns} elements: arrow keys move`,
+    onpointerleave: () => tooltip(null), onblur: () => tooltip(null),
+    onpointermove: ({ offsetX, offsetY, clientX, clientY }) =>
+      say([Math.floor((offsetY / canvas.clientHeight) * rows), Math.floor((offsetX / canvas.clientWidth) * columns)], clientX, clientY),
+    onkeydown: (event) => {
+      const { key } = event;
+      const down = Number(key === "ArrowDown") - Number(key === "ArrowUp");
+      if (event.ctrlKey || event.metaKey || event.altKey || !(down || key in MOVES)) return;
+      at = [within(at[0] + down, rows), within(at[1] + (MOVES[key] ?? 0), columns)];
+      const { left, top, width, height } = canvas.getBoundingClientRect();
+      say(at, left + ((at[1] + 0.5) / columns) * width, top + ((at[0] + 0.5) / rows) * height);
+      event.preventDefault();
     } });
+  /** Explain an element. @param {number[]} where @param {number} x @param {number} y */
+  function say([row, column], x, y) {
+    const each = within(row, rows) === row && within(column, columns) === column ? values[row * columns + column] : null;
+    tooltip(each === null ? null : { title: `[${placeOf(value, row, column).join(", ")}]`, rows: [["value", number(each)]] }, x, y);
+  }
   const context = penOf(canvas);
   const image = context.createImageData(columns, rows);
   const pixels = new Uint32Array(image.data.buffer);
