@@ -163,6 +163,10 @@ def test_an_image_that_a_job_saved_is_shown_at_each_of_its_steps(tmp_path: Path,
             return [[0, 0], [63, 0], [0, 47]].map(([x, y]) => [...context.getImageData(x, y, 1, 1).data.slice(0, 3)]);
         }"""
         picture(tab, "tensor-image")
+        with tab.expect_download() as download:
+            tab.get_by_text(".npy").click()
+        download.value.save_as(tmp_path / "sample.npy")
+        assert np.load(tmp_path / "sample.npy").shape == (48, 64, 3)
         assert tab.locator("img.image").evaluate(colors) == [[0, 0, 255], [0, 255, 255], [255, 0, 255]]
         ready(tab, lambda: tab.get_by_title("The saved step before").click())
         assert tab.locator("img.image").evaluate(colors) == [[0, 0, 128], [0, 255, 128], [255, 0, 128]]

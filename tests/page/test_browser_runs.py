@@ -230,6 +230,8 @@ def test_the_list_of_runs_chooses_for_every_view(url: str, tab: Any) -> None:
     ready(tab, lambda: tab.get_by_role("button", name="Run", exact=True).click())
     tab.wait_for_selector("tbody tr")
     assert tab.locator("tbody td").all_inner_texts() == ["run-02", "run-05"]
+    ready(tab, lambda: tab.locator("#runs").get_by_role("button", name="all").click())
+    assert "10 of 10 are shown" in text(tab, "#runs summary")
 
 
 def test_a_query_that_is_typed_stays_when_the_view_is_shown_again(url: str, tab: Any) -> None:
@@ -356,6 +358,8 @@ def test_the_table_of_runs_has_the_last_and_the_best_loss_and_metadata_that_diff
     assert rows(tab) == RUNS
     best = tab.locator("tbody tr").first.locator("td").nth(titles.index("train/loss best")).inner_text()
     assert float(best) == pytest.approx(10 / 19 - 1, rel=1e-3)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", text(tab, "tbody .date"))
+    assert len(best) <= 7  # four digits
     assert text(tab, ".chooser summary").startswith("columns: ")
     tab.locator(".chooser summary").click()
     ready(tab, lambda: tab.get_by_label("data", exact=True).check())
@@ -812,6 +816,9 @@ def test_sql_lists_columns_completes_them_and_saves_the_answer(url: str, tab: An
     assert "monospace" in typeface
     show(tab, url, "view=sql")
     assert "max(value) as highest" in text(tab, "select[aria-label=history]")
+    ready(tab, lambda: tab.get_by_label("history").select_option(index=1))
+    assert tab.input_value("textarea").startswith("select run, max(value) as highest from scalars")
+    assert tab.locator("tbody tr").count() == 10
 
 
 # Screens.
