@@ -39,6 +39,14 @@ def test_numbers_and_arrays_are_saved_at_their_steps(out: str) -> None:
     assert trial.info.versions["numpy"] == np.__version__
 
 
+def test_a_container_of_one_number_is_saved_as_that_number_without_a_warning(out: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    with Run(out) as run:
+        run.log({"series": pandas.Series([1.5]), "matrix": np.array([[2.5]])})
+    trial = create_trial(out)
+    assert [trial.tensor(name).value(0).item() for name in ("series", "matrix")] == [1.5, 2.5]
+
+
 def test_small_arrays_that_are_saved_at_two_steps_in_turns_are_kept(out: str) -> None:
     saved = {(f"x{number}", number % 2): np.arange(number + 2.0) for number in range(8)}
     with Run(out) as run:
