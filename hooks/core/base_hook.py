@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, Self
 import numpy as np
 
 from tensortrial.config.collection import Collection, CollectionKeys
-from tensortrial.config.reduction_config import ReductionConfig
+from tensortrial.config.reduction_config import ReductionConfig, names
 from tensortrial.config.save_config import SaveConfig
 from tensortrial.dtypes import Array, as_image
 from tensortrial.errors import ConfigurationError, UnsupportedValue
@@ -317,7 +317,7 @@ class BaseHook:
         """
         check_dictionary(tensors, "tensors")
         if not isinstance(collections_to_write, str):
-            collections_to_write = list(collections_to_write)
+            collections_to_write = names(collections_to_write)
         if step is None:
             self._begin_call(tensors)
         for name, value in tensors.items():

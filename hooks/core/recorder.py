@@ -205,7 +205,7 @@ class Recorder(StepRecorder):
         Raises:
             ConfigurationError: It, or a collection, cannot have this name.
         """
-        if type(name) is not str:  # the text itself is checked once, as its plan is made
+        if type(name) is not str or not name:  # the text itself is checked once, as its plan is made
             check_name(name)
         if isinstance(collections_to_write, str):
             collections = _collections_in(collections_to_write)

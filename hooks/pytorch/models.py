@@ -83,9 +83,10 @@ class Models:
             ConfigurationError: It may not.
         """
         check_name(name)
-        if self.root_of(module) is None and (not name or name in self._root_names):
-            why = "another model or loss has it" if name else "it is empty"
-            raise ConfigurationError(f"register_module cannot use the name {name!r}: {why}; choose another one")
+        if self.root_of(module) is None and name in self._root_names:
+            raise ConfigurationError(
+                f"register_module cannot use the name {name!r}: another model or loss has it; choose another one"
+            )
 
     def register_loss(self, module: torch.nn.Module) -> str | None:
         """Register a loss. Return its name, None if the loss was registered before."""

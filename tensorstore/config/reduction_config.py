@@ -144,7 +144,7 @@ def names(value: Iterable[str] | str | None) -> list[str]:
     """Return a list of names from a list or from a comma-separated string.
 
     Raises:
-        ConfigurationError: `value` is anything else.
+        ConfigurationError: `value` is anything else, or a name in a list is blank.
     """
     if value is None:
         return []
@@ -152,8 +152,8 @@ def names(value: Iterable[str] | str | None) -> list[str]:
         raise ConfigurationError(f"names must be a list or a comma-separated string, got {value!r:.200}")
     parts = value.split(",") if isinstance(value, str) else list(value)
     for part in parts:
-        if not isinstance(part, str):
-            raise ConfigurationError(f"a name must be text, got {part!r:.200} in {value!r:.200}")
+        if not isinstance(part, str) or not (part.strip() or isinstance(value, str)):
+            raise ConfigurationError(f"a name must be text that is not blank, got {part!r:.200} in {value!r:.200}")
     return [part.strip() for part in parts if part.strip()]
 
 

@@ -30,9 +30,9 @@ _pack_length = struct.Struct("<i").pack_into
 
 
 def check_name(name: Any) -> None:
-    """Raise UnsupportedValue for a tensor's name that is not text, or that UTF-8 cannot encode."""
-    if not isinstance(name, str):
-        raise UnsupportedValue(f"a tensor's name must be text, got {name!r:.200}")
+    """Raise UnsupportedValue for a tensor's name that is not text, is empty, or that UTF-8 cannot encode."""
+    if not isinstance(name, str) or not name:
+        raise UnsupportedValue(f"a tensor's name must be text and not empty, got {name!r:.200}")
     try:
         name.encode()
     except UnicodeEncodeError as exc:
@@ -65,7 +65,8 @@ class Plan:
     def __post_init__(self) -> None:
         others = self.statistics or self.histogram or self.sketch
         object.__setattr__(self, "only_raw", self.raw and not others)
-        check_name(self.name)
+        if self.name != "":  # as runs of other writers have it
+            check_name(self.name)
 
     def spec(self, dtype: str, shape: tuple[int, ...], nbytes: int) -> TensorSpec:
         """Return the spec that a value shares with the last one of the tensor, or a new one."""

@@ -35,6 +35,9 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "a lone surrogate in a scalar's name": lambda hook: hook.save_scalar(LONE, 1),
     "a scalar's name that is no text": lambda hook: hook.save_scalar(5, 1),
     "a scalar's name that has no hash": lambda hook: hook.save_scalar(["x"], 1),
+    "an empty name of a scalar": lambda hook: hook.save_scalar("", 1),
+    "an empty name of a tensor": lambda hook: hook.save_tensor("", np.ones(2)),
+    "an empty name of many tensors": lambda hook: hook.save_tensors({"": np.ones(2)}),
     "no name": lambda hook: hook.save_scalar(),
     "an unknown keyword to save_scalar": lambda hook: hook.save_scalar("x", 1, stepp=3),
     "too many arguments": lambda hook: hook.save_scalar("x", 1, False, None, 7),
@@ -53,6 +56,8 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "a lone surrogate in a collection to write": lambda hook: hook.save_tensor("x", np.ones(2), [LONE]),
     "a collection to write that is no text": lambda hook: hook.save_tensor("x", np.ones(2), [None]),
     "collections to write that are no list": lambda hook: hook.save_tensor("x", np.ones(2), 5),
+    "collections of save_tensors that are no list": lambda hook: hook.save_tensors({"x": np.ones(2)}, 5),
+    "an empty collection to write": lambda hook: hook.save_tensor("x", np.ones(2), [""]),
     "an unknown mode": lambda hook: hook.set_mode("training"),
     "a mode that has no hash": lambda hook: hook.set_mode([]),
     "no mode": lambda hook: hook.set_mode(None),
@@ -183,8 +188,8 @@ class TestACollectionsName:
         assert name not in list(trial.collections())
         assert trial.sql("select count(*) from collections where name = 'default'").fetchall() == [(1,)]
 
-    @pytest.mark.parametrize("names", [5, [5], [None]], ids=repr)
-    def test_a_collection_name_that_is_no_text_is_refused_when_the_hook_is_made(self, out: str, names: Any) -> None:
+    @pytest.mark.parametrize("names", [5, [5], [None], [""], ["losses", " "]], ids=repr)
+    def test_a_collection_name_that_is_no_text_or_blank_is_refused_when_the_hook_is_made(self, out: str, names: Any) -> None:
         with pytest.raises(ConfigurationError):
             Hook(out, include_collections=names)
 
