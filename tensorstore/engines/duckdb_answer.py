@@ -74,6 +74,10 @@ class DuckDBAnswer:
 
     # Rows.
 
+    def fetchone(self) -> tuple[Any, ...] | None:
+        """Return the first row as Python values, each time; None if there are no rows."""
+        return next(iter(self), None)
+
     def fetchall(self) -> Rows:
         """Return all rows as Python values."""
         # A relation is bound twice: when it is made, and when it runs. So none is made here.

@@ -109,6 +109,9 @@ class SparkAnswer:
     def to_arrow_table(self) -> pa.Table:
         return self._table
 
+    def fetchone(self) -> tuple[Any, ...] | None:
+        return next(iter(self), None)
+
     def fetchall(self) -> Rows:
         return rows_of(self._table)
 

@@ -155,6 +155,13 @@ class EngineContract:
         assert trial.sql("select count(*) from tensors").fetchall() == [(4,)]
         trial.close()
 
+    def test_the_first_row_is_the_same_each_time(self, engine: Engine, folder: Path) -> None:
+        trial = tensortrial.create_trial(folder / NAMES[0], engine=engine)
+        answer = trial.sql("select mode_step from steps order by mode_step")
+        assert [answer.fetchone() for _ in range(2)] == [(0,)] * 2
+        assert trial.sql("select mode_step from steps where mode_step < 0").fetchone() is None
+        trial.close()
+
     def test_it_sees_what_is_new(self, engine: Engine, tmp_path: Path) -> None:
         jobs = [Job(tmp_path, f"worker_{each}", 2) for each in range(2)]
         trial = None
