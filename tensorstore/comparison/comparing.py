@@ -322,14 +322,14 @@ class _Comparing:
 
     def _notes(self, counts: tuple[Counts, Counts]) -> list[str]:
         notes = [
-            f"steps that are not complete, and so are not compared: {count:,} of {side}"
-            for side, count in zip("ab", self._incomplete, strict=True)
+            f"steps that are not complete, and so are not compared: {count:,} of {trial.path}"
+            for trial, count in zip(self._trials, self._incomplete, strict=True)
             if count
         ]
-        for side, count in zip("ab", counts, strict=True):
+        for trial, count in zip(self._trials, counts, strict=True):
             if self._tolerance.is_exact and count.statistics_only:
                 notes.append(
-                    f"{count.statistics_only:,} saved tensors of {side} have neither digest nor value: they were "
+                    f"{count.statistics_only:,} saved tensors of {trial.path} have neither digest nor value: they were "
                     "compared by their saved statistics, which can agree where values differ"
                 )
         return notes

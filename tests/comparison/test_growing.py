@@ -94,4 +94,4 @@ def test_a_step_that_a_worker_has_not_saved_yet_is_not_compared(tmp_path: Path) 
         assert found.first is None
         assert (found.steps, found.rows) == (2, 80)
         assert found.only_a.steps == {"GLOBAL": [2, 3]}
-        assert "steps that are not complete, and so are not compared: 2 of b" in str(found)
+        assert f"steps that are not complete, and so are not compared: 2 of {found.b}" in str(found)

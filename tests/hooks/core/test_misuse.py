@@ -189,7 +189,9 @@ class TestACollectionsName:
         assert trial.sql("select count(*) from collections where name = 'default'").fetchall() == [(1,)]
 
     @pytest.mark.parametrize("names", [5, [5], [None], [""], ["losses", " "]], ids=repr)
-    def test_a_collection_name_that_is_no_text_or_blank_is_refused_when_the_hook_is_made(self, out: str, names: Any) -> None:
+    def test_a_collection_name_that_is_no_text_or_blank_is_refused_when_the_hook_is_made(
+        self, out: str, names: Any
+    ) -> None:
         with pytest.raises(ConfigurationError):
             Hook(out, include_collections=names)
 
