@@ -87,7 +87,7 @@ class FsspecStorage(Storage):
             self._cache.keep(span.path, data + tail, size)
 
     def exists_any(self) -> bool:
-        with translated("", "list"):
+        with translated(self.url, "list"):
             return bool(self._entries("")) or bool(self._root and self.fs.isfile(self._root))
 
     def read(self, path: str) -> bytes:
@@ -149,11 +149,11 @@ class FsspecStorage(Storage):
             return self.fs.cat_ranges(paths, [span.start for span in spans], ends, on_error="return")
 
     def list(self, folder: str) -> Paths:
-        with translated(folder, "list"):
+        with translated(join(self.url, folder) if folder else self.url, "list"):
             return sorted(self._entries(folder))
 
     def walk(self) -> Iterator[StoredFile]:
-        with translated("", "list"):
+        with translated(self.url, "list"):
             found = self.fs.find(self._root, detail=True)
         # Some file systems begin all names with a slash.
         begin = len(self._root.strip("/")) + 1
@@ -162,7 +162,7 @@ class FsspecStorage(Storage):
 
     def _list_after(self, folder: str, after: str) -> Paths:
         found = []
-        with translated(folder, "list"):
+        with translated(join(self.url, folder), "list"):
             for sub, kind in self._entries(folder).items():
                 stem = f"{sub}/"
                 if kind == "directory" and (stem > after or after.startswith(stem)):

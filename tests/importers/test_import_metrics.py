@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import math
+import socket
 import struct
 import zlib
+from contextlib import closing
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -491,3 +493,13 @@ class TestTheCommandLine:
             done = CliRunner().invoke(main, ["import", *command])
             assert done.exit_code == 0, done.output
         assert len(tensortrial.open_runs([tmp_path / "w", tmp_path / "e"])) == 3
+
+
+@pytest.mark.parametrize("kind", ["csv", "smdebug", "tensorboard"])
+def test_a_url_that_cannot_be_reached_is_named(tmp_path: Path, kind: str) -> None:
+    with closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))  # it does not listen
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/folder"
+        done = CliRunner().invoke(main, ["import", kind, url, str(tmp_path / "run")])
+        assert done.exit_code == 1
+        assert url in done.output
