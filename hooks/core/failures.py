@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Iterable
 
+from tensortrial.errors import RunError
 from tensortrial.redaction import without_credentials
 
 logger = logging.getLogger("tensortrial.hooks")
@@ -33,7 +34,7 @@ class Failures:
                 "the hook of %s is off from here on, training is not affected: %s",
                 without_credentials(self._out_dir),
                 self.first,
-                exc_info=exc,
+                exc_info=None if isinstance(exc, RunError) else exc,  # another job is no fault of the hook
             )
 
     def refuse(self, exc: Exception, key: str, message: str, *arguments: object) -> None:

@@ -37,6 +37,21 @@ def test_jobs_that_begin_at_the_same_time_take_different_numbers(out: str) -> No
     assert [len(list(Path(each, "tensorboard").rglob("*.tfevents.*"))) for each in folders] == [1, 1, 1]
 
 
+@pytest.mark.usefixtures("lenient")
+@pytest.mark.parametrize("on_exists", ["fail", "replace"])
+def test_the_later_of_two_jobs_that_begin_at_the_same_time_logs_one_line(
+    out: str, on_exists: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    earlier, later = (Run(out, on_exists=on_exists) for _ in range(2))
+    for run in (earlier, later):
+        run.log({"x": 1})
+    assert [(record.levelname, record.exc_info) for record in caplog.records] == [("ERROR", None)]
+    assert out in caplog.text
+    earlier.close()
+    later.close()
+    assert create_trial(out).tensor("x").values() == {0: 1}
+
+
 def test_a_run_is_replaced_at_the_first_step_and_what_others_wrote_stays(out: str) -> None:
     save(Run(out, export_tensorboard=True, flush_seconds=0), range(3))
     own = [Path(out, "model.pt"), Path(out, "index", "notes.txt"), Path(out, "tensorboard", "notes.txt")]
