@@ -52,6 +52,7 @@ _LOCAL_CLAIMS_SECONDS = 1.0
 _REMOTE_CLAIMS_SECONDS = 10.0
 _SCALAR_PREFIX = "scalar/"
 _KEPT_ROWS = 4096
+_GONE = "the run was deleted, moved or renamed since it was opened"
 _LEFT_OUT = "left out, the rest is readable"
 
 
@@ -170,7 +171,7 @@ class RunReader:
         return self.change(self._after_compaction)
 
     def _after_compaction(self, snapshot: Snapshot) -> Snapshot:
-        read_run_file(self.storage)
+        read_run_file(self.storage, _GONE)
         found = after_compaction(self.storage, snapshot)
         if found.is_outdated and (self.always is not None or not self.is_refreshing):
             raise SnapshotNotFound(
@@ -229,7 +230,7 @@ class RunReader:
 
     def _is_replaced(self) -> bool:
         """Read the folder again if it now holds another run. Return whether it does."""
-        content, self._claims_read_at = read_run_file(self.storage), time.monotonic()
+        content, self._claims_read_at = read_run_file(self.storage, _GONE), time.monotonic()
         if content == self._run_file:
             return False
         info, self._run_file = run_info(self.storage), content

@@ -28,6 +28,7 @@ LISTED_SECONDS = 600.0
 
 _T = TypeVar("_T")
 _Indexes = Mapping[str, WorkerIndex]
+_MISSING = "there is no run here; create_trial(..., timeout=60) waits for one"
 
 
 @dataclass(frozen=True, eq=False)
@@ -309,15 +310,15 @@ def run_info(storage: Storage, has_begun: bool = True) -> RunInfo:
     return info
 
 
-def read_run_file(storage: Storage) -> bytes:
-    """Return the content of a run's `run.json`. Raises RunNotFound and NotARun."""
+def read_run_file(storage: Storage, missing: str = _MISSING) -> bytes:
+    """Return the content of a run's `run.json`. Raises RunNotFound, with the sentence `missing`, and NotARun."""
     with _naming_the_run(storage):
         for _ in range(2):  # a run may begin between the two
             with suppress(FileNotFoundError):
                 return storage.read_document(RUN_FILE)
             # A job that resumes a run that never began writes a lease before anything else.
             if not storage.exists_any() or storage.list("") == [LEASES]:
-                raise RunNotFound(storage.url, "there is no run here; create_trial(..., timeout=60) waits for one")
+                raise RunNotFound(storage.url, missing)
     raise NotARun(storage.url, _what_else(storage))
 
 
@@ -329,6 +330,8 @@ def _naming_the_run(storage: Storage) -> Iterator[None]:
     except CorruptFile as exc:
         raise NotARun(storage.url, str(exc)) from exc
     except StorageError as exc:
+        if exc.path.startswith(storage.url):
+            raise
         raise StorageError(storage.url, str(exc)) from exc
 
 

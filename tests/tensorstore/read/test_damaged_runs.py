@@ -515,7 +515,7 @@ def test_a_run_that_is_deleted_after_a_query_is_not_found(runs: Path, view: str)
         assert each.sql(f"select count(*) from {view} where name = 'w'").fetchall()
     shutil.rmtree(runs / "bad")
     for ask in (trial, trial, opened, opened):
-        with pytest.raises(RunNotFound, match="there is no run here"):
+        with pytest.raises(RunNotFound, match="the run was deleted, moved or renamed since it was opened"):
             ask.sql(f"select count(global_step) from {view}").fetchall()
     opened.refresh()
     assert opened.sql(f"select distinct run from {view}").fetchall() == [("good",)]
