@@ -91,8 +91,8 @@ class NothingSaved:
         has_loss = self._has_loss or self.losses_are_logged
         if (used or self.gradients_arrived) and self._losses_are_due and not has_loss:
             logger.warning(
-                "no loss is saved: save the loss of a function by hook.record_tensor_value('loss', loss), or by "
-                "hook.log({'loss': loss})"
+                "no loss is saved: save the loss of a function by hook.record_tensor_value('loss', loss), with 'loss' "
+                "in its name, or by hook.log({'loss': loss})"
             )
 
     def _text(self) -> str:
@@ -102,7 +102,8 @@ class NothingSaved:
         outputs = ", ".join([f"{path}_output_0" for path in list(self._models.names.values())[:_EXAMPLES]])
         return (
             "nothing was saved at the first steps that were due, because no tensor belongs to a collection that is "
-            f"saved ({saved}): save the loss by hook.register_loss(criterion) or hook.record_tensor_value('loss', loss)"
+            f"saved ({saved}): save the loss by hook.register_loss(criterion) or hook.record_tensor_value('loss', "
+            "loss), which saves other names only if they match include_regex"
             + (f"; name other collections in include_collections: {others}" if others else "")
             + (f"; name others in include_regex, such as {outputs}" if outputs else "")
         )

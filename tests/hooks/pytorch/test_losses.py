@@ -197,6 +197,19 @@ def test_a_hook_that_saves_nothing_says_so_once(make_hook: Any, caplog: pytest.L
     assert "fc1_output_0" in text
 
 
+def test_a_value_that_is_not_saved_because_of_its_name_is_explained(
+    make_hook: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    net = Net()
+    hook = make_hook()
+    hook.register_module(net)
+    for x, y in batches(3):
+        hook.record_tensor_value("nll", nn.functional.cross_entropy(net(x), y))
+    hook.close()
+    (text,) = warnings_of(caplog)
+    assert "which saves other names only if they match include_regex" in text
+
+
 def test_a_hook_whose_second_due_step_comes_late_says_early_that_nothing_was_saved(
     make_hook: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -270,7 +283,10 @@ def test_a_training_without_a_loss_among_what_is_saved_says_so_once(
     hook.close()
     texts = warnings_of(caplog)
     assert len(texts) == (how == "nothing")
-    assert all("no loss is saved" in text and "hook.record_tensor_value('loss', loss)" in text for text in texts)
+    assert all(
+        "no loss is saved" in text and "hook.record_tensor_value('loss', loss), with 'loss' in its name" in text
+        for text in texts
+    )
 
 
 def test_an_evaluation_without_a_loss_says_nothing(make_hook: Any, caplog: pytest.LogCaptureFixture) -> None:
