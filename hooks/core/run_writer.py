@@ -383,6 +383,7 @@ class RunWriter:
 
     def _announce_late(self) -> None:
         """Publish an environment that was read after the last step began."""
+        self.environment.wait()
         if self.environment.is_new:
             try:
                 self.announce()
