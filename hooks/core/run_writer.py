@@ -16,7 +16,6 @@ from numbers import Real
 from typing import Any
 
 from tensortrial.config.metadata import checked_metadata
-from tensortrial.config.reduction_config import boolean
 from tensortrial.errors import AlreadyPublished, ConfigurationError, RunExists, TensorTrialError, WorkerClaimed
 from tensortrial.format.record import Record, ScalarBatch, Step, ValueBatch
 from tensortrial.format.schema import (
@@ -86,13 +85,11 @@ class RunWriter:
         self._metadata = {} if options.metadata is None else checked_metadata(options.metadata)
         leads = duty.num_workers == 1 or duty.worker == "worker_0"
         self.environment = KeptEnvironment(parse_parts(options.environment), leads)
-        self._durable = boolean("durable", options.durable)
-        self._exports_tensorboard = boolean("export_tensorboard", options.export_tensorboard)
         self._first_dir, self._number = os.fspath(options.out_dir), 1
         self._open(self._first_dir)
         self._lease_seconds = lease_seconds()
         forced = os.environ.get(FORCE_VARIABLE, "0").lower() not in ("", "0", "false")
-        self._force = boolean("force", options.force) or forced
+        self._force = options.force or forced
         self.resumes = False
         """True if the run existed before and is continued."""
         self._resumes_at: tuple[str, int] | None = None
@@ -110,9 +107,9 @@ class RunWriter:
 
     def _open(self, out_dir: str) -> None:
         self.out_dir = out_dir
-        self._storage = open_storage(out_dir, self._options.storage_options, durable=self._durable)
+        self._storage = open_storage(out_dir, self._options.storage_options, durable=self._options.durable)
         self._tensorboard: Storage | None = None
-        if self._exports_tensorboard:
+        if self._options.export_tensorboard:
             folder = self._options.tensorboard_dir or f"{out_dir.rstrip('/')}/tensorboard"
             self._tensorboard = open_storage(folder, self._options.storage_options)
         self._observer = Observer(self._storage)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
-from tensortrial.config.reduction_config import ReductionConfig, boolean, check_reduction_config, names
+from tensortrial.config.reduction_config import ReductionConfig, check_reduction_config, names
 from tensortrial.config.save_config import GROWING, GROWING_STEPS, SaveConfig
 from tensortrial.errors import ConfigurationError, TrainingStopped
 from tensortrial.format.record import BatchBuffers, Step
@@ -66,7 +66,7 @@ class StepRecorder:
         if collections is None and CollectionKeys.HEALTH in framework.builtin:
             define_health(self.collections)
         chosen = [*framework.always_saved, *by_default, *names(options.include_collections)]
-        self.collections.choose(chosen, options.include_regex, boolean("save_all", options.save_all))
+        self.collections.choose(chosen, options.include_regex, options.save_all)
         at_every_step = self.save_config.without_growth()
         self.grows = at_every_step != self.save_config
         """True if the interval grows. Losses, and others that are always saved, are then saved at every step."""
@@ -76,12 +76,11 @@ class StepRecorder:
         self.saved_by_default = saved if chooses_nothing else ""
         """The text that says what is saved by default; empty if the arguments make a choice."""
         self.errors_of_training = framework.errors_of_training
-        exports = boolean("export_tensorboard", options.export_tensorboard)
-        if options.tensorboard_dir and not exports:
+        if options.tensorboard_dir and not options.export_tensorboard:
             logger.warning("no event files are written to tensorboard_dir: pass export_tensorboard=True as well")
-        self.planner = Planner(self.collections, self.reduction_config, exports, self.refuse)
+        self.planner = Planner(self.collections, self.reduction_config, options.export_tensorboard, self.refuse)
         self.run = RunWriter(options, framework, self.collections, duty)
-        wanted = not boolean("dry_run", options.dry_run) and switched_on()
+        wanted = not options.dry_run and switched_on()
         self.active = wanted and duty.saves
         """True while this process saves. False in a dry run, and if it is left out, switched off, failed or closed."""
         self.follows = follows and wanted
@@ -91,7 +90,7 @@ class StepRecorder:
         self._loses = False
         self.copied_from = ""
         """The out_dir of the original if the hook is a copy, until that was logged."""
-        resumes = boolean("resume", options.resume) or options.on_exists == "resume"
+        resumes = options.resume or options.on_exists == "resume"
         if resumes and self.counting:
             self.run.resume(follows=not self.active)
         elif self.active:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Mapping
 from typing import Any
 
+from tensortrial.config.reduction_config import boolean
 from tensortrial.config.save_config import SaveConfig, with_save_config
 from tensortrial.errors import ConfigurationError
 
@@ -68,12 +68,15 @@ class HookOwner:
         return self._hook_type(out_dir, **at_steps(options, save_config))
 
 
-def _check(hook_type: type, out_dir: Any, hook: Any, options: Mapping[str, Any]) -> None:
+def _check(hook_type: type, out_dir: Any, hook: Any, options: dict[str, Any]) -> None:
     if hook is None:
         try:
-            inspect.signature(hook_type).bind("" if out_dir is None else out_dir, **options)
+            signature = inspect.signature(hook_type)
+            signature.bind("" if out_dir is None else out_dir, **options)
         except TypeError as exc:
             raise TypeError(f"{exc}; help({_public_name(hook_type)}.__init__) lists the arguments") from None
+        for name in [each for each in options if signature.parameters[each].annotation == "bool"]:
+            options[name] = boolean(name, options[name])
     elif out_dir is not None or options:
         raise ConfigurationError("pass either a hook, or the out_dir and the options of one, not both")
     elif not isinstance(hook, hook_type):

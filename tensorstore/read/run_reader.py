@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import forking
 from ..config.collection import Collection
+from ..config.reduction_config import boolean
 from ..dtypes import Array
 from ..engines.base import Answer, Engine
 from ..errors import (
@@ -81,7 +82,7 @@ class RunReader:
         self.info = info
         self.is_refreshing = is_refreshing
         """True if methods refresh by themselves."""
-        self.verify = verify
+        self.verify = boolean("verify", verify)
         """True if raw values are compared with their digests."""
         self.always = always
         """The snapshot of a trial that does not refresh; None to follow the run."""

@@ -14,6 +14,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from .. import forking
+from ..config.reduction_config import boolean
 from ..engines.base import Answer, Database, Engine
 from ..errors import ConfigurationError, RunClosed, RunNotFound, StorageError, TensorTrialError
 from ..format import arrow_arrays
@@ -85,7 +86,7 @@ class Runs:
         # A Trial already has a storage, with the options that opened it.
         self._locations = [_location(location) for location in locations]
         self._options = storage_options
-        self._verify = verify
+        self._verify = boolean("verify", verify)
         self._engine = engine
         self._runs = {run.storage.url: run for run in opened}  # by name, once these are refreshed
         self._queries: RunQueries | None = None

@@ -110,7 +110,7 @@ class ScriptHook(BaseHook):
     @property
     def export_tensorboard(self) -> bool:
         """True if event files for TensorBoard are written."""
-        return bool(self.recorder.options.export_tensorboard)
+        return self.recorder.options.export_tensorboard
 
     @export_tensorboard.setter
     def export_tensorboard(self, value: bool) -> None:
@@ -131,7 +131,7 @@ class ScriptHook(BaseHook):
     @property
     def dry_run(self) -> bool:
         """True if nothing is saved."""
-        return bool(self.recorder.options.dry_run)
+        return self.recorder.options.dry_run
 
     @dry_run.setter
     def dry_run(self, value: bool) -> None:

@@ -7,11 +7,11 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from tensortrial.config.collection import Collection
-from tensortrial.config.reduction_config import ReductionConfig
+from tensortrial.config.reduction_config import ReductionConfig, boolean
 from tensortrial.config.save_config import DEFAULT_SAVE_INTERVAL, STEP_ARGUMENTS, SaveConfig, with_save_config
 from tensortrial.errors import ConfigurationError
 
@@ -95,6 +95,8 @@ class HookOptions:
     """True if an argument says what is saved, or in which form."""
 
     def __post_init__(self) -> None:
+        for name in [each.name for each in fields(self) if each.type == "bool" and each.init]:
+            object.__setattr__(self, name, boolean(name, getattr(self, name)))
         object.__setattr__(self, "chooses", makes_choice(vars(self)))
         given = {name: getattr(self, name) for name in ("save_config", *STEP_ARGUMENTS)}
         for name, value in {**dict.fromkeys(STEP_ARGUMENTS), **with_save_config(given)}.items():

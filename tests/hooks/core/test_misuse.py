@@ -12,11 +12,14 @@ import pytest
 
 from support.made_hooks import closed
 from support.plain_hook import Hook
-from tensortrial import Run, create_trial
+from tensortrial import Run, create_trial, open_runs
 from tensortrial.config.collection import Collection
+from tensortrial.config.reduction_config import ReductionConfig
 from tensortrial.config.save_config import SaveConfig
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
 from tensortrial.hooks.core.configuration.json_config import read_configuration
+from tensortrial.hooks.library.hook_owner import HookOwner
+from tensortrial.hooks.pytorch import Hook as TorchHook
 
 LONE = "lone \ud800"
 
@@ -222,6 +225,43 @@ def test_a_tensor_without_collections_to_write_is_in_default(out: str) -> None:
 def test_options_that_are_no_amounts_are_refused(out: str, name: str, value: Any) -> None:
     with pytest.raises(ConfigurationError, match=f"{name} must be a number of 0 or more, got "):
         Hook(out, **{name: value})
+
+
+class Owner(HookOwner):
+    """What callbacks for training libraries inherit from."""
+
+    _hook_type = TorchHook
+
+
+SWITCHES = ("export_tensorboard", "dry_run", "save_all", "resume", "force", "durable")
+
+
+@pytest.mark.parametrize(
+    ("construct", "name"),
+    [
+        *((Run, name) for name in SWITCHES),
+        *((kind, name) for kind in (TorchHook, Owner) for name in (*SWITCHES, "full_tensors")),
+        (ReductionConfig, "digest"),
+        (Collection, "save_histogram"),
+    ],
+)
+def test_an_option_that_is_neither_true_nor_false_is_refused(out: str, construct: Any, name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name} must be true or false, got 'maybe'"):
+        construct(out, **{name: "maybe"}) if construct is not ReductionConfig else construct(**{name: "maybe"})
+
+
+def test_an_option_may_be_the_word_of_a_configuration_file(out: str) -> None:
+    assert not TorchHook(out, full_tensors="no", save_all="no").recorder.follows
+    assert Run(out, dry_run="yes").recorder.options.dry_run is True
+    assert Owner(out, resume="no").hook.recorder.options.resume is False
+
+
+@pytest.mark.parametrize("opened", [create_trial, open_runs])
+def test_a_reader_refuses_verify_that_is_neither_true_nor_false(out: str, opened: Any) -> None:
+    with Run(out) as run:
+        run.save_scalar("x", 1)
+    with pytest.raises(ConfigurationError, match="verify must be true or false, got 'maybe'"):
+        opened(out, verify="maybe")
 
 
 @pytest.mark.parametrize("queue_bytes", [0, 1000, None])
