@@ -120,6 +120,8 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         self._outer: Phase | None = None
         self._batch_runs = False
         self._pending: Phase | None = None
+        # The phase of a step that an evaluation with this hook interrupted before the step ran.
+        self._suspended: Phase | None = None
         # Keras 2 need not convert the logs of each batch to numbers for this callback.
         self._supports_tf_logs = True
         for name, regex in _PATTERNS.items():
@@ -270,6 +272,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         self._warn_if_copy()
         if self._is_elsewhere() or not self.recorder.active:
             return
+        self._suspended = self._pending if self._batch_runs else None
         self._withdraw_unfinished()
         model = self.model
         self._thread, self._outer = threading.current_thread(), self._outer or phase
@@ -287,6 +290,8 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
             self._withdraw_unfinished()
             if phase == self._outer:
                 self._restore()
+            if self._suspended is not None:
+                self._begin_step(self._suspended)
 
     @guarded
     def _let_go(self) -> None:
@@ -344,6 +349,8 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         for each in recorder.all:
             each.begin_step()
         self._batch_runs, self._pending = True, phase
+        if phase == self._suspended:
+            self._suspended = None
         if recorder.saving:
             self._capture.capture_variables()
 

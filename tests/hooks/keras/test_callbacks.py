@@ -111,3 +111,15 @@ def test_the_learning_rate_is_the_one_that_the_step_uses(make_hook: Make, out: s
     trial = closed(hook)
     (name,) = trial.tensor_names(regex="^optimizer/")
     assert trial.tensor(name).values(modes.TRAIN) == {0: 0.25, 1: 0.5, 2: 0.75}
+
+
+def test_a_step_is_saved_though_a_callback_evaluates_with_the_hook_as_it_begins(make_hook: Make) -> None:
+    model, (x, y) = kt.small(), kt.data(BATCHES)
+    hook = make_hook(include_collections=["gradients"], save_config=SaveConfig(save_interval=1))
+    inner = keras.callbacks.LambdaCallback(
+        on_train_batch_begin=lambda batch, logs: model.evaluate(x, y, callbacks=[hook], verbose=0)
+    )
+    model.fit(x, y, batch_size=kt.BATCH, callbacks=[hook, inner], verbose=0)
+    trial = closed(hook)
+    assert trial.tensor("gradients/fc1/kernelGrad").steps(modes.TRAIN) == list(range(BATCHES))
+    assert trial.tensor("loss").steps(modes.TRAIN) == list(range(BATCHES))
