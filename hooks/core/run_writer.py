@@ -380,7 +380,7 @@ class RunWriter:
 
     def _announce_late(self) -> None:
         """Publish an environment that was read after the last step began."""
-        self.environment.wait()
+        self.environment.is_read.wait(1)  # a run may be shorter
         if self.environment.is_new:
             try:
                 self.announce()

@@ -157,21 +157,18 @@ class KeptEnvironment:
     def __init__(self, parts: frozenset[str], leads: bool) -> None:
         self._parts, self._leads = parts, leads
         self._found: dict[str, Any] = {}
-        self._is_read = threading.Event()
+        self.is_read = threading.Event()
+        """Set once all but git is read."""
         self._added: dict[str, dict[str, Any]] = {}
         self.is_new = False
         """True if something was added since the last call of `values`."""
-
-    def wait(self) -> None:
-        """Wait until all but git is read, for at most a second: a run may be shorter."""
-        self._is_read.wait(1)
 
     def read(self) -> None:
         """Begin to read. Nothing waits for git, which may take its time on a slow disk."""
         if self._parts - _OF_HOOK:
             threading.Thread(target=self._read, name="tensortrial-environment", daemon=True).start()
         else:
-            self._is_read.set()
+            self.is_read.set()
 
     def _read(self) -> None:
         parts = self._parts - (set() if self._leads else {"git", "packages"})
@@ -179,7 +176,7 @@ class KeptEnvironment:
             for some in (parts - {"git"}, parts & {"git"}):
                 found = environment(**{each: each in some for each in PARTS if each not in _OF_HOOK})
                 self._found, self.is_new = {**self._found, **found}, True
-                self._is_read.set()
+                self.is_read.set()
         except Exception:  # the training goes on without it
             logger.warning("the environment is not kept with the run", exc_info=True)
 
