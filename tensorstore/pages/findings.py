@@ -27,10 +27,10 @@ def findings(run: OpenRun) -> list[dict[str, Any]]:
 
     Most rules repeat their finding at every later step.
     """
-    rows = run.trial.sql(_FIRSTS)
-    recorded = [dict(zip(rows.columns, row, strict=True)) for row in rows.fetchall()]
     firsts: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for each in sorted([*recorded, *run.unrecorded_findings()], key=lambda each: int(each["step"])):
+    for each in sorted(
+        [*run.recorded_findings(_FIRSTS), *run.unrecorded_findings()], key=lambda each: int(each["step"])
+    ):
         first = firsts.setdefault(tuple(each[key] for key in SAME_FINDING), {**each, "times": 0, "last": each["step"]})
         first["times"] += each.get("times", 1)
         first["last"] = max(first["last"], each.get("last", each["step"]))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ..errors import ConfigurationError
 from ..format import arrow_arrays
+from ..format.index_reader import DecodedGroup, Positions
 from ..format.schema import FINDINGS, RunInfo
 from ..mode import ModeKeys
 from ..read.run_queries import QuerySources, parquet_files
@@ -19,9 +22,9 @@ from ..snapshot.columns import distinct
 from ..snapshot.saved_steps import SavedSteps
 from ..statistics.computed import NOTHING, USUAL, Computed, from_raw
 from ..statistics.definitions import STATISTICS
+from ..statistics.derived import derive
 from ..statistics.derived import expression as derived_expression
 from .grid import Grid
-from .index_query import query_files
 from .kept_tiles import kept_tiles
 from .steps import ModeSteps, mode_steps, modes_of
 from .tiles import CELLS, Choice, Tiles
@@ -58,7 +61,8 @@ _GRADIENTS = """(
 )"""
 
 
-_RAW = "chunk is not null and l2 is null and coalesce(list_product(shape), 0) > 1"
+_TOLD = ("name", "order", "chunk", "shape", "scalar", "digest")
+"""The columns that tell, together with STATISTICS, what is known about a tensor."""
 _MOST_READ = 256 << 20
 """The most bytes of raw values that are read for the statistics of one answer."""
 _MOST_SETS, _MOST_LOOKED_AT = 1000, 32
@@ -143,21 +147,30 @@ class OpenRun:
 
     def count_findings(self) -> int:
         """Return the number of findings in the run and of rules that were run from the page, without repetitions."""
-        recorded = self.trial.sql(f"select distinct {', '.join(SAME_FINDING)} from findings").fetchall()
-        unrecorded = (tuple(each[key] for key in SAME_FINDING) for each in self.unrecorded_findings())
-        return len({*recorded, *unrecorded})
+        recorded = self.recorded_findings(f"select distinct {', '.join(SAME_FINDING)} from findings")
+        found = (tuple(each[key] for key in SAME_FINDING) for each in (*recorded, *self.unrecorded_findings()))
+        return len(set(found))
 
     def unrecorded_findings(self) -> list[dict[str, Any]]:
         """Return the findings of rules that were run from the page, without those in the run."""
         if not self.new_findings:
             return []
-        recorded = set(self.trial.sql("select distinct rule, step, worker, tensor from findings").fetchall())
         keys = ("rule", "step", "worker", "tensor")
+        recorded = {tuple(each.values()) for each in self.recorded_findings(f"select {', '.join(keys)} from findings")}
         return [each for each in self.new_findings if tuple(each[key] for key in keys) not in recorded]
+
+    def recorded_findings(self, query: str) -> list[dict[str, Any]]:
+        """Return the rows of a query on the findings in the run. If there are none, no database is started."""
+        self._reader.now()
+        if not parquet_files(self._reader.storage, FINDINGS):
+            return []
+        rows = self.trial.sql(query)
+        return [dict(zip(rows.columns, row, strict=True)) for row in rows.fetchall()]
 
     def kept(self, key: Any, make: Callable[[], _T]) -> _T:
         """Return the result of `make`, which is cached until the run grows."""
-        version = self.refresh()
+        self._reader.now()  # refreshes a run that has ended at most once a second
+        version = self.version
         with self._lock:
             kept = self._kept.setdefault(key, _Kept())
         with kept.lock:  # other threads wait for the result instead of computing it too
@@ -167,11 +180,11 @@ class OpenRun:
 
     @property
     def modes(self) -> list[str]:
-        return self.kept("modes", lambda: modes_of(self.trial))
+        return self.kept("modes", lambda: modes_of(self._reader.snapshot.steps))
 
     def steps(self, mode: str) -> ModeSteps:
         """Return the saved steps of a mode."""
-        return self.kept(("steps", mode), lambda: mode_steps(self.trial, mode))
+        return self.kept(("steps", mode), lambda: mode_steps(self._reader.snapshot.steps, mode))
 
     @property
     def names(self) -> list[str]:
@@ -213,47 +226,45 @@ class OpenRun:
         return self.kept("outer", self._read_outer)
 
     def _read_outer(self) -> _Outer:
-        names = [name for name, _ in self._tensors()]
+        names, sources = [name for name, _ in self._tensors()], self._reader.sources
+        rows = [row for at in enumerate(_telling_steps(sources.steps)) for row in self._rows_at(*at)]
+        firsts: dict[str, tuple[Any, ...]] = {}
+        raw, forms = dict[str, None](), set[tuple[bool, ...]]()
+        for at, (name, order, chunk, shape, scalar, digest, *saved) in rows:
+            place = scalar is not None, at > 1, order is None, order
+            firsts[name] = min(firsts.get(name, place), place)
+            size, has = math.prod(shape), dict(zip(STATISTICS, saved, strict=True))
+            if chunk is not None and has["l2"] is None and size > 1:
+                raw[name] = None
+            forms.add((*(each is not None for each in saved), size > 0, scalar is not None, digest is not None))
+        known = [_known(form) for form in forms]
+        derived = frozenset[str]().union(*(of for _, of in known))
+        statistics = [each for each in (*STATISTICS, *_MADE) if each in derived or (raw and each in USUAL)]
+        has_digests = any(form[-1] for form in forms) and len(sources.steps.columns.global_step) > 1
+        statistics += self._made_of_several(names, firsts, derived, has_digests)
+        lean = frozenset(each for each in derived if all(each in saved or each not in of for saved, of in known))
+        ordered = sorted(names, key=lambda name: firsts.get(name, (True, True, True, None)))
+        return _Outer(ordered, statistics, lean, list(raw))
+
+    def _rows_at(self, position: int, step: int) -> Iterator[tuple[int, tuple[Any, ...]]]:
+        """Yield the rows of a global step, each with `position` before its columns _TOLD and STATISTICS."""
         sources = self._reader.sources
-        if not len(steps := _telling_steps(sources.steps)):
-            return _Outer(names, [], frozenset(), [])
-        paths = [path for step in steps for path in sources.steps.files_around(step)]
-        listed = ", ".join(map(str, steps))
-        made = {name: self.expression(name) for name in (*STATISTICS, *_MADE)}
-        columns = [f"count({each})" for each in made.values()] + [f'count("{each}")' for each in STATISTICS]
-        found = query_files(
-            self._reader.storage,
-            sources.readable_index(list(dict.fromkeys(paths))),
-            f"select name, bool_and(scalar is not null), min(list_position([{listed}], global_step)) > 2, "
-            f'min("order"), bool_or({_RAW}), count(digest), {", ".join(columns)} from tensors '
-            f"where global_step in ({listed}) group by name",
-            {},
-            left_out={},  # a superseded row has the same statistics as its successor
-        )
-        rows = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
-        places = {name: (is_scalar, is_rare, order is None, order) for name, is_scalar, is_rare, order, *_ in rows}
-        raw = [row[0] for row in rows if row[4]]
-        counts = np.array([row[5:] for row in rows], np.int64).reshape(-1, 1 + len(columns)).sum(axis=0)
-        derived, saved = (
-            dict(zip(made, counts[1:], strict=False)),
-            dict(zip(STATISTICS, counts[1 + len(made) :], strict=True)),
-        )
-        statistics = [name for name, count in derived.items() if count or (raw and name in USUAL)]
-        statistics += self._made_of_several(
-            names, {row[0] for row in rows}, derived, bool(counts[0]), len(sources.steps.columns.global_step)
-        )
-        lean = frozenset(name for name, count in saved.items() if count == derived[name])
-        ordered = sorted(names, key=lambda name: places.get(name, (True, True, True, None)))
-        return _Outer(ordered, statistics, lean, raw)
+
+        def cells(group: DecodedGroup, at: Positions) -> list[tuple[Any, ...]]:
+            return list(zip(*(column(at) for column in group.cells([*_TOLD, *STATISTICS])), strict=True))
+
+        paths = sources.readable_index(sources.steps.files_around(step))
+        parts = self._reader.read_rows(lambda cache, _: cache.index_rows.read_each(paths, None, (step, step), cells))
+        return ((position, row) for rows in parts for row in rows)
 
     def _made_of_several(
-        self, names: list[str], seen: set[str], counts: Mapping[str, int], has_digests: bool, steps: int
+        self, names: list[str], seen: Iterable[str], statistics: Collection[str], has_digests: bool
     ) -> list[str]:
         """Return the statistics that are computed from several rows."""
         known = set(names)
         ratios = any(name.startswith(_UPDATE_RATIOS) for name in names)
-        gradients = counts["l2"] and any(f"gradient/{name}" in known for name in seen)
-        made = {UPDATE_RATIO: ratios, GRADIENT_RATIO: gradients, DIGEST_CHANGED: has_digests and steps > 1}
+        gradients = "l2" in statistics and any(f"gradient/{name}" in known for name in seen)
+        made = {UPDATE_RATIO: ratios, GRADIENT_RATIO: gradients, DIGEST_CHANGED: has_digests}
         return [name for name, exists in made.items() if exists]
 
     def expression(self, statistic: str) -> str:
@@ -311,6 +322,15 @@ class OpenRun:
         first = steps.first if bounds[0] is None else max(bounds[0], 0)
         end = steps.end if bounds[1] is None else min(bounds[1], steps.end)
         return first, max(end, first + 1)
+
+
+def _known(form: tuple[bool, ...]) -> tuple[set[str], set[str]]:
+    """Return the statistics that a row has saved, and those that can be computed from the row."""
+    *are_saved, has_size, is_scalar, _ = form
+    saved = dict.fromkeys(compress(STATISTICS, are_saved), 1.0)
+    known = {name for name in STATISTICS if derive(name, saved, [int(has_size)]) is not None}
+    made = {VALUE: is_scalar, ZERO_FRACTION: "zero_count" in saved and has_size}
+    return set(saved), known.union(name for name, is_known in made.items() if is_known)
 
 
 def _telling_steps(saved: SavedSteps) -> list[int]:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from ..format.arrow_arrays import numpy_of
 from ..mode import ModeKeys
-from ..read.trial import Trial
+from ..snapshot.columns import Integers, distinct
+from ..snapshot.saved_steps import SavedSteps
 from ..snapshot.workers import natural
-
-Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -61,31 +58,22 @@ def _inside_gaps(steps: Integers) -> Integers:
     return np.concatenate([np.arange(steps[i] + usual, steps[i + 1], usual) for i in wide] or [steps[:0]])
 
 
-def mode_steps(trial: Trial, mode: str) -> ModeSteps:
+def mode_steps(saved: SavedSteps, mode: str) -> ModeSteps:
     """Return the steps of a mode; GLOBAL is all modes."""
-    column = "global_step" if mode == "GLOBAL" else "mode_step"
-    found = trial.sql(
-        f"select {column} as step, worker, epoch_ms(max(saved_at)) as saved_at from steps "
-        "where $mode = 'GLOBAL' or mode = $mode group by 1, worker order by 1",
-        {"mode": mode},
-    ).to_arrow_table()
-    if not found.num_rows:
-        none = np.zeros(0, np.int64)
-        return ModeSteps(none, none, none, [])
-    names = found["worker"].combine_chunks().dictionary_encode()
-    known = names.dictionary.to_pylist()
-    workers = sorted(known, key=natural)
-    position = np.array([workers.index(each) for each in known], np.int64)
-    return ModeSteps(
-        numpy_of(found["step"].combine_chunks()),
-        position[numpy_of(names.indices)],
-        numpy_of(found["saved_at"].combine_chunks()),
-        workers,
-    )
+    columns, _ = saved.in_mode(ModeKeys[mode])
+    steps = columns.global_step if mode == "GLOBAL" else columns.mode_step
+    order = np.lexsort((columns.saved_at, columns.worker, steps))
+    steps, saved_at, worker = steps[order], columns.saved_at[order], columns.worker[order]
+    last = np.ones(len(steps), bool)
+    last[:-1] = (np.diff(steps) != 0) | (np.diff(worker) != 0)
+    codes = sorted(distinct(worker).tolist(), key=lambda code: natural(saved.workers[code]))
+    position = np.zeros(len(saved.workers), np.int64)
+    position[codes] = range(len(codes))
+    workers = [saved.workers[code] for code in codes]
+    return ModeSteps(steps[last], position[worker[last]], (saved_at[last] + 500) // 1000, workers)
 
 
-def modes_of(trial: Trial) -> list[str]:
+def modes_of(saved: SavedSteps) -> list[str]:
     """Return the modes that have steps, training first."""
     order = [ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT, ModeKeys.GLOBAL]
-    saved = {name for (name,) in trial.sql("select distinct mode from steps").fetchall()}
-    return [mode.name for mode in order if mode.name in saved]
+    return [mode.name for mode in order if mode in saved.modes()]
