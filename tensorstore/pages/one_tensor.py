@@ -16,7 +16,7 @@ from ..plots.thinning import finite_mean
 from ..read.trial import run_reader_of
 from ..statistics.computed import USUAL
 from ..statistics.histogram import histogram
-from .open_run import OpenRun
+from .open_run import OpenRun, known_statistics
 from .payload import number, numbers
 from .tiles import width_for
 
@@ -40,24 +40,16 @@ def describe_tensor(run: OpenRun, name: str, mode: str, worker: str) -> dict[str
     steps = run.trial.tensor(name).steps(ModeKeys.parse(mode), show_incomplete_steps=True)
     answer: dict[str, Any] = {"dtype": "", "shape": None, "nbytes": None, "statistics": [], "steps": steps}
     if steps:
-        row = run_reader_of(run.trial).rows_at(name, steps[-1], ModeKeys.parse(mode))[0]
+        rows = run_reader_of(run.trial).rows_at(name, steps[-1], ModeKeys.parse(mode), statistics=True)
+        row, known = rows[0], set[str]()
+        for each in rows:
+            known |= known_statistics(each.statistics or [], each.shape, each.scalar)
         shape = None if tuple(row.shape) == UNKNOWN_SHAPE else list(row.shape)
-        saved = _statistics_at(run, name, mode, steps[-1])
+        saved = [each for each in run.row_statistics if each in known]
         if row.has_raw and not saved:
             saved = [each for each in USUAL if each in run.row_statistics]
         answer |= {"dtype": row.dtype, "shape": shape, "nbytes": row.nbytes, "statistics": saved}
     return {**answer, "collections": run.collections.get(name, [])}
-
-
-def _statistics_at(run: OpenRun, name: str, mode: str, step: int) -> list[str]:
-    if not run.row_statistics:
-        return []
-    counts = ", ".join(f"count({run.expression(each)})" for each in run.row_statistics)
-    rows = run.trial.sql(
-        f"select {counts} from tensors where {_OF_TENSOR} and {_step(mode)} = $step",
-        {"name": name, "mode": mode, "worker": "", "step": step},
-    ).fetchall()
-    return [each for each, count in zip(run.row_statistics, rows[0], strict=True) if count]
 
 
 def series(
@@ -75,7 +67,9 @@ def series(
     steps = _steps_of(run, name, mode, (first, end))
     width = _width(steps, min(points, _MOST_POINTS))
     computed = run.computed([name], [each for each in chosen if each in USUAL])
-    expressions = (computed.expression(each) if each in USUAL else run.expression(each) for each in chosen)
+    expressions = (
+        computed.expression(each) if each in computed.statistics else run.expression(each) for each in chosen
+    )
     values = ", ".join(f"({each})::double" for each in expressions) or "null"
     # A row for each statistic: DuckDB takes four times as long to plan a query with columns for each of ten.
     found = run.trial.sql(

@@ -229,20 +229,24 @@ class OpenRun:
         names, sources = [name for name, _ in self._tensors()], self._reader.sources
         rows = [row for at in enumerate(_telling_steps(sources.steps)) for row in self._rows_at(*at)]
         firsts: dict[str, tuple[Any, ...]] = {}
-        raw, forms = dict[str, None](), set[tuple[bool, ...]]()
+        raw, has_digests = dict[str, None](), False
+        known: dict[tuple[bool, ...], set[str]] = {}
         for at, (name, order, chunk, shape, scalar, digest, *saved) in rows:
             place = scalar is not None, at > 1, order is None, order
             firsts[name] = min(firsts.get(name, place), place)
-            size, has = math.prod(shape), dict(zip(STATISTICS, saved, strict=True))
-            if chunk is not None and has["l2"] is None and size > 1:
+            size = math.prod(shape)
+            if chunk is not None and saved[STATISTICS.index("l2")] is None and size > 1:
                 raw[name] = None
-            forms.add((*(each is not None for each in saved), size > 0, scalar is not None, digest is not None))
-        known = [_known(form) for form in forms]
-        derived = frozenset[str]().union(*(of for _, of in known))
+            has_digests |= digest is not None
+            form = *(each is not None for each in saved), size > 0, scalar is not None
+            if form not in known:
+                known[form] = known_statistics(saved, shape, scalar)
+        derived = frozenset[str]().union(*known.values())
         statistics = [each for each in (*STATISTICS, *_MADE) if each in derived or (raw and each in USUAL)]
-        has_digests = any(form[-1] for form in forms) and len(sources.steps.columns.global_step) > 1
-        statistics += self._made_of_several(names, firsts, derived, has_digests)
-        lean = frozenset(each for each in derived if all(each in saved or each not in of for saved, of in known))
+        has_changes = has_digests and len(sources.steps.columns.global_step) > 1
+        statistics += self._made_of_several(names, firsts, derived, has_changes)
+        lacking = (of.difference(compress(STATISTICS, form)) for form, of in known.items())
+        lean = derived.difference(*lacking)
         ordered = sorted(names, key=lambda name: firsts.get(name, (True, True, True, None)))
         return _Outer(ordered, statistics, lean, list(raw))
 
@@ -258,18 +262,20 @@ class OpenRun:
         return ((position, row) for rows in parts for row in rows)
 
     def _made_of_several(
-        self, names: list[str], seen: Iterable[str], statistics: Collection[str], has_digests: bool
+        self, names: list[str], seen: Iterable[str], statistics: Collection[str], has_changes: bool
     ) -> list[str]:
         """Return the statistics that are computed from several rows."""
         known = set(names)
         ratios = any(name.startswith(_UPDATE_RATIOS) for name in names)
         gradients = "l2" in statistics and any(f"gradient/{name}" in known for name in seen)
-        made = {UPDATE_RATIO: ratios, GRADIENT_RATIO: gradients, DIGEST_CHANGED: has_digests}
+        made = {UPDATE_RATIO: ratios, GRADIENT_RATIO: gradients, DIGEST_CHANGED: has_changes}
         return [name for name, exists in made.items() if exists]
 
     def expression(self, statistic: str) -> str:
         """Return SQL over the view `tensors` for one of `row_statistics`."""
-        return _MADE.get(statistic) or derived_expression(statistic)
+        # Binding the derivations takes longer than reading the column, which lacks nothing that could be derived.
+        lean = f'"{statistic}"' if statistic in self._outer.lean else None
+        return lean or _MADE.get(statistic) or derived_expression(statistic)
 
     def grid(self, statistic: str, mode: str, worker: str, bounds: tuple[int | None, int | None], columns: int) -> Grid:
         """Return the tiles of a statistic in at most `columns` columns, rows in the order of execution.
@@ -311,9 +317,6 @@ class OpenRun:
             return Choice("changed", mode, worker, True, _CHANGED.format(mode=of_mode))
         if statistic == GRADIENT_RATIO:
             return Choice("ratio", mode, worker, source=_GRADIENTS.format(norm=derived_expression("l2")))
-        if statistic in self._outer.lean:
-            # Deriving the statistic would read other columns.
-            return Choice(f'"{statistic}"', mode, worker)
         return Choice(self.expression(statistic), mode, worker)
 
     def bounded(self, mode: str, bounds: tuple[int | None, int | None]) -> tuple[int, int]:
@@ -324,13 +327,12 @@ class OpenRun:
         return first, max(end, first + 1)
 
 
-def _known(form: tuple[bool, ...]) -> tuple[set[str], set[str]]:
-    """Return the statistics that a row has saved, and those that can be computed from the row."""
-    *are_saved, has_size, is_scalar, _ = form
-    saved = dict.fromkeys(compress(STATISTICS, are_saved), 1.0)
-    known = {name for name in STATISTICS if derive(name, saved, [int(has_size)]) is not None}
-    made = {VALUE: is_scalar, ZERO_FRACTION: "zero_count" in saved and has_size}
-    return set(saved), known.union(name for name, is_known in made.items() if is_known)
+def known_statistics(saved: Sequence[float | None], shape: Sequence[int], scalar: float | None) -> set[str]:
+    """Return the statistics that can be computed from a row. `saved` are its cells of STATISTICS."""
+    values = {name: 1.0 for name, each in zip(STATISTICS, saved, strict=True) if each is not None}
+    known = {name for name in STATISTICS if derive(name, values, shape) is not None}
+    made = {VALUE: scalar is not None, ZERO_FRACTION: "zero_count" in values and math.prod(shape) > 0}
+    return known.union(name for name, is_known in made.items() if is_known)
 
 
 def _telling_steps(saved: SavedSteps) -> list[int]:

@@ -326,14 +326,14 @@ class RunReader:
         last = steps[whole - 1] if (whole := sum(complete)) else -1
         return [step for step in saved if show_incomplete_steps or step <= last]
 
-    def rows_at(self, name: str, step: int, mode: ModeKeys) -> list[SavedTensor]:
+    def rows_at(self, name: str, step: int, mode: ModeKeys, statistics: bool = False) -> list[SavedTensor]:
         """Return the rows of a tensor at a step, one a worker, in natural order of the workers.
 
         Raises:
             UnavailableError: There are none.
         """
         self._refresh_if_due()
-        return self._rows_at(name, step, ModeKeys.parse(mode), statistics=False)
+        return self._rows_at(name, step, ModeKeys.parse(mode), statistics)
 
     def _rows_at(self, name: str, step: int, mode: ModeKeys, statistics: bool) -> list[SavedTensor]:
         places = self.states.global_steps(step, mode)
