@@ -62,6 +62,7 @@ class DuckDBAnswer:
         self._parameters = dict(parameters) if parameters is not None else None
         self._timeout = timeout
         self._process = os.getpid()
+        self._cursor: Iterator[tuple[Any, ...]] | None = None
         # The first method that fetches rows uses this relation, and need not bind the query again.
         self._ready: tuple[duckdb.DuckDBPyConnection, Any] | None = None
         if described is None:
@@ -75,8 +76,9 @@ class DuckDBAnswer:
     # Rows.
 
     def fetchone(self) -> tuple[Any, ...] | None:
-        """Return the first row as Python values, each time; None if there are no rows."""
-        return next(iter(self), None)
+        """Return the next row as Python values; None if there are no more."""
+        self._cursor = self._cursor or iter(self)
+        return next(self._cursor, None)
 
     def fetchall(self) -> Rows:
         """Return all rows as Python values."""

@@ -99,6 +99,7 @@ class SparkAnswer:
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table
+        self._cursor: Iterator[tuple[Any, ...]] | None = None
         self.snapshots: Mapping[str, str] = {}
         """The ids of the snapshots that were queried, by the name of the run; '' for a run that was opened alone."""
 
@@ -110,7 +111,8 @@ class SparkAnswer:
         return self._table
 
     def fetchone(self) -> tuple[Any, ...] | None:
-        return next(iter(self), None)
+        self._cursor = self._cursor or iter(self)
+        return next(self._cursor, None)
 
     def fetchall(self) -> Rows:
         return rows_of(self._table)

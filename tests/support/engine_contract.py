@@ -155,10 +155,13 @@ class EngineContract:
         assert trial.sql("select count(*) from tensors").fetchall() == [(4,)]
         trial.close()
 
-    def test_the_first_row_is_the_same_each_time(self, engine: Engine, folder: Path) -> None:
+    def test_rows_are_fetched_one_after_another(self, engine: Engine, folder: Path) -> None:
         trial = tensortrial.create_trial(folder / NAMES[0], engine=engine)
         answer = trial.sql("select mode_step from steps order by mode_step")
-        assert [answer.fetchone() for _ in range(2)] == [(0,)] * 2
+        rows = answer.fetchall()
+        assert len(rows) > 1
+        assert [answer.fetchone() for _ in range(len(rows) + 2)] == [*rows, None, None]
+        assert answer.fetchall() == rows
         assert trial.sql("select mode_step from steps where mode_step < 0").fetchone() is None
         trial.close()
 
