@@ -24,7 +24,7 @@ def write_output(path: str | os.PathLike[str], data: bytes) -> None:
     """
     target = os.path.realpath(path)
     is_special = os.path.exists(path) and not os.path.isfile(path)
-    in_place = is_special or os.path.abspath(path).startswith(("/dev/", "/proc/"))
+    in_place = is_special or os.path.abspath(path).startswith(("/dev/fd/", "/dev/std", "/proc/"))
     replaced = (each for each in (os.path.dirname(target), target) if os.path.exists(each))
     try:
         if in_place or not all(os.access(each, os.W_OK) for each in replaced) or not _replace(target, data):

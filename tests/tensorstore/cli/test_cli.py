@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import click
@@ -171,6 +172,17 @@ def test_output_goes_into_a_device_or_a_pipe(run: Path, tmp_path: Path) -> None:
     assert (tmp_path / "to").read_text() == "one\n1\n"
 
 
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="this system has no folder in memory")
+def test_output_replaces_a_file_in_memory(run: Path) -> None:
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as before:
+        before.write(b"mine")
+        before.flush()
+        run_command("sql", run, "select 1 as one", "--format", "csv", "--output", before.name)
+        assert Path(before.name).read_text() == "one\n1\n"
+        before.seek(0)
+        assert before.read() == b"mine"  # a reader of the earlier file reads it to its end
+
+
 @pytest.mark.parametrize(
     "query",
     [
@@ -303,6 +315,7 @@ def test_help_says_what_a_command_does(command: str) -> None:
 def test_a_command_imports_no_other(run: Path) -> None:
     program = f"""
 import sys
+import tempfile
 from tensortrial.cli import main
 main(["names", {str(run)!r}], standalone_mode=False)
 assert "tensortrial.cli.reading.names" in sys.modules
@@ -409,6 +422,7 @@ def test_demo_says_where_it_cannot_write(tmp_path: Path) -> None:
 def test_demo_imports_no_framework(tmp_path: Path) -> None:
     program = f"""
 import sys
+import tempfile
 from tensortrial.cli import main
 main(["demo", {str(tmp_path / "demo")!r}], standalone_mode=False)
 assert not {{"torch", "tensorflow", "jax", "sklearn"}} & set(sys.modules)
