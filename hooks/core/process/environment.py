@@ -179,6 +179,7 @@ class KeptEnvironment:
                 self.is_read.set()
         except Exception:  # the training goes on without it
             logger.warning("the environment is not kept with the run", exc_info=True)
+            self.is_read.set()
 
     def add(self, part: str, values: Mapping[str, Any]) -> None:
         """Keep the hyperparameters of optimizers, or the classes of activation functions, by their names."""
