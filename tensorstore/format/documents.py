@@ -85,7 +85,7 @@ def read_object(data: bytes) -> dict[str, Any]:
     try:
         # Not `data` itself, for which json would also guess UTF-16 and UTF-32.
         found = json.loads(
-            data.decode(), object_pairs_hook=_distinct, parse_constant=_no_number, parse_float=_finite_number
+            data.decode(), object_pairs_hook=_distinct, parse_constant=_finite_number, parse_float=_finite_number
         )
     except RecursionError as exc:
         raise ValueError("its lists and objects are nested too deep") from exc
@@ -216,12 +216,8 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _no_number(text: str) -> float:
-    raise ValueError(f"{text} is not a number")
-
-
 def _finite_number(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"{text} is too large for a number")
+        raise ValueError(f"{text} is not a finite number")
     return number
