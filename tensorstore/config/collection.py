@@ -57,6 +57,14 @@ class CollectionKeys:
 WITH_GAPS = (CollectionKeys.TREES, CollectionKeys.HYPERPARAMETERS)
 """Collections in which NaN is no fault: a leaf has no split, and NaN is a hyperparameter of XGBoost."""
 
+NUMBERS = frozenset(
+    {
+        *(CollectionKeys.LOSSES, CollectionKeys.METRICS, CollectionKeys.SM_METRICS),
+        *(CollectionKeys.FEATURE_IMPORTANCE, CollectionKeys.AVERAGE_SHAP),
+    }
+)
+"""Collections of tensors with one element."""
+
 
 class Collection(JsonDocument, Configuration):
     """A named group of tensors: those whose name is in `tensor_names` or matches one of `include_regex`.

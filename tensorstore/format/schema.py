@@ -61,16 +61,20 @@ UNKNOWN_DTYPE = "unknown"
 UNKNOWN_SHAPE = (-1,)
 
 _TEXT = pa.string()
+_COMMON = (
+    pa.field("name", _TEXT, nullable=False),
+    pa.field("mode", _TEXT, nullable=False),
+    pa.field("mode_step", pa.int64(), nullable=False),
+    pa.field("global_step", pa.int64(), nullable=False),
+    pa.field("worker", _TEXT, nullable=False),
+    pa.field("dtype", _TEXT, nullable=False),
+    pa.field("shape", pa.list_(pa.int64()), nullable=False),
+)
+"""The columns that chunks and index files share."""
 
 TENSORS_SCHEMA = pa.schema(
     [
-        pa.field("name", _TEXT, nullable=False),
-        pa.field("mode", _TEXT, nullable=False),
-        pa.field("mode_step", pa.int64(), nullable=False),
-        pa.field("global_step", pa.int64(), nullable=False),
-        pa.field("worker", _TEXT, nullable=False),
-        pa.field("dtype", _TEXT, nullable=False),
-        pa.field("shape", pa.list_(pa.int64()), nullable=False),
+        *_COMMON,
         pa.field("part", pa.int32(), nullable=False),
         # Required, so that a page has no definition levels between its bytes.
         pa.field("value", pa.binary(), nullable=False),
@@ -82,13 +86,7 @@ SKETCH = pa.struct([("values", pa.list_(pa.float64())), ("counts", pa.list_(pa.i
 
 INDEX_SCHEMA = pa.schema(
     [
-        pa.field("name", _TEXT, nullable=False),
-        pa.field("mode", _TEXT, nullable=False),
-        pa.field("mode_step", pa.int64(), nullable=False),
-        pa.field("global_step", pa.int64(), nullable=False),
-        pa.field("worker", _TEXT, nullable=False),
-        pa.field("dtype", _TEXT, nullable=False),
-        pa.field("shape", pa.list_(pa.int64()), nullable=False),
+        *_COMMON,
         pa.field("nbytes", pa.int64(), nullable=False),
         pa.field("saved_at", pa.timestamp("us", tz="UTC"), nullable=False),
         pa.field("collections", pa.list_(_TEXT), nullable=False),

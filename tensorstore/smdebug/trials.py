@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from tensortrial import dtypes
-from tensortrial.config.collection import Collection, CollectionKeys, Collections
+from tensortrial.config.collection import NUMBERS, Collection, Collections
 from tensortrial.errors import UnavailableError
 from tensortrial.mode import ModeKeys
 from tensortrial.read import tensor, trial
@@ -23,13 +23,7 @@ __all__ = ["LocalTrial", "S3Trial", "Trial", "create_trial"]
 
 GLOBAL = ModeKeys.GLOBAL
 _FRAMEWORKS_OF_NUMBERS = ("keras", "xgboost")
-_NUMBERS = frozenset(
-    {
-        *(CollectionKeys.LOSSES, CollectionKeys.METRICS, CollectionKeys.SM_METRICS),
-        *(CollectionKeys.FEATURE_IMPORTANCE, CollectionKeys.AVERAGE_SHAP),
-    }
-)
-"""The collections whose tensors of these frameworks have one element."""
+"""The frameworks whose tensors in the collections of numbers have one element."""
 
 
 class Tensor(tensor.Tensor):
@@ -58,7 +52,7 @@ class Tensor(tensor.Tensor):
             return True
         if self.framework not in _FRAMEWORKS_OF_NUMBERS:
             return False
-        return not _NUMBERS.isdisjoint(dict(self._reader.tensors(GLOBAL)).get(self.name, ()))
+        return not NUMBERS.isdisjoint(dict(self._reader.tensors(GLOBAL)).get(self.name, ()))
 
 
 class Trial(trial.Trial):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from tensortrial.config.changes import Changes
-from tensortrial.config.collection import Collection, CollectionKeys, is_loss
+from tensortrial.config.collection import NUMBERS, Collection, CollectionKeys, is_loss
 from tensortrial.config.reduction_config import ReductionConfig
 from tensortrial.errors import UnsupportedValue
 from tensortrial.format.record import Plan, Step
@@ -15,13 +15,8 @@ from tensortrial.mode import ModeKeys
 from .collections import CollectionManager
 from .matcher import Matcher
 
-# Scalars, of which a statistic would save no memory, and pictures.
-_ALWAYS_RAW = frozenset(
-    (
-        *(CollectionKeys.LOSSES, CollectionKeys.METRICS, CollectionKeys.SM_METRICS, CollectionKeys.IMAGES),
-        *(CollectionKeys.FEATURE_IMPORTANCE, CollectionKeys.AVERAGE_SHAP, CollectionKeys.HYPERPARAMETERS),
-    )
-)
+# A statistic of a number would save no memory.
+_ALWAYS_RAW = NUMBERS | {CollectionKeys.HYPERPARAMETERS, CollectionKeys.IMAGES}
 _TRAINING_ONLY = frozenset({CollectionKeys.GRADIENTS, CollectionKeys.OPTIMIZER_VARIABLES})
 _NOT_TRAINING = (ModeKeys.EVAL, ModeKeys.PREDICT)
 
