@@ -53,7 +53,10 @@ DERIVATIONS = (
     ),
     Derivation("abs_l2", ("l2",), lambda l2: l2, '"l2"'),
     Derivation(
-        "abs_max", ("min", "max"), lambda least, most: max(abs(least), abs(most)), 'greatest(abs("min"), abs("max"))'
+        "abs_max",
+        ("min", "max"),
+        lambda least, most: max(abs(least), abs(most)),
+        'case when "min" is not null and "max" is not null then greatest(abs("min"), abs("max")) end',
     ),
     Derivation("abs_prod", ("prod",), abs, 'abs("prod")'),
 )

@@ -45,6 +45,14 @@ def test_a_derived_statistic_equals_the_computed_one(tmp_path: Path, derivation:
         assert trial.tensor(name).reduction_value(0, derivation.name) == pytest.approx(found, nan_ok=True)
 
 
+@pytest.mark.parametrize("saved", ["min", "max"])
+def test_the_largest_magnitude_does_not_follow_from_the_minimum_or_maximum_alone(tmp_path: Path, saved: str) -> None:
+    with Job(tmp_path) as job:
+        job.step(VALUES, raw=False, statistics=(saved,))
+    trial = tensortrial.create_trial(tmp_path)
+    assert trial.sql(f"select count({expression('abs_max')}) from tensors").fetchall() == [(0,)]
+
+
 def test_derivations_chain() -> None:
     assert derive("l2", {"std": 2.0, "sum": 4.0}, (4,)) == pytest.approx(np.sqrt(4 * (4 + 1)))
     assert derive("abs_mean", {"abs_sum": 6.0}, (3, 2)) == 1.0
