@@ -67,31 +67,40 @@ def series(
     steps = _steps_of(run, name, mode, (first, end))
     width = _width(steps, min(points, _MOST_POINTS))
     computed = run.computed([name], [each for each in chosen if each in USUAL])
-    expressions = (
-        computed.expression(each) if each in computed.statistics else run.expression(each) for each in chosen
-    )
-    values = ", ".join(f"({each})::double" for each in expressions) or "null"
-    # A row for each statistic: DuckDB takes four times as long to plan a query with columns for each of ten.
-    found = run.trial.sql(
-        f"""
-        select {_FOLDS} from (
-            select step, unnest(saved) as value, unnest(range(len(saved))) as statistic
-            from (select {_step(mode)} as step, [{values}] as saved from {computed.source} where {_OF_TENSOR})
-            where step >= $first and step < $end and $newest is not null
+    forms = dict.fromkeys(
+        ", ".join(
+            f"({computed.expression(each) if each in computed.statistics else run.expression(each, lean)})::double"
+            for each in chosen
         )
-        group by statistic, step // $width order by statistic, 1
-        """,
-        {
-            "name": name,
-            "mode": mode,
-            "worker": worker,
-            "first": first,
-            "end": end,
-            "width": width,
-            "newest": steps[-1] if steps else 0,
-            **computed.parameters,
-        },
-    ).to_arrow_table()
+        for lean in (True, False)
+    )
+    for values in forms:
+        # A row for each statistic: DuckDB takes four times as long to plan a query with columns for each of ten.
+        found = run.trial.sql(
+            f"""
+            select {_FOLDS} from (
+                select step, unnest(saved) as value, unnest(range(len(saved))) as statistic
+                from (
+                    select {_step(mode)} as step, [{values or "null"}] as saved
+                    from {computed.source} where {_OF_TENSOR}
+                )
+                where step >= $first and step < $end and $newest is not null
+            )
+            group by statistic, step // $width order by statistic, 1
+            """,
+            {
+                "name": name,
+                "mode": mode,
+                "worker": worker,
+                "first": first,
+                "end": end,
+                "width": width,
+                "newest": steps[-1] if steps else 0,
+                **computed.parameters,
+            },
+        ).to_arrow_table()
+        if not any(found["lacks"].to_pylist()):
+            break  # otherwise some rows may have other statistics, from which these are derived
     count = len(found) // max(len(chosen), 1)
 
     def of(column: str, at: int) -> list[Any]:
@@ -123,7 +132,8 @@ _FOLDS = f"""
     {_or_nan("max(value) filter (where isfinite(value))")} as max,
     {_or_nan(finite_mean("value"))} as mean,
     count(value) filter (where not isfinite(value)) as nonfinite,
-    avg(value) filter (where step = $newest) as last
+    avg(value) filter (where step = $newest) as last,
+    count(value) < count(*) as lacks
 """
 
 

@@ -271,11 +271,14 @@ class OpenRun:
         made = {UPDATE_RATIO: ratios, GRADIENT_RATIO: gradients, DIGEST_CHANGED: has_changes}
         return [name for name, exists in made.items() if exists]
 
-    def expression(self, statistic: str) -> str:
-        """Return SQL over the view `tensors` for one of `row_statistics`."""
-        # Binding the derivations takes longer than reading the column, which lacks nothing that could be derived.
-        lean = f'"{statistic}"' if statistic in self._outer.lean else None
-        return lean or _MADE.get(statistic) or derived_expression(statistic)
+    def expression(self, statistic: str, lean: bool = True) -> str:
+        """Return SQL over the view `tensors` for one of `row_statistics`.
+
+        With `lean`, it is the column alone if that lacks nothing at the steps that were looked at, because binding the
+        derivations takes longer than reading the column.
+        """
+        column = f'"{statistic}"' if lean and statistic in self._outer.lean else None
+        return column or _MADE.get(statistic) or derived_expression(statistic)
 
     def grid(self, statistic: str, mode: str, worker: str, bounds: tuple[int | None, int | None], columns: int) -> Grid:
         """Return the tiles of a statistic in at most `columns` columns, rows in the order of execution.
