@@ -43,7 +43,7 @@ def describe_tensor(run: OpenRun, name: str, mode: str, worker: str) -> dict[str
         rows = run_reader_of(run.trial).rows_at(name, steps[-1], ModeKeys.parse(mode), statistics=True)
         row, known = rows[0], set[str]()
         for each in rows:
-            known |= known_statistics(each.statistics or [], each.shape, each.scalar)
+            known |= known_statistics(each.statistics or [], each.dtype, each.shape, each.scalar)
         shape = None if tuple(row.shape) == UNKNOWN_SHAPE else list(row.shape)
         saved = [each for each in run.row_statistics if each in known]
         if row.has_raw and not saved:

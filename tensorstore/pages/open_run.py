@@ -22,7 +22,7 @@ from ..snapshot.columns import distinct
 from ..snapshot.saved_steps import SavedSteps
 from ..statistics.computed import NOTHING, USUAL, Computed, from_raw
 from ..statistics.definitions import STATISTICS
-from ..statistics.derived import derive
+from ..statistics.derived import SIZED, has_expression
 from ..statistics.derived import expression as derived_expression
 from .grid import Grid
 from .kept_tiles import kept_tiles
@@ -61,7 +61,7 @@ _GRADIENTS = """(
 )"""
 
 
-_TOLD = ("name", "order", "chunk", "shape", "scalar", "digest")
+_TOLD = ("name", "order", "chunk", "dtype", "shape", "scalar", "digest")
 """The columns that tell, together with STATISTICS, what is known about a tensor."""
 _MOST_READ = 256 << 20
 """The most bytes of raw values that are read for the statistics of one answer."""
@@ -231,16 +231,16 @@ class OpenRun:
         firsts: dict[str, tuple[Any, ...]] = {}
         raw, has_digests = dict[str, None](), False
         known: dict[tuple[bool, ...], set[str]] = {}
-        for at, (name, order, chunk, shape, scalar, digest, *saved) in rows:
+        for at, (name, order, chunk, dtype, shape, scalar, digest, *saved) in rows:
             place = scalar is not None, at > 1, order is None, order
             firsts[name] = min(firsts.get(name, place), place)
             size = math.prod(shape)
             if chunk is not None and saved[STATISTICS.index("l2")] is None and size > 1:
                 raw[name] = None
             has_digests |= digest is not None
-            form = *(each is not None for each in saved), size > 0, scalar is not None
+            form = *(each is not None for each in saved), size > 0, scalar is not None, dtype in SIZED
             if form not in known:
-                known[form] = known_statistics(saved, shape, scalar)
+                known[form] = known_statistics(saved, dtype, shape, scalar)
         derived = frozenset[str]().union(*known.values())
         statistics = [each for each in (*STATISTICS, *_MADE) if each in derived or (raw and each in USUAL)]
         has_changes = has_digests and len(sources.steps.columns.global_step) > 1
@@ -330,11 +330,13 @@ class OpenRun:
         return first, max(end, first + 1)
 
 
-def known_statistics(saved: Sequence[float | None], shape: Sequence[int], scalar: float | None) -> set[str]:
-    """Return the statistics that can be computed from a row. `saved` are its cells of STATISTICS."""
-    values = {name: 1.0 for name, each in zip(STATISTICS, saved, strict=True) if each is not None}
-    known = {name for name in STATISTICS if derive(name, values, shape) is not None}
-    made = {VALUE: scalar is not None, ZERO_FRACTION: "zero_count" in values and math.prod(shape) > 0}
+def known_statistics(saved: Sequence[float | None], dtype: str, shape: Sequence[int], scalar: float | None) -> set[str]:
+    """Return the statistics that SQL computes from a row. `saved` are its cells of STATISTICS."""
+    size = math.prod(shape)
+    values = {name for name, each in zip(STATISTICS, saved, strict=True) if each is not None}
+    sized = values | {"size"} if size > 0 and dtype in SIZED else values
+    known = {name for name in STATISTICS if has_expression(name, sized)}
+    made = {VALUE: scalar is not None, ZERO_FRACTION: "zero_count" in values and size > 0}
     return known.union(name for name, is_known in made.items() if is_known)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cache
 
@@ -117,6 +118,15 @@ def _expression(name: str, open_names: frozenset[str]) -> str:
     return terms[0] if len(terms) == 1 else f"coalesce({', '.join(terms)})"
 
 
+def has_expression(name: str, saved: AbstractSet[str], open_names: AbstractSet[str] = frozenset()) -> bool:
+    """Return whether `expression` of a statistic has a value in rows with the statistics `saved`, and maybe `size`."""
+    return name in saved or any(
+        open_names.isdisjoint(each.needs)
+        and all(has_expression(need, saved, {name, *open_names, *each.needs}) for need in each.needs)
+        for each in _BY_NAME.get(name, ())
+    )
+
+
 def of_scalar(name: str) -> str:
     """Return SQL over the view `tensors` for a statistic of a scalar, which has one element."""
     return _OF_SCALARS.get(name, "null")
@@ -141,6 +151,8 @@ _ITEM_BYTES = {
     4: ("int32", "uint32", "float32"),
     8: ("int64", "uint64", "float64"),
 }
+SIZED = frozenset(name for names in _ITEM_BYTES.values() for name in names)
+"""The dtypes of which `expression` knows the number of elements."""
 _SIZE = "nullif(nbytes / case {} end, 0)".format(
     " ".join(f"when dtype in ({', '.join(map(repr, names))}) then {nbytes}" for nbytes, names in _ITEM_BYTES.items())
 )

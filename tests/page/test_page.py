@@ -383,6 +383,30 @@ def write_step(job: Job, values: dict[str, Any], statistics: tuple[str, ...] = (
     job.writer.put(step, records, closes=True)
 
 
+def test_a_series_is_derived_where_another_statistic_was_saved_for_a_time(tmp_path: Path) -> None:
+    for number, name in enumerate(("std", "variance", "std")):
+        form = tensortrial.ReductionConfig(reductions=[name], save_shape=True)
+        with tensortrial.Run(tmp_path / "run", reduction_config=form, resume=number > 0) as run:
+            for step in range(10 * number, 10 * number + 10):
+                run.save_tensor("w", np.array([0.0, 4.0]), step=step)
+    with page(tmp_path / "run") as served:
+        found = fetch(served, "series", run="run", name="w", mode="GLOBAL", statistics="std", points=1000)
+    assert found["statistics"][0]["mean"] == [2.0] * 30
+
+
+def test_only_statistics_are_listed_that_a_series_has(tmp_path: Path) -> None:
+    form = tensortrial.ReductionConfig(reductions=["mean", "variance", "min"])
+    with tensortrial.Run(tmp_path / "run", reduction_config=form) as run:
+        run.save_tensor("w", np.arange(4.0), step=0)
+        run.save_tensor("complex", np.ones(4, np.complex64), step=0)
+    with page(tmp_path / "run") as served:
+        for name in ("w", "complex"):
+            listed = fetch(served, "tensor", run="run", name=name, mode="GLOBAL")["statistics"]
+            found = fetch(served, "series", run="run", name=name, mode="GLOBAL", statistics=",".join(listed), points=10)
+            assert [each["statistic"] for each in found["statistics"] if each["last"] is not None] == listed
+        assert "l2" in fetch(served, "tensor", run="run", name="w", mode="GLOBAL")["statistics"]
+
+
 def test_names_and_values_of_any_kind_are_answered(tmp_path: Path) -> None:
     job = Job(tmp_path / "run")
     volume = np.arange(2 * 300 * 400, dtype=np.float32).reshape(2, 300, 400)
