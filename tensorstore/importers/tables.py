@@ -226,7 +226,9 @@ def _numbers(column: pa.ChunkedArray) -> pa.Array | None:
     kind = column.type
     if pa.types.is_boolean(kind):
         column = column.cast(pa.int8())
-    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+    elif pa.types.is_decimal(kind):
+        column = column.cast(pa.string())  # Arrow rounds the double of a decimal twice
+    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         return None
     return column.combine_chunks().cast(pa.float64(), safe=False)
 

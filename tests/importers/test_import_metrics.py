@@ -100,14 +100,16 @@ class TestATableOfCsv:
             "1,18446744073709551616,0.5,inf",
             "2,,,",
             "3,-5,2,36893488147419103233",
+            f"4,{2**120},2,1",
+            f"5,{(large := 224046155588585099028866455121835541)},2,1",
         ]
         source = _write(tmp_path / "log.csv", "\n".join(["step,tokens,loss,mixed", *cells, ""]))
         reported = list[str]()
         run = import_run(source, tmp_path / "run", progress=False, report=reported.append)
-        assert _values(run, "tokens") == {0: 2.0**64, 1: 2.0**64, 3: -5.0}
-        assert _values(run, "loss") == {0: 1e300, 1: 0.5, 3: 2.0}
-        assert _values(run, "mixed") == {0: 1.0, 1: math.inf, 3: 2.0**65}
-        sentence = "the last digits of 1 whole numbers above 2**53, which a double does not hold, of 'tokens'"
+        assert _values(run, "tokens") == {0: 2.0**64, 1: 2.0**64, 3: -5.0, 4: 2.0**120, 5: float(large)}
+        assert _values(run, "loss") == {0: 1e300, 1: 0.5, 3: 2.0, 4: 2.0, 5: 2.0}
+        assert _values(run, "mixed") == {0: 1.0, 1: math.inf, 3: 2.0**65, 4: 1.0, 5: 1.0}
+        sentence = "the last digits of 2 whole numbers above 2**53, which a double does not hold, of 'tokens'"
         assert reported == [f"{source}: {sentence}"]
 
     def test_with_several_rows_of_a_step_says_that_the_last_counts(self, tmp_path: Path) -> None:
