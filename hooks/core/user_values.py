@@ -58,8 +58,8 @@ def as_number(value: Any, errors_of_training: tuple[type[Exception], ...] = ()) 
             "such as 'eval/loss'"
         )
     try:
-        # PyTorch and pandas warn of `float` of a tensor that requires a gradient, and of a Series.
-        return float(value.item() if hasattr(value, "item") else value)
+        # PyTorch and pandas warn of `float` of a tensor that requires a gradient, and of a Series. A masked one is NaN.
+        return float(value.item() if hasattr(value, "item") and not isinstance(value, np.ma.MaskedArray) else value)
     except errors_of_training:
         raise
     except Exception as exc:  # whatever a foreign `__float__` raises

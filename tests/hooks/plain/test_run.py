@@ -39,6 +39,14 @@ def test_numbers_and_arrays_are_saved_at_their_steps(out: str) -> None:
     assert trial.info.versions["numpy"] == np.__version__
 
 
+@pytest.mark.filterwarnings("ignore:Warning. converting a masked element to nan")
+def test_a_masked_number_is_saved_as_nan(out: str) -> None:
+    with Run(out) as run:
+        run.log({"of none": np.ma.mean(np.ma.masked_all(3)), "masked": np.ma.array(1.0, mask=True)})
+    trial = create_trial(out)
+    assert all(np.isnan(trial.tensor(name).value(0)) for name in ("of none", "masked"))
+
+
 def test_a_container_of_one_number_is_saved_as_that_number_without_a_warning(out: str) -> None:
     pandas = pytest.importorskip("pandas")
     with Run(out) as run:
