@@ -292,10 +292,10 @@ class BaseHook:
             step: The number of a step in its mode, also of a past one. Default: the open step or the next one.
             mode: The mode that the step is counted in. Default: the current one.
         """
-        if step is None:
+        if may_begin := step is None and not self.recorder.clock.held:
             self._begin_call((name,))
         self._save_tensor(name, value, collections_to_write, step, mode)
-        if step is None:
+        if may_begin:
             self._end_call((name,))
 
     @guarded
@@ -318,11 +318,11 @@ class BaseHook:
         check_dictionary(tensors, "tensors")
         if not isinstance(collections_to_write, str):
             collections_to_write = names(collections_to_write)
-        if step is None:
+        if may_begin := step is None and not self.recorder.clock.held:
             self._begin_call(tensors)
         for name, value in tensors.items():
             self._save_tensor(name, value, collections_to_write, step, mode)
-        if step is None:
+        if may_begin:
             self._end_call(tensors)
 
     @guarded
