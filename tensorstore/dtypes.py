@@ -156,12 +156,18 @@ def channels_last(array: Array) -> Array | None:
     return found if found.shape[-1] in IMAGE_CHANNELS else None
 
 
-def as_image(array: Array) -> Array:
-    """Return an image as height × width × channels in uint8. Floats from 0 to 1 become 0 to 255.
+def as_image(value: Any, array: Array) -> Array:
+    """Return the array of an image as height × width × channels in uint8. Floats from 0 to 1 become 0 to 255.
+
+    Args:
+        value: The image itself, whose `mode` says what its colors are if it is an image of PIL.
+        array: The image as an array.
 
     Raises:
-        UnsupportedValue: It is not an image.
+        UnsupportedValue: It is not an image, or its colors are indices of a palette or not RGB.
     """
+    if (mode := getattr(value, "mode", "")) in ("P", "PA", "CMYK", "YCbCr", "LAB", "HSV"):
+        raise UnsupportedValue(f"an image must be gray, RGB or RGBA, got mode {mode!r}; pass image.convert('RGB')")
     image = channels_last(array[..., None] if array.ndim == 2 else array)
     if image is None:
         raise UnsupportedValue(

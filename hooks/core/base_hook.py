@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, Self
 
 import numpy as np
 
-from tensortrial.config.collection import Collection, CollectionKeys
+from tensortrial.config.collection import Collection
 from tensortrial.config.reduction_config import ReductionConfig, names
 from tensortrial.config.save_config import SaveConfig
 from tensortrial.dtypes import Array, as_image
@@ -331,13 +331,13 @@ class BaseHook:
 
         Args:
             name: The name. The image joins the collection `images`.
-            image: An array, a tensor or an image of PIL: height × width, height × width × channels or channels × height
-                × width, with 1, 3 or 4 channels. It is uint8 or bool, or has floats from 0 to 1, which become 0 to 255.
+            image: An array, a tensor or a gray, RGB or RGBA image of PIL: height × width, height × width × channels or
+                channels × height × width, with 1, 3 or 4 channels, of uint8, bool, or floats from 0 to 1.
             step: The number of a step in its mode, also of a past one. Default: the open step or the next one.
             mode: The mode that the step is counted in. Default: the current one.
         """
         try:
-            self.save_tensor(name, as_image(self._array_of(image)[0]), CollectionKeys.IMAGES, step=step, mode=mode)
+            self.save_tensor(name, as_image(image, self._array_of(image)[0]), "images", step=step, mode=mode)
         except UnsupportedValue as exc:
             self.recorder.refuse(name, exc)
 

@@ -39,6 +39,19 @@ def test_numbers_and_arrays_are_saved_at_their_steps(out: str) -> None:
     assert trial.info.versions["numpy"] == np.__version__
 
 
+def test_images_of_pil_are_saved_unless_their_numbers_are_no_colors(
+    out: str, lenient: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    red = pytest.importorskip("PIL.Image").new("RGB", (4, 5), (200, 0, 0))
+    kinds = ("1", "L", "RGB", "RGBA", "P", "CMYK", "YCbCr", "HSV")
+    with Run(out) as run:
+        for kind in kinds:
+            run.save_image(kind, red.convert(kind))
+    assert set(create_trial(out).tensor_names()) == {"1", "L", "RGB", "RGBA"}
+    assert len(caplog.records) == 4
+    assert "got mode 'P'; pass image.convert('RGB')" in caplog.text
+
+
 @pytest.mark.filterwarnings("ignore:Warning. converting a masked element to nan")
 def test_a_masked_number_is_saved_as_nan(out: str) -> None:
     with Run(out) as run:
