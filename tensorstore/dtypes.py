@@ -149,7 +149,10 @@ def as_scalar(array: Array) -> float | None:
 
 
 def channels_last(array: Array) -> Array | None:
-    """Return an image as height × width × channels; None unless the last or else the first of three axes is colors."""
+    """Return an image as height × width × channels; None if it has other axes.
+
+    The channels are the last axis, or else the first one, if that has 1, 3 or 4 elements.
+    """
     if array.ndim != 3 or not array.size:
         return None
     found = array if array.shape[-1] in IMAGE_CHANNELS else np.moveaxis(array, 0, -1)

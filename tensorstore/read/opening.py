@@ -125,7 +125,7 @@ def _refreshing(trials: Trial | Iterable[Trial], wanted: bool) -> Iterator[Trial
 
 
 def wait_for_run(storage: Storage, timeout: float | None) -> RunInfo:
-    """Return the `run.json` of a run, within `timeout` seconds once a worker has begun; None reads it at once."""
+    """Return the `run.json` of a run. With a `timeout` in seconds, wait until a worker has begun to save."""
     deadline = time.monotonic() + (timeout or 0)
     while True:
         try:

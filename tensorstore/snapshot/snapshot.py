@@ -298,7 +298,7 @@ def _read_indexes(
 
 
 def run_info(storage: Storage, has_begun: bool = True) -> RunInfo:
-    """Return the `run.json` of a run; with `has_begun` only once a worker has begun to save, which takes a listing.
+    """Return the `run.json` of a run. With `has_begun`, list its claims, and raise an error if there are none.
 
     Raises RunNotFound, NotARun, MissingCollectionFiles, UnknownFormat.
     """

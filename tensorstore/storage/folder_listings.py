@@ -28,7 +28,7 @@ class FolderListings:
         self._listed: dict[Any, tuple[tuple[int, int, int], Sequence[Any]]] = {}
 
     def read(self, folder: str, what: Callable[[Entries], Sequence[_T]], opened: Callable[[str], int]) -> Sequence[_T]:
-        """Return what a function returns for the entries of a folder, which is none if it is missing.
+        """Return the result of `what` for the entries of a folder; an empty list if the folder is missing.
 
         `opened` opens the folder, because an open folder shows its present state, also on NFS.
         """
