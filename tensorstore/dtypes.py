@@ -182,6 +182,7 @@ def as_image(value: Any, array: Array) -> Array:
     if not (image.dtype.kind in "bf" or image.dtype.name in _EXTENDED):
         raise UnsupportedValue(f"an image must be uint8 or floats from 0 to 1, got {image.dtype}; cast it to uint8")
     floats = image.astype(np.float64)
-    if not (floats.min() >= 0 and floats.max() <= 1):
+    levels = np.rint(floats * 255)  # checked after rounding, because arithmetic ends at 1.0000001 where it should at 1
+    if not (levels.min() >= 0 and levels.max() <= 255):
         raise UnsupportedValue(f"the floats of an image must be from 0 to 1, got {floats.min():g} to {floats.max():g}")
-    return np.rint(floats * 255).astype(np.uint8)
+    return levels.astype(np.uint8)

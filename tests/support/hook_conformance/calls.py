@@ -106,6 +106,7 @@ class CallTests(HookTests):
         made = hook(reduction_config=ReductionConfig(norms=["l2"]))
         pixels = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
         images = {"colors": pixels, "first": np.moveaxis(pixels, -1, 0), "floats": pixels / 255, "gray": pixels[..., 0]}
+        images["inexact"] = pixels / 255 - 1e-7
         wrong = {"integers": pixels.astype(int), "large": pixels * 1.0, "flat": pixels[0, 0], "object": object()}
         with self.running(made) as job:
             job.train(1)
