@@ -14,6 +14,7 @@ from .errors import UnsupportedValue
 Array = np.ndarray[Any, np.dtype[Any]]
 IMAGE_CHANNELS = (1, 3, 4)
 """The numbers of channels of an image: gray, RGB, RGBA."""
+_OTHER_COLORS = frozenset(("P", "PA", "LA", "RGBa", "CMYK", "YCbCr", "HSV"))  # modes of PIL
 
 # The dtypes of ml_dtypes, which numpy does not know by name. ml_dtypes is imported when one is read.
 _EXTENDED = frozenset(
@@ -159,18 +160,17 @@ def channels_last(array: Array) -> Array | None:
     return found if found.shape[-1] in IMAGE_CHANNELS else None
 
 
-def as_image(value: Any, array: Array) -> Array:
-    """Return the array of an image as height × width × channels in uint8. Floats from 0 to 1 become 0 to 255.
+def rgb(image: Any) -> Any:
+    """Return an image of PIL whose mode is a palette or another color space in RGBA, and anything else as it is."""
+    return image.convert("RGBA") if getattr(image, "mode", None) in _OTHER_COLORS else image
 
-    Args:
-        value: The image itself, whose `mode` says what its colors are if it is an image of PIL.
-        array: The image as an array.
+
+def as_image(array: Array) -> Array:
+    """Return an image as height × width × channels in uint8. Floats from 0 to 1 become 0 to 255.
 
     Raises:
-        UnsupportedValue: It is not an image, or its colors are indices of a palette or not RGB.
+        UnsupportedValue: It is not an image.
     """
-    if (mode := getattr(value, "mode", "")) in ("P", "PA", "CMYK", "YCbCr", "LAB", "HSV"):
-        raise UnsupportedValue(f"an image must be gray, RGB or RGBA, got mode {mode!r}; pass image.convert('RGB')")
     image = channels_last(array[..., None] if array.ndim == 2 else array)
     if image is None:
         raise UnsupportedValue(

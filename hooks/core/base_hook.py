@@ -13,7 +13,7 @@ import numpy as np
 from tensortrial.config.collection import Collection
 from tensortrial.config.reduction_config import ReductionConfig, names
 from tensortrial.config.save_config import SaveConfig
-from tensortrial.dtypes import Array, as_image
+from tensortrial.dtypes import Array, as_image, rgb
 from tensortrial.errors import ConfigurationError, UnsupportedValue
 from tensortrial.mode import ModeKeys
 
@@ -337,7 +337,7 @@ class BaseHook:
             mode: The mode that the step is counted in. Default: the current one.
         """
         try:
-            self.save_tensor(name, as_image(image, self._array_of(image)[0]), "images", step=step, mode=mode)
+            self.save_tensor(name, as_image(self._array_of(rgb(image))[0]), "images", step=step, mode=mode)
         except UnsupportedValue as exc:
             self.recorder.refuse(name, exc)
 
