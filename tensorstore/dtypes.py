@@ -149,6 +149,12 @@ def as_scalar(array: Array) -> float | None:
     return value if value != value or array.dtype.type(value) == element else None
 
 
+def to_numpys_own(array: Array) -> Array:
+    """Return an array of a dtype that numpy lacks, such as bfloat16, as float32; any other array as it is."""
+    # `kind` does not tell them apart: it is "V" as for a structured dtype, or "f" for float8_e5m2.
+    return array.astype(np.float32) if array.dtype.name in _EXTENDED else array
+
+
 def channels_last(array: Array) -> Array | None:
     """Return an image as height × width × channels; None if it has other axes.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import IMAGE_CHANNELS, Array, channels_last
+from ..dtypes import IMAGE_CHANNELS, Array, channels_last, to_numpys_own
 from ..errors import UnavailableError
 from ..mode import ModeKeys
 from ..read.trial import run_reader_of
@@ -81,7 +81,7 @@ def npy(run: OpenRun, name: str, mode: str, worker: str, step: int) -> bytes:
     """
     found = run.trial.tensor(name).value(step, ModeKeys.parse(mode), worker or None)
     file = io.BytesIO()
-    np.save(file, found.astype(np.float32) if found.dtype.kind == "V" else found, allow_pickle=False)
+    np.save(file, to_numpys_own(found), allow_pickle=False)
     return file.getvalue()
 
 

@@ -300,16 +300,16 @@ def test_an_array_of_bytes_of_three_dimensions_is_an_image(tmp_path: Path, shape
     np.testing.assert_array_equal(shown, expected.squeeze())
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int64", "bfloat16", "complex64"])
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bfloat16", "float8_e5m2", "complex64", "i4,f8"])
 def test_a_value_is_a_file_of_numpy(tmp_path: Path, dtype: str) -> None:
-    value = np.arange(6).reshape(2, 3).astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    value = np.arange(6).reshape(2, 3).astype(getattr(ml_dtypes, dtype, dtype))
     with Job(tmp_path / "run") as job:
         job.step({"w": value})
     with page(tmp_path / "run") as served:
         response = CLIENT.get(f"{served.url}api/npy", params={"run": "run", "name": "w", "step": 0})
         gone = CLIENT.get(f"{served.url}api/npy", params={"run": "run", "name": "w", "step": 7})
     loaded = np.load(io.BytesIO(response.content))
-    assert loaded.dtype == ("float32" if dtype == "bfloat16" else dtype)
+    assert loaded.dtype == ("float32" if hasattr(ml_dtypes, dtype) else dtype)
     np.testing.assert_array_equal(loaded, value.astype(loaded.dtype))
     assert gone.status_code == 400
 

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from ...config.collection import WITH_GAPS
-from ...dtypes import Array, parse_dtype
+from ...dtypes import Array, parse_dtype, to_numpys_own
 from ...errors import InvalidRuleParameter
 from ...format.index_types import SavedTensor
 from ...mode import ModeKeys
@@ -177,7 +177,7 @@ class UnchangedTensor(SelectingRule):
         for row in rows:
             if not row.has_raw:
                 raise self.insufficient(row, self.selector, ())
-        newest, *earlier = (_comparable(value) for value in view.values(rows))
+        newest, *earlier = (to_numpys_own(value) for value in view.values(rows))
         if newest.dtype.kind in "SUO":
             return all(np.array_equal(each, newest) for each in earlier)
         close = (np.allclose(each, newest, self.rtol, self.atol, self.equal_nan) for each in earlier)
@@ -238,11 +238,6 @@ def _must_select(rule: SelectingRule) -> None:
     if rule.selector == rule.DEFAULT:
         accepted = "must select tensors, or tensor_regex must, or both"
         raise InvalidRuleParameter(rule.rule_name, "collection_names", rule.collection_names, accepted)
-
-
-def _comparable(value: Array) -> Array:
-    # numpy cannot compare the dtypes of ml_dtypes.
-    return value.astype(np.float32) if value.dtype.kind == "V" else value
 
 
 @cache
