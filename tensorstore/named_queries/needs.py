@@ -65,7 +65,7 @@ def from_raw(runs: Runs, sql: str, needs: Sequence[Need], values: Mapping[str, A
     Raises:
         ConfigurationError: The engine is not DuckDB.
     """
-    if not isinstance(runs.database, DuckDBDatabase):
+    if not isinstance(runs.queries.database, DuckDBDatabase):
         raise ConfigurationError("from_raw computes for queries on DuckDB; open the runs without engine=")
     names = tuple(dict.fromkeys(need.statistic for need in needs))
     found: dict[tuple[Any, ...], dict[str, float]] = {}

@@ -1,4 +1,4 @@
-"""SQL over some index files of a run, in a separate database, so that other queries need not wait."""
+"""SQL over some index files of a run."""
 
 from __future__ import annotations
 
@@ -7,34 +7,38 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..engines.base import LEFT_OUT, FilesView, RunFile
-from ..engines.duckdb import DuckDBEngine
+from ..engines.base import LEFT_OUT, FilesView, RunFile, UserQuery
 from ..format import arrow_arrays
 from ..format.schema import INDEX_SCHEMA
-from ..storage.open import Storage
+from ..read.run_reader import RunReader
 
 
 def query_files(
-    storage: Storage,
+    reader: RunReader,
     paths: Sequence[str],
     query: str,
     values: Mapping[str, Any],
     left_out: Mapping[str, Sequence[int]],
 ) -> pa.Table:
-    """Return the rows of one SELECT on the view `tensors` over some index files, which must be readable.
+    """Return the rows of one SELECT on the view `tiled` over some index files, which must be readable.
 
-    `values` are those of `$name` in the query, and `left_out` has the superseded rows of each file.
+    Only one thread may call it at a time for each run. Other queries of the run need not wait for the rows.
+
+    Args:
+        reader: The run.
+        paths: The index files.
+        query: The SELECT.
+        values: The values of `$name` in the query.
+        left_out: The superseded rows of each file.
 
     Raises:
         UnreadableFile: A file was superseded meanwhile.
     """
-    files = [RunFile(storage, path) for path in paths]
+    files = [RunFile(reader.storage, path, is_exact=reader.sources.is_exact(path)) for path in paths]
     rows = [("", path, row) for path in paths for row in left_out.get(path, ())]
-    view = FilesView("tensors", INDEX_SCHEMA, "saved_at", left_out=arrow_arrays.table(LEFT_OUT, rows) if rows else None)
-    database = DuckDBEngine().connect([storage])
-    try:
-        database.make_files_view(view, files)
-        database.make_view("tensors", with_run=False)
-        return database.run(database.parse(query, ["tensors"]), dict(values)).to_arrow_table()
-    finally:
-        database.close()
+    view = FilesView("tiled", INDEX_SCHEMA, "saved_at", left_out=arrow_arrays.table(LEFT_OUT, rows) if rows else None)
+    queries = reader.queries
+    with queries.lock:
+        queries.database.make_files_view(view, files)
+        queries.database.make_view("tiled", with_run=False)
+    return queries.database.run(UserQuery(query, frozenset({"tiled"})), dict(values)).to_arrow_table()

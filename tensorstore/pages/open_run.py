@@ -45,16 +45,16 @@ _MADE = {VALUE: "scalar", ZERO_FRACTION: "zero_count / nullif(list_product(shape
 _UPDATE_RATIOS = "update_ratio/"
 _CHANGED = """(
     select *, (digest <> lag(digest) over (partition by name, worker{mode} order by global_step))::double as changed
-    from tensors where digest is not null
+    from tiled where digest is not null
 )"""
 _GRADIENTS = """(
     select weights.*, gradients.norm / nullif(weights.norm, 0) as ratio
-    from (select *, {norm} as norm from tensors) as weights
+    from (select *, {norm} as norm from tiled) as weights
     join (
         select
             worker, global_step, {norm} as norm,
             coalesce(parameter, case when starts_with(name, 'gradient/') then name[10:] end) as weight
-        from tensors
+        from tiled
     ) as gradients
         on gradients.weight = weights.name and gradients.worker = weights.worker
         and gradients.global_step = weights.global_step
@@ -121,7 +121,7 @@ class OpenRun:
         with self._lock:
             if self._tiles is None or self._tiles[0] is not sources:
                 kept = kept_tiles(self.info.id)
-                self._tiles = sources, Tiles(self._reader.storage, sources, lambda: self.names, kept)
+                self._tiles = sources, Tiles(self._reader, sources, lambda: self.names, kept)
             return self._tiles[1]
 
     @property

@@ -6,6 +6,7 @@ import base64
 import json
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
@@ -60,7 +61,8 @@ def report(runs: Runs | RunLocations, path: str | Path, *, diagnose: bool | None
         RunNotFound: No run can be opened.
         StorageError: The file cannot be written.
     """
-    return write_report(ServedRuns(runs), path, diagnose)
+    with closing(ServedRuns(runs)) as served:
+        return write_report(served, path, diagnose)
 
 
 def write_report(served: ServedRuns, path: str | Path, diagnose: bool | None = None) -> int:

@@ -20,9 +20,9 @@ from ..errors import TensorTrialError
 from ..format import arrow_arrays
 from ..format.verified_files import verified_files
 from ..mode import ModeKeys
+from ..read.run_reader import RunReader
 from ..snapshot.saved_steps import SavedSteps
 from ..snapshot.snapshot import repeated
-from ..storage.open import Storage
 from .grid import Grid
 from .index_query import query_files
 from .kept_tiles import KeptTiles
@@ -48,8 +48,8 @@ class Choice:
     """The worker; "" for all."""
     changes: bool = False
     """True if the value is 1 where a digest differs from the previous one of the same tensor and worker, else 0."""
-    source: str = "tensors"
-    """The view `tensors`, or a subquery over it with the same columns and more."""
+    source: str = "tiled"
+    """The view `tiled`, or a subquery over it with the same columns and more."""
 
 
 class IndexSource(Protocol):
@@ -92,15 +92,16 @@ class Tiles:
     """The tiles of one run. Safe to use from several threads; one at a time reads files.
 
     Args:
+        reader: The run.
         index: Its index files.
         names: Returns the names of its tensors.
         kept: The cache of tiles on disk, if there is one.
     """
 
     def __init__(
-        self, storage: Storage, index: IndexSource, names: Callable[[], list[str]], kept: KeptTiles | None = None
+        self, reader: RunReader, index: IndexSource, names: Callable[[], list[str]], kept: KeptTiles | None = None
     ) -> None:
-        self._storage, self._index, self._names, self._kept = storage, index, names, kept
+        self._reader, self._index, self._names, self._kept = reader, index, names, kept
         self._lock = threading.Lock()
         self._whole: OrderedDict[Choice, _Whole] = OrderedDict()
         self._zoomed: OrderedDict[Hashable, Grid] = OrderedDict()
@@ -146,7 +147,7 @@ class Tiles:
         found, last = self._queried(choice, width, new, (0, 2**62), left_out), whole.last
         if choice.changes:
             values = {"mode": choice.mode, "worker": choice.worker, "width": width}
-            ends = query_files(self._storage, new, _ends_query(choice), values, left_out).to_pylist()
+            ends = query_files(self._reader, new, _ends_query(choice), values, left_out).to_pylist()
             found = found.joined(_changes_between(last, ends, width))
             last = last | {(row["name"], row["worker"]): row["newest"] for row in ends}
         files = whole.files.union(new)
@@ -186,7 +187,7 @@ class Tiles:
 
     def _checksums(self, paths: Sequence[str]) -> dict[str, int]:
         """Return the checksums of the readable files."""
-        verified, found = verified_files(self._storage), dict[str, int]()
+        verified, found = verified_files(self._reader.storage), dict[str, int]()
         for path in paths:
             try:
                 found[path] = verified.checksum(path)
@@ -213,7 +214,7 @@ class Tiles:
             return Grid.empty(width)
         values: dict[str, Any] = {"mode": choice.mode, "worker": choice.worker, "shift": width.bit_length() - 1}
         values |= {"first": steps[0], "end": steps[1]}
-        return Grid.from_rows(query_files(self._storage, paths, _query(choice), values, left_out), width)
+        return Grid.from_rows(query_files(self._reader, paths, _query(choice), values, left_out), width)
 
 
 def width_for(steps: int, columns: int) -> int:
@@ -249,7 +250,7 @@ def _ends_query(choice: Choice) -> str:
         select
             name, worker, arg_min(digest, global_step) as first, min({step}) // $width as bin,
             arg_max(digest, global_step) as newest
-        from tensors
+        from tiled
         where digest is not null and ($mode = 'GLOBAL' or mode = $mode) and ($worker = '' or worker = $worker)
         group by name, worker
     """

@@ -307,7 +307,7 @@ class RunQueries:
     ) -> None:
         self._readers, self._engine, self._runs = readers, engine, runs
         self._first, self._end = range_steps or (None, None)
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._closed = False
         self._database: Database | None = None
         self._sources: dict[str, object] = {}
@@ -318,7 +318,7 @@ class RunQueries:
     @property
     def database(self) -> Database:
         """The database of the views. Raises RunClosed."""
-        with self._lock:
+        with self.lock:
             if self._closed:
                 raise RunClosed
             if self._database is None:
@@ -363,7 +363,7 @@ class RunQueries:
     def _unchanged(self) -> Iterator[None]:
         """Keep all snapshots unchanged inside the block."""
         with ExitStack() as locks:
-            for lock in (self._lock, *(reader.lock for reader in self._readers.values())):
+            for lock in (self.lock, *(reader.lock for reader in self._readers.values())):
                 locks.enter_context(lock)
             yield
 
@@ -423,7 +423,7 @@ class RunQueries:
 
     def close(self) -> None:
         """Release the memory. No query can be run afterwards."""
-        with self._lock:
+        with self.lock:
             self._closed = True
             if self._database is not None:
                 self._database.close()

@@ -130,6 +130,17 @@ class RunReader:
             return self._sources
 
     @property
+    def queries(self) -> RunQueries:
+        """The views of the run. Opening the run again makes a new object."""
+        from .run_queries import RunQueries
+
+        with self.lock:
+            self._make_own()
+            if self._queries is None:
+                self._queries = RunQueries({"": self}, self.engine, self.range_steps)
+            return self._queries
+
+    @property
     def snapshot(self) -> Snapshot:
         """The run, as of the last refresh."""
         self._make_own()
@@ -447,14 +458,7 @@ class RunReader:
         self._refresh_if_due()
         if parameters is not None and not isinstance(parameters, dict):
             raise ConfigurationError("parameters must be a dictionary; write $name in the query")
-        with self.lock:
-            self._make_own()
-            if self._queries is None:
-                from .run_queries import RunQueries
-
-                self._queries = RunQueries({"": self}, self.engine, self.range_steps)
-            queries = self._queries
-        return queries.sql(query, parameters, timeout)
+        return self.queries.sql(query, parameters, timeout)
 
     # Of the last refresh.
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from .. import forking
 from ..config.reduction_config import boolean
-from ..engines.base import Answer, Database, Engine
+from ..engines.base import Answer, Engine
 from ..errors import ConfigurationError, RunClosed, RunNotFound, StorageError, TensorTrialError
 from ..format import arrow_arrays
 from ..format.documents import utc
@@ -100,11 +100,6 @@ class Runs:
     def names(self) -> list[str]:
         """The names of the runs, sorted."""
         return sorted(self._runs)
-
-    @property
-    def database(self) -> Database:
-        """The database of the views."""
-        return self.queries.database
 
     @property
     def queries(self) -> RunQueries:

@@ -71,7 +71,7 @@ def rows_read(out: Path) -> int:
         reader = run_reader_of(trial)
         index = NotedIndex(reader.sources)
         kept = kept_tiles(trial.info.id)
-        tiles = Tiles(reader.storage, index, trial.tensor_names, kept)
+        tiles = Tiles(reader, index, trial.tensor_names, kept)
         end = trial.steps(TRAIN)[-1] + 1
         tiles.grid(Choice("scalar", "TRAIN"), 0, end, 100, end - 1)
     return len(index.read)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ import numpy as np
 import pytest
 
 from support.runs import EPOCH, EVAL, TRAIN, Job, flip
+from tensortrial.engines.duckdb import DuckDBEngine
+from tensortrial.errors import RunClosed
 from tensortrial.format.record import Plan, Record, Step
 from tensortrial.maintenance.compaction import compact
 from tensortrial.mode import ModeKeys
 from tensortrial.pages.grid import Grid
+from tensortrial.pages.open_run import OpenRun
 from tensortrial.pages.tiles import Choice, Tiles, width_for
 from tensortrial.read.opening import create_trial
 from tensortrial.read.run_reader import RunReader
@@ -98,14 +102,32 @@ def check(grid: Grid, expected: dict[tuple[str, int], list[float]]) -> None:
 )
 @pytest.mark.parametrize("columns", [STEPS, 17, 1])
 def test_tiles_have_the_values_of_every_step(reader: RunReader, mode: str, worker: str, columns: int) -> None:
-    tiles = Tiles(reader.storage, reader.sources, lambda: NAMES)
+    tiles = Tiles(reader, reader.sources, lambda: NAMES)
     grid = tiles.grid(Choice("scalar", mode, worker), 0, STEPS, columns, STEPS)
     assert grid.width == width_for(STEPS, columns)
     check(grid, by_hand(mode, worker, grid.width))
 
 
+def test_tiles_and_queries_of_several_threads_share_a_database(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect, connected = DuckDBEngine.connect, list[Any]()
+    monkeypatch.setattr(DuckDBEngine, "connect", lambda *given: connected.append(given) or connect(*given))
+    statistics, count = ["value", "digest_changed"] * 3, f"select count(*) from tensors where name = '{NAMES[0]}'"
+    with create_trial(run) as trial, ThreadPoolExecutor(len(statistics)) as threads:
+        page = OpenRun(trial)
+        grids = threads.map(lambda statistic: page.grid(statistic, "TRAIN", "", (None, None), STEPS), statistics)
+        rows = list(threads.map(lambda _: trial.sql(count).fetchall(), statistics))
+        value, changed, *_ = found = list(grids)
+    check(value, by_hand("TRAIN", "", 1))
+    for again, first in zip(found[2:], [value, changed] * 2, strict=True):
+        assert [each.tolist() for each in again.arrays] == [each.tolist() for each in first.arrays]
+    assert rows == [[(2 * STEPS,)]] * len(statistics)
+    assert len(connected) == 1
+    with pytest.raises(RunClosed):
+        page.tiles.grid(Choice("scalar", "TRAIN"), 0, STEPS, STEPS, STEPS)
+
+
 def test_a_statistic_that_no_row_has_is_an_empty_grid(reader: RunReader) -> None:
-    grid = Tiles(reader.storage, reader.sources, lambda: NAMES).grid(Choice("l2", "GLOBAL"), 0, STEPS, 30, STEPS)
+    grid = Tiles(reader, reader.sources, lambda: NAMES).grid(Choice("l2", "GLOBAL"), 0, STEPS, 30, STEPS)
     assert grid.names == []
     assert grid.columns == 0
 
@@ -117,7 +139,7 @@ def test_a_damaged_file_is_named_and_the_rest_is_shown(
     reader = run_reader_of(create_trial(tmp_path / "copy"))
     (path, *_) = reader.sources.steps.files()
     flip(tmp_path / "copy" / path, 200, 255)
-    tiles = Tiles(reader.storage, reader.sources, lambda: NAMES)
+    tiles = Tiles(reader, reader.sources, lambda: NAMES)
     grid = tiles.grid(Choice("scalar", "GLOBAL"), 0, STEPS, 30, STEPS)
     expected = sum(len(values) for values in by_hand("GLOBAL", "", grid.width).values())
     assert 0 < grid.finite.sum() + grid.nonfinite.sum() < expected
@@ -156,8 +178,6 @@ def changes(grid: Grid, name: str) -> dict[int, tuple[float, int]]:
 
 
 def opened(run: Path) -> Any:
-    from tensortrial.pages.open_run import OpenRun
-
     return OpenRun(create_trial(run))
 
 
@@ -247,7 +267,7 @@ def test_of_a_tensor_that_was_saved_again_the_last_value_is_shown(tmp_path: Path
         steps = [job.step({"x": float(number)}) for number in range(3)]
         job.flush()
         reader = run_reader_of(create_trial(tmp_path))
-        tiles = Tiles(reader.storage, reader.sources, lambda: ["x"])
+        tiles = Tiles(reader, reader.sources, lambda: ["x"])
         before = tiles.grid(Choice("scalar", "GLOBAL"), 0, 3, columns, 3)
         assert (before.finite.sum(), before.total.sum()) == (3, 3.0)
         job.put(steps[1], {"x": 10.0}, closes=True)
