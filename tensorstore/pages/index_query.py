@@ -22,7 +22,7 @@ def query_files(
 ) -> pa.Table:
     """Return the rows of one SELECT on the view `tiled` over some index files, which must be readable.
 
-    Only one thread may call it at a time for each run. Other queries of the run need not wait for the rows.
+    One thread at a time queries files of a run. Other queries of the run need not wait for the rows.
 
     Args:
         reader: The run.
@@ -38,7 +38,8 @@ def query_files(
     rows = [("", path, row) for path in paths for row in left_out.get(path, ())]
     view = FilesView("tiled", INDEX_SCHEMA, "saved_at", left_out=arrow_arrays.table(LEFT_OUT, rows) if rows else None)
     queries = reader.queries
-    with queries.lock:
-        queries.database.make_files_view(view, files)
-        queries.database.make_view("tiled", with_run=False)
-    return queries.database.run(UserQuery(query, frozenset({"tiled"})), dict(values)).to_arrow_table()
+    with queries.of_files:  # the view must not change before all rows are fetched
+        with queries.lock:
+            queries.database.make_files_view(view, files)
+            queries.database.make_view("tiled", with_run=False)
+        return queries.database.run(UserQuery(query, frozenset({"tiled"})), dict(values)).to_arrow_table()

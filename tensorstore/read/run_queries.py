@@ -307,7 +307,7 @@ class RunQueries:
     ) -> None:
         self._readers, self._engine, self._runs = readers, engine, runs
         self._first, self._end = range_steps or (None, None)
-        self.lock = threading.RLock()
+        self.lock, self.of_files = threading.RLock(), threading.Lock()
         self._closed = False
         self._database: Database | None = None
         self._sources: dict[str, object] = {}
