@@ -107,11 +107,14 @@ class Termination:
         """Restore the handler and the descriptor of before, in the main thread; elsewhere nothing changes."""
         if threading.current_thread() is not threading.main_thread() or self.ending:
             return
+        self._withdraw(_Wakeup.stop)
+
+    def _withdraw(self, end: Callable[[_Wakeup], None]) -> None:
         if self._is_ours():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         wakeup, self._wakeup = self._wakeup, None
         if wakeup is not None:
-            wakeup.stop()
+            end(wakeup)
 
     # A fork. Python clears the signals that are pending in the child, and one that arrives in its first moments is
     # lost, unless it waits in the kernel until the child has the default action again.
@@ -126,11 +129,7 @@ class Termination:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def after_fork_in_child(self) -> None:
-        if self._is_ours():
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        wakeup, self._wakeup = self._wakeup, None
-        if wakeup is not None:
-            wakeup.forget()
+        self._withdraw(_Wakeup.forget)
         self._ending = threading.Lock()
         self.after_fork_in_parent()
 
