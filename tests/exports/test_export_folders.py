@@ -237,8 +237,8 @@ def _is_raw(field: pa.Field) -> bool:
 
 
 def test_a_tensor_without_a_name_is_read_from_a_csv_file(tmp_path: Path) -> None:
-    with tensortrial.Run(tmp_path / "run") as run, run.step():
-        run.log({"": 5.0, "y": 6.0})
+    with Job(tmp_path / "run") as job:  # no hook saves one
+        job.put(job.begin(), {"": 5.0, "y": 6.0}, closes=True)
     tensortrial.export(tmp_path / "run", f"csv:{tmp_path}/out", progress=False)
     files = f"{tmp_path}/out/scalars/**/*.csv"
     query = f"select name, value from read_csv('{files}', allow_quoted_nulls = false) order by value"

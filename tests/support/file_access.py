@@ -18,7 +18,7 @@ import pytest
 
 @contextmanager
 def before_opening(path: Path, action: Callable[[], Any]) -> Iterator[None]:
-    """Call `action` once, before this process opens `path` or a file below it.
+    """Call `action` once, before this process creates or reads the file `path` or a file below it.
 
     Yields:
         Nothing. The block fails if no such file was opened.
@@ -65,9 +65,11 @@ def _see(event: str, arguments: tuple[Any, ...]) -> None:
     if _opened and event in ("open", "os.listdir", "os.scandir") and threading.get_ident() in _opened:
         _opened[threading.get_ident()].append(arguments[0])
     if event == "open" and _pending and isinstance(arguments[0], str | os.PathLike):
-        for pending in [each for each in _pending if Path(arguments[0]).is_relative_to(each[0])]:
-            _pending.remove(pending)
-            pending[1]()
+        path = Path(arguments[0])
+        if arguments[2] & os.O_CREAT or path.is_file():  # a folder is opened, too, before it is listed
+            for pending in [each for each in _pending if path.is_relative_to(each[0])]:
+                _pending.remove(pending)
+                pending[1]()
 
 
 @contextmanager
