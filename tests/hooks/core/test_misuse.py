@@ -228,7 +228,7 @@ def test_options_that_are_no_amounts_are_refused(out: str, name: str, value: Any
 
 
 class Owner(HookOwner):
-    """What callbacks for training libraries inherit from."""
+    """The base class of the callbacks of a training library."""
 
     _hook_type = TorchHook
 
