@@ -103,17 +103,14 @@ def describe_views() -> str:
     (run,) = (ROOT / "tests" / "golden" / "format-1").glob("none")
     runs = tensortrial.open_runs(str(run))
     parts = [_VIEWS]
-    for path in sorted((ROOT / "queries" / "views").glob("*.sql")):
-        comment = " ".join(
-            line.removeprefix("--").strip()
-            for line in path.read_text(encoding="utf-8").splitlines()
-            if line.startswith("--")
-        )
+    for view in sorted(view for (view,) in runs.sql("show tables").fetchall()):
+        lines = (ROOT / "queries" / "views" / f"{view}.sql").read_text(encoding="utf-8").splitlines()
+        comment = " ".join(line.removeprefix("--").strip() for line in lines if line.startswith("--"))
         meaning, _, columns = comment.partition("Columns:")
-        answer = runs.sql(f"select * from {path.stem} limit 0").to_arrow_table()
+        answer = runs.sql(f"select * from {view} limit 0").to_arrow_table()
         rows = [f"| `{field.name}` | {field.type} |" for field in answer.schema]
         sentence = meaning.partition(":")[2].strip()
-        parts.append(f"## {path.stem}\n\n{sentence[:1].upper()}{sentence[1:]}\n\nColumns: {columns.strip()}\n")
+        parts.append(f"## {view}\n\n{sentence[:1].upper()}{sentence[1:]}\n\nColumns: {columns.strip()}\n")
         parts.append("\n".join(["| column | Arrow type |", "|---|---|", *rows, ""]))
     runs.close()
     return "\n".join(parts)
