@@ -23,7 +23,7 @@ from ..core.configuration.collections import ModuleCollection
 from ..core.recorder import Recorder, guarded
 from ..core.step_clock import OccurrenceCounter
 from . import compile as compiled
-from .arrays import PLAIN, hiding_in, host_copy, host_dtype, local_part, tensors_in, to_tensor, values_and_lengths
+from .arrays import PLAIN, hiding_in, host_copy, host_dtype, local_part, nested_parts, tensors_in, to_tensor
 from .buffer_pool import BufferPool
 from .callbacks import GradientCallback
 from .callers import Caller, caller_of, in_probe
@@ -448,16 +448,15 @@ class Capture:
             self.recorder.fail(exc)
 
     def _nested(self, name: str, tensor: torch.Tensor) -> None:
-        lengths_name = f"{name}_lengths"
-        if self.recorder.planner.plan(name) is None and self.recorder.planner.plan(lengths_name) is None:
+        if all(self.recorder.planner.plan(each) is None for each in (name, f"{name}_lengths")):
             return
         try:
-            values, lengths = values_and_lengths(tensor)
+            parts = nested_parts(name, tensor)
         except UnsupportedValue as exc:
             self.recorder.refuse(name, exc)
             return
-        self.tensor(name, values)
-        self.tensor(lengths_name, lengths)
+        for part, dense in parts.items():
+            self.tensor(part, dense)
 
     def send(self) -> None:
         """Send the statistics that were computed on devices to the host, at the end of a step."""

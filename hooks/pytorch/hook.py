@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from tensortrial.config.collection import CollectionKeys
 from tensortrial.dtypes import Array
-from tensortrial.errors import ConfigurationError, MissingExtra
+from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
 
 from ..core import current_hook
 from ..core.base_hook import BaseHook
@@ -30,7 +30,7 @@ except ImportError as exc:
     raise MissingExtra("torch", "torch", "the PyTorch hook") from exc
 
 
-from .arrays import to_array
+from .arrays import nested_parts, to_array
 from .capture import Capture
 from .gradients import LOCAL, Scaler, parse_moments
 from .optimizers import innermost
@@ -230,6 +230,19 @@ class Hook(BaseHook):
 
     def _let_go(self) -> None:
         self.capture.let_go()
+
+    def _save_tensor(
+        self, name: str, value: Any, collections_to_write: Iterable[str] | str, step: Any, mode: Any
+    ) -> None:
+        parts = {name: value}
+        if isinstance(value, torch.Tensor) and value.is_nested:
+            try:
+                parts = nested_parts(name, value)
+            except UnsupportedValue as exc:
+                self.recorder.refuse(name, exc)
+                return
+        for part, tensor in parts.items():
+            super()._save_tensor(part, tensor, collections_to_write, step, mode)
 
     def _array_of(self, value: Any) -> tuple[Array, bool]:
         # The array of a tensor is a copy already.

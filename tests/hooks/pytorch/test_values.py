@@ -150,6 +150,19 @@ class TestNested:
         assert trial.tensor("odd_output_0_lengths").value(1).tolist() == [2, 4]
         assert same(trial.tensor("odd_output_0").value(1), array(torch.cat(value.unbind())))
 
+    @pytest.mark.usefixtures("lenient")
+    def test_save_tensor_saves_a_nested_tensor_in_its_parts(self, make_hook: Any, out: str, caplog: Any) -> None:
+        hook = make_hook()
+        hook.save_tensor("tokens", self.nested((2, 3), (4, 3)), "mine", step=5)
+        hook.save_tensors({"same": self.nested((2,), (2,)), "odd": self.nested((2, 3), (4, 5), layout=torch.strided)})
+        hook.close()
+        trial = create_trial(out)
+        assert trial.tensor_names(collection="mine") == ["tokens", "tokens_lengths"]
+        assert trial.tensor("tokens_lengths").value(5).tolist() == [2, 4]
+        assert trial.tensor("tokens").value(5).tolist() == [[0, 1, 2], [3, 4, 5], *np.arange(12).reshape(4, 3).tolist()]
+        assert trial.tensor_names(regex="same|odd") == ["same", "same_lengths"]
+        assert len(logged(caplog)) == 1
+
     def test_nested_tensors_of_one_shape_are_concatenated(self, make_hook: Any, out: str) -> None:
         trial = run_with(make_hook, out, self.nested((2, 3), (2, 3), layout=torch.strided))
         assert trial.tensor("odd_output_0_lengths").value(1).tolist() == [2, 2]
