@@ -318,12 +318,7 @@ class BaseHook:
         check_dictionary(tensors, "tensors")
         if not isinstance(collections_to_write, str):
             collections_to_write = names(collections_to_write)
-        if may_begin := step is None and not self.recorder.clock.held:
-            self._begin_call(tensors)
-        for name, value in tensors.items():
-            self._save_tensor(name, value, collections_to_write, step, mode)
-        if may_begin:
-            self._end_call(tensors)
+        self._save_each(tensors, collections_to_write, step, mode)
 
     @guarded
     def save_image(self, name: str, image: Any, *, step: int | None = None, mode: ModeKeys | str | None = None) -> None:
@@ -337,7 +332,7 @@ class BaseHook:
             mode: The mode that the step is counted in. Default: the current one.
         """
         try:
-            self.save_tensor(name, as_image(self._array_of(rgb(image))[0]), "images", step=step, mode=mode)
+            self._save_each({name: as_image(self._array_of(rgb(image))[0])}, "images", step, mode)
         except UnsupportedValue as exc:
             self.recorder.refuse(name, exc)
 
@@ -373,6 +368,14 @@ class BaseHook:
         self, name: str, value: Any, sm_metric: bool, timestamp: float | None, step: Any, mode: Any
     ) -> None:
         self.recorder.save_scalar(name, value, sm_metric, timestamp, step, mode)
+
+    def _save_each(self, tensors: Mapping[str, Any], collections: Iterable[str] | str, step: Any, mode: Any) -> None:
+        if may_begin := step is None and not self.recorder.clock.held:
+            self._begin_call(tensors)
+        for name, value in tensors.items():
+            self._save_tensor(name, value, collections, step, mode)
+        if may_begin:
+            self._end_call(tensors)
 
     def _save_tensor(
         self, name: str, value: Any, collections_to_write: Iterable[str] | str, step: Any, mode: Any

@@ -96,6 +96,12 @@ def test_the_log_of_a_wrong_call_names_the_method(out: str, caplog: pytest.LogCa
     ]
 
 
+@pytest.mark.usefixtures("lenient")
+def test_the_log_of_a_wrong_image_names_the_method(out: str, caplog: pytest.LogCaptureFixture) -> None:
+    Hook(out).save_image("image", np.zeros((2, 2)), step=-1)
+    assert [message.split(":")[0] for message in caplog.messages] == ["save_image had no effect"]
+
+
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_a_wrong_call_is_raised_in_strict_mode(out: str, call: Callable[[Any], object]) -> None:
     hook = Hook(out)
