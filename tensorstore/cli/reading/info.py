@@ -69,7 +69,7 @@ def _facts(trial: Trial) -> Iterable[tuple[str, str]]:
     yield "state", _state(trial)
     yield "snapshot", str(trial.snapshot)
     yield "framework", f"{run.framework} ({made_with})"
-    yield "workers", f"{trial.num_workers}: {', '.join(trial.workers())}"
+    yield "workers", _workers(trial)
     for late in trial.late_workers():
         yield "late", str(late)
     for worker, reason in trial.snapshot.workers.failures.items():
@@ -82,6 +82,12 @@ def _facts(trial: Trial) -> Iterable[tuple[str, str]]:
     if run.metadata:
         yield "metadata", json.dumps(run.metadata)
     yield from _environment(trial.environment())
+
+
+def _workers(trial: Trial) -> str:
+    names, now = trial.workers(), trial.num_workers
+    since = f" (the job has {now} now)" if now < len(names) else ""
+    return f"{max(now, len(names))}: {', '.join(names)}{since}"
 
 
 def _environment(found: dict[str, Any]) -> Iterable[tuple[str, str]]:

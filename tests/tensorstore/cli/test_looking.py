@@ -82,6 +82,17 @@ def test_info_shows_a_run_whose_notes_are_damaged(tmp_path: Path) -> None:
     assert json.loads(run("ls", tmp_path, "--json").stdout)["tags"] == []
 
 
+def test_info_counts_the_workers_that_it_lists(tmp_path: Path) -> None:
+    jobs = [Job(tmp_path, f"worker_{rank}", 2) for rank in range(2)]
+    for job in jobs:
+        job.step({"loss": 1.0})
+        job.close()
+    assert "2: worker_0, worker_1" in run("info", tmp_path).stdout
+    with Job(tmp_path, resume=True) as job:
+        job.step({"loss": 1.0})
+    assert "2: worker_0, worker_1 (the job has 1 now)" in run("info", tmp_path).stdout
+
+
 def test_info_shows_why_a_worker_saved_no_more(tmp_path: Path) -> None:
     run_of_one_step(tmp_path, failure="the disk is full")
     assert "worker_0: the disk is full" in run("info", tmp_path).stdout
