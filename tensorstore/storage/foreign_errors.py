@@ -87,8 +87,10 @@ def _sentence(exc: Exception, action: Action, where: str) -> str:
         return f"{holder} refuses the {action}{location}: {_reason(exc)}"
     if kind in ("NoCredentialsError", "PartialCredentialsError", "TokenRetrievalError"):
         return f"found no usable credentials for the object store{location}; pass key and secret as storage_options"
-    if kind in ("EndpointConnectionError", "ConnectTimeoutError", "ClientConnectorError"):
+    if kind in ("EndpointConnectionError", "ConnectTimeoutError"):
         return f"the object store cannot be reached{location}; is endpoint_url right?"
+    if kind in ("ClientConnectorError", "ClientConnectorDNSError"):
+        return f"the server cannot be reached{location}; is its address right?"
     if isinstance(exc, FileNotFoundError) and where:
         return f"cannot {action}, the bucket does not exist{location}"
     return f"cannot {action}{location}: {_reason(exc)}"

@@ -168,6 +168,13 @@ def test_an_error_of_the_file_system_says_where(tmp_path: Path) -> None:
         open_storage(tmp_path / "file").create("run.json", b"")
 
 
+def test_an_unreachable_web_server_is_not_taken_for_an_object_store() -> None:
+    pytest.importorskip("aiohttp")
+    storage = open_storage("http://127.0.0.1:9/run")
+    with pytest.raises(StorageError, match=r"the server cannot be reached.*; is its address right"):
+        storage.read("a")
+
+
 class TestOpening:
     @pytest.mark.parametrize(
         "url", ["", b"bytes", None, 5, "a\0b", "nosuch://x/y", "simplecache::s3://b/k", "s3://", "memory:///"]
