@@ -128,8 +128,6 @@ def kept_tiles(run: str) -> KeptTiles | None:
 
 def _cache_folder() -> Path:
     """Return the system's folder for caches."""
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches"
     chosen = os.environ.get("XDG_CACHE_HOME", "")
