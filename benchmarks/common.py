@@ -12,10 +12,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+    from tensortrial.storage.base import Storage
+
+WORKER = "worker_0"
 
 
 def header(title: str) -> None:
@@ -84,3 +93,57 @@ def peak_megabytes() -> float:
 
 CALL_BYTES = 512 << 10
 """The most bytes of one call that writes to a file: larger calls take much longer on some virtual machines."""
+
+
+def claimed(out: str) -> Storage:
+    """Begin a run of one worker, WORKER; return its storage."""
+    from tensortrial.format.schema import RunInfo, WorkerInfo
+    from tensortrial.storage.open import open_storage
+    from tensortrial.write.claim import claim
+
+    storage, began = open_storage(out), "2026-01-01T00:00:00+00:00"
+    claim(storage, RunInfo(began, id="measured"), WorkerInfo(WORKER, 1, began, []))
+    return storage
+
+
+def write_index(
+    out: str, names: Sequence[str], steps: int, columns_of: Callable[[np.ndarray], dict[str, pa.Array]]
+) -> None:
+    """Write a run whose index is compacted, without raw values.
+
+    Each file has 1,000 steps. `columns_of` receives these and returns the columns that differ from run to run.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    from tensortrial.format.index_types import IndexSummary, NamedTensor, StepSummary
+    from tensortrial.format.index_writer import write_compacted
+    from tensortrial.format.schema import INDEX_SCHEMA, index_path
+
+    storage = claimed(out)
+    name_set = tuple(NamedTensor(name, ("weights",)) for name in names)
+    previous = ""
+    for begin in range(0, steps, 1000):
+        inside = np.arange(begin, min(begin + 1000, steps))
+        count = len(inside) * len(names)
+        each_step = np.repeat(inside, len(names))
+        offsets = np.arange(count + 1, dtype=np.int32)
+        texts = {"mode": "TRAIN", "worker": WORKER, "dtype": "float32"}
+        columns = {name: pa.repeat(pa.scalar(text), count) for name, text in texts.items()}
+        columns |= {
+            "name": pa.array(names).take(pa.array(np.tile(np.arange(len(names)), len(inside)))),
+            "mode_step": pa.array(each_step),
+            "global_step": pa.array(each_step),
+            "nbytes": pa.array(np.full(count, 256)),
+            "saved_at": pa.array(each_step * 1_000_000).cast(pa.timestamp("us", tz="UTC")),
+            "collections": pa.ListArray.from_arrays(pa.array(offsets), pa.repeat(pa.scalar("weights"), count)),
+        }
+        columns |= columns_of(inside)
+        arrays = [columns[each.name] if each.name in columns else pa.nulls(count, each.type) for each in INDEX_SCHEMA]
+        table = pa.Table.from_arrays(arrays, schema=INDEX_SCHEMA)
+        said = [StepSummary("TRAIN", step, step, step * 1_000_000, 0) for step in inside.tolist()]
+        path = index_path(WORKER, begin, begin).replace(".parquet", f"-{begin + len(inside) - 1:08d}.parquet")
+        sink = storage.sink(path)
+        write_compacted(sink, table, IndexSummary(count, said, [name_set], [], previous))
+        sink.publish()
+        previous = path

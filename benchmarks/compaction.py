@@ -12,7 +12,7 @@ import json
 import time
 from pathlib import Path
 
-from common import header, in_fresh_process, line, median_seconds, peak_megabytes, scratch, seconds
+from common import WORKER, claimed, header, in_fresh_process, line, median_seconds, peak_megabytes, scratch, seconds
 
 PER_STEP = 50
 GROUP_BY = "select name, avg({mean}), avg({l2}) from {table} group by name"
@@ -22,21 +22,12 @@ def write(out: str, flushes: int) -> None:
     import numpy as np
 
     from tensortrial.format.record import Plan, Record, Step
-    from tensortrial.format.schema import RunInfo, WorkerInfo
     from tensortrial.mode import ModeKeys
-    from tensortrial.storage.open import open_storage
-    from tensortrial.write.claim import claim
     from tensortrial.write.writer import Writer
 
-    storage = open_storage(out)
-    claim(
-        storage,
-        RunInfo("2026-01-01T00:00:00+00:00", id="measured"),
-        WorkerInfo("worker_0", 1, "2026-01-01T00:00:00+00:00", []),
-    )
     plans = [Plan(f"layer{number}.weight", ("weights",), True) for number in range(PER_STEP)]
     values = np.random.default_rng(0).standard_normal((97, 2)).tolist()
-    writer = Writer(storage, "worker_0", flush_seconds=3600)
+    writer = Writer(claimed(out), WORKER, flush_seconds=3600)
     for number in range(flushes):
         saved = [dict(zip(("mean", "l2"), values[(number + index) % 97], strict=True)) for index in range(PER_STEP)]
         records = [

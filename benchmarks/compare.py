@@ -18,11 +18,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from common import header, in_fresh_process, line, scratch
+from common import header, in_fresh_process, line, scratch, write_index
 
 PER_STEP = 1000
-STEPS_PER_FILE = 1000
-WORKER = "worker_0"
 CASES = ("equal", "one bit", "from the middle on")
 
 
@@ -31,53 +29,24 @@ def write(out: str, rows: int, case: str) -> None:
     import numpy as np
     import pyarrow as pa
 
-    from tensortrial.format.index_types import IndexSummary, NamedTensor, StepSummary
-    from tensortrial.format.index_writer import write_compacted
-    from tensortrial.format.schema import INDEX_SCHEMA, RunInfo, WorkerInfo, index_path
-    from tensortrial.storage.open import open_storage
-    from tensortrial.write.claim import claim
-
-    storage = open_storage(out)
-    claim(
-        storage,
-        RunInfo("2026-01-01T00:00:00+00:00", id="measured"),
-        WorkerInfo(WORKER, 1, "2026-01-01T00:00:00+00:00", []),
-    )
-    names = [f"layer{number:03}.weight" for number in range(PER_STEP)]
-    name_set = tuple(NamedTensor(name, ("weights",)) for name in names)
     random = np.random.default_rng(0)
-    previous = ""
-    for begin in range(0, rows // PER_STEP, STEPS_PER_FILE):
-        steps = np.arange(begin, min(begin + STEPS_PER_FILE, rows // PER_STEP))
+
+    def columns_of(steps: np.ndarray) -> dict[str, pa.Array]:
         count = len(steps) * PER_STEP
-        each_step, places = np.repeat(steps, PER_STEP), np.tile(np.arange(PER_STEP), len(steps))
+        numbers = steps[0] * PER_STEP + np.arange(count)
         digests = random.integers(0, 2**64, count, dtype=np.uint64)
         if case == "one bit":
-            digests[each_step * PER_STEP + places == rows // 2 + 7] ^= np.uint64(1)
+            digests[numbers == rows // 2 + 7] ^= np.uint64(1)
         if case == "from the middle on":
-            digests[each_step * PER_STEP + places >= rows // 2 + 7] ^= np.uint64(1)
+            digests[numbers >= rows // 2 + 7] ^= np.uint64(1)
         offsets = np.arange(count + 1, dtype=np.int32)
-        columns = {
-            **{key: pa.repeat(pa.scalar(text), count) for key, text in {"mode": "TRAIN", "worker": WORKER}.items()},
-            "dtype": pa.repeat(pa.scalar("float32"), count),
-            "name": pa.array(names).take(pa.array(places)),
-            "mode_step": pa.array(each_step),
-            "global_step": pa.array(each_step),
+        return {
             "shape": pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.full(count, 64))),
-            "nbytes": pa.array(np.full(count, 256)),
-            "saved_at": pa.array(each_step * 1_000_000).cast(pa.timestamp("us", tz="UTC")),
-            "collections": pa.ListArray.from_arrays(pa.array(offsets), pa.repeat(pa.scalar("weights"), count)),
             "digest": pa.array(digests),
-            "order": pa.array(places.astype(np.int32)),
+            "order": pa.array((numbers % PER_STEP).astype(np.int32)),
         }
-        arrays = [columns[each.name] if each.name in columns else pa.nulls(count, each.type) for each in INDEX_SCHEMA]
-        said = [StepSummary("TRAIN", step, step, step * 1_000_000, 0) for step in steps.tolist()]
-        path = index_path(WORKER, begin, begin).replace(".parquet", f"-{begin + len(steps) - 1:08d}.parquet")
-        sink = storage.sink(path)
-        table = pa.Table.from_arrays(arrays, schema=INDEX_SCHEMA)
-        write_compacted(sink, table, IndexSummary(count, said, [name_set], [], previous))
-        sink.publish()
-        previous = path
+
+    write_index(out, [f"layer{number:03}.weight" for number in range(PER_STEP)], rows // PER_STEP, columns_of)
 
 
 def timed(call: Callable[[], object]) -> tuple[float, float]:

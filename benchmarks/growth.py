@@ -15,11 +15,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from common import header, in_fresh_process, line, peak_megabytes, scratch, seconds
+from common import WORKER, header, in_fresh_process, line, peak_megabytes, scratch, seconds, write_index
 
 PER_STEP = 500
-STEPS_PER_FILE = 1000
-WORKER = "worker_0"
 LOSS = "loss"
 SIZES = [10**power for power in range(3, 9)]
 QUESTIONS = {
@@ -40,55 +38,27 @@ def write(out: str, steps: int, tensors: int = PER_STEP, ends: bool = False) -> 
     import pyarrow as pa
 
     from tensortrial.format.checksum import document_bytes
-    from tensortrial.format.index_types import IndexSummary, NamedTensor, StepSummary
-    from tensortrial.format.index_writer import write_compacted
-    from tensortrial.format.schema import INDEX_SCHEMA, RunInfo, WorkerInfo, end_path, index_path
-    from tensortrial.statistics.definitions import STATISTICS
+    from tensortrial.format.schema import end_path
     from tensortrial.storage.open import open_storage
-    from tensortrial.write.claim import claim
 
-    storage = open_storage(out)
-    claim(
-        storage,
-        RunInfo("2026-01-01T00:00:00+00:00", id="measured"),
-        WorkerInfo(WORKER, 1, "2026-01-01T00:00:00+00:00", []),
-    )
-    names = [LOSS, *(f"layer{number:03}.weight" for number in range(1, tensors))]
     is_loss = np.arange(tensors) == 0
-    name_set = tuple(NamedTensor(name, ("weights",)) for name in names)
     values = np.random.default_rng(0).standard_normal(4096, np.float32).astype(np.float64)
-    previous = ""
-    for begin in range(0, steps, STEPS_PER_FILE):
-        inside = np.arange(begin, min(begin + STEPS_PER_FILE, steps))
-        count = len(inside) * tensors
-        each_step = np.repeat(inside, tensors)
-        offsets = np.arange(count + 1, dtype=np.int32)
-        dimensions = np.concatenate([[0], np.cumsum(np.tile(~is_loss, len(inside)))]).astype(np.int32)
-        texts = {"mode": "TRAIN", "worker": WORKER, "dtype": "float32"}
-        columns = {name: pa.repeat(pa.scalar(text), count) for name, text in texts.items()}
-        columns |= {name: pa.array(np.resize(values, count)) for name in ("mean", "l2")}
-        columns |= {name: pa.nulls(count, pa.float64()) for name in STATISTICS if name not in columns}
-        columns |= {
-            "name": pa.array(names).take(pa.array(np.tile(np.arange(tensors), len(inside)))),
-            "mode_step": pa.array(each_step),
-            "global_step": pa.array(each_step),
+
+    def columns_of(steps: np.ndarray) -> dict[str, pa.Array]:
+        is_tensor = np.tile(~is_loss, len(steps))
+        dimensions = np.concatenate([[0], np.cumsum(is_tensor)]).astype(np.int32)
+        numbers = np.resize(values, len(is_tensor))
+        return {
+            "mean": pa.array(numbers),
+            "l2": pa.array(numbers),
             "shape": pa.ListArray.from_arrays(pa.array(dimensions), pa.array(np.full(dimensions[-1], 64))),
-            "nbytes": pa.array(np.full(count, 256)),
-            "saved_at": pa.array(each_step * 1_000_000).cast(pa.timestamp("us", tz="UTC")),
-            "collections": pa.ListArray.from_arrays(pa.array(offsets), pa.repeat(pa.scalar("weights"), count)),
-            "scalar": pa.array(np.resize(values, count), mask=np.tile(~is_loss, len(inside))),
+            "scalar": pa.array(numbers, mask=is_tensor),
         }
-        arrays = [columns[each.name] if each.name in columns else pa.nulls(count, each.type) for each in INDEX_SCHEMA]
-        table = pa.Table.from_arrays(arrays, schema=INDEX_SCHEMA)
-        said = [StepSummary("TRAIN", step, step, step * 1_000_000, 0) for step in inside.tolist()]
-        path = index_path(WORKER, begin, begin).replace(".parquet", f"-{begin + len(inside) - 1:08d}.parquet")
-        sink = storage.sink(path)
-        write_compacted(sink, table, IndexSummary(count, said, [name_set], [], previous))
-        sink.publish()
-        previous = path
+
+    write_index(out, [LOSS, *(f"layer{number:03}.weight" for number in range(1, tensors))], steps, columns_of)
     if ends:
         end = {"ended_at": "2026-01-01T00:00:00+00:00", "worker": WORKER, "session": 0}
-        storage.replace(end_path(WORKER), document_bytes(end))
+        open_storage(out).replace(end_path(WORKER), document_bytes(end))
 
 
 def flush(out: str, number: int) -> None:
