@@ -75,6 +75,13 @@ def seconds(call: Callable[[], object]) -> float:
     return time.perf_counter() - begun
 
 
+def cpu_seconds(call: Callable[[], object]) -> float:
+    """Return the CPU time of all threads of this process during a call."""
+    begun = time.process_time()
+    call()
+    return time.process_time() - begun
+
+
 def median_seconds(call: Callable[[], object], repeat: int) -> float:
     return statistics.median(seconds(call) for _ in range(repeat))
 

@@ -12,14 +12,13 @@ cache, values by `values()` and each by `value()`; from a disk or a bucket the r
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
-from common import header, line, scratch
+from common import cpu_seconds, header, line, scratch
 from writing import write_run
 
 import tensortrial
@@ -53,9 +52,7 @@ def _least(calls: list[Callable[[], object]], turns: int) -> list[float]:
     found: list[list[float]] = [[] for _ in calls]
     for _ in range(turns):
         for times, call in zip(found, calls, strict=True):
-            begun = time.process_time()
-            call()
-            times.append(time.process_time() - begun)
+            times.append(cpu_seconds(call))
     return list(map(min, found))
 
 

@@ -7,7 +7,6 @@ import math
 import shutil
 import statistics
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from importlib.util import find_spec
@@ -15,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
-from common import header, line, scratch
+from common import cpu_seconds, header, line, scratch
 
 from tensortrial.importers.tensorboard import import_runs
 from tensortrial.tfevents.summary import event, first_event, histogram, scalar
@@ -62,11 +61,9 @@ def write(path: Path, events: Iterator[bytes]) -> int:
 
 
 def seconds(call: Callable[[], object]) -> float:
-    """Return the CPU time of all threads of this process, which does not depend on others that the machine serves."""
+    """Return the CPU time of all threads of this process, whatever else the machine serves."""
     gc.collect()  # what the other reader has left
-    begun = time.process_time()
-    call()
-    return time.process_time() - begun
+    return cpu_seconds(call)
 
 
 def load(folder: Path) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import resource
 import sys
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -22,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
-from common import header, in_fresh_process, line, peak_megabytes, scratch
+from common import cpu_seconds, header, in_fresh_process, line, peak_megabytes, scratch
 
 PROGRAM = __file__
 VIEWS = {"the page and its table of runs": "serve", "a report": "write_report"}
@@ -201,12 +200,6 @@ def stream(folder: str) -> None:
 def print_cost(call: Callable[[], object]) -> None:
     """Print the seconds of the processor and the peak of memory of a call, in MB."""
     print(cpu_seconds(call), peak_megabytes())
-
-
-def cpu_seconds(call: Callable[[], object]) -> float:
-    begun = time.process_time()
-    call()
-    return time.process_time() - begun
 
 
 MEASURED: dict[str, Callable[..., None]] = {

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from calls import write
-from common import header, line, scratch
+from common import cpu_seconds, header, line, scratch
 
 PAIRS = 9
 _IMPORTS = "import numpy, pyarrow.parquet\n"
@@ -24,7 +24,7 @@ trial.steps(), trial.tensor_names(), trial.tensor("layer0").value(3)
 """
 
 
-def cpu_seconds(code: str) -> float:
+def process_cpu_seconds(code: str) -> float:
     """Return the CPU time of a new process that runs some code."""
     timed = f"{code}import time; print(time.process_time())"
     return float(subprocess.run([sys.executable, "-c", timed], check=True, capture_output=True, text=True).stdout)
@@ -35,9 +35,7 @@ def median_cpu(call: Callable[[], object], repeat: int, pause_seconds: float = 0
     found = []
     for _ in range(repeat):
         time.sleep(pause_seconds)
-        begun = time.process_time()
-        call()
-        found.append(time.process_time() - begun)
+        found.append(cpu_seconds(call))
     return statistics.median(found)
 
 
@@ -46,7 +44,7 @@ def print_small(folder: Path) -> None:
     import tensortrial
 
     read = _READ.format(folder=str(folder))
-    ratios = [cpu_seconds(_IMPORTS + read) / cpu_seconds(_IMPORTS) for _ in range(PAIRS)]
+    ratios = [process_cpu_seconds(_IMPORTS + read) / process_cpu_seconds(_IMPORTS) for _ in range(PAIRS)]
     line("a new process: imports, steps, names, a value", f"{statistics.median(ratios):.2f}x of two imports", "1.3x")
 
     def read_again() -> None:

@@ -13,7 +13,7 @@ import sys
 import time
 
 import numpy as np
-from common import header, line, scratch
+from common import cpu_seconds, header, line, scratch
 
 import tensortrial
 from tensortrial import rules
@@ -90,9 +90,7 @@ def diagnosed(out: str, steps: int) -> float:
         for step in range(steps):
             with run.step():
                 run.save_scalar("loss", 1 / (step + 1))
-    begun = time.process_time()
-    tensortrial.diagnose(out)
-    return time.process_time() - begun
+    return cpu_seconds(lambda: tensortrial.diagnose(out))
 
 
 def diagnosed_values(out: str) -> float:
@@ -104,9 +102,7 @@ def diagnosed_values(out: str) -> float:
                 for i, value in enumerate(rng.normal(0, 0.1, (weights, 16, 16)).astype(np.float32)):
                     run.save_tensor(f"layer{i}/weight", value * (1 + step % 7), "weights")
                     run.save_tensor(f"gradient/layer{i}", value, "gradients")
-    begun = time.process_time()
-    tensortrial.diagnose(out)
-    return 1e6 * (time.process_time() - begun) / (2 * weights * steps)
+    return 1e6 * cpu_seconds(lambda: tensortrial.diagnose(out)) / (2 * weights * steps)
 
 
 def measure(run: str, what: str) -> None:
