@@ -55,7 +55,7 @@ def main() -> None:
         with server(options.postgres) as url:
             compare("PostgreSQL, to COPY by psql", "1.1", *to_postgres(run, url, folder / "copied"))
         compare("DuckDB file, to DuckDB's own", "", *to_duckdb(run, folder))
-        compare("Parquet, to pyarrow's own", "", *to_parquet(run, folder, options.rows))
+        compare("Parquet, to pyarrow's own", "", *to_lake(run, folder, f"parquet:{folder}/out", options.rows))
         compare(
             "Delta Lake, to Parquet of pyarrow's own", "1.1", *to_lake(run, folder, f"delta:{folder}/out", options.rows)
         )
@@ -99,13 +99,13 @@ def export(run: Path, target: str) -> None:
 
 def to_postgres(run: Path, url: str, copied: Path) -> tuple[Callable[[], Times], Callable[[], Times]]:
     def ours() -> Times:
-        query(url, "drop schema if exists bench cascade", "drop table if exists peer", "checkpoint")
+        execute(url, "drop schema if exists bench cascade", "drop table if exists peer", "checkpoint")
         return taken(lambda: export(run, f"{url}?schema=bench"))
 
     def theirs() -> Times:
         if not copied.exists():
             psql(url, f"\\copy bench.tensors to '{copied}' (format binary)")
-        query(url, "create table peer (like bench.tensors)", "drop schema bench cascade", "checkpoint")
+        execute(url, "create table peer (like bench.tensors)", "drop schema bench cascade", "checkpoint")
         return taken(lambda: psql(url, f"\\copy peer from '{copied}' (format binary)"))
 
     return ours, theirs
@@ -127,21 +127,12 @@ def to_duckdb(run: Path, folder: Path) -> tuple[Callable[[], Times], Callable[[]
     return ours, theirs
 
 
-def to_parquet(run: Path, folder: Path, count: int) -> tuple[Callable[[], Times], Callable[[], Times]]:
-    return to_lake(run, folder, f"parquet:{folder}/out", count)
-
-
 def to_lake(run: Path, folder: Path, target: str, count: int) -> tuple[Callable[[], Times], Callable[[], Times]]:
-    def ours() -> Times:
-        shutil.rmtree(folder / "out", ignore_errors=True)
-        (folder / "out").mkdir()
-        return taken(lambda: export(run, target))
-
     def theirs() -> Times:
         rows = exported(folder, count)
         return taken(lambda: pq.write_table(rows, folder / "peer.parquet", ROWS, **write_options(rows.schema)))
 
-    return ours, theirs
+    return lambda: into_fresh_folder(run, folder / "out", target), theirs
 
 
 def to_csv(run: Path, folder: Path, count: int) -> tuple[Callable[[], Times], Callable[[], Times]]:
@@ -153,12 +144,13 @@ def to_csv(run: Path, folder: Path, count: int) -> tuple[Callable[[], Times], Ca
         assert len(rows) == count
         return taken(lambda: pyarrow.csv.write_csv(rows, folder / "peer.csv"))
 
-    return lambda: fresh_folder(run, folder, "csv"), theirs
+    return lambda: into_fresh_folder(run, folder / "out", f"csv:{folder}/out"), theirs
 
 
-def fresh_folder(run: Path, folder: Path, kind: str) -> Times:
-    shutil.rmtree(folder / "out", ignore_errors=True)
-    return taken(lambda: export(run, f"{kind}:{folder}/out"))
+def into_fresh_folder(run: Path, out: Path, target: str) -> Times:
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir()
+    return taken(lambda: export(run, target))
 
 
 def exported(folder: Path, count: int) -> pa.Table:
@@ -176,11 +168,10 @@ def server(url: str | None) -> Iterator[str]:
         yield started.url()
 
 
-def query(url: str, *statements: str) -> list[tuple[str, ...]]:
+def execute(url: str, *statements: str) -> None:
     with dbapi.connect(url, autocommit=True) as connection, connection.cursor() as cursor:
         for statement in statements:
             cursor.execute(statement)
-        return list(cursor.fetchall()) if statements[-1].startswith("select") else []
 
 
 def psql(url: str, command: str) -> None:
