@@ -11,19 +11,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import secrets
-import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
-from common import header, line
+from common import header, line, seconds
+
+sys.path.append(str(Path(__file__).parent.parent / "tests"))
+from support.servers import free_ports, running_moto, wait_for
 
 LATENCY = 0.02
 TENSORS, SIDE = 20, 32
@@ -94,11 +95,9 @@ def requests(proxy: str) -> Requests:
     return Requests(seen.get("LIST", 0), sum(gets.values()), heads, sum(gets.values()) - len(gets))
 
 
-def measured(proxy: str, what: str, call: object, aim: str = "") -> None:
+def measured(proxy: str, what: str, call: Callable[[], object], aim: str = "") -> None:
     requests(proxy)
-    begun = time.perf_counter()
-    call()  # type: ignore[operator]
-    taken = time.perf_counter() - begun
+    taken = seconds(call)
     line(what, f"{1e3 * taken:.0f} ms: {requests(proxy)}", aim)
 
 
@@ -117,10 +116,10 @@ def write(url: str, options: dict[str, str], flushes: int) -> None:
             run.flush()
 
 
-def read(proxy: str, url: str, flushes: int) -> None:
+def read(proxy: str, url: str, options: dict[str, str], flushes: int) -> None:
     import tensortrial
 
-    options = {"endpoint_url": proxy, "key": "moto", "secret": "moto-secret"}
+    options = {**options, "endpoint_url": proxy}
     trials: list[tensortrial.Trial] = []
     measured(
         proxy,
@@ -146,27 +145,17 @@ def read(proxy: str, url: str, flushes: int) -> None:
 
 
 @contextmanager
-def running(*command: str, url: str) -> Iterator[None]:
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def proxied(upstream: str) -> Iterator[str]:
+    """Run the proxy, and yield its URL."""
+    (port,) = free_ports(1)
+    url = f"http://127.0.0.1:{port}"
+    process = subprocess.Popen([sys.executable, __file__, "--serve", str(port), upstream])
     try:
-        for _ in range(300):
-            try:
-                urllib.request.urlopen(url, timeout=5).close()
-                break
-            except OSError as exc:
-                if getattr(exc, "code", None):
-                    break
-                time.sleep(0.1)
-        yield
+        wait_for(f"{url}/_requests", lambda: process.poll() is None)
+        yield url
     finally:
         process.terminate()
         process.wait(10)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def main() -> None:
@@ -177,34 +166,25 @@ def main() -> None:
     if arguments.serve:
         asyncio.run(serve(int(arguments.serve[0]), arguments.serve[1]))
         return
-    import boto3
 
     import tensortrial
     from tensortrial.format.schema import MANIFEST
     from tensortrial.storage.open import open_storage
 
     header(f"S3 with {1e3 * LATENCY:.0f} ms of latency, a flush of 4 steps of {TENSORS} tensors of {4 * SIDE**2} bytes")
-    store, proxy = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
-    port = store.rpartition(":")[2]
-    with (
-        running(sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", port, url=store),
-        running(sys.executable, __file__, "--serve", proxy.rpartition(":")[2], store, url=f"{proxy}/_requests"),
-    ):
-        keys = {"aws_access_key_id": "moto", "aws_secret_access_key": "moto-secret"}
-        bucket = f"bucket-{secrets.token_hex(6)}"
-        boto3.client("s3", endpoint_url=store, region_name="us-east-1", **keys).create_bucket(Bucket=bucket)
+    with running_moto() as store, proxied(store.endpoint_url) as proxy:
+        options, bucket = store.storage_options, store.new_bucket()
         for flushes in arguments.flushes:
-            url = f"s3://{bucket}/run{flushes}"
-            options = {"endpoint_url": store, "key": "moto", "secret": "moto-secret"}
+            url = f"{bucket}/run{flushes}"
             write(url, options, flushes)
             print(f"a run of {flushes} flushes, closed with a manifest")
-            read(proxy, url, flushes)
+            read(proxy, url, options, flushes)
             print("  without the manifest")
             open_storage(url, options).remove(MANIFEST)
-            read(proxy, url, flushes)
+            read(proxy, url, options, flushes)
             tensortrial.compact(url, delete_older_than=0, storage_options=options)
             print("  compacted")
-            read(proxy, url, flushes)
+            read(proxy, url, options, flushes)
 
 
 if __name__ == "__main__":

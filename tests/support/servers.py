@@ -16,7 +16,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -72,7 +72,7 @@ def running_moto() -> Iterator[ObjectStore]:
     command = [sys.executable, str(_MOTO), str(port)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        _wait_for(store.endpoint_url, lambda: server.poll() is None)
+        wait_for(store.endpoint_url, lambda: server.poll() is None)
         yield store
     finally:
         server.terminate()
@@ -92,7 +92,7 @@ def ceph_s3() -> Iterator[ObjectStore]:
     store = ObjectStore(f"http://127.0.0.1:{ports[0]}", secrets.token_hex(10), secrets.token_hex(20))
     try:
         _ceph("start", folder, *map(str, ports), store.key, store.secret)
-        _wait_for(store.endpoint_url, lambda: True)
+        wait_for(store.endpoint_url, lambda: True)
         yield store
     finally:
         processes = [int(file.read_text()) for file in folder.glob("run/*.pid")]
@@ -207,7 +207,8 @@ def free_ports(count: int) -> list[int]:
             each.close()
 
 
-def _wait_for(url: str, alive: Any, seconds: float = 60) -> None:
+def wait_for(url: str, alive: Callable[[], bool], seconds: float = 60) -> None:
+    """Wait until a server answers; fail when it is no longer alive, or after some seconds."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and alive():
         try:
