@@ -12,7 +12,6 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from common import median_seconds, seconds
@@ -105,15 +104,11 @@ def sorted_parquet(folder: Path, work: Tensors) -> dict[str, float]:
     path = folder / "perfect.parquet"
     pq.write_table(pa.table({"name": names, "step": steps, "mean": numbers[0], "l2": numbers[1]}), path)
 
-    def start() -> Any:
-        import duckdb
-
-        connection = duckdb.connect()
-        connection.sql("select 1").fetchall()
-        return connection
-
     begun = time.perf_counter()
-    connection = start()
+    import duckdb
+
+    connection = duckdb.connect()
+    connection.sql("select 1").fetchall()
     started = time.perf_counter() - begun
     query = f"select name, avg(mean), avg(l2) from read_parquet('{path}') group by name"
     first = seconds(lambda: connection.sql(query).fetchall())

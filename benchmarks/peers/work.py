@@ -34,10 +34,6 @@ class Tensors:
     def count(self) -> int:
         return self.per_step * self.steps
 
-    @property
-    def total(self) -> int:
-        return self.count * self.nbytes
-
     @cached_property
     def names(self) -> list[str]:
         return [f"layer{number:03}.weight" for number in range(self.per_step)]
