@@ -46,14 +46,7 @@ class Numbers(NamedTuple):
 
     def part(self, rows: slice) -> Numbers:
         """Return some of the rows."""
-        return Numbers(
-            self.name[rows],
-            self.mode[rows],
-            self.mode_step[rows],
-            self.global_step[rows],
-            self.saved_at[rows],
-            self.value[rows],
-        )
+        return Numbers._make(column[rows] for column in self)
 
 
 def publish_numbers(

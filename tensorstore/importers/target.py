@@ -161,7 +161,7 @@ def begin_of(
         CorruptFile: An index file of the run is damaged.
         StorageError: Files were compacted twice while they were read.
     """
-    run = _published(target, WORKER)
+    run = _published(target)
     key_had, key_now, key_withdrawn = _keys(run, source, withdrawn or _rows(source, np.empty(0, np.int64)))
     had, now = _last_of_each(key_had), _last_of_each(key_now)
     place = np.searchsorted(key_had[had], key_now[now])
@@ -190,10 +190,10 @@ def _report_changed_metadata(earlier: RunInfo, run: RunInfo, target: Storage, re
         report(f"{target.url}: the new metadata of the source ({some}), as a run keeps that of its first import")
 
 
-def _published(target: Storage, worker: str) -> Found:
-    """Return the values that a worker has published."""
+def _published(target: Storage) -> Found:
+    """Return the values that are in the run."""
     try:
-        rows = repeated(lambda: _published_rows(target, worker), lambda: None)
+        rows = repeated(lambda: _published_rows(target), lambda: None)
     except FileNotFoundError as exc:
         raise StorageError(target.url, f"its files were compacted while they were read: {exc}; import again") from exc
     coded = rows["name"].combine_chunks().dictionary_encode()
@@ -207,8 +207,8 @@ def _published(target: Storage, worker: str) -> Found:
     )
 
 
-def _published_rows(target: Storage, worker: str) -> pa.Table:
-    snapshot = take_twice(target, [worker])
+def _published_rows(target: Storage) -> pa.Table:
+    snapshot = take_twice(target, [WORKER])
     for error in snapshot.damaged.values():
         raise error
     tables = [table for path in snapshot.steps.files() for table in read_batches(path, target.read(path), _READ)]
@@ -232,14 +232,7 @@ def _last_of_each(key: _Integers) -> _Integers:
 
 
 def _rows(found: Found, rows: _Integers) -> Found:
-    return Found(
-        found.names,
-        found.name[rows],
-        found.step[rows],
-        found.number[rows],
-        found.is_number[rows],
-        found.saved_at[rows],
-    )
+    return Found._make([found.names, *(column[rows] for column in found[1:])])
 
 
 def _same(before: Found, now: Found) -> npt.NDArray[np.bool_]:
