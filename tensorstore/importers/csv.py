@@ -16,6 +16,7 @@ import numpy as np
 from ..errors import ConfigurationError, CorruptFile
 from ..storage.open import Storage, open_storage
 from .metrics import Points, Report, import_points, joined, log
+from .sources import url_of
 from .tables import (
     column_like,
     find_tables,
@@ -82,13 +83,10 @@ def import_run(  # noqa: PLR0913 - an option for each thing that a CSV file leav
     wanted = {role: column.strip() if isinstance(column, str) else column for role, column in roles.items()}
     parts = [_points(storage, path, wanted, step_multiplier, report) for path in paths]
     points = joined(parts, metadata)
+    url = url_of(storage, paths[0] if len(paths) == 1 else "")
     if not len(points):
-        raise CorruptFile(_url(storage, paths), "it has no number that could be imported")
-    return import_points(points, _url(storage, paths), "csv", open_storage(target, storage_options), progress, report)
-
-
-def _url(storage: Storage, paths: list[str]) -> str:
-    return f"{storage.url}/{paths[0]}" if len(paths) == 1 else storage.url
+        raise CorruptFile(url, "it has no number that could be imported")
+    return import_points(points, url, "csv", open_storage(target, storage_options), progress, report)
 
 
 def _points(storage: Storage, path: str, wanted: Mapping[str, str | None], multiplier: int, report: Report) -> Points:

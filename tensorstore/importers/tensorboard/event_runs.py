@@ -12,6 +12,7 @@ from ...mode import ModeKeys
 from ...storage.base import join
 from ...storage.open import Storage, open_storage
 from ..modes import MODE_OF_WORD, PREFERENCE
+from ..sources import open_source
 
 _MARK = "tfevents"
 _DEPTH = 8
@@ -45,13 +46,11 @@ def find_runs(
     source: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
 ) -> tuple[Storage, list[EventRun]]:
     """Return the folder that is or contains `source`, and its runs. Raises RunNotFound if it has none."""
-    text = os.fspath(source).rstrip("/")
-    folder, _, name = text.rpartition("/")
-    if _MARK in name:
-        storage = open_storage(folder or ("/" if text.startswith("/") else "."), storage_options, follow_links=True)
+    storage, name = open_source(source, storage_options, lambda name: _MARK in name)
+    if name:
         if name in storage.list("") and not storage.list(name):
             return storage, [EventRun("", [EventFolder(ModeKeys.GLOBAL, "", [name])])]
-    storage = open_storage(text, storage_options, follow_links=True)
+        storage = open_storage(os.fspath(source).rstrip("/"), storage_options, follow_links=True)
     files: dict[str, list[str]] = {}
     for path in _below(storage, "", _DEPTH):
         files.setdefault(path.rpartition("/")[0], []).append(path)
