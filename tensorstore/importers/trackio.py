@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -86,12 +87,10 @@ def _runs(files: list[Path], report: Report) -> Iterator[TrackedRun]:
                 raise
             report(str(exc))
             continue
-        try:
+        with closing(database):
             for run in _runs_of(database, path.stem, report):
                 found = True
                 yield run
-        finally:
-            database.close()
     if not found:
         raise RunNotFound(", ".join(map(str, files[:3])), "Trackio has no run here")
 

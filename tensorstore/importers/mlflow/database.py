@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -29,11 +30,8 @@ _INFINITY = 1.7976931348623157e308
 
 def runs_of_database(source: str, artifacts: bool, report: Report) -> Iterator[TrackedRun]:
     """Yield the runs in an SQLite file. Raises RunNotFound if it has none, CorruptFile if MLflow did not write it."""
-    database = Database(local_file(source), "a store of MLflow", _TABLES)
-    try:
+    with closing(Database(local_file(source), "a store of MLflow", _TABLES)) as database:
         yield from _runs(database, artifacts, report)
-    finally:
-        database.close()
 
 
 def _runs(database: Database, artifacts: bool, report: Report) -> Iterator[TrackedRun]:
