@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 import pyarrow as pa
@@ -193,11 +193,8 @@ class PostgreSQL(SQLTarget):
         try:
             yield
         except psycopg2.Error as exc:
-            self._refuse(str(exc))
-
-    def _refuse(self, message: str) -> NoReturn:
-        # Without `from exc`, because the driver's error shows the secrets.
-        raise ExportError(self._name, urls.without(self._secrets, message)) from None
+            # Without `from exc`, because the driver's error shows the secrets.
+            raise ExportError(self._name, urls.without(self._secrets, str(exc))) from None
 
 
 def _encoded(rows: pa.Table) -> tuple[pa.Table, list[bytes]]:

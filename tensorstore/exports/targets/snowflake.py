@@ -7,13 +7,14 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pyarrow as pa
 
 from ...errors import ConfigurationError, ExportError, MissingExtra
 from ...statistics.definitions import STATISTICS
+from .. import urls
 from ..batches import gathered
 from ..json_text import as_json, is_nested
 from ..target import LEDGER, Part, Replacement, reader_of
@@ -92,8 +93,8 @@ class Snowflake(SQLTarget):
                 raise ConfigurationError(f"snowflake: has no option {name!r}; it has {', '.join(sorted(_OPTIONS))}")
             settings[name if "." in name else _OPTIONS[name]] = str(value)
         private = [value for name, value in settings.items() if "token" in name or "private_key" in name]
-        hidden = {text for text in (password, parts.password or "", *private) if text}
-        return {name: value for name, value in settings.items() if value}, sorted(hidden, key=len, reverse=True)
+        hidden = [text for text in (password, parts.password or "", *private) if text]
+        return {name: value for name, value in settings.items() if value}, hidden
 
     def write(self, parts: Sequence[Part]) -> None:
         table, ledger = parts[0].table, self._table(LEDGER)
@@ -186,13 +187,8 @@ class Snowflake(SQLTarget):
         try:
             yield
         except adbc_driver_manager.Error as exc:
-            self._refuse(str(exc))
-
-    def _refuse(self, message: str) -> NoReturn:
-        for secret in self._secrets:
-            message = message.replace(secret, "***")
-        # Not `from` the driver's own error, which shows what is left out here.
-        raise ExportError(self._name, message.strip()) from None
+            # Without `from exc`, because the driver's error shows the secrets.
+            raise ExportError(self._name, urls.without(self._secrets, str(exc))) from None
 
 
 def _as_uploaded(rows: pa.Table) -> pa.Table:
