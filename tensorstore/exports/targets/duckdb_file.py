@@ -16,7 +16,7 @@ from ...engines.interrupting import keyboard_interrupts
 from ...errors import ConfigurationError, ExportError
 from ...format import arrow_arrays
 from ..target import LEDGER, Part, Replacement, reader_of
-from .sql_target import SQLTarget, ledger_table, numbered
+from .sql_target import SQLTarget, ledger_table
 
 
 class DuckDBFile(SQLTarget):
@@ -44,8 +44,7 @@ class DuckDBFile(SQLTarget):
 
     def replace(self, table: str, replacements: Sequence[Replacement]) -> None:
         with self._session():
-            runs = [each.run for each in replacements]
-            self._change(*self._forgetting(table, runs), **numbered(runs))
+            self._forget(table, replacements)
             self._insert(table, pa.concat_tables(each.rows for each in replacements))
             self._insert(LEDGER, ledger_table(replacements, table))
 

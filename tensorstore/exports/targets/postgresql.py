@@ -18,7 +18,7 @@ from ..batches import ahead, gathered
 from ..binary_copy import encode
 from ..tables import DOCUMENTS
 from ..target import LEDGER, Held, Part, Replacement, reader_of, shown
-from .sql_target import KEY, RUN_SUMMARY, SCALARS, SQLTarget, ledger_table, numbered, with_parameters
+from .sql_target import KEY, RUN_SUMMARY, SCALARS, SQLTarget, ledger_table, quoted, with_parameters
 
 try:
     import psycopg2
@@ -26,11 +26,7 @@ except ModuleNotFoundError as exc:
     raise MissingExtra("psycopg2", "warehouse", "an export into PostgreSQL") from exc
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-_STATISTICS = ", ".join(f"('{name}', {_quoted(name)})" for name in STATISTICS)
+_STATISTICS = ", ".join(f"('{name}', {quoted(name)})" for name in STATISTICS)
 
 _REDUCTIONS = f"""
 create or replace view {{reductions}} as
@@ -87,8 +83,7 @@ class PostgreSQL(SQLTarget):
 
     def replace(self, table: str, replacements: Sequence[Replacement]) -> None:
         with self._session():
-            runs = [each.run for each in replacements]
-            self._change(*self._forgetting(table, runs), **numbered(runs))
+            self._forget(table, replacements)
             self._ingest(table, pa.concat_tables(each.rows for each in replacements).to_reader())
             self._ingest(LEDGER, ledger_table(replacements, table).to_reader())
 
@@ -108,7 +103,7 @@ class PostgreSQL(SQLTarget):
 
     def _create_schema(self) -> None:
         if not self._fetch("select 1 from pg_namespace where nspname = $schema", schema=self._schema):
-            self._fetch(f"create schema {_quoted(self._schema)}")
+            self._fetch(f"create schema {quoted(self._schema)}")
 
     def _wanted_columns(self, schema: pa.Schema) -> dict[str, str]:
         return {field.name: "jsonb" if field.name in DOCUMENTS else _type(field.type) for field in schema}
@@ -125,16 +120,16 @@ class PostgreSQL(SQLTarget):
         # Names sort as in a run, independent of the database's collation.
         kinds = {"text": 'text collate "C"'}
         wanted = self._wanted_columns(schema).items()
-        columns = ", ".join(f"{_quoted(name)} {kinds.get(kind, kind)}" for name, kind in wanted)
+        columns = ", ".join(f"{quoted(name)} {kinds.get(kind, kind)}" for name, kind in wanted)
         self._fetch(f"create table {self._table(table)} ({columns})")
 
     def _table(self, name: str) -> str:
-        return f"{_quoted(self._schema)}.{_quoted(name)}"
+        return f"{quoted(self._schema)}.{quoted(name)}"
 
     def _ingest(self, table: str, rows: pa.RecordBatchReader) -> None:
         for piece, stream in ahead(map(_encoded, gathered(rows, rows.schema))):
             self._check_texts(table, piece)
-            names = ", ".join(map(_quoted, piece.column_names))
+            names = ", ".join(map(quoted, piece.column_names))
             with self._connection.cursor() as cursor:
                 cursor.copy_expert(f"copy {self._table(table)} ({names}) from stdin (format binary)", _Pieces(stream))
 

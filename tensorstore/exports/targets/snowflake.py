@@ -26,8 +26,8 @@ from .sql_target import (
     SQLTarget,
     is_under_way,
     ledger_select,
-    numbered,
     parameters_of,
+    quoted,
     with_parameters,
 )
 
@@ -47,13 +47,9 @@ _OPTIONS = {
 }
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 _REDUCTIONS = "create or replace view {reductions} as " + " union all ".join(
-    f"select {KEY}, '{name}' as reduction, {_quoted(name.upper())} as value from {{tensors}} "
-    f"where {_quoted(name.upper())} is not null"
+    f"select {KEY}, '{name}' as reduction, {quoted(name.upper())} as value from {{tensors}} "
+    f"where {quoted(name.upper())} is not null"
     for name in STATISTICS
 )
 
@@ -111,8 +107,7 @@ class Snowflake(SQLTarget):
     def replace(self, table: str, replacements: Sequence[Replacement]) -> None:
         rows = pa.concat_tables(each.rows for each in replacements)
         with self._session(), self._uploaded(table, rows.to_reader()) as moved, self._transaction():
-            runs = [each.run for each in replacements]
-            self._change(*self._forgetting(table, runs), **numbered(runs))
+            self._forget(table, replacements)
             noted = ledger_select(replacements, table, _now(), _literal)
             self._fetch_text(f"insert into {self._table(LEDGER)} {noted}")
             self._fetch(moved)
@@ -121,11 +116,11 @@ class Snowflake(SQLTarget):
         self._connection.close()
 
     def _table(self, name: str) -> str:
-        return _quoted(name.upper())
+        return quoted(name.upper())
 
     def _create_schema(self) -> None:
-        self._fetch(f"create schema if not exists {_quoted(self._schema)}")
-        self._fetch(f"use schema {_quoted(self._schema)}")
+        self._fetch(f"create schema if not exists {quoted(self._schema)}")
+        self._fetch(f"use schema {quoted(self._schema)}")
 
     def _wanted_columns(self, schema: pa.Schema) -> dict[str, str]:
         return _lower({field.name: _type(field.type) for field in schema})
@@ -150,14 +145,14 @@ class Snowflake(SQLTarget):
         uploaded = {
             field.name.upper(): "varchar" if is_nested(field.type) else _type(field.type) for field in rows.schema
         }
-        kept = _quoted(name)
+        kept = quoted(name)
         self._fetch(f"create temporary table {kept} ({_columns(uploaded)})")
         try:
             for piece in gathered(rows, rows.schema):
                 with self._connection.cursor() as cursor:
                     cursor.adbc_ingest(name, _as_uploaded(piece), mode="append")
             columns = [
-                f"parse_json({_quoted(field.name.upper())})" if is_nested(field.type) else _quoted(field.name.upper())
+                f"parse_json({quoted(field.name.upper())})" if is_nested(field.type) else quoted(field.name.upper())
                 for field in rows.schema
             ]
             yield f"insert into {self._table(table)} select {', '.join(columns)} from {kept}"
@@ -198,7 +193,7 @@ def _as_uploaded(rows: pa.Table) -> pa.Table:
 
 
 def _columns(columns: Mapping[str, str]) -> str:
-    return ", ".join(f"{_quoted(name)} {kind}" for name, kind in columns.items())
+    return ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
 
 
 def _lower(columns: Mapping[str, str]) -> dict[str, str]:

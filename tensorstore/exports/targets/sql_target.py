@@ -121,6 +121,11 @@ class SQLTarget(Target):
         names = {"table": self._table(part.table), "ledger": self._table(LEDGER)}
         return [statement.format(**names, after=part.after) for statement in _REWIND]
 
+    def _forget(self, table: str, replacements: Sequence[Replacement]) -> None:
+        """Delete the rows of a small table that are replaced, in the transaction that adds the new ones."""
+        runs = [each.run for each in replacements]
+        self._change(*self._forgetting(table, runs), **numbered(runs))
+
     def _forgetting(self, table: str, runs: Sequence[str]) -> list[str]:
         """Return the statements that delete the rows of some runs in a small table, with the parameters `numbered`."""
         of_runs = is_one_of(runs)
@@ -207,6 +212,11 @@ _REWIND = (
 def is_under_way(part: Part) -> str:
     """Return the message for a part that does not follow the last one in the ledger."""
     return f"another export of {part.run} is under way; export again once it is done"
+
+
+def quoted(name: str) -> str:
+    """Return a name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def with_parameters(query: str, parameters: Collection[str], spelled: Callable[[str], str]) -> str:
