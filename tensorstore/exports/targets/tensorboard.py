@@ -88,7 +88,8 @@ class TensorBoardFolder(Target):
     def write(self, parts: Sequence[Part]) -> None:
         with self._refusals():
             for part in parts:
-                self._clear(part)
+                # An interrupted export left later files, or their steps no longer count.
+                self._remove_files(part.run, part.worker, part.after)
                 files = _PartFiles(self._storage, part)
                 try:
                     for batch in reader_of([part]):
@@ -104,22 +105,18 @@ class TensorBoardFolder(Target):
 
     def remove(self, run: str) -> None:
         with self._refusals():
-            note = f"{_folder(run)}/{_LEDGER}"
             for at in self._noted(_folder(run)).digests:
-                for mode in ModeKeys:
-                    self._remove_files(_mode_folder(run, at.worker, mode.name), -1)
-            self._storage.remove(note)
+                self._remove_files(run, at.worker, after=-1)
+            self._storage.remove(f"{_folder(run)}/{_LEDGER}")
 
-    def _clear(self, part: Part) -> None:
-        """Remove files of a part's steps and later ones: an interrupted export left them, or they no longer count."""
+    def _remove_files(self, run: str, worker: str, after: int) -> None:
+        """Remove the files of steps after a global step."""
         for mode in ModeKeys:
-            self._remove_files(_mode_folder(part.run, part.worker, mode.name), part.after)
-
-    def _remove_files(self, folder: str, after: int) -> None:
-        for name in self._storage.list(folder):
-            found = _FILE.fullmatch(name)
-            if found and int(found[1]) > after:
-                self._storage.remove(f"{folder}/{name}")
+            folder = _mode_folder(run, worker, mode.name)
+            for name in self._storage.list(folder):
+                found = _FILE.fullmatch(name)
+                if found and int(found[1]) > after:
+                    self._storage.remove(f"{folder}/{name}")
 
     def _note(self, part: Part) -> None:
         held = self.held([part.run])
