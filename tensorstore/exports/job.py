@@ -186,14 +186,14 @@ class _Job:
     def _held(self, sources: Sequence[Source]) -> dict[str, Held]:
         """Return the target's content of each run, by the run's name in the target."""
         held = self._target.held([source.run for source in sources])
-        strangers = [source for source in sources if not source.is_what(held.get(source.run))]
+        strangers = [source for source in sources if not source.is_in(held.get(source.run))]
         if strangers:
             known = self._target.names() - {(source.identity, source.run) for source in sources}
             for source in strangers:
                 self._rename(source, known)
             held |= self._target.held([source.run for source in strangers])
             for source in strangers:
-                if source.run in held and not source.is_what(held[source.run]):
+                if source.run in held and not source.is_in(held[source.run]):
                     raise ExportError(
                         source.run,
                         "the target holds another run of this name: rename the run's folder, or export the folder "

@@ -144,7 +144,7 @@ class Source:
         """The errors of files, by their full path."""
         self.refresh()
 
-    def is_what(self, held: Held | None) -> bool:
+    def is_in(self, held: Held | None) -> bool:
         """Return whether a target holds this run."""
         return held is not None and held.identity == self.identity
 
@@ -250,7 +250,8 @@ class Source:
             yield _steps(self._files[worker].saved, span)
         elif table == "tensor_values":
             for path, rows in self._index(worker, files, span, ValueLocation._fields):
-                for chunk, inside in groupby(sorted(self._locations(path, rows), key=_chunk), _chunk):
+                of_chunk = attrgetter("chunk")
+                for chunk, inside in groupby(sorted(self._locations(path, rows), key=of_chunk), of_chunk):
                     yield from self._values_in(chunk, list(inside))
         else:
             for _, rows in self._index(worker, files, span):
@@ -323,7 +324,3 @@ def _steps(saved: SavedSteps, span: _Span) -> pa.Table:
 def _identity(storage: Storage) -> str:
     """Return the identity of a run: a digest of run.json, which is written once and has a time in microseconds."""
     return hashlib.sha256(storage.read_document(RUN_FILE)).hexdigest()[:16]
-
-
-def _chunk(location: ValueLocation) -> str:
-    return location.chunk

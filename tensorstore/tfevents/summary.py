@@ -13,8 +13,6 @@ from functools import lru_cache
 
 from .wire import bytes_field, double_field, doubles_field, float_field, single, varint_field
 
-VERSION = "brain.Event:2"
-"""The file version in the first event of a file."""
 _START = 1
 
 
@@ -25,7 +23,7 @@ def event(seconds: float, step: int, value: bytes) -> bytes:
 
 def first_event(seconds: float) -> bytes:
     """Return the event with which a file begins."""
-    return double_field(1, seconds) + bytes_field(3, VERSION.encode())
+    return double_field(1, seconds) + bytes_field(3, b"brain.Event:2")
 
 
 def session_start(seconds: float, step: int) -> bytes:
