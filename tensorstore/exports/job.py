@@ -6,6 +6,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -92,12 +93,11 @@ def export(
     """
     wanted = _checked(tables)
     _check_since(since)
-    opened = _opened(runs, storage_options)
-    opened_target = open_target(os.fspath(target), options)
-    try:
-        return _Job(opened, opened_target, wanted, since).run(progress, prune)
-    finally:
-        opened_target.close()
+    if not isinstance(runs, Runs):
+        with open_runs(runs, storage_options=storage_options) as opened:
+            return export(opened, target, tables=wanted, since=since, progress=progress, prune=prune, **options)
+    with closing(open_target(os.fspath(target), options)) as opened_target:
+        return _Job(runs, opened_target, wanted, since).run(progress, prune)
 
 
 def _checked(tables: Iterable[str] | None) -> list[str]:
@@ -115,10 +115,6 @@ def _checked(tables: Iterable[str] | None) -> list[str]:
 def _check_since(since: object) -> None:
     if isinstance(since, bool) or not isinstance(since, int | datetime | None):
         raise ConfigurationError(f"since must be a global step or a datetime, got {since!r}")
-
-
-def _opened(runs: Runs | RunLocations, storage_options: Mapping[str, Any] | None) -> Runs:
-    return runs if isinstance(runs, Runs) else open_runs(runs, storage_options=storage_options)
 
 
 class _Job:
