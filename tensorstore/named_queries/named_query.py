@@ -7,8 +7,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
+
+from tensortrial.queries import load, names
 
 from ..engines.base import Answer
 from ..engines.dialects import translate
@@ -205,9 +206,7 @@ def query_text(name: str, dialect: str = "duckdb", /, **parameters: Any) -> str:
 
 @cache
 def _queries() -> dict[str, NamedQuery]:
-    folder = files("tensortrial.queries.named")
-    entries = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
-    return {name[:-4]: _parsed(name[:-4], folder.joinpath(name).read_text(encoding="utf-8")) for name in entries}
+    return {name: _parsed(name, load(f"named/{name}")) for name in names("named")}
 
 
 def _parsed(name: str, text: str) -> NamedQuery:
