@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from ..dtypes import Array
 from ..format.arrow_arrays import numpy_of
-
-_Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -22,14 +20,14 @@ class Grid:
     names: list[str]
     width: int
     start: int
-    least: _Array
+    least: Array
     """float64, infinite where there is no finite value."""
-    most: _Array
-    total: _Array
+    most: Array
+    total: Array
     """The sum of the finite values, float64."""
-    finite: _Array
+    finite: Array
     """The number of finite values, int64."""
-    nonfinite: _Array
+    nonfinite: Array
 
     @property
     def columns(self) -> int:
@@ -45,14 +43,14 @@ class Grid:
         return [(self.start + i) * self.width for i in range(self.columns)]
 
     @property
-    def mean(self) -> _Array:
+    def mean(self) -> Array:
         with np.errstate(invalid="ignore", divide="ignore"):
             mean = np.where(self.finite > 0, self.total / self.finite, np.nan)
         # The sum of large values may overflow.
         return np.minimum(np.maximum(mean, self.least), self.most)
 
     @property
-    def arrays(self) -> tuple[_Array, ...]:
+    def arrays(self) -> tuple[Array, ...]:
         return self.least, self.most, self.total, self.finite, self.nonfinite
 
     @classmethod

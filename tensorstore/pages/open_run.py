@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ..dtypes import Array
 from ..errors import ConfigurationError
 from ..format import arrow_arrays
 from ..format.index_reader import DecodedGroup, Positions
@@ -369,7 +370,7 @@ def _grid_of(rows: Sequence[tuple[Any, ...]], mode: str, worker: str, width: int
     return Grid.from_rows(arrow_arrays.table(CELLS, rows_of_cells), width)
 
 
-def _cell(name: str, column: int, values: np.ndarray[Any, Any]) -> tuple[Any, ...]:
+def _cell(name: str, column: int, values: Array) -> tuple[Any, ...]:
     finite = values[np.isfinite(values)]
     folded = (finite.min(), finite.max()) if len(finite) else (None, None)
     return name, column, *folded, finite.sum(), len(finite), len(values)

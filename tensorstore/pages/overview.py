@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..config.collection import WITH_GAPS
+from ..dtypes import Array
 from ..errors import TensorTrialError
 from ..format.documents import utc
 from ..format.schema import RunInfo
@@ -127,7 +128,7 @@ def tiles(
     }
 
 
-def _has_step(grid: Grid, steps: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _has_step(grid: Grid, steps: Array) -> Array:
     """Return a mask of the columns that contain one of some steps."""
     columns = steps // grid.width - grid.start
     found = np.zeros(grid.columns, bool)

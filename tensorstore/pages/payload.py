@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-_Array = np.ndarray[Any, Any]
+from ..dtypes import Array
 
 # JavaScript rounds whole numbers beyond these.
 _LARGEST_INTEGER = 2**53
@@ -65,14 +65,14 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
 
 
-def is_wide(*floats: _Array) -> bool:
+def is_wide(*floats: Array) -> bool:
     """Return whether some finite numbers are too large or too small for six digits in float32."""
     sizes = np.abs(np.concatenate([each[np.isfinite(each)] for each in floats]))
     single = np.finfo(np.float32)
     return bool(np.any((sizes > single.max) | ((sizes > 0) & (sizes < single.tiny))))
 
 
-def pack(floats: Sequence[_Array], counts: Sequence[_Array], wide: bool = False) -> str:
+def pack(floats: Sequence[Array], counts: Sequence[Array], wide: bool = False) -> str:
     """Return a statistic of all tensors as compressed bytes in base64.
 
     Args:
@@ -92,7 +92,7 @@ def pack(floats: Sequence[_Array], counts: Sequence[_Array], wide: bool = False)
     return base64.b64encode(zlib.compress(b"".join(plane.tobytes() for plane in planes), 6)).decode()
 
 
-def _upper_half(values: _Array, bits: str) -> _Array:
+def _upper_half(values: Array, bits: str) -> Array:
     """Return the upper 16 bits of floats, rounded to nearest."""
     size = int(bits[-1])
     with np.errstate(over="ignore"):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, TypeAlias
 
 import click
 import numpy as np
 
 from ...config.collection import Collection
 from ...config.reduction_config import ReductionConfig
+from ...dtypes import Array
 from ...errors import RunExists
 from ...hooks.plain import Run
 from ..console import print_line
@@ -28,8 +28,6 @@ _STATISTICS = ReductionConfig(
     norms=["l2"],
     save_raw_tensor=True,
 )
-
-_Array: TypeAlias = np.ndarray[Any, Any]
 
 
 @click.command()
@@ -83,11 +81,11 @@ def _train(folder: str) -> bool:
 def _one_step(
     run: Run,
     step: int,
-    weights: list[_Array],
-    biases: list[_Array],
+    weights: list[Array],
+    biases: list[Array],
     rates: list[float],
-    x: _Array,
-    labels: _Array,
+    x: Array,
+    labels: Array,
 ) -> None:
     """Train for one batch, and save scalars, and at every second step tensors before their update."""
     activations = [x]
@@ -112,11 +110,11 @@ def _one_step(
         biases[layer] = biases[layer] - rates[layer] * gradient.sum(axis=0)
 
 
-def _save(run: Run, name: str, value: _Array, collection: str) -> None:
+def _save(run: Run, name: str, value: Array, collection: str) -> None:
     run.save_tensor(name, value.astype(np.float32), collections_to_write=collection)
 
 
-def _backward(weights: list[_Array], activations: list[_Array], gradient: _Array) -> Iterator[tuple[int, _Array]]:
+def _backward(weights: list[Array], activations: list[Array], gradient: Array) -> Iterator[tuple[int, Array]]:
     """Yield each layer from the last, with the gradient of its outputs, which is computed before its weight changes."""
     for layer in reversed(range(len(weights))):
         below = gradient @ weights[layer].T
@@ -124,7 +122,7 @@ def _backward(weights: list[_Array], activations: list[_Array], gradient: _Array
         gradient = np.where(activations[layer] > 0, below, 0)
 
 
-def _spirals(random: np.random.Generator) -> tuple[_Array, _Array]:
+def _spirals(random: np.random.Generator) -> tuple[Array, Array]:
     """Return 900 points on three spirals, and the number of the spiral of each."""
     labels = np.repeat(np.arange(3), 300)
     radius = np.tile(np.linspace(0.1, 1, 300), 3)
