@@ -12,7 +12,7 @@ from ..errors import TensorUnavailableForStep
 from ..format.schema import UNKNOWN_SHAPE
 from ..mode import ModeKeys
 from ..plots.numbers import as_floats
-from ..plots.thinning import finite_mean
+from ..plots.thinning import evenly, finite_mean
 from ..read.trial import run_reader_of
 from ..statistics.computed import USUAL
 from ..statistics.histogram import histogram
@@ -142,7 +142,7 @@ def histograms(
 ) -> list[dict[str, Any]]:
     """Return histograms of a tensor at evenly distributed steps, ascending: saved ones, or those of raw values."""
     first, end = run.bounded(mode, bounds)
-    chosen = _evenly(_steps_of(run, name, mode, (first, end)), max(1, min(count, _MOST_HISTOGRAMS)))
+    chosen = evenly(_steps_of(run, name, mode, (first, end)), max(1, min(count, _MOST_HISTOGRAMS)))
     step = _step(mode)
     rows = run.trial.sql(
         f"select {step} as step, arg_min(histogram, (length(worker), worker)) as histogram from tensors "
@@ -163,12 +163,6 @@ def _steps_of(run: OpenRun, name: str, mode: str, bounds: tuple[int, int]) -> li
 def _width(steps: Sequence[int], points: int) -> int:
     """Return the number of steps in a point, 1 if there are few steps, even if they are far apart."""
     return 1 if len(steps) <= points else width_for(steps[-1] - steps[0] + 1, points)
-
-
-def _evenly(steps: Sequence[int], count: int) -> list[int]:
-    if len(steps) <= count:
-        return list(steps)
-    return [steps[i] for i in np.unique(np.linspace(0, len(steps) - 1, count).astype(int))]
 
 
 def _compact(edges: Sequence[float], counts: Sequence[int]) -> dict[str, Any]:

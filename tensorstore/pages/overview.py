@@ -162,11 +162,6 @@ def availability(run: OpenRun, mode: str, columns: int) -> dict[str, Any]:
         "starts": [(start + i) * width for i in range(number)],
         "end": steps.end,
         "workers": rows,
-        "sentence": _sentence(run),
+        "sentence": "; ".join(map(str, run.trial.late_workers()[:3])),
         "damaged": run.damaged,
     }
-
-
-def _sentence(run: OpenRun) -> str:
-    late = run.trial.late_workers()
-    return "; ".join(str(worker) for worker in late[:3]) if late else ""

@@ -13,6 +13,7 @@ from urllib.parse import quote_plus
 
 from ..errors import TensorTrialError
 from ..mode import ModeKeys
+from ..plots.thinning import evenly
 from ..read.runs import RunLocations, Runs
 from ..storage.output_file import write_output
 from .open_run import OpenRun
@@ -79,20 +80,13 @@ def write_report(served: ServedRuns, path: str | Path, diagnose: bool | None = N
         except TensorTrialError:
             continue  # a damaged file, or a tensor without the requested data
         if request == "tensor":
-            answer = {**answer, "steps": _some(answer["steps"])}
+            answer = {**answer, "steps": evenly(answer["steps"], _MOST_STEPS)}
         size += len(dump(answer))
         if size > _MOST_BYTES and held:
             break
         held[_address(request, given)] = answer
     write_output(path, _html(held).encode(errors="replace"))
     return sum(each["findings"] for each in known)
-
-
-def _some(steps: list[int]) -> list[int]:
-    """Return evenly distributed steps, including the first and the last."""
-    if len(steps) <= _MOST_STEPS:
-        return steps
-    return [steps[i * (len(steps) - 1) // (_MOST_STEPS - 1)] for i in range(_MOST_STEPS)]
 
 
 def _resolution() -> dict[str, str]:

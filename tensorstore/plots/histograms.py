@@ -24,6 +24,7 @@ from .drawing import (
 )
 from .numbers import as_floats
 from .selection import Selection, nothing_saved
+from .thinning import evenly
 
 _MOST = 32
 _BINS = 60
@@ -78,7 +79,7 @@ def _read(trial: Trial, chosen: Selection, name: str) -> tuple[list[_Ridge], int
         query = _STEPS.format(rows=chosen.rows)
         steps = [step for (step,) in trial.sql(query, {**chosen.parameters, "raw": raw}).fetchall()]
         if steps:
-            some = [steps[i] for i in np.unique(np.linspace(0, len(steps) - 1, min(_MOST, len(steps))).astype(int))]
+            some = evenly(steps, _MOST)
             ridges = _of_raw_values(trial, chosen, name, some) if raw else _saved(trial, chosen, some)
             if ridges:
                 return ridges, len(steps)

@@ -1,6 +1,8 @@
-"""SQL that thins curves: a point is a range of steps, whose width depends on the steps of its curve."""
+"""Thinning: SQL that draws a range of steps of a curve as one point, and a choice of evenly distributed steps."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 # Values are scaled by this power of two, which changes no digit, so that their sum does not overflow.
 _SCALE = 2.0**-40
@@ -34,3 +36,9 @@ def finite_mean(value: str) -> str:
     scaled = f"avg({value} * {_SCALE!r}) {finite} / {_SCALE!r}"
     bounded = f"greatest(min({value}) {finite}, least(max({value}) {finite}, {scaled}))"
     return f"case when isfinite(avg({value}) {finite}) then avg({value}) {finite} else {bounded} end"
+
+
+def evenly(steps: Sequence[int], most: int) -> list[int]:
+    """Return evenly distributed steps, at most `most`, including the first and, if more than one, the last."""
+    count = min(most, len(steps))
+    return [steps[i * (len(steps) - 1) // max(count - 1, 1)] for i in range(count)]
