@@ -44,62 +44,50 @@ def tensor(
     tensortrial tensor runs/digits gradient/Net_fc.weight
     tensortrial tensor runs/digits gradient/Net_fc.weight --step 100 --json
     """
-    found = open_trial(run, storage_options).tensor(name)
-    steps = found.steps(ModeKeys[mode])
+    trial_tensor, in_mode = open_trial(run, storage_options).tensor(name), ModeKeys[mode]
+    steps = trial_tensor.steps(in_mode)
     if not steps and step is None:
         raise click.ClickException(f"tensor {name!r} was saved at no step of mode {mode}")
-    at = _At(found, steps[-1] if step is None else step, ModeKeys[mode], worker)
+    at = steps[-1] if step is None else step
+    shape, value = trial_tensor.shape(at, in_mode, worker), _value(trial_tensor, at, in_mode, worker)
+    statistics = _statistics(trial_tensor, at, in_mode, worker)
     if as_json:
-        click.echo(json.dumps(plain(at.document()), ensure_ascii=False))
+        document = {
+            "name": name,
+            "step": at,
+            "mode": mode,
+            "shape": list(shape),
+            "dtype": None if value is None else str(value.dtype),
+            "statistics": statistics,
+            "value": None if value is None else value.tolist(),
+        }
+        click.echo(json.dumps(plain(document), ensure_ascii=False))
         return
-    print_line(f"{name}: {at.description()}; saved at {len(steps)} steps of {mode}: {', '.join(ranges(steps))}")
-    rows = [[key, f"{value:.6g}"] for key, value in at.statistics().items()]
-    print_table(console_for(), [f"step {at.step}", ""], rows)
-    value = at.value()
+    kind = str(list(shape)) if shape else "scalar"
+    kind = kind if value is None else f"{value.dtype} {kind}"
+    print_line(f"{name}: {kind}; saved at {len(steps)} steps of {mode}: {', '.join(ranges(steps))}")
+    print_table(console_for(), [f"step {at}", ""], [[key, f"{number:.6g}"] for key, number in statistics.items()])
     if value is None:
         print_line("no raw value was saved at this step")
     else:
         print_line(np.array2string(np.asarray(value), threshold=_SHOWN, edgeitems=3, precision=5, max_line_width=79))
 
 
-class _At:
-    """A tensor at a step."""
+def _value(tensor: Tensor, step: int, mode: ModeKeys, worker: str | None) -> Any:
+    try:
+        return tensor.value(step, mode, worker)
+    except TensorUnavailableForStep:
+        return None
 
-    def __init__(self, tensor: Tensor, step: int, mode: ModeKeys, worker: str | None) -> None:
-        self._tensor, self.step, self._mode, self._worker = tensor, step, mode, worker
-        self._shape = tensor.shape(step, mode, worker)
 
-    def value(self) -> Any:
+def _statistics(tensor: Tensor, step: int, mode: ModeKeys, worker: str | None) -> dict[str, float]:
+    """Return the statistics that were saved, or can be computed from the raw value."""
+    found = {}
+    for name in _STATISTICS:
         try:
-            return self._tensor.value(self.step, self._mode, self._worker)
-        except TensorUnavailableForStep:
-            return None
-
-    def statistics(self) -> dict[str, float]:
-        """Return the statistics that were saved, or can be computed from the raw value."""
-        found = {}
-        for name in _STATISTICS:
-            try:
-                value = self._tensor.reduction_value(self.step, name, self._mode, self._worker)
-            except (TensorUnavailableForStep, ConfigurationError):
-                continue
-            if value is not None:
-                found[name] = float(value)
-        return found
-
-    def description(self) -> str:
-        value = self.value()
-        dtype = f"{value.dtype} " if value is not None else ""
-        return f"{dtype}{list(self._shape)}" if self._shape else f"{dtype}scalar".strip()
-
-    def document(self) -> dict[str, Any]:
-        value = self.value()
-        return {
-            "name": self._tensor.name,
-            "step": self.step,
-            "mode": self._mode.name,
-            "shape": list(self._shape),
-            "dtype": None if value is None else str(value.dtype),
-            "statistics": self.statistics(),
-            "value": None if value is None else value.tolist(),
-        }
+            value = tensor.reduction_value(step, name, mode, worker)
+        except (TensorUnavailableForStep, ConfigurationError):
+            continue
+        if value is not None:
+            found[name] = float(value)
+    return found
