@@ -54,6 +54,11 @@ class RowOutput:
     path: str | None
     guard_formulas: bool
 
+    @property
+    def is_default(self) -> bool:
+        """True if the rows are printed as a table, because no option says otherwise."""
+        return self.form == "table" and self.path is None
+
     def write(self, relation: Any) -> None:
         """Write the rows of a query.
 
@@ -78,7 +83,7 @@ class RowOutput:
         return self.form in ("parquet", "arrow")
 
     def _write(self, columns: Sequence[str], rows: Any) -> None:
-        if self.form == "table" and self.path is None:
+        if self.is_default:
             _print(columns, rows)
         elif self._is_binary:
             self._write_bytes(_arrow(rows, self.form))

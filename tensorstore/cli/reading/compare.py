@@ -76,7 +76,7 @@ def compare(
         raise SystemExit(_ERROR) from exc
     if as_json:
         click.echo(json.dumps(found.to_json(), ensure_ascii=False))
-    elif rows.form == "table" and rows.path is None:
+    elif rows.is_default:
         _print(found, None if shows_all else _SHOWN)
     else:
         rows.write_table(found.to_arrow_table())

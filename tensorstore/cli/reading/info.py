@@ -18,9 +18,8 @@ from ...mode import ModeKeys
 from ...read.trial import Trial, run_reader_of
 from ...statistics.definitions import STATISTICS
 from ...visible import visible
-from ..completion import complete_run
 from ..console import console_for, print_line, print_table
-from ..options import open_trials, storage_option
+from ..options import open_trials, runs_argument, storage_option
 from ..ranges import ranges
 
 NUMBERS, RAW = "numbers", "raw values"
@@ -28,7 +27,7 @@ _MOST_READ = 200
 
 
 @click.command()
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=complete_run)
+@runs_argument
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each run, on a line.")
 @storage_option
 def info(runs: tuple[str, ...], as_json: bool, storage_options: tuple[str, ...]) -> None:

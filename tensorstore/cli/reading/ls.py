@@ -44,14 +44,13 @@ def ls(places: tuple[str, ...], as_json: bool, rows: RowOutput, storage_options:
     tensortrial ls 's3://bucket/project/lr=*' --json
     tensortrial ls runs --format csv --output runs.csv
     """
-    is_short = rows.form == "table" and rows.path is None
-    if as_json and not is_short:
+    if as_json and not rows.is_default:
         raise click.UsageError("--json prints other columns than --format and --output; pass one of them")
     with opened_runs(places or (".",), storage_options) as opened:
         if as_json:
             for row in _rows(opened):
                 click.echo(json.dumps(row, ensure_ascii=False))
-        elif is_short:
+        elif rows.is_default:
             _print(list(_rows(opened)))
         else:
             from ...exports import run_table  # on first use: it imports all exports
