@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -93,7 +92,10 @@ class SaturatedActivation(BuiltinRule):
         rows = self.find(view, selector)
         least, most = np.array([self._range(view.tensors.names[row]) for row in rows.tolist()]).T
         is_inside = (view.column("min", rows)[0] > least) & (view.column("max", rows)[0] < most)
-        for row, value in self._valued(view, view.rows(rows[~is_inside]), selector):
+        unclear = view.rows(rows[~is_inside])
+        self.need_raw(unclear, selector)
+        for row, raw in zip(unclear, view.values(unclear), strict=True):
+            value = np.asarray(raw, np.float32)
             if value.ndim == 0 or value.size == 0:
                 continue
             low, high = self._range(row.name)
@@ -102,15 +104,6 @@ class SaturatedActivation(BuiltinRule):
             if saturated > self.threshold_layer:
                 sentence = f"has {saturated:.1f} % saturated nodes, above {self.threshold_layer:g} %"
                 self.fires(row, saturated, self.threshold_layer, sentence)
-
-    def _valued(
-        self, view: StepView, rows: list[SavedTensor], selector: Selector
-    ) -> Iterator[tuple[SavedTensor, Array]]:
-        for row in rows:
-            if not row.has_raw:
-                raise self.insufficient(row, selector, ())
-        values = view.values(rows) if rows else []
-        return ((row, np.asarray(value, np.float32)) for row, value in zip(rows, values, strict=True))
 
     def _range(self, name: str) -> tuple[float, float]:
         if self._is_of_tanh(name):

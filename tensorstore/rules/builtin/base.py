@@ -175,6 +175,12 @@ class BuiltinRule(Rule):
                 self._warn(row, ())
         return zip(raw, view.values(raw), strict=True)
 
+    def need_raw(self, rows: Iterable[SavedTensor], selector: Selector) -> None:
+        """Raise InsufficientInformationForRuleInvocation for a selected row without a raw value."""
+        for row in rows:
+            if not row.has_raw:
+                raise self.insufficient(row, selector, ())
+
     def insufficient(
         self, row: SavedTensor, selector: Selector, statistics: Sequence[str]
     ) -> InsufficientInformationForRuleInvocation:

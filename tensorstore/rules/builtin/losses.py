@@ -40,7 +40,8 @@ class LossNotDecreasing(SelectingRule):
 
     def check(self) -> None:
         if not self.use_losses_collection and not self.collection_names and not self.tensor_regex:
-            raise _nothing_selected(self)
+            accepted = "must be true, unless tensors are selected by collection_names or tensor_regex"
+            raise InvalidRuleParameter(self.rule_name, "use_losses_collection", False, accepted)
 
     def reset(self) -> None:
         self._compared: dict[Key, int] = {}
@@ -110,7 +111,7 @@ class Overfit(BuiltinRule):
 
     @property
     def selector(self) -> Selector:
-        return Selector(patterns=self.tensor_regex) if self.tensor_regex else Selector(("losses",))
+        return Selector(patterns=self.tensor_regex) if self.tensor_regex else _LOSSES
 
     def judge(self, view: StepView) -> None:
         if view.step < self.start_step:
@@ -161,16 +162,13 @@ class Overfit(BuiltinRule):
         ratio = difference / abs(training) if training else math.copysign(math.inf, difference) if difference else 0.0
         self._times[key] = self._times[key] + 1 if ratio > self.ratio_threshold else 0
         if self._times[key] >= self.patience:
-            self._fire(key, ratio, validation, training)
-
-    def _fire(self, key: Key, ratio: float, validation: float, training: float) -> None:
-        name, worker = key
-        sentence = (
-            f"{name} is {validation:.4g} in validation and {training:.4g} in training, {ratio:.3g} above it, more than "
-            f"{self.ratio_threshold:g}"
-        )
-        step = self._last[key]
-        self.report(sentence, tensor=name, worker=worker, observed=ratio, threshold=self.ratio_threshold, step=step)
+            name, worker = key
+            sentence = (
+                f"{name} is {validation:.4g} in validation and {training:.4g} in training, {ratio:.3g} above it, more "
+                f"than {self.ratio_threshold:g}"
+            )
+            limit, step = self.ratio_threshold, self._last[key]
+            self.report(sentence, tensor=name, worker=worker, observed=ratio, threshold=limit, step=step)
 
 
 class Overtraining(BuiltinRule):
@@ -244,8 +242,3 @@ class LossSpike(SelectingRule):
 def _validation_first(modes: set[ModeKeys]) -> ModeKeys | None:
     order = (ModeKeys.EVAL, ModeKeys.TRAIN, ModeKeys.GLOBAL)
     return next((each for each in order if each in modes), None)
-
-
-def _nothing_selected(rule: LossNotDecreasing) -> Exception:
-    accepted = "must be true, unless tensors are selected by collection_names or tensor_regex"
-    return InvalidRuleParameter(rule.rule_name, "use_losses_collection", False, accepted)

@@ -174,9 +174,7 @@ class UnchangedTensor(SelectingRule):
         return differs
 
     def _close(self, view: StepView, rows: list[SavedTensor]) -> bool:
-        for row in rows:
-            if not row.has_raw:
-                raise self.insufficient(row, self.selector, ())
+        self.need_raw(rows, self.selector)
         newest, *earlier = (to_numpys_own(value) for value in view.values(rows))
         if newest.dtype.kind in "SUO":
             return all(np.array_equal(each, newest) for each in earlier)
@@ -205,9 +203,7 @@ class LowPrecisionSaturation(SelectingRule):
         zeros, largest = self._saved(view, rows, "zero_count").shares(), self._saved(view, rows, "abs_max")
         limits = [_largest(dtype) for dtype in view.tensors.dtypes[view.tensor_rows(largest.rows)]]
         full = view.rows(largest.rows[~(largest["abs_max"] < np.array(limits, np.float64))])
-        for row in full:
-            if not row.has_raw:
-                raise self.insufficient(row, self.selector, ())
+        self.need_raw(full, self.selector)
         for row, (share,) in zeros.where(zeros["zero_count"] > self.threshold_zero):
             sentence = f"({row.dtype}) is {share:.1f} % zeros, above {self.threshold_zero:g} %"
             self.fires(row, share, self.threshold_zero, sentence)

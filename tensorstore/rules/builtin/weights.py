@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from operator import itemgetter
 
 import numpy as np
 
@@ -40,10 +41,9 @@ class WeightUpdateRatio(BuiltinRule):
         before = self._before(view, rows)
         pairs = zip(view.rows(rows), map(before.get, rows.tolist()), strict=True)
         found = [(row, earlier) for row, earlier in pairs if earlier is not None]
-        for row in (each for pair in found for each in pair):
-            if not row.has_raw:
-                raise self.insufficient(row, _WEIGHTS, ())
-        values = view.values([row for pair in found for row in pair])
+        compared = [row for pair in found for row in pair]
+        self.need_raw(compared, _WEIGHTS)
+        values = view.values(compared)
         for position, (row, earlier) in enumerate(found):
             self._compare(row, values[2 * position], earlier, values[2 * position + 1])
 
@@ -69,20 +69,10 @@ class WeightUpdateRatio(BuiltinRule):
         with np.errstate(all="ignore"):
             ratio = float(np.mean(np.abs(new - old)) / (np.mean(np.abs(old)) + self.epsilon))
         since = f"since step {earlier.global_step}"
-        if ratio > self.large_threshold:
-            self.fires(
-                row,
-                ratio,
-                self.large_threshold,
-                f"changed by a ratio of {ratio:.3g} {since}, above {self.large_threshold:g}",
-            )
-        elif ratio < self.small_threshold:
-            self.fires(
-                row,
-                ratio,
-                self.small_threshold,
-                f"changed by a ratio of {ratio:.3g} {since}, below {self.small_threshold:g}",
-            )
+        if ratio > self.large_threshold or ratio < self.small_threshold:
+            is_large = ratio > self.large_threshold
+            limit, where = (self.large_threshold, "above") if is_large else (self.small_threshold, "below")
+            self.fires(row, ratio, limit, f"changed by a ratio of {ratio:.3g} {since}, {where} {limit:g}")
 
 
 def as_numbers(value: Array) -> Array | None:
@@ -137,7 +127,7 @@ class PoorWeightInitialization(BuiltinRule):
         found = [(variance, row) for row, (variance,) in self.measured(view, selector, "variance") if variance >= 0]
         if len(found) < 2:
             return bool(found)
-        (least, narrowest), (most, broadest) = min(found, key=_first), max(found, key=_first)
+        (least, narrowest), (most, broadest) = min(found, key=itemgetter(0)), max(found, key=itemgetter(0))
         ratio = most / least if least else math.inf
         if ratio > self.threshold and most > 0:
             more = f"{ratio:.3g} times the variance of {narrowest.name}"
@@ -167,10 +157,6 @@ class PoorWeightInitialization(BuiltinRule):
             if since >= self.patience:
                 self.fires(row, loss, best, f"has not fallen below {best:.4g} for {since} steps")
         return bool(losses)
-
-
-def _first(pair: tuple[float, SavedTensor]) -> float:
-    return pair[0]
 
 
 def _central_width(view: StepView, row: SavedTensor) -> float:
