@@ -51,10 +51,6 @@ class DifferingRow(NamedTuple):
     dtype_b: str | None
     shape_a: list[int] | None
     shape_b: list[int] | None
-    scalar_a: float | None
-    scalar_b: float | None
-    raw_a: bool | None
-    raw_b: bool | None
     statistics: str
     verdict: str
 

@@ -130,9 +130,6 @@ def differences(a: Side, b: Side, tolerance: Tolerance, all_digests: bool) -> st
                 a.global_step as step_a, b.global_step as step_b, a.saved_as as name_a, b.saved_as as name_b,
                 a.saved_by as worker_a, b.saved_by as worker_b,
                 a.dtype as dtype_a, b.dtype as dtype_b, a.shape as shape_a, b.shape as shape_b,
-                a.scalar as scalar_a, b.scalar as scalar_b,
-                a.scalar is not null or a.chunk is not null as raw_a,
-                b.scalar is not null or b.chunk is not null as raw_b,
                 {differing} as statistics,
                 {_VERDICT_BY_DIGEST if by_digest else _verdict(tolerance)} as verdict
             from {sides["a"]} a full join {sides["b"]} b
