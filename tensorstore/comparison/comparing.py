@@ -10,7 +10,6 @@ from typing import Any
 
 from ..dtypes import Array
 from ..errors import ConfigurationError, FileError
-from ..format.index_types import SavedTensor
 from ..mode import ModeKeys
 from ..read.opening import create_trial, no_refresh
 from ..read.trial import Trial, run_reader_of
@@ -116,7 +115,7 @@ class _Comparing:
         self._check()
         self._only = Only(), Only()
         self._incomplete = [0, 0]
-        self._damaged: dict[str, str] = {}
+        self._damaged: dict[str, FileError] = {}
         self.sides = self._sides()
         self.indexes = Indexes(a, b, self.sides, tolerance)
 
@@ -161,7 +160,7 @@ class _Comparing:
         steps, counts = self.indexes.steps_to_join()
         differences = sorted(self._differences(steps).values(), key=_by_execution)
         for trial in self._trials:
-            self._damaged |= {path: str(error).removeprefix(f"{path}: ") for path, error in trial.damaged.items()}
+            self._damaged |= trial.damaged
         return Comparison(
             self._trials[0].path,
             self._trials[1].path,
@@ -172,7 +171,7 @@ class _Comparing:
             counts[0].rows,
             vars(self._tolerance),
             self._notes(counts),
-            self._damaged,
+            {path: str(error).removeprefix(f"{path}: ") for path, error in self._damaged.items()},
         )
 
     # Matching of tensors and steps.
@@ -267,7 +266,7 @@ class _Comparing:
         try:
             gap = self._measure(row)
         except FileError as exc:
-            self._damaged[exc.path] = str(exc).removeprefix(f"{exc.path}: ")
+            self._damaged[exc.path] = exc
             return _difference_of(row, "unreadable")
         return None if gap is None or gap.agrees else _difference_of(row, "value", gap)
 
@@ -279,7 +278,8 @@ class _Comparing:
             places = [(row.name_a, row.step_a, row.worker_a), (row.name_b, row.step_b, row.worker_b)]
         values: list[Array] = []
         for reader, (name, step, worker) in zip(self._readers, places, strict=True):
-            saved = _saved(reader.rows(name, step), worker) if name is not None and step is not None else None
+            rows = reader.rows(name, step) if name is not None and step is not None else []
+            saved = next((each for each in rows if each.worker == worker), None)
             if saved is None or not saved.has_raw:
                 return None
             values += reader.read([saved])
@@ -314,7 +314,7 @@ class _Comparing:
         try:
             gap = self._measure(difference)
         except FileError as exc:
-            self._damaged[exc.path] = str(exc).removeprefix(f"{exc.path}: ")
+            self._damaged[exc.path] = exc
             return difference
         if gap is None:
             return difference
@@ -333,10 +333,6 @@ class _Comparing:
                     "compared by their saved statistics, which can agree where values differ"
                 )
         return notes
-
-
-def _saved(rows: Sequence[SavedTensor], worker: str | None) -> SavedTensor | None:
-    return next((row for row in rows if row.worker == worker), None)
 
 
 def _difference_of(row: DifferingRow, kind: str, gap: Gap | None = None) -> Difference:
