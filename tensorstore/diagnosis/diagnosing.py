@@ -65,11 +65,8 @@ def diagnose(
     """
     if isinstance(run, Trial):
         return _diagnosed(run, progress)
-    trial = create_trial(run, storage_options=dict(storage_options) if storage_options else None)
-    try:
+    with create_trial(run, storage_options=storage_options) as trial:
         return _diagnosed(trial, progress)
-    finally:
-        trial.close()
 
 
 def _diagnosed(trial: Trial, progress: bool) -> Diagnosis:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from ..read.trial import Trial
-from ..visible import in_a_line, visible
+from ..visible import in_a_line
 from .checks import ANOMALY, NON_FINITE, SPIKES
 from .origin import Origin
-from .result import Problem
+from .result import Problem, plain_sentence
 
 _LAST_LOSS = """
 select name, global_step, value
@@ -33,7 +33,7 @@ _RISE = 1.5
 def headline(trial: Trial, problem: Problem, origin: Origin | None) -> str:
     """Return a sentence about the beginning of a problem, without its full stop."""
     if problem.step is None:
-        return _plain(problem)
+        return plain_sentence(problem)
     if origin is not None:
         what = f"{in_a_line(origin.tensor)} left its own past at step {origin.step}"
         usual = f"it changed by a ratio of {origin.change:.3g} from save to save, usual was {origin.usual:.3g}"
@@ -50,15 +50,9 @@ def _happened(problem: Problem) -> str:
     if problem.after_step is not None:
         begun = f"between steps {problem.after_step} and {problem.step}"
     if problem.rule != NON_FINITE:
-        return f"{begun}, {_plain(problem)}"
+        return f"{begun}, {plain_sentence(problem)}"
     what = "NaN begins" if problem.sentence.endswith("NaN") else "infinity begins"
     return f"{what} {begun}, first in {in_a_line(problem.tensor or '')}"
-
-
-def _plain(problem: Problem) -> str:
-    """Return the sentence of the rule. Only long names are shortened."""
-    name = problem.tensor or ""
-    return visible(problem.sentence.replace(name, in_a_line(name)) if name else problem.sentence, keep="")
 
 
 def _last_loss(trial: Trial, problem: Problem) -> str:

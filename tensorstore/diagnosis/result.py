@@ -64,10 +64,7 @@ class Problem:
         return [*more, *map(in_a_line, self.explains)]
 
     def __str__(self) -> str:
-        # Only long names are shortened.
-        name = self.tensor or ""
-        sentence = visible(self.sentence.replace(name, in_a_line(name)) if name else self.sentence, keep="")
-        parts = [f"{_when(self.step)}{sentence} ({self.rule})."]
+        parts = [f"{_when(self.step)}{plain_sentence(self)} ({self.rule})."]
         if self.after_step is not None:
             parts.append(f"It began after step {self.after_step}: the steps between the two were not saved.")
         if self.order is not None:
@@ -212,6 +209,12 @@ class Diagnosis:
             The attributes by name, `headline`, and `text`, which is what `str` returns.
         """
         return {**asdict(self), "is_healthy": self.is_healthy, "headline": self.headline, "text": str(self)}
+
+
+def plain_sentence(problem: Problem) -> str:
+    """Return the sentence of the rule. Only long names are shortened."""
+    name = problem.tensor or ""
+    return visible(problem.sentence.replace(name, in_a_line(name)) if name else problem.sentence, keep="")
 
 
 def as_sentence(clause: str) -> str:
