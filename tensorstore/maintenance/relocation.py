@@ -140,9 +140,8 @@ def _copy_file(source: Storage, target: Storage, file: StoredFile) -> None:
             piece = ByteRange(file.path, offset, min(_PIECE, file.nbytes - offset))
             sink.append([bytes(data) for data in source.read_ranges([piece])])
         sink.publish()
-    except BaseException:
+    finally:
         sink.abort()
-        raise
 
 
 def _remove_empty_folders(storage: Storage) -> None:

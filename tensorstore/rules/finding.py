@@ -124,6 +124,5 @@ def _write(storage: Storage, findings: list[Finding]) -> None:
         with sealed_parquet(sink, FINDINGS_SCHEMA, compression="zstd", write_statistics=False) as writer:
             writer.write_table(table(FINDINGS_SCHEMA, rows))
         sink.publish()
-    except BaseException:
+    finally:
         sink.abort()
-        raise

@@ -95,9 +95,8 @@ class TensorBoardFolder(Target):
                     for batch in reader_of([part]):
                         files.add(batch)
                     files.publish()
-                except BaseException:
+                finally:
                     files.abort()
-                    raise
                 self._note(part)
 
     def replace(self, table: str, replacements: Sequence[Replacement]) -> None:
