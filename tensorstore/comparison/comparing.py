@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from os import PathLike
 from typing import Any
 
@@ -261,21 +262,19 @@ class _Comparing:
         return names * len(self._trials[0].workers() if self._workers is None else [""])
 
     def _difference(self, row: DifferingRow) -> Difference | None:
+        found = _difference_of(row)
         if row.verdict != "value":
-            return _difference_of(row, "value" if row.verdict == "value bits" else row.verdict)
+            return found
         try:
-            gap = self._measure(row)
+            gap = self._measure(found)
         except FileError as exc:
             self._damaged[exc.path] = exc
-            return _difference_of(row, "unreadable")
-        return None if gap is None or gap.agrees else _difference_of(row, "value", gap)
+            return replace(found, kind="unreadable")
+        return None if gap is None or gap.agrees else _with_distance(found, gap)
 
-    def _measure(self, row: DifferingRow | Difference) -> Gap | None:
-        """Return the distance of the raw values of a row; None if one was not saved."""
-        if isinstance(row, Difference):
-            places = [(row.name, row.global_step, row.worker), (row.name_b, row.global_step_b, row.worker_b)]
-        else:
-            places = [(row.name_a, row.step_a, row.worker_a), (row.name_b, row.step_b, row.worker_b)]
+    def _measure(self, row: Difference) -> Gap | None:
+        """Return the distance of the raw values; None if one was not saved."""
+        places = [(row.name, row.global_step, row.worker), (row.name_b, row.global_step_b, row.worker_b)]
         values: list[Array] = []
         for reader, (name, step, worker) in zip(self._readers, places, strict=True):
             rows = reader.rows(name, step) if name is not None and step is not None else []
@@ -316,9 +315,7 @@ class _Comparing:
         except FileError as exc:
             self._damaged[exc.path] = exc
             return difference
-        if gap is None:
-            return difference
-        return Difference(**{**vars(difference), "max_abs": gap.max_abs, "ulps": gap.ulps, "elements": gap.elements})
+        return difference if gap is None else _with_distance(difference, gap)
 
     def _notes(self, counts: tuple[Counts, Counts]) -> list[str]:
         notes = [
@@ -335,7 +332,8 @@ class _Comparing:
         return notes
 
 
-def _difference_of(row: DifferingRow, kind: str, gap: Gap | None = None) -> Difference:
+def _difference_of(row: DifferingRow) -> Difference:
+    kind = "value" if row.verdict == "value bits" else row.verdict
     return Difference(
         row.name_a,
         row.name_b,
@@ -352,10 +350,11 @@ def _difference_of(row: DifferingRow, kind: str, gap: Gap | None = None) -> Diff
         row.shape_a,
         row.shape_b,
         row.statistics if kind == "statistics" else "",
-        None if gap is None else gap.max_abs,
-        None if gap is None else gap.ulps,
-        None if gap is None else gap.elements,
     )
+
+
+def _with_distance(difference: Difference, gap: Gap) -> Difference:
+    return replace(difference, max_abs=gap.max_abs, ulps=gap.ulps, elements=gap.elements)
 
 
 def _by_execution(difference: Difference) -> tuple[Any, ...]:
