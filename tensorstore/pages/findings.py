@@ -1,8 +1,9 @@
-"""The answers about rules: their list, their findings in a run, and its diagnosis."""
+"""The answers about rules: their findings in a run, and its diagnosis."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from ..errors import ConfigurationError, TensorTrialError
@@ -75,28 +76,20 @@ def _finding(run: OpenRun, found: Mapping[str, Any]) -> dict[str, Any]:
     return {**rest, **measured, **repeated, "step": step, "mode": mode, "foundAt": found["found_at"]}
 
 
-def list_rules() -> list[dict[str, str]]:
-    """Return the built-in rules."""
-    from ..rules.registry import RULES
+def evaluate_rules(run: OpenRun) -> None:
+    """Evaluate the built-in rules on a run that has ended. `run.new_findings` gets the results.
 
-    return [{"name": name, "about": (rule.__doc__ or "").partition("\n")[0]} for name, rule in RULES.items()]
-
-
-def run_rules(run: OpenRun, names: Sequence[str]) -> str:
-    """Evaluate built-in rules on a run that has ended, without writing into it. Return a sentence."""
+    Nothing is written into the run. A rule is left out if it needs parameters, or data that the run lacks.
+    """
     from ..rules import invoke_rule, make_rule
+    from ..rules.registry import RULES
 
     if not run.trial.loaded_all_steps:
         raise ConfigurationError(f"{run.name} is still being written; watch it by: tensortrial watch {run.trial.path}")
-    found, skipped = 0, list[str]()
-    for name in names:
-        try:
-            results = invoke_rule(make_rule(name, run.trial), record=False)
-        except TensorTrialError as exc:
-            skipped.append(f"{name}: {exc}")
-            continue
-        run.new_findings = [each for each in run.new_findings if each["rule"] != name]
-        run.new_findings += [{**each.to_json(), "found_at": int(each.found_at.timestamp() * 1000)} for each in results]
-        found += len(results)
-    sentence = f"{found} found by {len(names) - len(skipped)} of {len(names)} rules."
-    return f"{sentence} Not evaluated: {'; '.join(skipped)}" if skipped else sentence
+    for name in RULES:
+        if name != "StalledTraining":
+            with suppress(TensorTrialError):
+                found = invoke_rule(make_rule(name, run.trial), record=False)
+                run.new_findings += [
+                    {**each.to_json(), "found_at": int(each.found_at.timestamp() * 1000)} for each in found
+                ]

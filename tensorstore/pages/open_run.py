@@ -105,7 +105,7 @@ class OpenRun:
         self._kept: dict[Any, _Kept] = {}
         self._tiles: tuple[QuerySources, Tiles] | None = None
         self.new_findings: list[dict[str, Any]] = []
-        """The findings of rules that were run from the page. They are not written into the run."""
+        """The findings of rules that were evaluated for a report. They are not written into the run."""
 
     @property
     def name(self) -> str:
@@ -144,16 +144,16 @@ class OpenRun:
         """Return a value that changes when there is something new to show: data, the end of the job, findings."""
         ended = self.trial.loaded_all_steps
         findings = parquet_files(self._reader.storage, FINDINGS)
-        return self.refresh(), ended, (*findings, str(len(self.new_findings)))
+        return self.refresh(), ended, tuple(findings)
 
     def count_findings(self) -> int:
-        """Return the number of findings in the run and of rules that were run from the page, without repetitions."""
+        """Return the number of findings in the run and in `new_findings`, without repetitions."""
         recorded = self.recorded_findings(f"select distinct {', '.join(SAME_FINDING)} from findings")
         found = (tuple(each[key] for key in SAME_FINDING) for each in (*recorded, *self.unrecorded_findings()))
         return len(set(found))
 
     def unrecorded_findings(self) -> list[dict[str, Any]]:
-        """Return the findings of rules that were run from the page, without those in the run."""
+        """Return the findings in `new_findings` that are not in the run."""
         if not self.new_findings:
             return []
         keys = ("rule", "step", "worker", "tensor")

@@ -21,7 +21,7 @@ from tensortrial.comparison import compare
 from tensortrial.format.record import Plan, Record
 from tensortrial.pages import Page, page
 from tensortrial.pages.app import STATIC
-from tensortrial.pages.findings import findings, run_rules
+from tensortrial.pages.findings import evaluate_rules, findings
 from tensortrial.pages.open_run import OpenRun
 from tensortrial.pages.overview import describe_run
 from tensortrial.rules import invoke_rule, make_rule
@@ -347,7 +347,7 @@ def test_what_rules_have_written_into_the_run_is_found_once(tmp_path: Path) -> N
     trial = tensortrial.create_trial(tmp_path / "run")
     run = OpenRun(trial)
     for _ in range(2):
-        assert run_rules(run, ["ExplodingTensor"]).startswith("1 found")
+        evaluate_rules(run)
         assert len(findings(run)) == describe_run(run)["findings"] == 1
         invoke_rule(make_rule("ExplodingTensor", trial))
 

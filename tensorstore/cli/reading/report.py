@@ -35,15 +35,15 @@ def report(
     \b
     tensortrial report runs/digits -o report.html --rules
     """
-    from ...pages.findings import list_rules, run_rules
+    from ...pages.findings import evaluate_rules
     from ...pages.report import write_report
     from ...pages.served_runs import ServedRuns
 
     try:
         with opened_runs(runs, storage_options) as opened:
             served = ServedRuns(opened)
-            for run in served.of_each(served.names, lambda run: run) if with_rules else ():
-                run_rules(run, [each["name"] for each in list_rules() if each["name"] != "StalledTraining"])
+            if with_rules:
+                served.of_each(served.names, evaluate_rules)
             with working(f"writing {path}"):
                 found = write_report(served, path, with_diagnosis)
     except TensorTrialError as exc:
