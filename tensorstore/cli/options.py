@@ -95,6 +95,16 @@ def _is_pattern(run: str, storage_options: Sequence[str]) -> bool:
 
 
 @contextmanager
+def error_status(status: int) -> Iterator[None]:
+    """Print an error and end with a status, where status 1, the usual one, says that something was found."""
+    try:
+        yield
+    except TensorTrialError as exc:
+        print_line(f"Error: {exc}", err=True)
+        raise SystemExit(status) from exc
+
+
+@contextmanager
 def waiting_hint(timeout: float | None) -> Iterator[None]:
     """Add a hint to the error for a run that has not begun: the command has waited, or can wait for it."""
     try:

@@ -9,11 +9,10 @@ import click
 
 from ...comparison import Comparison, Difference
 from ...comparison import compare as compare_runs
-from ...errors import TensorTrialError
 from ...visible import in_a_line
 from ..completion import complete_run
 from ..console import console_for, print_line, print_table, working
-from ..options import parse_options, runs_below_hint, storage_option
+from ..options import error_status, parse_options, runs_below_hint, storage_option
 from ..rows import RowOutput, output_options
 
 _SAME, _DIFFERENT, _ERROR = 0, 1, 2
@@ -61,19 +60,15 @@ def compare(
     tensortrial compare runs/fp32 runs/bf16 --rtol 1e-2 --map '^module[.]='
     tensortrial compare runs/ddp --workers worker_0 worker_1
     """
-    try:
-        with runs_below_hint(a, storage_options), working("comparing"):
-            found = compare_runs(
-                a,
-                b,
-                map=parse_options(renamed, "--map"),
-                regex=regex or None,
-                storage_options=parse_options(storage_options),
-                **options,
-            )
-    except TensorTrialError as exc:
-        print_line(f"Error: {exc}", err=True)
-        raise SystemExit(_ERROR) from exc
+    with error_status(_ERROR), runs_below_hint(a, storage_options), working("comparing"):
+        found = compare_runs(
+            a,
+            b,
+            map=parse_options(renamed, "--map"),
+            regex=regex or None,
+            storage_options=parse_options(storage_options),
+            **options,
+        )
     if as_json:
         click.echo(json.dumps(found.to_json(), ensure_ascii=False))
     elif rows.is_default:

@@ -9,10 +9,9 @@ import click
 
 from ...diagnosis import Diagnosis
 from ...diagnosis import diagnose as diagnose_run
-from ...errors import TensorTrialError
 from ...visible import visible
-from ..console import console_for, print_line
-from ..options import open_trial, progress_option, run_argument, storage_option
+from ..console import console_for
+from ..options import error_status, open_trial, progress_option, run_argument, storage_option
 
 _HEALTHY, _SICK, _ERROR = 0, 1, 2
 
@@ -32,11 +31,8 @@ def diagnose(run: str, whole: bool, as_json: bool, progress: bool, storage_optio
     The exit status is 0 if there are no problems, 1 if there are any, and 2 if there are none but the run, or a file of
     it, cannot be read.
     """
-    try:
+    with error_status(_ERROR):
         found = diagnose_run(open_trial(run, storage_options), progress=progress)
-    except TensorTrialError as exc:
-        print_line(f"Error: {exc}", err=True)
-        raise SystemExit(_ERROR) from exc
     if as_json:
         click.echo(json.dumps(found.to_json(), ensure_ascii=False))
     else:

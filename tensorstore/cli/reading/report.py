@@ -6,9 +6,8 @@ import sys
 
 import click
 
-from ...errors import TensorTrialError
 from ..console import print_line, working
-from ..options import count_of, opened_runs, runs_argument, storage_option
+from ..options import count_of, error_status, opened_runs, runs_argument, storage_option
 
 _FOUND, _FAILED = 1, 2
 
@@ -39,16 +38,11 @@ def report(
     from ...pages.report import write_report
     from ...pages.served_runs import ServedRuns
 
-    try:
-        with opened_runs(runs, storage_options) as opened:
-            served = ServedRuns(opened)
-            if with_rules:
-                served.of_each(served.names, evaluate_rules)
-            with working(f"writing {path}"):
-                found = write_report(served, path, with_diagnosis)
-    except TensorTrialError as exc:
-        # Status 1 says that a rule found something.
-        print_line(f"Error: {exc}", err=True)
-        sys.exit(_FAILED)
+    with error_status(_FAILED), opened_runs(runs, storage_options) as opened:
+        served = ServedRuns(opened)
+        if with_rules:
+            served.of_each(served.names, evaluate_rules)
+        with working(f"writing {path}"):
+            found = write_report(served, path, with_diagnosis)
     print_line(f"{path}: {count_of(len(served.names), 'run')}, {count_of(found, 'finding')}")
     sys.exit(_FOUND if found else 0)

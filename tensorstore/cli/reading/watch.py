@@ -8,12 +8,11 @@ from collections.abc import Iterable
 
 import click
 
-from ...errors import TensorTrialError
 from ...read.trial import Trial
 from ...rules import Finding
 from ..completion import complete_rule
 from ..console import print_line
-from ..options import count_of, open_trial, run_argument, storage_option, wait_option, waiting_hint
+from ..options import count_of, error_status, open_trial, run_argument, storage_option, wait_option, waiting_hint
 
 _SHOWN_OF_A_STEP = 3
 _SAVED_AT = "select max(saved_at) from steps where global_step = $step"
@@ -71,7 +70,7 @@ def watch(
     from ...rules.configuration import parse_rule, read_rules
     from ...rules.running import watch as follow
 
-    try:
+    with error_status(_COULD_NOT_RUN):
         chosen = [parse_rule(text) for text in rules] + (read_rules(config) if config else [])
         if not chosen:
             raise click.UsageError("missing rule; pass --rule NAME or --config FILE")
@@ -86,10 +85,6 @@ def watch(
         if not any(start_step <= step and (end_step is None or step < end_step) for step in trial.steps()):
             click.echo("no step was evaluated: the run has none between --start-step and --end-step", err=True)
             status = _COULD_NOT_RUN
-    except TensorTrialError as exc:
-        # Status 1 says that a rule fired.
-        print_line(f"Error: {exc}", err=True)
-        status = _COULD_NOT_RUN
     sys.exit(status)
 
 
