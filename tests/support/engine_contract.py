@@ -6,7 +6,6 @@ The folder is one of `make_project`.
 from __future__ import annotations
 
 import math
-import re
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -82,10 +81,6 @@ def same(found: Any, expected: Any) -> bool:
     ]
     assert [a for a, _ in types] == [b for _, b in types]
     return sorted(map(repr, rows(ours))) == sorted(map(repr, rows(theirs)))
-
-
-def _type(field: pa.Field) -> str:
-    return re.sub(r"(element|l): ", "", str(field.type))
 
 
 def rows(table: pa.Table) -> list[tuple[Any, ...]]:

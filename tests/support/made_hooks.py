@@ -11,7 +11,7 @@ from tensortrial.config.save_config import SaveConfig
 
 
 @contextmanager
-def made_hooks(hook_class: type[Any], out: str) -> Iterator[Callable[..., Any]]:
+def made_hooks(make_hook: Callable[..., Any], out: str) -> Iterator[Callable[..., Any]]:
     """Return a function that makes hooks, which are closed after the block.
 
     By default they save each step into `out`.
@@ -20,7 +20,7 @@ def made_hooks(hook_class: type[Any], out: str) -> Iterator[Callable[..., Any]]:
 
     def make(out_dir: str = out, **options: Any) -> Any:
         options.setdefault("save_config", SaveConfig(save_interval=1))
-        made.append(hook_class(out_dir, **options))
+        made.append(make_hook(out_dir, **options))
         return made[-1]
 
     try:

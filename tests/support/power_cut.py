@@ -37,12 +37,8 @@ class SyncedDisk:
     def copy_survivors(self, folder: Path, target: Path) -> None:
         """Copy what would be left of `folder`, whose own name counts, too."""
         above = folder.parent
-        self._copy(
-            {folder.name: self._names_of(above)[folder.name]} if self._knows(above, folder) else {}, above, target
-        )
-
-    def _knows(self, above: Path, folder: Path) -> bool:
-        return folder.name in self._names_of(above)
+        names = {name: node for name, node in self._names_of(above).items() if name == folder.name}
+        self._copy(names, above, target)
 
     def _names_of(self, folder: Path) -> dict[str, tuple[int, bool]]:
         return _names_in(str(folder)) if self._names_survive else self._names.get(folder.stat().st_ino, {})

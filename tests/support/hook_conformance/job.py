@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 import pytest
 
+from support.made_hooks import made_hooks
 from tensortrial import create_trial
-from tensortrial.config.save_config import SaveConfig
 from tensortrial.mode import ModeKeys, modes
 
 
@@ -86,16 +86,8 @@ class HookTests:
     @pytest.fixture
     def hook(self, out: str) -> Iterator[Callable[..., Any]]:
         """Make a hook that saves each step to `out`, unless configured otherwise; it is closed at the end."""
-        made: list[Any] = []
-
-        def hook(out_dir: str = out, **options: Any) -> Any:
-            options.setdefault("save_config", SaveConfig(save_interval=1))
-            made.append(self.make_hook(out_dir, **options))
-            return made[-1]
-
-        yield hook
-        for each in made:
-            each.close()
+        with made_hooks(self.make_hook, out) as make:
+            yield make
 
     @pytest.fixture
     def lenient(self, monkeypatch: pytest.MonkeyPatch) -> None:
