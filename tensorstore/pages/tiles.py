@@ -12,7 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
@@ -20,8 +20,8 @@ from ..errors import TensorTrialError
 from ..format import arrow_arrays
 from ..format.verified_files import verified_files
 from ..mode import ModeKeys
+from ..read.run_queries import QuerySources
 from ..read.run_reader import RunReader
-from ..snapshot.saved_steps import SavedSteps
 from ..snapshot.snapshot import repeated
 from .grid import Grid
 from .index_query import query_files
@@ -50,19 +50,6 @@ class Choice:
     """True if the value is 1 where a digest differs from the previous one of the same tensor and worker, else 0."""
     source: str = "tiled"
     """The view `tiled`, or a subquery over it with the same columns and more."""
-
-
-class IndexSource(Protocol):
-    """The index files of a run."""
-
-    @property
-    def steps(self) -> SavedSteps: ...
-
-    def readable_index(self, paths: Sequence[str]) -> list[str]: ...
-
-    def rows_left_out(self) -> Mapping[str, Sequence[int]]: ...
-
-    def recover(self) -> None: ...
 
 
 CELLS = pa.schema(
@@ -99,7 +86,7 @@ class Tiles:
     """
 
     def __init__(
-        self, reader: RunReader, index: IndexSource, names: Callable[[], list[str]], kept: KeptTiles | None = None
+        self, reader: RunReader, index: QuerySources, names: Callable[[], list[str]], kept: KeptTiles | None = None
     ) -> None:
         self._reader, self._index, self._names, self._kept = reader, index, names, kept
         self._lock = threading.Lock()

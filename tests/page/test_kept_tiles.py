@@ -7,8 +7,8 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -19,10 +19,9 @@ from tensortrial.maintenance.compaction import compact
 from tensortrial.pages.grid import Grid
 from tensortrial.pages.kept_tiles import KeptTiles, kept_tiles
 from tensortrial.pages.open_run import OpenRun
-from tensortrial.pages.tiles import Choice, IndexSource, Tiles
+from tensortrial.pages.tiles import Choice, Tiles
 from tensortrial.read.opening import create_trial
 from tensortrial.read.trial import run_reader_of
-from tensortrial.snapshot.saved_steps import SavedSteps
 
 FILES = {"index/a.parquet": 2**63 + 5, "index/b.parquet": 7}
 
@@ -49,32 +48,16 @@ def values(out: Path) -> list[float]:
     return grid.most[0].tolist()  # type: ignore[no-any-return]
 
 
-class NotedIndex:
-    """The index files of a run. `read` are those whose rows were wanted."""
-
-    def __init__(self, index: IndexSource) -> None:
-        self._index, self.read = index, list[str]()
-        self.rows_left_out, self.recover = index.rows_left_out, index.recover
-
-    @property
-    def steps(self) -> SavedSteps:
-        return self._index.steps
-
-    def readable_index(self, paths: Sequence[str]) -> list[str]:
-        self.read.extend(paths)
-        return self._index.readable_index(paths)
-
-
 def rows_read(out: Path) -> int:
     """Return of how many index files a server that starts now reads the rows, for the tiles of `values`."""
     with create_trial(out) as trial:
         reader = run_reader_of(trial)
-        index = NotedIndex(reader.sources)
-        kept = kept_tiles(trial.info.id)
-        tiles = Tiles(reader, index, trial.tensor_names, kept)
+        index = reader.sources
+        tiles = Tiles(reader, index, trial.tensor_names, kept_tiles(trial.info.id))
         end = trial.steps(TRAIN)[-1] + 1
-        tiles.grid(Choice("scalar", "TRAIN"), 0, end, 100, end - 1)
-    return len(index.read)
+        with mock.patch.object(index, "readable_index", wraps=index.readable_index) as readable:
+            tiles.grid(Choice("scalar", "TRAIN"), 0, end, 100, end - 1)
+    return sum(len(call.args[0]) for call in readable.call_args_list)
 
 
 def grid_of(value: float, rows: int = 2) -> Grid:
