@@ -60,8 +60,7 @@ def _nothing_here(storage: Storage) -> str:
 
 def _experiment_name(storage: Storage, experiment: str, report: Report) -> str:
     try:
-        meta = yaml_of(storage.read(join(experiment, _META)), url_of(storage, join(experiment, _META)))
-        return text_of(meta.get("name")) or experiment or storage.url.rpartition("/")[2]
+        return text_of(_meta(storage, experiment).get("name")) or experiment or storage.url.rpartition("/")[2]
     except CorruptFile as exc:
         report(str(exc))
         return experiment or storage.url.rpartition("/")[2]
