@@ -8,8 +8,9 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
-from itertools import compress, count, islice, pairwise, takewhile
+from itertools import compress, pairwise, takewhile, tee
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary, ref
 
@@ -334,7 +335,7 @@ class Reader:
         self.reads = 0
         self._tensors: OrderedDict[tuple[tuple[int, ...], int], Tensors] = OrderedDict()
         """Tensors by their sets of names and their number."""
-        self._before: tuple[object, dict[tuple[str, int, tuple[int, ...]], _Remembered]] = (None, {})
+        self._before: tuple[object, dict[tuple[str, int, tuple[int, ...]], Iterator[StepInfo]]] = (None, {})
         """The saved steps, and the steps before a step, by mode, step and sets of names, which most tensors share."""
         self._bounds: tuple[object, dict[str, tuple[list[int], Array, Array]]] = (None, {})
         """The saved steps, and for each mode what `_bounds_of_mode` returns."""
@@ -594,23 +595,9 @@ class Reader:
             self._before = saved, {}
         known = self._before[1].get(key)
         if known is None:
-            known = self._before[1][key] = _Remembered(_steps_of_mode_before(saved, *key))
-        return iter(known)
-
-
-class _Remembered:
-    """A cache of an iterator's steps for several readers. It advances the iterator when a reader needs a new step."""
-
-    def __init__(self, source: Iterator[StepInfo]) -> None:
-        self._source, self._known = source, list[StepInfo]()
-
-    def __iter__(self) -> Iterator[StepInfo]:
-        for position in count():
-            if position == len(self._known):
-                self._known += islice(self._source, 1)
-            if position == len(self._known):
-                return
-            yield self._known[position]
+            (known,) = tee(_steps_of_mode_before(saved, *key), 1)
+            self._before[1][key] = known
+        return copy(known)  # which shares the steps that others have reached
 
 
 def _steps_of_mode_before(
