@@ -76,17 +76,17 @@ def _where(finding: Finding) -> str:
 
 
 class FindingLog:
-    """A writer of findings into a run. It publishes at most every `flush_seconds`, and at `close`.
+    """A writer of findings into a run. It publishes at most every `flush_seconds`, and at `flush`.
 
-    If the run cannot be written to, that is logged once.
+    If the run cannot be written to, that is logged once. With `record=False`, nothing is written.
     """
 
-    def __init__(self, storage: Storage, flush_seconds: float = 1.0) -> None:
+    def __init__(self, storage: Storage, flush_seconds: float = 1.0, record: bool = True) -> None:
         self._storage = storage
         self._flush_seconds = flush_seconds
         self._waiting: list[Finding] = []
         self._flushed_at = time.monotonic()
-        self._refused = False
+        self._is_recording = record
 
     def add(self, findings: list[Finding]) -> None:
         """Add findings, and publish if the last flush was `flush_seconds` ago."""
@@ -102,17 +102,13 @@ class FindingLog:
         """Publish all findings that are not published yet, as one new file."""
         findings, self._waiting = self._waiting, []
         self._flushed_at = time.monotonic()
-        if not findings or self._refused:
+        if not findings or not self._is_recording:
             return
         try:
             _write(self._storage, findings)
         except (FileError, OSError) as exc:
-            self._refused = True
+            self._is_recording = False
             logger.warning("run %s: findings cannot be written into it: %s", self._storage.url, exc)
-
-    def close(self) -> None:
-        """Publish all findings that are not published yet."""
-        self.flush()
 
 
 def _write(storage: Storage, findings: list[Finding]) -> None:

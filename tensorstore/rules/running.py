@@ -67,14 +67,14 @@ def invoke_rule(
     """
     found = Findings()
     evaluation = _Evaluation(rule_obj)
-    log = _log(rule_obj.base_trial, record)
+    log = FindingLog(run_reader_of(rule_obj.base_trial).storage, record=record)
     try:
         for step in follow(rule_obj.base_trial, start_step, end_step, reason_to_stop=rule_obj.reason_to_stop_waiting):
             findings = evaluation.at(step)
             if not findings:
                 continue
             found += findings
-            _keep(log, findings)
+            log.add(findings)
             rule_obj.act(findings)
             if raise_eval_cond:
                 raise RuleEvaluationConditionMet(rule_obj.rule_name, findings[0].step or 0)
@@ -84,14 +84,13 @@ def invoke_rule(
         else:
             last = evaluation.at_end()
             found += last
-            _keep(log, last)
             if last:
+                log.add(last)
                 rule_obj.act(last)
     except NoMoreData:
         pass
     finally:
-        if log is not None:
-            log.close()
+        log.flush()
     return found
 
 
@@ -138,7 +137,7 @@ def watch(
     steps = polled(
         trial, start_step, end_step, poll_seconds, timeout=timeout, reason_to_stop=_first_reason(evaluations)
     )
-    return _watch(trial, evaluations, steps, _log(trial, record))
+    return _watch(trial, evaluations, steps, FindingLog(run_reader_of(trial).storage, record=record))
 
 
 def evaluate_saved(
@@ -181,7 +180,7 @@ def _prepared(trial: Trial, evaluations: list[_Evaluation], steps: Sequence[int]
 
 
 def _watch(
-    trial: Trial, evaluations: list[_Evaluation], polls: Iterator[Sequence[int]], log: FindingLog | None
+    trial: Trial, evaluations: list[_Evaluation], polls: Iterator[Sequence[int]], log: FindingLog
 ) -> Iterator[Finding]:
     stalled = None
     try:
@@ -189,16 +188,14 @@ def _watch(
             for new in polls:
                 for step in _prepared(trial, evaluations, new) if new else [None]:
                     yield from _kept(log, (each.safely_at(step) for each in evaluations))
-                    if log is not None:
-                        log.tick()
+                    log.tick()
         except RunStalled as exc:
             stalled = exc
         yield from _kept(log, (each.safely_at_end() for each in evaluations))
         if stalled is not None:
             raise stalled
     finally:
-        if log is not None:
-            log.close()
+        log.flush()
         deadline = time.monotonic() + _ACTIONS_SECONDS
         for evaluation in evaluations:
             evaluation.rule.actions.close(max(0.0, deadline - time.monotonic()))
@@ -399,19 +396,11 @@ class _Evaluation:
         return [Finding(self.rule.rule_name, step, None, None, None, None, None, sentence, failed=True)]
 
 
-def _log(trial: Trial, record: bool) -> FindingLog | None:
-    return FindingLog(run_reader_of(trial).storage) if record else None
-
-
-def _keep(log: FindingLog | None, findings: list[Finding]) -> None:
-    if log is not None and findings:
-        log.add(findings)
-
-
-def _kept(log: FindingLog | None, evaluated: Iterable[list[Finding]]) -> Iterator[Finding]:
+def _kept(log: FindingLog, evaluated: Iterable[list[Finding]]) -> Iterator[Finding]:
     for findings in evaluated:
-        _keep(log, findings)
-        yield from findings
+        if findings:
+            log.add(findings)
+            yield from findings
 
 
 def _summary(findings: list[Finding]) -> str:

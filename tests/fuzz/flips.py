@@ -159,7 +159,7 @@ def write_templates(folder: Path, every: bool) -> list[Template]:
             job.step({"norms": ({"raw": False, "statistics": ("l2",)}, np.arange(3.0))})
         log = FindingLog(job.storage)
         log.add([Finding("r", None, None, None, None, None, None, "s")])
-        log.close()
+        log.flush()
         return [Template.of(run)]
     runs = [write_run(folder / "plain"), write_run(folder / "two", workers=2), write_run(folder / "zstd", codec="zstd")]
     runs.append(write_run(folder / "compacted", codec="lz4"))

@@ -31,5 +31,5 @@ def write_run(folder: Path, workers: int = 1, codec: str = "none") -> Path:
         job.close()
     log = FindingLog(jobs[0].storage)
     log.add([Finding("r", None, None, None, None, None, None, "s")])
-    log.close()
+    log.flush()
     return folder
