@@ -24,6 +24,7 @@ from ..progress import progress_bar
 from ..read.opening import no_refresh
 from ..read.trial import Trial, run_reader_of
 from ..read.waiting import Waiting
+from .action import ActionList
 from .finding import Finding, FindingLog, Findings
 from .reader import StepView, reader_of
 from .rule import Rule
@@ -196,9 +197,7 @@ def _watch(
             raise stalled
     finally:
         log.flush()
-        deadline = time.monotonic() + _ACTIONS_SECONDS
-        for evaluation in evaluations:
-            evaluation.rule.actions.close(max(0.0, deadline - time.monotonic()))
+        ActionList(*(each.rule.actions for each in evaluations)).close(_ACTIONS_SECONDS)
 
 
 def _first_reason(evaluations: list[_Evaluation]) -> _Reason:
