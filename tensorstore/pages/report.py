@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import posixpath
 import re
 from collections.abc import Iterator
 from contextlib import closing
@@ -199,10 +200,7 @@ def _bare(name: str, text: str) -> str:
     folder = Path(name).parent
 
     def named(found: re.Match[str]) -> str:
-        parts: list[str] = []
-        for part in (folder / found[2]).as_posix().split("/"):
-            parts = parts[:-1] if part == ".." else [*parts, part] if part != "." else parts
-        return f'{found[1]}"page/{"/".join(parts)}";'
+        return f'{found[1]}"page/{posixpath.normpath((folder / found[2]).as_posix())}";'
 
     return _IMPORT.sub(named, text)
 
