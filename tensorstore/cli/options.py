@@ -17,7 +17,7 @@ from ..mode import ModeKeys
 from ..read.opening import create_trial
 from ..read.runs import Runs, open_runs
 from ..read.trial import Trial
-from ..storage.open import Storage, open_storage
+from ..storage.open import open_storage
 from ..suggestions import near_names
 from .completion import complete_run
 from .console import print_line, working
@@ -120,7 +120,8 @@ def runs_below_hint(run: str, storage_options: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except (RunNotFound, NotARun) as exc:
-        below = _runs_below(open_storage(run, parse_options(storage_options)))
+        storage = open_storage(run, parse_options(storage_options))
+        below = [name for name in sorted(storage.list(""))[:_MOST_FOLDERS] if RUN_FILE in storage.list(name)]
         if below:
             reason = f"this is not a run, but a folder with runs; pass one of them, such as {', '.join(below[:3])}"
             raise NotARun(exc.path, reason) from exc
@@ -142,10 +143,6 @@ def _meant(run: str) -> str:
         return ""  # the run is a URL, or its folder does not exist
     near = near_names(name, siblings)
     return f"; did you mean {str(place / near[0])!r}?" if near else ""
-
-
-def _runs_below(storage: Storage) -> list[str]:
-    return [name for name in sorted(storage.list(""))[:_MOST_FOLDERS] if RUN_FILE in storage.list(name)]
 
 
 @contextmanager

@@ -64,7 +64,8 @@ class Problem:
         return [*more, *map(in_a_line, self.explains)]
 
     def __str__(self) -> str:
-        parts = [f"{_when(self.step)}{plain_sentence(self)} ({self.rule})."]
+        at = "" if self.step is None else f"at step {self.step}: "
+        parts = [f"{at}{plain_sentence(self)} ({self.rule})."]
         if self.after_step is not None:
             parts.append(f"It began after step {self.after_step}: the steps between the two were not saved.")
         if self.order is not None:
@@ -221,10 +222,6 @@ def as_sentence(clause: str) -> str:
     """Return a clause with a capital letter and a full stop. The case of a name at the beginning is kept."""
     begins = ("at step ", "between steps ", "infinity ")
     return f"{clause[:1].upper() + clause[1:] if clause.startswith(begins) else clause}."
-
-
-def _when(step: int | None) -> str:
-    return "" if step is None else f"at step {step}: "
 
 
 def _listed(names: tuple[str, ...], noun: str) -> str:

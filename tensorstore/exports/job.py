@@ -92,7 +92,8 @@ def export(
         RunNotFound: There is no run.
     """
     wanted = _checked(tables)
-    _check_since(since)
+    if isinstance(since, bool) or not isinstance(since, int | datetime | None):
+        raise ConfigurationError(f"since must be a global step or a datetime, got {since!r}")
     if not isinstance(runs, Runs):
         with open_runs(runs, storage_options=storage_options) as opened:
             return export(opened, target, tables=wanted, since=since, progress=progress, prune=prune, **options)
@@ -110,11 +111,6 @@ def _checked(tables: Iterable[str] | None) -> list[str]:
             hint = f"did you mean {' or '.join(near)}?" if near else f"the tables are {', '.join(sorted(SCHEMAS))}"
             raise ConfigurationError(f"unknown table {table!r}; {hint}")
     return wanted
-
-
-def _check_since(since: object) -> None:
-    if isinstance(since, bool) or not isinstance(since, int | datetime | None):
-        raise ConfigurationError(f"since must be a global step or a datetime, got {since!r}")
 
 
 class _Job:

@@ -255,15 +255,11 @@ def polled(
         if why := _why_no_step_comes(trial, last) or reason_to_stop():
             logger.warning("run %s: the evaluation ends, and the job has not ended: %s", trial.path, why)
             return
-        _wait_on(trial, waiting, timeout)
+        if timeout is not None and waiting.seconds >= timeout:
+            raise RunStalled(trial.path, f"no new step for {waiting.seconds:.3g} seconds: {waiting.reason}")
+        waiting.tick()
         yield []
         time.sleep(poll_seconds)
-
-
-def _wait_on(trial: Trial, waiting: Waiting, timeout: float | None) -> None:
-    if timeout is not None and waiting.seconds >= timeout:
-        raise RunStalled(trial.path, f"no new step for {waiting.seconds:.3g} seconds: {waiting.reason}")
-    waiting.tick()
 
 
 def _why_no_step_comes(trial: Trial, last: int) -> str | None:

@@ -78,7 +78,7 @@ def watch(
             trial = open_trial(run, storage_options, timeout)
         made = [each.make(trial) for each in chosen]
         names = ", ".join(dict.fromkeys(rule.rule_name for rule in made))
-        _say_begin(trial, names)
+        print_line(f"watching {trial.path} by {names}; {_last_step(trial)}", err=True)
         found = follow(trial, made, start_step, end_step, record=record, timeout=timeout)
         status = _print_findings(found, form)
         _say_end(trial, names, status)
@@ -86,10 +86,6 @@ def watch(
             click.echo("no step was evaluated: the run has none between --start-step and --end-step", err=True)
             status = _COULD_NOT_RUN
     sys.exit(status)
-
-
-def _say_begin(trial: Trial, rules: str) -> None:
-    print_line(f"watching {trial.path} by {rules}; {_last_step(trial)}", err=True)
 
 
 def _say_end(trial: Trial, rules: str, status: int) -> None:

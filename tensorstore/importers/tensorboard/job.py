@@ -120,13 +120,14 @@ def _import_run(
         raise ConfigurationError(f"{source} cannot be imported into itself: choose another target")
     earlier = begun(target, source)
     reader = _read(storage, run, progress)
-    for sentence in (*reader.damage, *_left_out(reader, source)):
+    for sentence in reader.damage:
         report(sentence)
+    if reader.left_out:
+        report(f"{source}: " + ", ".join(f"{count} {what}" for what, count in sorted(reader.left_out.items())))
     if not reader.names and not reader.hyperparameters and earlier is None:
         report(f"{source}: its event files have nothing that could be imported")
         return None
-    importing = _Import(reader, run, target, report, earlier)
-    importing.run(source, metadata, progress)
+    _Import(reader, run, target, report, earlier).run(source, metadata, progress)
     return target.url
 
 
@@ -138,11 +139,6 @@ def _read(storage: Storage, run: EventRun, progress: bool) -> EventReader:
             for path in folder.files:
                 reader.read(path, folder.mode, folder.prefix, advance)
     return reader
-
-
-def _left_out(reader: EventReader, source: str) -> Iterator[str]:
-    if reader.left_out:
-        yield f"{source}: " + ", ".join(f"{count} {what}" for what, count in sorted(reader.left_out.items()))
 
 
 class _Import:
