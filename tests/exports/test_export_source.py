@@ -8,6 +8,7 @@ from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import duckdb
 import numpy as np
@@ -21,6 +22,7 @@ from support.limits import set_limits
 from support.runs import EVAL, Job
 from tensortrial.errors import ConfigurationError, MissingChunk
 from tensortrial.format.record import Step
+from tensortrial.read.runs import Runs
 
 
 def values(target: Path) -> dict[tuple[int, str], bytes]:
@@ -114,6 +116,19 @@ def test_a_trial_is_exported_with_the_options_that_opened_it(tmp_path: Path, mot
     trial = tensortrial.create_trial(url, storage_options=moto_s3.storage_options)
     assert tensortrial.export(trial, tmp_path / "x.duckdb", progress=False).rows["tensors"] == 5
     assert tensortrial.open_runs([trial]).names == ["a"]
+
+
+def test_an_export_closes_the_runs_that_it_has_opened_and_no_others(tmp_path: Path) -> None:
+    run, target = write_run(tmp_path / "a", 2), tmp_path / "x.duckdb"
+    with mock.patch.object(Runs, "close", autospec=True, side_effect=Runs.close) as close:
+        opened = tensortrial.open_runs(run)
+        of_opening = close.call_count
+        tensortrial.export(opened, target, progress=False)
+        assert close.call_count == of_opening
+        tensortrial.export(run, target, progress=False)
+        assert close.call_count == 2 * of_opening + 1
+    assert opened.sql("select count(*) from steps").fetchall() == [(2,)]
+    opened.close()
 
 
 def test_a_run_that_grows_is_exported_up_to_one_moment(tmp_path: Path) -> None:
