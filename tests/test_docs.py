@@ -203,11 +203,39 @@ def test_every_path_in_the_documents_for_developers_exists(page: str) -> None:
 
 
 def test_every_environment_variable_is_on_the_page_of_them() -> None:
-    variable = re.compile(r"\bTENSORTRIAL_[A-Z_]*[A-Z]\b")
+    variable = re.compile(
+        r"\bTENSORTRIAL_[A-Z_]*[A-Z]\b|(?<=[`\"])(?:TENSORTRIAL|USE_SMDEBUG|SMDEBUG_[A-Z_]+|[A-Z]+_CONFIG_FILE_PATH)\b"
+    )
     sources = [path for folder in ("tensorstore", "hooks") for path in (ROOT / folder).rglob("*.py")]
     used = {name for path in sources for name in variable.findall(path.read_text())}
     documented = set(variable.findall((ROOT / "docs" / "environment.md").read_text()))
+    assert {"TENSORTRIAL", "SMDEBUG_INCOMPLETE_STEP_WAIT_WINDOW"} < used
     assert documented == used
+
+
+def extras_of_users() -> set[str]:
+    """Return the extras that are not for work on tensortrial itself."""
+    extras = list(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+    return set(extras[: extras.index("test-core")])
+
+
+def test_every_extra_is_on_the_first_page() -> None:
+    table = (ROOT / "docs" / "index.md").read_text().partition("| extra |")[2]
+    first_cells = re.findall(r"^\| (`[^|]*) \|", table, re.MULTILINE)
+    assert {name for cell in first_cells for name in re.findall(r"`([\w-]+)`", cell)} == extras_of_users()
+
+
+def test_an_error_about_a_missing_package_names_an_extra_that_exists() -> None:
+    called = {
+        argument.value
+        for folder in ("tensorstore", "hooks")
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "MissingExtra"
+        if isinstance(argument := node.args[1], ast.Constant)
+    }
+    assert "frame" in called
+    assert called <= extras_of_users()
 
 
 def test_every_view_is_documented_with_its_columns(folder: Path) -> None:

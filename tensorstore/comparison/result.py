@@ -273,7 +273,7 @@ class Comparison:
         try:
             import pandas  # noqa: F401
         except ImportError as exc:
-            raise MissingExtra("pandas", "pandas", "df()") from exc
+            raise MissingExtra("pandas", "frame", "a data frame") from exc
         return self.to_arrow_table().to_pandas()
 
     def to_json(self) -> dict[str, Any]:
