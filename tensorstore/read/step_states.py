@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from ..errors import CorruptFile, FileError, NoMoreData, StepNotYetAvailable, StepUnavailable
+from ..errors import ConfigurationError, CorruptFile, FileError, NoMoreData, StepNotYetAvailable, StepUnavailable
 from ..format.index_types import SavedTensor
 from ..format.schema import COLLECTIONS, INDEX, FlushRange, flush_range_of, index_folder, worker_of
 from ..mode import ModeKeys, checked_step
@@ -79,7 +79,10 @@ class StepStates:
     def __init__(self, snapshot: Snapshot, storage: Storage) -> None:
         self.snapshot, self._storage = snapshot, storage
         self.saved, self.workers = snapshot.steps, snapshot.workers
-        self._window = int(os.environ.get(_INCOMPLETE_STEP_WINDOW, 1000))
+        window = os.environ.get(_INCOMPLETE_STEP_WINDOW) or "1000"
+        if not window.isdecimal():
+            raise ConfigurationError(f"{_INCOMPLETE_STEP_WINDOW} must be a whole number of steps, got {window!r}")
+        self._window = int(window)
         self._known: dict[tuple[Any, ...], Any] = {}
         self.rows: dict[tuple[Any, ...], SavedTensor] = {}
         """A cache of the rows of a tensor at a step."""

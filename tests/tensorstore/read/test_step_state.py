@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import tensortrial
 from support.runs import EVAL, GLOBAL, TRAIN, Job
+from tensortrial.errors import ConfigurationError
 from tensortrial.mode import ModeKeys
 from tensortrial.read.step_states import StepState, step_state
 
@@ -133,6 +134,13 @@ def test_the_window_of_incomplete_steps(tmp_path: Any, monkeypatch: pytest.Monke
     assert trial.steps() == ([0, 1, 2] if window < 4 else [0])
     for job in jobs:
         job.close()
+
+
+def test_a_window_that_is_no_number_is_refused(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    Job(tmp_path, "worker_0", 1).close()
+    monkeypatch.setenv("SMDEBUG_INCOMPLETE_STEP_WAIT_WINDOW", "many")
+    with pytest.raises(ConfigurationError, match="SMDEBUG_INCOMPLETE_STEP_WAIT_WINDOW must be a whole number"):
+        _ = tensortrial.create_trial(tmp_path).steps()
 
 
 class History(RuleBasedStateMachine):
