@@ -72,9 +72,8 @@ class Failures:
     def warn_of_short_run(self, mode: str, num_steps: int, interval: int) -> None:
         """Log that collections were due at only one of many steps."""
         logger.warning(
-            "collections were saved to %s at only 1 of the %d steps of mode %s: every %dth step is saved; to save "
-            "more, pass a smaller interval, SaveConfig(save_interval=%d), or save the first steps too, "
-            "SaveConfig(warmup_steps=10)",
+            "collections were saved to %s at only 1 of the %d steps of mode %s, because save_interval is %d: pass a "
+            "smaller one, such as save_interval=%d, or save the first steps, too, by warmup_steps=10",
             without_credentials(self._out_dir),
             num_steps,
             mode,
@@ -85,8 +84,8 @@ class Failures:
     def warn_of_models(self, names: Iterable[str]) -> None:
         """Log that models were registered, and never ran."""
         logger.warning(
-            "nothing of %s was saved: it was registered, but its forward never ran; if a copy of it runs, register "
-            "the copy; if only parts of it run, put each step into `with hook.step():`",
+            "nothing of %s was saved, because no forward ran: if a copy of the model runs, register the copy; if only "
+            "parts of the model run, put each step into `with hook.step():`",
             ", ".join(sorted(names)),
         )
 

@@ -205,9 +205,9 @@ class Webhook(_Background):
 
 # No message shows a URL or a header, because either may contain a password.
 def _check_url(url: Any) -> None:
-    expected = "url of a webhook must be one of an HTTP server, such as https://host/path"
+    expected = "url of a webhook must be an address such as https://host/path"
     if not isinstance(url, str) or not url.isprintable() or " " in url:
-        raise ConfigurationError(f"{expected}: a text without blanks")
+        raise ConfigurationError(f"{expected}; the given one is no text, or has a blank or a control character")
     try:
         parts = urlsplit(url)
         is_of_server = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -216,7 +216,7 @@ def _check_url(url: Any) -> None:
     if not is_of_server:
         raise ConfigurationError(f"{expected}; the given one has another scheme, no host, or a port that is no number")
     if parts.username is not None:
-        raise ConfigurationError(f"{expected}: without user and password, which headers may have")
+        raise ConfigurationError(f"{expected}, without user and password: pass them in headers")
 
 
 def _check_headers(headers: Any) -> None:
@@ -224,7 +224,7 @@ def _check_headers(headers: Any) -> None:
         raise ConfigurationError(f"headers must be texts by their names, got a {type(headers).__name__}")
     for name, value in headers.items():
         if not (isinstance(name, str) and isinstance(value, str) and f"{name}{value}".isprintable()):
-            raise ConfigurationError(f"the header {name!r} must be a text without line breaks")
+            raise ConfigurationError(f"the header {name!r} must be text without line breaks")
 
 
 class Command(_Background):

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 from .exceptions import SMDebugNotImplementedError
 
 _PROFILER = (
-    "SageMaker's profiler is not part of tensortrial; torch.profiler, tf.profiler and py-spy profile a job, and "
-    "the query step_times shows how long its steps took"
+    "SageMaker's profiler is not part of tensortrial; a hook with system_metrics=True samples CPU, memory and GPUs, "
+    "torch.profiler, tf.profiler and py-spy profile a job, and the query step_times shows how long its steps took"
 )
 # Advice by the prefix of a name.
 _NEAREST = {
