@@ -44,7 +44,7 @@ def follow(
     130 after Ctrl-C.
 
     \b
-    tensortrial follow runs/digits --regex loss
+    tensortrial follow runs/digits --regex Loss
     """
     from ...rules.running import follow as steps_of
 

@@ -29,9 +29,9 @@ def sql(
 ) -> None:
     """Run one SELECT on the views of one or several runs.
 
-    The views are tensors, reductions, scalars, steps, collections, findings and tensor_values. `DESCRIBE tensors` lists
-    the columns of one, `SELECT * FROM reductions LIMIT 5` its first rows. RUN may be several runs, a folder with runs
-    below it, or a quoted pattern: the views then have the column run, and the view runs is added.
+    `SHOW TABLES` lists the views, such as tensors, scalars and reductions. `DESCRIBE tensors` lists the columns of one.
+    RUN may be several runs, a folder with runs below it, or a quoted pattern: the views then have the column run, and
+    the view runs is added.
 
     \b
     tensortrial sql runs/digits "SELECT name, max(value) FROM scalars GROUP BY name"

@@ -58,8 +58,9 @@ def watch(
 ) -> None:
     """Evaluate rules on a run until its job ends.
 
-    Findings are printed at once. The exit status is 0 if no rule fired, 1 if one did, 2 if one could not be evaluated
-    (it lacked tensors, raised, or there was no step) or no new step came for --timeout seconds, and 130 after Ctrl-C.
+    Findings are printed at once. The exit status is 0 if no rule fired, 1 if one did, and 130 after Ctrl-C. It is 2 if
+    a rule could not be evaluated (it lacked tensors, raised, or there was no step), or no new step came for --timeout
+    seconds.
 
     A killed job does not mark its end. For such a job pass --timeout, or the rule StalledTraining, which ends the
     command after a stall of twice the rule's threshold.

@@ -23,7 +23,7 @@ transformers, Lightning, Keras or XGBoost. Processes that the script starts are 
   torchrun --nproc-per-node 2 -m tensortrial run train.py
 """
 _CONFIG_HELP = """The configuration: a hook's arguments as JSON, or what SageMaker writes. Default: the file that
-TENSORTRIAL_CONFIG or SMDEBUG_CONFIG_FILE_PATH names, else losses and statistics of weights and gradients."""
+TENSORTRIAL_CONFIG or SMDEBUG_CONFIG_FILE_PATH names, else the defaults of a hook: losses, and the collection health."""
 _OUT_DIR_HELP = """The folder or URL of the run. Default: TENSORTRIAL_OUT_DIR, the one in the configuration, or
 runs/<script> with a number if there is a run."""
 
