@@ -87,11 +87,13 @@ class Hook(BoostingHook):
     def save_model(self, model: Any) -> None:
         """Save the feature importance, the trees and the hyperparameters of a trained model, at the last step.
 
-        The save configuration is ignored. The tensors are `feature_importance/default/<feature>`, of the type that
-        `get_feature_importance` returns by default, `trees/leaf_values`, `trees/leaf_counts`, `trees/leaf_weights`
-        where the model has weights, `trees/split_tree`, `trees/split_type`, `trees/split_feature` and
-        `trees/split_border`, of trees that are not symmetric also `trees/split_left` and `trees/split_right`, and
-        `hyperparameters/<name>`.
+        The save configuration is ignored. The tensors are:
+
+        - `feature_importance/default/<feature>`, of the type that `get_feature_importance` returns by default;
+        - `trees/leaf_values`, `leaf_counts`, and `leaf_weights` if the model has weights;
+        - `trees/split_tree`, `split_type`, `split_feature`, `split_border`; of trees that are not symmetric also
+          `split_left` and `split_right`;
+        - `hyperparameters/<name>`.
 
         Args:
             model: A CatBoost model after `fit`.

@@ -29,7 +29,8 @@ class Handler(TrainingSteps):
 
     An iteration of the trainer is a step in mode TRAIN, with Ignite's number: the first is 1. An iteration of an
     evaluator is a step in mode EVAL. The output of the trainer is saved as `loss` if it is a number, and under its keys
-    if it is a mapping; metrics are saved at the trainer's iteration, those of an evaluator as `<its name>/<metric>`.
+    if it is a mapping. Metrics are saved at the trainer's iteration. The name of an evaluator precedes its metrics:
+    `validation/error`.
 
     Args:
         out_dir: The folder or URL of the run. Default: the environment variable TENSORTRIAL_OUT_DIR, else `tensortrial`

@@ -22,13 +22,15 @@ logger = logging.getLogger("tensortrial.hooks")
 class Callback(TrainingSteps, lightning.Callback):  # type: ignore[misc]
     """A callback that saves the tensors of a training by Lightning.
 
-    A step is one update of the optimizers, with all the batches that it accumulates, in mode TRAIN and with the number
-    that Lightning logs: the first is 0. With automatic optimization, gradients are those that the optimizer uses, after
-    accumulation, averaging and clipping; with manual optimization, those of its parameters at each call of an
-    optimizer's `step`. A batch of a validation or a test is a step in mode EVAL, one of a prediction in mode PREDICT;
-    with several data loaders its number is saved as the scalar `dataloader_idx`. The sanity check is not saved. The
-    module's logs are saved, too. A training that resumes from a checkpoint continues the run: its steps replace those
-    that the first attempt saved after the checkpoint.
+    - A step is one update of the optimizers, with all the batches that it accumulates, in mode TRAIN and with the
+      number that Lightning logs: the first is 0.
+    - Gradients are those that the optimizer uses, after accumulation, averaging and clipping. With manual optimization,
+      they are those of an optimizer's parameters at each call of its `step`.
+    - A batch of a validation or a test is a step in mode EVAL, a batch of a prediction one in mode PREDICT. With
+      several data loaders, the number of its loader is the scalar `dataloader_idx`. The sanity check is not saved.
+    - The module's logs are saved, too.
+    - A training that resumes from a checkpoint continues the run: its steps replace those that the first attempt saved
+      after the checkpoint.
 
     Args:
         out_dir: The folder or URL of the run. Default: the run of the Trainer's `Logger`, if it has one of this

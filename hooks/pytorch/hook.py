@@ -166,11 +166,12 @@ class Hook(BaseHook):
     def register_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Save hyperparameters, gradients and updates of an optimizer, each time that its `step` is called.
 
-        It saves the hyperparameters of each group that are numbers, as `hyperparameters/AdamW/group_0/lr`. With
-        `gradients="optimizer"` it saves the gradients after accumulation, unscaling, clipping and averaging; with the
-        collection `updates` or `health` statistics of the update of each parameter and the ratio of its l2 norm to the
-        parameter's; and with `health` the moments. Call `optimizer.step` inside the hook's step that it belongs to.
-        Several optimizers may be registered.
+        - Always: the hyperparameters of each group that are numbers, as `hyperparameters/AdamW/group_0/lr`.
+        - With `gradients="optimizer"`: the gradients after accumulation, unscaling, clipping and averaging.
+        - With the collection `updates` or `health`: statistics of the update of each parameter, and its relative norm.
+        - With `health`: the moments.
+
+        Call `optimizer.step` inside the hook's step that it belongs to. Several optimizers may be registered.
 
         Args:
             optimizer: The optimizer, or a wrapper of it.

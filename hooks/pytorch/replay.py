@@ -26,13 +26,13 @@ _T = TypeVar("_T")
 
 
 class Replay:
-    """A replay of the forward and backward of some steps, which saves which results differ in any bit.
+    """A replay of the forward and backward of some steps, which saves how many results differ in any bit.
 
-    `replay(compute)` calls `compute`, which runs forward and backward of one batch. At each due step it then restores
-    gradients, buffers and random number generators, calls `compute` again, compares the digests of its results, of the
-    gradients and of the buffers, and restores the state after the first call, so that training continues unchanged. For
-    each tensor, `replay/<name>` in the collection `replays` is the number of runs that differ from the most frequent
-    result: 0 on a correct processor. The rule `SilentCorruption` fires above 0.
+    `replay(compute)` calls `compute`, which runs forward and backward of one batch. At each due step it then calls
+    `compute` again, with the same gradients, buffers and random numbers, and compares the digests of the results, the
+    gradients and the buffers. Training continues from the state after the first call. For each tensor, `replay/<name>`
+    in the collection `replays` is the number of runs that differ from the most frequent result: 0 on a correct
+    processor. The rule `SilentCorruption` fires above 0.
 
     The same kernels must give the same bits, so call `torch.use_deterministic_algorithms(True)` first on an
     accelerator. In a distributed job every worker must replay the same steps.

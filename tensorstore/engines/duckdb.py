@@ -64,8 +64,8 @@ class DuckDBEngine:
     Args:
         memory_limit: The memory limit of queries, such as "8GB"; None for the value of TENSORTRIAL_MEMORY_LIMIT, or a
             quarter of the memory of this process, 4 GiB at most.
-        temporary_disk: The limit of disk space for data that does not fit into memory, such as "20GB", in a folder
-            below the system's temporary folder, which is removed at the end; None to use no disk.
+        temporary_disk: The limit of disk space for data that does not fit into memory, such as "20GB"; None to use no
+            disk. The files are below the system's temporary folder until the end.
     """
 
     def __init__(self, memory_limit: str | None = None, temporary_disk: str | None = None) -> None:

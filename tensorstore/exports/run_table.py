@@ -18,10 +18,14 @@ _SUMMARY = "select * from run_summary order by name, mode"
 def run_table(runs: Runs | RunLocations, *, storage_options: Mapping[str, Any] | None = None) -> pa.Table:
     """Return one row per run, in the order in which the runs started.
 
-    The first columns are those of the view `runs`. Then follow the metadata, such as `metadata.model.width` for the key
-    `width` in the object `model`, and, of each scalar in each mode, `loss.TRAIN.last`, `loss.TRAIN.last_step`,
-    `loss.TRAIN.min`, `loss.TRAIN.max` (of the finite values) and `loss.TRAIN.steps` (the number of global steps). A
-    cell is null where the run has no such key or scalar.
+    The columns are:
+
+    - those of the view `runs`;
+    - one for each key of the metadata, such as `metadata.model.width` for the key `width` in the object `model`;
+    - five for each scalar in each mode: `loss.TRAIN.last`, `last_step`, `min` and `max` (of the finite values) and
+      `steps` (the number of global steps).
+
+    A cell is null where the run has no such key or scalar.
 
     Args:
         runs: Runs, or an argument of `open_runs`: a folder, a pattern, a Trial, or a list of these.

@@ -62,8 +62,8 @@ def import_runs(
     - The Parquet files that neptune-exporter writes: each of their runs becomes a run in a folder of `target`. Series
       of numbers become scalars, histograms of counts stay histograms, parameters become metadata of the run.
     - A CSV with the columns `run` (or `experiment`) and `step`, and one for each metric: the same.
-    - A CSV with the columns `step` and `value`, as `fetch_values()` of a series returns it: a run at `target`, in
-      which the series has the file's name; all such files of a folder are series of one run.
+    - CSVs with the columns `step` and `value`, as `fetch_values()` of a series returns them: all files of a folder
+      become one run at `target`, in which each series has the name of its file.
 
     Neptune's steps may be fractions: `step_multiplier`, such as 1000, turns them into whole numbers. Texts and files
     are left out and passed to `report`. Calling it again continues an interrupted import, or adds what is new.

@@ -41,10 +41,9 @@ def create_trial(  # noqa: PLR0913 - all options of a trial
         storage_options: Options for fsspec.
         engine: The SQL engine: DuckDB if None, or for instance a SparkEngine.
         verify: Compare raw values with their digests when they are read.
-        snapshot: Opens the run as it was: a `trial.snapshot`, or its id, which is `str(snapshot)`. Such a trial finds
-            no new data. Values may be missing once `compact` has replaced files of that time. An id is searched for
-            among the index files of the run, which may fail if many workers publish at different times; the snapshot
-            itself, which can be pickled, needs no search.
+        snapshot: Opens the run as it was: a `trial.snapshot`, which can be pickled, or its id, `str(snapshot)`. Such a
+            trial finds no new data. Values may be missing once `compact` has replaced files of that time. The search
+            for an id may fail if many workers publish at different times.
         **ignored: `parallel`, `check`, `index_mode`, `cache`, `profiler` and `output_dir`, which smdebug had. They have
             no effect.
 

@@ -146,9 +146,8 @@ class Runs:
     def sql(self, query: str, parameters: dict[str, Any] | None = None, timeout: float | None = None) -> Answer:
         """Run one SELECT on the views of all runs.
 
-        The views are those of `Trial.sql`, each with the column `run`, and `runs`: run, path, started, ended (null
-        while it is written), framework, versions, workers, steps, tensor_bytes (of all saved tensors, in memory),
-        file_bytes (of all files), metadata (as passed to the hook, as JSON).
+        The views are those of `Trial.sql`, each with the column `run`, and the view `runs`, which has a row for each
+        run. `DESCRIBE runs` lists its columns.
 
         Args:
             query: The SELECT, in DuckDB's SQL.

@@ -470,8 +470,7 @@ class Trial:
     def sql(self, query: str, parameters: dict[str, Any] | None = None, timeout: float | None = None) -> Answer:
         """Run one SELECT on the views of the run.
 
-        The views are `tensors`, `reductions`, `scalars`, `steps`, `collections`, `findings` and `tensor_values`. A
-        query can read nothing else, and cannot write.
+        `SHOW TABLES` lists the views, such as `tensors` and `scalars`. A query can read nothing else, and cannot write.
 
         Args:
             query: The SELECT, in DuckDB's SQL.

@@ -55,6 +55,7 @@ INTERNAL_METHODS = [
     "patterns",
     "recorder",
     "resolve",
+    "save_gradients_at_updates",
     "saving",
     "set_default_interval",
     "tape_callback",

@@ -38,9 +38,8 @@ def environment(
 
         tt.Hook("runs/x", metadata={"lr": 0.1, **tensortrial.environment()})
 
-    What looks like a secret in the command line becomes `***`: the value of a name like `--api-key`, also in JSON, a
-    header or a connection string, the user, the password and the query of a URL, and tokens of known forms.
-    `command=False` leaves the command line out.
+    In the command line, `***` replaces what looks like a secret: values of names like `--api-key`, users, passwords and
+    queries in URLs, and tokens of known forms. `command=False` leaves the command line out.
 
     Args:
         git: `git_commit`, and `git_dirty`: whether tracked files differ from it. Nothing outside of a repository.

@@ -126,9 +126,9 @@ def _is_narrow(dtype: str) -> bool:
 class AttentionLogitGrowth(BuiltinRule):
     """Fires if the largest logit of an attention layer is so large that its softmax selects a single position.
 
-    It fires above `threshold`, beyond which M. Wortsman et al., "Small-scale proxies for large-scale Transformer
-    training instabilities", arXiv 2309.14322, saw training diverge; and above `growing` (the limit of
-    Kimi K2's QK-Clip, arXiv 2507.20534) if the logit is also `factor` times that of the first saved steps. Needs
+    It fires above `threshold`, beyond which training diverged (M. Wortsman et al., "Small-scale proxies for large-scale
+    Transformer training instabilities", arXiv 2309.14322). It also fires above `growing`, the limit of Kimi K2's
+    QK-Clip (arXiv 2507.20534), if the logit is `factor` times that of the first saved steps. Needs
     `attention_statistics` of the PyTorch hook, or the collection `attention` of the Keras hook.
     """
 

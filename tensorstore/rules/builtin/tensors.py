@@ -32,10 +32,10 @@ _WITH_GAPS = Selector(WITH_GAPS, ("^update_ratio/",))
 class ExplodingTensor(SelectingRule):
     """Fires if a tensor contains NaN or an infinity.
 
-    Evaluates all tensors, unless some are selected, but not those that hold NaN or infinities by design: the ratios of
-    updates to weights, which are infinite or NaN for a weight of zeros, the collections `trees` and `hyperparameters`,
-    and masks that consist of zeros and negative infinities. Uses the statistics `nan_count` and `inf_count`, or
-    `abs_max`, `abs_mean`, `l1`, `l2` or `rms`, which are then not finite.
+    Evaluates all tensors, unless some are selected. Tensors that hold NaN or infinities by design are skipped: ratios
+    of updates to weights, the collections `trees` and `hyperparameters`, and masks of zeros and negative infinities.
+    Uses the statistics `nan_count` and `inf_count`, or `abs_max`, `abs_mean`, `l1`, `l2` or `rms`, which are then not
+    finite.
     """
 
     JUDGES_TOGETHER = True
