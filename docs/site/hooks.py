@@ -67,6 +67,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         markdown = re.sub(rf"\]\((\.\./)?{source}", f"]({path}", markdown)
     if page.file.src_uri == "reference/errors.md":
         markdown = markdown.replace("{{ error tree }}", f"```text\n{_error_tree()}\n```")
+        options = "{ heading_level: 3, show_signature: false, inherited_members: false }"
+        markdown = re.sub(r"^(::: .*)", rf"\1\n    options: {options}\n", markdown, flags=re.MULTILINE)
     if not page.file.src_uri.startswith(("design/", "reference/")):
         markdown = re.sub(r"(?<!!)\[([^\]]+)\]\(\.\./[^)]*\)", r"\1", markdown)
     return markdown
