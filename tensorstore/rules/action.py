@@ -205,7 +205,7 @@ class Webhook(_Background):
 
 # No message shows a URL or a header, because either may contain a password.
 def _check_url(url: Any) -> None:
-    expected = "url of a webhook must be an address such as https://host/path"
+    expected = "url of a webhook must be that of an HTTP server, such as https://host/path"
     if not isinstance(url, str) or not url.isprintable() or " " in url:
         raise ConfigurationError(f"{expected}; the given one is no text, or has a blank or a control character")
     try:
