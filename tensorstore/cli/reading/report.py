@@ -14,15 +14,7 @@ _FOUND, _FAILED = 1, 2
 
 @click.command()
 @runs_argument
-@click.option(
-    "-o",
-    "--output",
-    "path",
-    type=click.Path(dir_okay=False),
-    default="report.html",
-    show_default=True,
-    help="Write to this file.",
-)
+@click.option("-o", "--output", "path", type=click.Path(dir_okay=False), default="report.html", show_default=True)
 @click.option("--rules", "with_rules", is_flag=True, help="Evaluate all built-in rules first, on runs that have ended.")
 @click.option(
     "--diagnose/--no-diagnose",
