@@ -10,10 +10,12 @@ Without TensorFlow, on Keras' torch backend, it is `tensortrial.hooks.keras.Kera
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
 from functools import partial
+from types import FrameType
 from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
@@ -272,7 +274,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         self._warn_if_copy()
         if self._is_elsewhere() or not self.recorder.active:
             return
-        self._suspended = self._pending if self._batch_runs else None
+        self._suspended = self._pending if self._batch_runs and _is_beginning(self._pending) else None
         self._withdraw_unfinished()
         model = self.model
         self._thread, self._outer = threading.current_thread(), self._outer or phase
@@ -417,6 +419,14 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         collection = CollectionKeys.LOSSES if name.endswith("loss") else CollectionKeys.METRICS
         self.recorder.collections.require(collection).add_tensor_names([name])
         return collection
+
+
+def _is_beginning(phase: Phase | None) -> bool:
+    """Return whether a callback at the beginning of a batch makes the call; else that batch has failed."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != f"on_{phase}_batch_begin":
+        frame = frame.f_back
+    return frame is not None
 
 
 def _record_number(recorder: Recorder, name: str, value: Any) -> None:

@@ -123,3 +123,20 @@ def test_a_step_is_saved_though_a_callback_evaluates_with_the_hook_as_it_begins(
     trial = closed(hook)
     assert trial.tensor("gradients/fc1/kernelGrad").steps(modes.TRAIN) == list(range(BATCHES))
     assert trial.tensor("loss").steps(modes.TRAIN) == list(range(BATCHES))
+
+
+def test_an_evaluation_after_a_fit_that_failed_begins_no_step_of_training(make_hook: Make) -> None:
+    def fail(batch: int, logs: Any) -> None:
+        if batch == 1:
+            raise ValueError("stop")
+
+    model, (x, y) = kt.small(), kt.data(BATCHES)
+    hook = make_hook(include_collections=["weights"], save_config=SaveConfig(save_interval=1))
+    failing = keras.callbacks.LambdaCallback(on_train_batch_begin=fail)
+    with pytest.raises(ValueError, match="stop"):
+        model.fit(x, y, batch_size=kt.BATCH, callbacks=[hook, failing], verbose=0)
+    model.evaluate(x, y, batch_size=kt.BATCH, callbacks=[hook], verbose=0)
+    assert not hasattr(model.train_function, "original")
+    trial = closed(hook)
+    assert trial.steps(modes.TRAIN) == [0]
+    assert trial.steps(modes.EVAL) == list(range(BATCHES))
