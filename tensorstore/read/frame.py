@@ -61,7 +61,7 @@ def frame_of(
 
 def _matching(reader: RunReader, patterns: list[str]) -> list[str]:
     saved = dict.fromkeys(name for name, _ in reader.tensors(ModeKeys.GLOBAL))
-    names = [name for name in saved if any(fnmatchcase(name, each) for each in patterns)]
+    names = [name for name in saved if name in patterns or any(fnmatchcase(name, each) for each in patterns)]
     if not names:
         raise ConfigurationError(f"no tensor matches {', '.join(map(repr, patterns))}; `*` stands for any text")
     return names

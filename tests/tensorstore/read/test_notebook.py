@@ -101,6 +101,15 @@ def test_a_frame_has_a_column_for_each_tensor(run: Path, engine: str) -> None:
     assert list(trial.frame("loss", mode=TRAIN, engine=engine)["loss"]) == [0, 1, 2, 3]
 
 
+def test_a_frame_has_a_tensor_whose_name_has_brackets(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    with tensortrial.Run(tmp_path / "run") as run:
+        run.log({"layers[0]/norm?": 0.5, "layers0/norm1": 1.0}, step=0)
+    trial = tensortrial.create_trial(tmp_path / "run")
+    frame = trial.frame("layers[0]/norm?")
+    assert frame["layers[0]/norm?"].tolist() == [0.5]
+
+
 def test_a_frame_has_each_statistic_of_a_scalar(tmp_path: Path) -> None:
     pytest.importorskip("pandas")
     values = [0.5, -2.0, 0.0, np.inf, np.nan]
