@@ -45,7 +45,7 @@ class CollectionManager:
         self._saved: set[str] = set()
         self.parameters: dict[str, str] = {}
         """The parameter of each gradient, by their names."""
-        self._warned_of: set[str] = set()
+        self._unchecked: set[str] = set()
         self._compared: set[str] = set()
         self._completed_at = -1
         """The number of changes after which all save configurations were completed."""
@@ -119,7 +119,8 @@ class CollectionManager:
             include_regex: Also save the tensors that match one of these.
             save_all: Save every tensor.
         """
-        self.include(names)
+        self.include(chosen := list(names))
+        self._unchecked.update(chosen)
         if include_regex:
             self.require(CollectionKeys.DEFAULT).include(include_regex)
             self.include([CollectionKeys.DEFAULT])
@@ -151,11 +152,10 @@ class CollectionManager:
         return iter(list(self._collections.values()))  # another thread may add one
 
     def warn_of_empty(self) -> None:
-        """Log a warning, once, for each saved custom collection that matches no tensor, because it has no patterns."""
-        for collection in self.saved():
-            name = collection.name
-            if name not in self._builtin and collection.is_empty and name not in self._warned_of:
-                self._warned_of.add(name)
+        """Log a warning, once, for each chosen custom collection that matches no tensor, because it has no patterns."""
+        for name in sorted(self._unchecked - self._builtin):
+            if self._collections[name].is_empty:
+                self._unchecked.remove(name)
                 logger.warning(
                     "collection %r of include_collections saves nothing: it has no include_regex, no tensor names and "
                     'no modules%s; call hook.get_collection("%s").include(...) before training, or fill it by '
