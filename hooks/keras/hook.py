@@ -10,12 +10,11 @@ Without TensorFlow, on Keras' torch backend, it is `tensortrial.hooks.keras.Kera
 
 from __future__ import annotations
 
-import sys
 import threading
+import traceback
 import weakref
 from collections.abc import Iterable, Mapping
 from functools import partial
-from types import FrameType
 from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
@@ -423,10 +422,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
 
 def _is_beginning(phase: Phase | None) -> bool:
     """Return whether a callback at the beginning of a batch makes the call; else that batch has failed."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_name != f"on_{phase}_batch_begin":
-        frame = frame.f_back
-    return frame is not None
+    return any(frame.f_code.co_name == f"on_{phase}_batch_begin" for frame, _ in traceback.walk_stack(None))
 
 
 def _record_number(recorder: Recorder, name: str, value: Any) -> None:
