@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ParamSpec, Self
@@ -20,10 +19,10 @@ from tensortrial.mode import ModeKeys
 from . import current_hook
 from .configuration.json_config import read_configuration
 from .current_hook import set_hook
+from .log import logger
 from .recorder import Recorder, guarded
 from .user_values import array_of, check_dictionary, shown
 
-logger = logging.getLogger("tensortrial.hooks")
 _P = ParamSpec("_P")
 _DOCUMENTED = {"tensor_name": "name", "tensor_value": "value"}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import logging
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -14,8 +13,7 @@ from tensortrial.errors import RunExists
 from tensortrial.redaction import without_credentials
 
 from .configuration.sagemaker import has_hook_configuration
-
-logger = logging.getLogger("tensortrial.hooks")
+from .log import logger
 
 _hook: Any = None
 # The recorders of hooks that were garbage-collected: a finalizer only notes them, because it may run anywhere.

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from tensortrial.errors import RunError
 from tensortrial.redaction import without_credentials
 
-logger = logging.getLogger("tensortrial.hooks")
+from .log import logger
 
 STRICT_VARIABLE = "TENSORTRIAL_STRICT"
 

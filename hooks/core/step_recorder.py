@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Callable, Iterable
@@ -21,14 +20,13 @@ from .configuration.options import Framework, HookOptions, check_on_exists, pars
 from .configuration.planner import Planner
 from .configuration.sagemaker import CheckpointSteps
 from .failures import Failures, strict
+from .log import logger
 from .process.rank import Duty, Rank
 from .process.shutdown import close_at_exit, closed, ends_by_signal, watch
 from .run_writer import RunWriter
 from .step_clock import StepClock
 from .system.metrics import SystemMetrics
 from .user_values import shown
-
-logger = logging.getLogger("tensortrial.hooks")
 
 _OFF_VARIABLES = ("TENSORTRIAL", "USE_SMDEBUG")
 

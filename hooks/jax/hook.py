@@ -11,7 +11,6 @@ for step, batch in enumerate(batches):
 
 from __future__ import annotations
 
-import logging
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -31,6 +30,7 @@ from ..core import current_hook
 from ..core.called_hook import CalledHook
 from ..core.called_steps import step_number
 from ..core.configuration.options import Framework, HookOptions, accepts_fields_of
+from ..core.log import logger
 from ..core.process.rank import Rank, rank_of_process
 from ..core.recorder import Recorder, guarded
 from ..core.user_values import as_nanoseconds, check_dictionary
@@ -45,8 +45,6 @@ except ImportError as exc:
 
 from .arrays import column_later, number_later, parts_of, traced
 from .trees import TreeNames, path_of
-
-logger = logging.getLogger("tensortrial.hooks")
 
 OLDEST_JAX, NEWEST_TESTED_JAX = "0.5.3", "0.10"
 

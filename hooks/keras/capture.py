@@ -11,8 +11,8 @@ from tensortrial.config.collection import CollectionKeys
 from tensortrial.dtypes import Array
 from tensortrial.format.record import Plan, Step
 
+from ..core.log import logger
 from ..core.recorder import guarded
-from ..core.step_recorder import logger
 from .backend import HAS_VARIABLES, functions_run_eagerly, to_array, variable_array
 from .collection import Collection
 from .hyperparameters import present_numbers

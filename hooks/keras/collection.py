@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -10,9 +9,8 @@ from typing import Any
 from tensortrial.config.collection import Collection as CoreCollection
 from tensortrial.errors import ConfigurationError
 
+from ..core.log import logger
 from .names import Names
-
-logger = logging.getLogger("tensortrial.hooks")
 
 
 class Collection(CoreCollection):

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
 import weakref
 from typing import Any
 
 import keras
 
+from ..core.log import logger
 from ..launch.launch import Launch, active_launch, has_own_hook
-
-logger = logging.getLogger("tensortrial.hooks")
 
 
 def activate() -> None:

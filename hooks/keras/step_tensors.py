@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from ..core.log import logger
 from ..core.recorder import Recorder, guarded
-from ..core.step_recorder import logger
 from .attention import AttentionCalls
 from .backend import dense, graph, kept, loss_scale, unscaled
 from .call_order import CallOrder

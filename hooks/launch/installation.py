@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import importlib
-import logging
 from functools import partial
 from pathlib import Path
 
 from tensortrial.errors import ConfigurationError
 from tensortrial.script import add_to_python_path
 
+from ..core.log import logger
 from .imports import after_import
 from .launch import Launch
-
-logger = logging.getLogger("tensortrial.hooks")
 
 _FRAMEWORKS = {
     "torch": "tensortrial.hooks.pytorch.launched",

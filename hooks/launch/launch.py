@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import logging
 import os
 import sys
 import tempfile
@@ -23,13 +22,12 @@ from ..core import current_hook
 from ..core.configuration import sagemaker
 from ..core.configuration.json_config import HookConfiguration
 from ..core.configuration.options import Framework, HookOptions, at_steps
+from ..core.log import logger
 from ..core.process.rank import Duty, rank_of_process
 from ..core.recorder import Recorder
 from ..core.step_recorder import switched_on
 from ..library.integrations import OUT_DIR_VARIABLE, default_out_dir
 from .configuration import read_launch_configuration
-
-logger = logging.getLogger("tensortrial.hooks")
 
 CONFIG_VARIABLE = "TENSORTRIAL_CONFIG"
 LAUNCH_VARIABLE = "TENSORTRIAL_LAUNCH"

@@ -13,9 +13,9 @@ from tensortrial.mode import ModeKeys
 
 from ..core.base_hook import BaseHook
 from ..core.configuration.options import Framework, HookOptions
+from ..core.log import logger
 from ..core.process.rank import Rank
 from ..core.recorder import Recorder
-from ..core.step_recorder import logger
 
 SAVE_INTERVAL = 10
 """The rounds between two saves where no configuration says otherwise."""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import logging
-
 from tensortrial.mode import ModeKeys
 
+from ..core.log import logger
 from ..core.recorder import guarded
 from .hook_owner import HookOwner
-
-logger = logging.getLogger("tensortrial.hooks")
 
 
 class TrainingSteps(HookOwner):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import re
 
 from tensortrial.errors import UnsupportedFramework
 
-logger = logging.getLogger("tensortrial.hooks")
+from ..core.log import logger
 
 
 def check_version(package: str, version: str, oldest: str, newest_tested: str) -> None:

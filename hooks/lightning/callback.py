@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
 from tensortrial.mode import ModeKeys
 from tensortrial.redaction import without_credentials
 
+from ..core.log import logger
 from ..core.recorder import guarded
 from ..library.integrations import continue_at
 from ..library.training_steps import TrainingSteps
 from ..pytorch import Hook, SaveConfig
 from .base import lightning
 from .logger import Logger
-
-logger = logging.getLogger("tensortrial.hooks")
 
 
 class Callback(TrainingSteps, lightning.Callback):  # type: ignore[misc]

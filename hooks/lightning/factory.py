@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from typing import Any
 
+from ..core.log import logger
 from ..launch.launch import active_launch
 from ..library.integrations import arguments_in
-
-logger = logging.getLogger("tensortrial.hooks")
 
 VARIABLE = "TENSORTRIAL_LIGHTNING"
 """Set it to 1, or to a JSON object of arguments for the callback: {"out_dir": "runs/x", "save_all": true}."""

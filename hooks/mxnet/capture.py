@@ -12,9 +12,9 @@ from mxnet import gluon
 from tensortrial.config.collection import CollectionKeys
 
 from ..core.configuration.collections import ModuleCollection
+from ..core.log import logger
 from ..core.recorder import Recorder, guarded
 from ..core.step_clock import OccurrenceCounter
-from ..core.step_recorder import logger
 from .arrays import arrays_in, device_of, host_copy
 from .backward import observe_backward, stop_observing_backward
 from .callbacks import BeginStep, EndForward, InputCallback, OutputCallback

@@ -10,7 +10,6 @@ pass its tensors to `receive` when it runs (see `compile`).
 from __future__ import annotations
 
 import functools
-import logging
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -20,12 +19,11 @@ import torch
 from torch.compiler import is_compiling, is_exporting
 
 from ..core.callbacks import UncopiedCallback
+from ..core.log import logger
 from . import compile as compiled
 from .arrays import tensors_in
 from .compile import Keys, emit, emit_begin, is_wanted, switch, warn
 from .names import Root
-
-logger = logging.getLogger("tensortrial.hooks")
 
 # If a module runs several times in a step, the names of its tensors have a number. Compilation plans for numbers below
 # this; larger ones are planned when they occur.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from tensortrial.format.record import Plan, Record
 from tensortrial.mode import ModeKeys
 
 from ..core.configuration.collections import ModuleCollection
+from ..core.log import logger
 from ..core.recorder import Recorder, guarded
 from ..core.step_clock import OccurrenceCounter
 from . import compile as compiled
@@ -37,8 +37,6 @@ from .routers import router_values
 from .scripting import hide_callbacks_from_scripting
 from .unsaved import MissedCapture, NothingSaved
 from .updates import OPTIMIZER_KIND, Updates
-
-logger = logging.getLogger("tensortrial.hooks")
 
 _NOTHING = np.empty(0)
 _LOSSES = frozenset({CollectionKeys.LOSSES})

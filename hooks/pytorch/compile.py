@@ -21,7 +21,6 @@ graph, and a tensor is captured for all modules of the class or for none.
 from __future__ import annotations
 
 import itertools
-import logging
 import os
 import sys
 import weakref
@@ -29,7 +28,7 @@ from typing import Any, Protocol
 
 import torch
 
-logger = logging.getLogger("tensortrial.hooks")
+from ..core.log import logger
 
 Keys = tuple[str | None, ...]
 

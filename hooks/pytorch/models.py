@@ -7,7 +7,6 @@ hook, by their callbacks, until it is closed.
 from __future__ import annotations
 
 import itertools
-import logging
 import re
 import weakref
 from collections.abc import Iterable, Iterator, MutableMapping
@@ -21,12 +20,11 @@ from tensortrial.errors import ConfigurationError
 from tensortrial.format.record import check_name
 
 from ..core.configuration.collections import CollectionManager
+from ..core.log import logger
 from .callbacks import BeginStep, Inputs, Outputs, Receiver
 from .compile import compiler_is_used
 from .gradients import LOCAL, OPTIMIZER, GradientCallbacks
 from .names import Root, class_name, is_compiled, kind_of, modules_of, tensors_of, unwrapped
-
-logger = logging.getLogger("tensortrial.hooks")
 
 # The positions and keys of inputs and outputs of the modules in a fused layer.
 _LABELS_IN_FUSED = (*range(32), "src_mask", "src_key_padding_mask", "attn_mask", "key_padding_mask")

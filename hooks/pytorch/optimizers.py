@@ -5,7 +5,6 @@ A hook has only weak references to optimizers. Their callbacks refer to the hook
 
 from __future__ import annotations
 
-import logging
 import math
 import weakref
 from collections.abc import Iterable, Iterator, MutableMapping
@@ -17,10 +16,9 @@ from torch.compiler import is_compiling
 from tensortrial.errors import ConfigurationError
 
 from ..core.callbacks import UncopiedCallback
+from ..core.log import logger
 from .callbacks import call_before_update
 from .gradients import divided, parameters_of
-
-logger = logging.getLogger("tensortrial.hooks")
 
 # The maximum nesting of optimizer wrappers; also stops a wrapper that contains itself.
 _MOST_WRAPPERS = 8

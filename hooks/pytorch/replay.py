@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,12 +13,11 @@ import torch
 from tensortrial.errors import ConfigurationError, UnsupportedValue
 from tensortrial.statistics.digest import digest_of_array
 
+from ..core.log import logger
 from ..core.recorder import guarded
 from .arrays import tensors_in, to_array
 from .hook import Hook
 from .names import class_name, modules_of, tensors_of
-
-logger = logging.getLogger("tensortrial.hooks")
 
 _COLLECTION = "replays"
 _T = TypeVar("_T")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable, Iterator
 
@@ -11,11 +10,10 @@ import torch
 from tensortrial.config.collection import Collection, CollectionKeys, is_loss
 from tensortrial.mode import ModeKeys
 
+from ..core.log import logger
 from ..core.recorder import Recorder
 from .models import Models
 from .names import Root, is_compiled, modules_of, unwrapped
-
-logger = logging.getLogger("tensortrial.hooks")
 
 # The check waits for two due steps, but at most for this number of steps, because the second may come hours later.
 _DUE_STEPS, _STEPS = 2, 20

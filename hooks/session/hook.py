@@ -29,9 +29,9 @@ from tensortrial.mode import ModeKeys
 from ..core import current_hook
 from ..core.base_hook import BaseHook
 from ..core.configuration.options import Framework, HookOptions, accepts_fields_of
+from ..core.log import logger
 from ..core.process.rank import rank_of_process
 from ..core.recorder import Recorder, guarded
-from ..core.step_recorder import logger
 
 try:
     import tensorflow as tf

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import weakref
 from typing import Any, ClassVar
@@ -12,6 +11,7 @@ from tensortrial.mode import ModeKeys
 from tensortrial.redaction import without_credentials
 
 from ..core.callbacks import UncopiedCallback
+from ..core.log import logger
 from ..core.recorder import guarded
 from ..library.integrations import arguments_in, continue_at, numbers_in
 from ..library.training_steps import TrainingSteps
@@ -28,8 +28,6 @@ check_version("transformers", transformers.__version__, oldest="5.0", newest_tes
 import torch  # noqa: E402 - the error about a missing or old transformers comes first
 from transformers import TrainerCallback, TrainerState, TrainingArguments  # noqa: E402
 from transformers.integrations import integration_utils  # noqa: E402
-
-logger = logging.getLogger("tensortrial.hooks")
 
 VARIABLE = "TENSORTRIAL_TRANSFORMERS"
 """A JSON object of arguments for callbacks without arguments, such as those of `report_to="tensortrial"`."""

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import functools
-import logging
 from typing import Any
 
 import xgboost
 import xgboost.sklearn
 import xgboost.training
 
+from ..core.log import logger
 from ..launch.launch import Launch, active_launch, has_own_hook
 from .hook import Hook
-
-logger = logging.getLogger("tensortrial.hooks")
 
 
 def activate() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,7 +12,7 @@ from tensortrial.config.reduction_config import ReductionConfig
 from tensortrial.config.save_config import DEFAULT_SAVE_INTERVAL, SaveConfig
 from tensortrial.suggestions import near_names
 
-logger = logging.getLogger("tensortrial.hooks")
+from ..log import logger
 
 ATTENTION = "attention"
 _TENSORS = r"^(?!hyperparameters/|model_inputs_|labels_)(?!.*(_input_|/inputs))"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,10 +16,9 @@ from tensortrial.config.save_config import STEP_ARGUMENTS, SaveConfig, SaveConfi
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
 from tensortrial.mode import ModeKeys
 
+from ..log import logger
 from . import sagemaker
 from .collections import CollectionManager
-
-logger = logging.getLogger("tensortrial.hooks")
 
 _TOP = ("LocalPath", "S3OutputPath", "HookParameters", "CollectionConfigurations")
 _COLLECTION = ("CollectionName", "CollectionParameters")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 from tensortrial.errors import ConfigurationError
 from tensortrial.mode import ModeKeys
 
-logger = logging.getLogger("tensortrial.hooks")
+from ..log import logger
 
 HOOK_VARIABLE = "SMDEBUG_CONFIG_FILE_PATH"
 TENSORBOARD_VARIABLE = "TENSORBOARD_CONFIG_FILE_PATH"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import platform
 import random
@@ -20,7 +19,7 @@ from tensortrial.config.reduction_config import names
 from tensortrial.errors import ConfigurationError
 from tensortrial.redaction import without_secrets
 
-logger = logging.getLogger("tensortrial.hooks")
+from ..log import logger
 
 PARTS = ("git", "command", "host", "packages", "seeds", "optimizers", "activations")
 _OF_HOOK = frozenset({"optimizers", "activations"})

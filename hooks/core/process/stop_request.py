@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 
 from tensortrial.errors import FileError
@@ -10,7 +9,7 @@ from tensortrial.format.documents import read_document
 from tensortrial.format.schema import STOP_FILE, StopInfo
 from tensortrial.storage.open import Storage
 
-logger = logging.getLogger("tensortrial.hooks")
+from ..log import logger
 
 _MOST_BYTES = 64 << 10
 # Seconds between two polls: a poll reads a disk, or sends a request to a bucket, inside a step of training.

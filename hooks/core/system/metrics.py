@@ -8,7 +8,6 @@ step, all samples but the last would be lost.
 from __future__ import annotations
 
 import dataclasses
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -21,13 +20,12 @@ from tensortrial.mode import ModeKeys
 
 from ..configuration.collections import CollectionManager
 from ..configuration.options import Framework, HookOptions
+from ..log import logger
 from ..process.rank import Duty
 from ..run_writer import RunWriter
 
 if TYPE_CHECKING:
     from .probe import Probe
-
-logger = logging.getLogger("tensortrial.hooks")
 
 COLLECTION = "system"
 _STOP_SECONDS = 10.0

@@ -7,7 +7,6 @@ calls are noticed, and modules inside a compiled model are called as usual.
 from __future__ import annotations
 
 import functools
-import logging
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from torch.nn.modules.loss import _Loss
 from tensortrial.mode import ModeKeys
 
 from ...core.callbacks import UncopiedCallback
+from ...core.log import logger
 from ...launch.launch import Launch, has_own_hook
 from ..callbacks import is_ignored
 from ..gradients import parameters_of
@@ -27,8 +27,6 @@ from ..hook import Hook
 from ..names import class_name
 from .loss import LaunchedLoss
 from .steps import LaunchedSteps, close_for_own_hook
-
-logger = logging.getLogger("tensortrial.hooks")
 
 # The search ends after this number of forwards, because an optimizer of a single tensor belongs to no model.
 _MOST_FORWARDS = 200

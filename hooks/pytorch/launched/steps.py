@@ -6,7 +6,6 @@ step, and so are the updates of two adversaries. Each other forward is a step in
 
 from __future__ import annotations
 
-import logging
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -19,14 +18,13 @@ from tensortrial.mode import ModeKeys
 from tensortrial.redaction import without_credentials
 
 from ...core.callbacks import UncopiedCallback
+from ...core.log import logger
 from ...core.recorder import Recorder, guarded
 from ...launch.launch import has_own_hook
 from ..callbacks import is_ignored
 from ..gradients import parameters_of
 from ..hook import Hook
 from ..optimizers import silence
-
-logger = logging.getLogger("tensortrial.hooks")
 
 # A step does not wait for an optimizer without an update after another one has made this number of updates.
 _MOST_UPDATES = 20

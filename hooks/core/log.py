@@ -1,0 +1,7 @@
+"""The log of all hooks."""
+
+from __future__ import annotations
+
+import logging
+
+logger = logging.getLogger("tensortrial.hooks")
