@@ -43,10 +43,14 @@ class Failures:
             raise exc
         self._log_once(logging.ERROR, key, message, *arguments)
 
+    def warn_once(self, text: str, *arguments: object) -> None:
+        """Log a warning, unless a warning with the same text was logged before."""
+        self._log_once(logging.WARNING, text, text, *arguments)
+
     def warn_of_loss(self) -> None:
         """Log, once, that a value was saved after the hook was closed."""
         text = "the hook of %s is closed, and values that are saved with it now are lost: make a hook for each run"
-        self._log_once(logging.WARNING, text, text, without_credentials(self._out_dir))
+        self.warn_once(text, without_credentials(self._out_dir))
 
     def warn_of_repetition(self, name: str) -> None:
         """Log, once, that a number takes the place of the one before."""
@@ -54,7 +58,7 @@ class Failures:
             "only the last %r is kept, because no step has begun since the one before: put each step into "
             "`with hook.step():`, or pass its number: hook.log({…}, step=i)"
         )
-        self._log_once(logging.WARNING, text, text, name)
+        self.warn_once(text, name)
 
     def warn_of_two_modes(self) -> None:
         """Log, once, that the first steps of a training are counted in another mode than those from now on."""
@@ -62,7 +66,7 @@ class Failures:
             "the steps before this set_mode are in mode GLOBAL, and those from now on in TRAIN, so that each curve has "
             "two parts: call set_mode(TRAIN) before the first step"
         )
-        self._log_once(logging.WARNING, text, text)
+        self.warn_once(text)
 
     def _log_once(self, level: int, key: str, message: str, *arguments: object) -> None:
         if key not in self._logged and len(self._logged) < _MAX_LOGGED:

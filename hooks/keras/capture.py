@@ -11,7 +11,6 @@ from tensortrial.config.collection import CollectionKeys
 from tensortrial.dtypes import Array
 from tensortrial.format.record import Plan, Step
 
-from ..core.log import logger
 from ..core.recorder import guarded
 from .backend import HAS_VARIABLES, functions_run_eagerly, to_array, variable_array
 from .collection import Collection
@@ -60,19 +59,12 @@ class Capture:
         self._numbers: dict[str, float] = {}
         self._captured_at: Step | None = None
         self._chosen: CapturingStep | None = None
-        self._warned: set[str] = set()
 
     @property
     def names(self) -> Names:
         """The names of the current model."""
         assert self._names is not None
         return self._names
-
-    def warn_once(self, sentence: str) -> None:
-        """Log a warning unless the same was logged before."""
-        if sentence not in self._warned:
-            self._warned.add(sentence)
-            logger.warning("%s", sentence)
 
     def refresh_names(self, model: Any) -> None:
         """Update the names of layers and variables. The model may have changed, or be another one."""
@@ -218,7 +210,7 @@ class Capture:
             function.names = self.names
             function.capturing.clear()
         elif not function.names.weights:
-            self.warn_once(
+            self.recorder.failures.warn_once(
                 "only losses and metrics are saved of the first batch, because it builds the model; to save all "
                 "tensors, call model.build(input_shape) before `fit`"
             )
@@ -292,7 +284,7 @@ class Capture:
         gradients = set(function.names.gradients.values())
         due = any(self.recorder.planner.plan(name) is not None for name in gradients)
         if function.phase == "train" and due and not gradients & function.seen:
-            self.warn_once(
+            self.recorder.failures.warn_once(
                 "no gradients are saved, because the model's train_step applies none by an optimizer that the hook "
                 "knows; before the optimizer is used, add: optimizer = hook.wrap_optimizer(optimizer)"
             )

@@ -203,10 +203,6 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         """Return the optimizers whose variables are saved at the steps of tapes."""
         return self._capture.optimizers
 
-    def warn_once(self, sentence: str) -> None:
-        """Log a warning unless the same was logged before."""
-        self._capture.warn_once(sentence)
-
     @property
     def is_fitting(self) -> bool:
         """True if Keras' own `fit`, `evaluate` or `predict` is under way."""
@@ -282,7 +278,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         sentence = limits(model)
         self._capture.is_limited = bool(sentence)
         if sentence:
-            self._capture.warn_once(sentence)
+            self.recorder.failures.warn_once(sentence)
         self._install(model, phase)
 
     @guarded
@@ -325,7 +321,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         """Return whether another thread makes the call while a `fit` is running."""
         if self._thread is None or self._thread is threading.current_thread() or not self._thread.is_alive():
             return False
-        self._capture.warn_once(
+        self.recorder.failures.warn_once(
             "nothing is saved of a `fit` that runs in another thread at the same time; make a hook for each thread"
         )
         return True

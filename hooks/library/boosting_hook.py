@@ -13,7 +13,6 @@ from tensortrial.mode import ModeKeys
 
 from ..core.base_hook import BaseHook
 from ..core.configuration.options import Framework, HookOptions
-from ..core.log import logger
 from ..core.process.rank import Rank
 from ..core.recorder import Recorder
 
@@ -61,7 +60,6 @@ class BoostingHook(BaseHook):
             if pattern:
                 self.recorder.collections.require(name).include(pattern)
         self._metrics: set[str] = set()
-        self._warned: set[str] = set()
         self._has_several_models = False
         self._rounds: dict[ModeKeys, int] = {}
         """The number of rounds of each mode's newest model so far."""
@@ -130,12 +128,6 @@ class BoostingHook(BaseHook):
         for name, value in values.items():
             if self._is_due([f"hyperparameters/{name}"]):
                 self._record(f"hyperparameters/{name}", as_array(value))
-
-    def _warn_once(self, sentence: str) -> None:
-        """Log a warning unless the same was logged before."""
-        if sentence not in self._warned:
-            self._warned.add(sentence)
-            logger.warning("%s", sentence)
 
 
 def as_array(value: Any) -> Array:

@@ -88,7 +88,7 @@ class Hook(BoostingHook):
 
     def _capture(self, env: Any, has_metrics: bool) -> None:
         if not has_metrics:
-            self._warn_once(
+            self.recorder.failures.warn_once(
                 "no metrics are saved, because there is no evaluation set; pass `valid_sets` to lightgbm.train, or "
                 "`eval_set` to fit"
             )
@@ -107,7 +107,7 @@ class Hook(BoostingHook):
         if not self._is_due(f"trees/{column}" for column in COLUMNS):
             return
         if is_cv:
-            self._warn_once(
+            self.recorder.failures.warn_once(
                 "no trees are saved of a cross-validation, which has several models; train one model by lightgbm.train "
                 "to save them"
             )

@@ -69,7 +69,7 @@ class Capture:
         self._buffers = BufferPool()
         self._raw_plans: dict[str, Plan] = {}
         self.models = Models(self, recorder.collections, moments)
-        self.optimizers = Optimizers(self)
+        self.optimizers = Optimizers(self, recorder.failures)
         self.updates = Updates(recorder, self, self.optimizers, self.models.parameter_names)
         if OPTIMIZER in moments:
             self.updates.kinds.add(OPTIMIZER_KIND)

@@ -16,7 +16,7 @@ from torch.compiler import is_compiling
 from tensortrial.errors import ConfigurationError
 
 from ..core.callbacks import UncopiedCallback
-from ..core.log import logger
+from ..core.failures import Failures
 from .callbacks import call_before_update
 from .gradients import divided, parameters_of
 
@@ -40,11 +40,10 @@ class Receiver(Protocol):
 class Optimizers:
     """Registered optimizers, with their names."""
 
-    def __init__(self, receiver: Receiver) -> None:
-        self._receiver = receiver
+    def __init__(self, receiver: Receiver, failures: Failures) -> None:
+        self._receiver, self._failures = receiver, failures
         self._handles: MutableMapping[torch.optim.Optimizer, Any] = weakref.WeakKeyDictionary()
         self._names: set[str] = set()
-        self._warned_of: set[str] = set()
 
     def with_callbacks(self, optimizer: torch.optim.Optimizer) -> list[torch.optim.Optimizer]:
         """Return the optimizer or, if its steps call no callbacks, the optimizers in its attributes.
@@ -60,7 +59,7 @@ class Optimizers:
         seen = [each for each in found if hasattr(each, _BEFORE)]
         if not seen:
             name = type(optimizer).__name__
-            self._warn(
+            self._failures.warn_once(
                 f"the updates by {name} are not seen, because its class does not call torch.optim.Optimizer.__init__: "
                 "its hyperparameters, and what its steps use and change, are not saved"
             )
@@ -94,20 +93,19 @@ class Optimizers:
     def warn_if_none(self) -> None:
         """Log, once, that no optimizer is registered."""
         if not self._names:
-            self._warn('gradients="optimizer" saves no gradients before hook.register_optimizer(optimizer) is called')
+            self._failures.warn_once(
+                'gradients="optimizer" saves no gradients before hook.register_optimizer(optimizer) is called'
+            )
 
     def warn_of_late_step(self, name: str) -> None:
         """Log, once for each optimizer, that its `step` was called after the hook's step had ended."""
-        self._warn(f"the gradients of {name} are not saved: call its step() inside `with hook.step():`")
+        self._failures.warn_once(f"the gradients of {name} are not saved: call its step() inside `with hook.step():`")
 
     def warn_of_unknown_parameters(self, name: str) -> None:
         """Log, once for each optimizer, that none of its parameters belongs to a registered model."""
-        self._warn(f"the gradients of {name} are not saved: no registered model has a parameter with a gradient in it")
-
-    def _warn(self, text: str) -> None:
-        if text not in self._warned_of:
-            self._warned_of.add(text)
-            logger.warning("%s", text)
+        self._failures.warn_once(
+            f"the gradients of {name} are not saved: no registered model has a parameter with a gradient in it"
+        )
 
     def _name(self, optimizer: torch.optim.Optimizer) -> str:
         """Return the name of the optimizer's class, with a number if it is not the first one of its class."""

@@ -29,7 +29,6 @@ from tensortrial.mode import ModeKeys
 from ..core import current_hook
 from ..core.base_hook import BaseHook
 from ..core.configuration.options import Framework, HookOptions, accepts_fields_of
-from ..core.log import logger
 from ..core.process.rank import rank_of_process
 from ..core.recorder import Recorder, guarded
 
@@ -111,7 +110,6 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
         self._replacements: weakref.WeakSet[Any] = weakref.WeakSet()
         self._gradients = Gradients()
         self._known_names: set[str] = set()
-        self._warned: set[str] = set()
         # Sessions may run in several threads: the values of one run stay together.
         self._finishing = threading.Lock()
         current_hook.made(self)
@@ -360,10 +358,9 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
     def _warn_of_gradients(self, graph: GraphView) -> None:
         wanted = CollectionKeys.GRADIENTS in self.recorder.collections.saved_names
         if wanted and graph.updates_weights and not self._gradients.names:
-            self._warn_once(
-                CollectionKeys.GRADIENTS,
+            self.recorder.failures.warn_once(
                 "no gradients are saved, because no optimizer is wrapped; add the line "
-                "`optimizer = hook.wrap_optimizer(optimizer)` before `optimizer.minimize(loss)`",
+                "`optimizer = hook.wrap_optimizer(optimizer)` before `optimizer.minimize(loss)`"
             )
 
     def _warn_of_missing(self, graph: GraphView) -> None:
@@ -371,14 +368,10 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
             passed = collection.added if isinstance(collection, Collection) else set()
             for name in sorted(collection.tensor_names - passed - self._known_names):
                 if name not in graph.tensors and name not in graph.variables:
-                    self._warn_once(
-                        name, f"collection {collection.name!r} includes {name!r}, but {graph.why_not(name)}"
+                    self._known_names.add(name)  # one warning is enough
+                    self.recorder.failures.warn_once(
+                        f"collection {collection.name!r} includes {name!r}, but {graph.why_not(name)}"
                     )
-
-    def _warn_once(self, key: str, sentence: str) -> None:
-        if key not in self._warned:
-            self._warned.add(key)
-            logger.warning("%s", sentence)
 
 
 def _to_array(value: Any) -> Array:

@@ -184,7 +184,7 @@ class Hook(BoostingHook, xgb.callback.TrainingCallback):
 
     def _capture(self, model: Any, has_metrics: bool) -> None:
         if not has_metrics and self._is_due_now(CollectionKeys.METRICS):
-            self._warn_once(
+            self.recorder.failures.warn_once(
                 "no metrics are saved, because there is no evaluation set; pass `evals` to xgboost.train, or "
                 "`eval_set` to fit"
             )
@@ -204,7 +204,7 @@ class Hook(BoostingHook, xgb.callback.TrainingCallback):
             self._capture_shap(model, names)
             self._capture_trees(model, names)
         elif self._is_due(names.of_one_model):
-            self._warn_once(
+            self.recorder.failures.warn_once(
                 "no predictions, labels, SHAP values and trees are saved of a cross-validation, which has several "
                 "models; train one model by xgboost.train to save them"
             )
@@ -221,7 +221,9 @@ class Hook(BoostingHook, xgb.callback.TrainingCallback):
         types = [type_ for type_, its_names in names.importances.items() if self._is_due(its_names)]
         if names.is_linear and types != ["weight"]:
             if types:
-                self._warn_once("only the feature importance `weight` is saved, because a linear model has no other")
+                self.recorder.failures.warn_once(
+                    "only the feature importance `weight` is saved, because a linear model has no other"
+                )
             types = ["weight"] if "weight" in types else []
         if not types:
             return
@@ -235,7 +237,7 @@ class Hook(BoostingHook, xgb.callback.TrainingCallback):
         data = self._validation
         if data is None:
             if due:
-                self._warn_once(
+                self.recorder.failures.warn_once(
                     f"no {' and '.join(due)} are saved, because the hook has no validation_data; set "
                     "hook.validation_data before training"
                 )
@@ -249,7 +251,7 @@ class Hook(BoostingHook, xgb.callback.TrainingCallback):
         if not self._is_due(names.shap):
             return
         if data is None:
-            self._warn_once(
+            self.recorder.failures.warn_once(
                 "no SHAP values are saved, because the hook has no train_data; set hook.train_data before training"
             )
             return

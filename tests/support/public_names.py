@@ -60,7 +60,6 @@ INTERNAL_METHODS = [
     "set_default_interval",
     "tape_callback",
     "tape_optimizers",
-    "warn_once",
 ]
 
 

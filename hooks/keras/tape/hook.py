@@ -137,10 +137,6 @@ class TapeHook(ABC):
     def tape_optimizers(self) -> list[Any]:
         """Return the optimizers whose variables are saved at the steps of tapes."""
 
-    @abstractmethod
-    def warn_once(self, sentence: str) -> None:
-        """Log a warning unless the same was logged before."""
-
     @property
     @abstractmethod
     def is_fitting(self) -> bool:
@@ -165,7 +161,7 @@ class TapeHook(ABC):
     def _check_tape(self) -> None:
         saved = self.recorder.collections.saved_names
         if not self.tape_seen and self.recorder.active and CollectionKeys.GRADIENTS in saved:
-            self.warn_once(
+            self.recorder.failures.warn_once(
                 "no gradients are saved, because the optimizer is used in a training loop whose tape the hook does not "
                 "know; where the tape is created, write: with hook.wrap_tape(tf.GradientTape()) as tape:"
             )
@@ -173,7 +169,7 @@ class TapeHook(ABC):
     def _cannot_call_back(self) -> bool:
         compiled = compiled_by_xla()
         if compiled:
-            self.warn_once(
+            self.recorder.failures.warn_once(
                 "nothing is saved inside a tf.function with jit_compile=True, which cannot call Python: remove "
                 "jit_compile, or compile only the model: model.call = tf.function(model.call, jit_compile=True)"
             )

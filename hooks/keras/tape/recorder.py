@@ -38,9 +38,6 @@ class TapeOwner(Protocol):
     def tape_optimizers(self) -> list[Any]:
         """Return the optimizers whose variables and hyperparameters are saved."""
 
-    def warn_once(self, sentence: str) -> None:
-        """Log a warning unless the same was logged before."""
-
     @property
     def is_fitting(self) -> bool:
         """True if Keras' own `fit` is under way."""
@@ -209,7 +206,9 @@ class TapeRecorder(threading.local):
         if getattr(tensor, "graph", building) is building:
             self._seen[name] = tensor
         else:
-            self._hook.warn_once(f"{name} is not saved, because it exists only inside a loop or a branch of the graph")
+            self.recorder.failures.warn_once(
+                f"{name} is not saved, because it exists only inside a loop or a branch of the graph"
+            )
 
     def _record_seen(self) -> None:
         seen, self._seen = self._seen, {}
