@@ -167,7 +167,6 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
             raise ConfigurationError(f"wrap_optimizer takes an optimizer of Keras, got {type(optimizer).__name__}")
         if all(optimizer is not known for known in self._capture.optimizers):
             self._capture.optimizers.append(optimizer)
-            self.expect_tape(optimizer)
             self.tape_updates.follow(optimizer)
         return optimizer
 

@@ -47,7 +47,6 @@ INTERNAL_METHODS = [
     "database",
     "capture_values",
     "end_forward",
-    "expect_tape",
     "fingerprint",
     "forget_parts",
     "inherit",

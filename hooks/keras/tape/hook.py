@@ -46,14 +46,9 @@ class TapeHook(ABC):
         self._tape_recorder = TapeRecorder(self)
         self.tape_updates = TapeUpdates(self)
         self._callbacks: dict[int, GraphCallback] = {}
-        # The optimizers that were not used yet, each with the name of a method and its replacement.
-        self._pending_optimizers: list[tuple[Any, str, Any]] = []
 
     def _forget_tapes(self) -> None:
         """Release the state of a training loop, and restore its optimizers."""
-        for optimizer, name, method in self._pending_optimizers:
-            _remove(optimizer, name, method)
-        self._pending_optimizers.clear()
         self.tape_updates.forget()
         self._callbacks.clear()
         self.tape_names.forget()
@@ -142,30 +137,6 @@ class TapeHook(ABC):
     def is_fitting(self) -> bool:
         """True if Keras' own `fit` is under way."""
 
-    def expect_tape(self, optimizer: Any) -> None:
-        """Warn when the optimizer is first used outside of `fit` and no tape was wrapped before."""
-        name = "apply" if hasattr(optimizer, "apply") else "apply_gradients"
-        apply = getattr(optimizer, name)
-
-        @unconverted
-        def checked(*args: Any, **kwargs: Any) -> Any:
-            if not self.is_fitting:
-                _remove(optimizer, name, checked)
-                self._check_tape()
-            return apply(*args, **kwargs)
-
-        object.__setattr__(optimizer, name, checked)
-        self._pending_optimizers.append((optimizer, name, checked))
-
-    @guarded
-    def _check_tape(self) -> None:
-        saved = self.recorder.collections.saved_names
-        if not self.tape_seen and self.recorder.active and CollectionKeys.GRADIENTS in saved:
-            self.recorder.failures.warn_once(
-                "no gradients are saved, because the optimizer is used in a training loop whose tape the hook does not "
-                "know; where the tape is created, write: with hook.wrap_tape(tf.GradientTape()) as tape:"
-            )
-
     def _cannot_call_back(self) -> bool:
         compiled = compiled_by_xla()
         if compiled:
@@ -189,11 +160,6 @@ class TapeHook(ABC):
                 save(recorder, value_of(number, value))
             else:
                 self._callback_of(recorder).call(partial(save, recorder), value_of(number, value))
-
-
-def _remove(optimizer: Any, name: str, method: Any) -> None:
-    if vars(optimizer).get(name) is method:
-        object.__delattr__(optimizer, name)
 
 
 def _checked(value: Any) -> Any:

@@ -36,6 +36,7 @@ class TapeUpdates:
         @unconverted
         def applied(*args: Any, **kwargs: Any) -> Any:
             args, kwargs = _readable_again(args, kwargs)
+            self._check_tape()
             self._record_hyperparameters(optimizer)
             records: list[Callable[[], None]] = []
             self._begin(_variables_of(optimizer, name, args, kwargs), records)
@@ -53,6 +54,17 @@ class TapeUpdates:
             if vars(optimizer).get(name) is applied:
                 object.__delattr__(optimizer, name)
         self._replaced.clear()
+
+    @guarded
+    def _check_tape(self) -> None:
+        """Warn if the optimizer is used outside of `fit`, and no tape was wrapped before."""
+        if self._hook.tape_seen or self._hook.is_fitting or not self.recorder.active:
+            return
+        if CollectionKeys.GRADIENTS in self.recorder.collections.saved_names:
+            self.recorder.failures.warn_once(
+                "no gradients are saved, because the optimizer is used in a training loop whose tape the hook does not "
+                "know; where the tape is created, write: with hook.wrap_tape(tf.GradientTape()) as tape:"
+            )
 
     @guarded
     def _record_hyperparameters(self, optimizer: Any) -> None:
