@@ -217,20 +217,24 @@ class GradientCallback(_Callback):
             self.receiver.capture_gradient(self, tensor, self._version)
 
 
-def call_before_update(args: Any, kwargs: Any, then: Callable[[], None]) -> Any:
-    """Call `then` before an optimizer updates its parameters.
+def call_before_update(
+    optimizer: torch.optim.Optimizer, args: Any, kwargs: Any, then: Callable[[torch.optim.Optimizer], None]
+) -> Any:
+    """Call `then` with an optimizer before it updates its parameters.
 
     `args` and `kwargs` are the arguments of the optimizer's step, with the optimizer. Return the changed ones, as a
     step pre-hook does; None if they are the same.
     """
     closure = args[1] if len(args) > 1 else kwargs.get("closure")
     if not callable(closure):
-        then()
+        then(optimizer)
         return None
+    reference = weakref.ref(optimizer)
 
     def call() -> Any:
         result = closure()
-        then()
+        if (living := reference()) is not None:
+            then(living)
         return result
 
     return ((args[0], call, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": call})

@@ -158,12 +158,11 @@ class _BeforeUpdates:
     def __call__(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
         if is_compiling() or not any(each.saving for each in self._living()):
             return None
-        reference = weakref.ref(optimizer)
-        return call_before_update(args, kwargs, lambda: self._note_update(reference()))
+        return call_before_update(optimizer, args, kwargs, self._note_update)
 
-    def _note_update(self, optimizer: torch.optim.Optimizer | None) -> None:
+    def _note_update(self, optimizer: torch.optim.Optimizer) -> None:
         for callbacks in self._living():
-            if optimizer is not None and callbacks.saving:
+            if callbacks.saving:
                 callbacks.note_update(optimizer)
 
     def _living(self) -> list[GradientCallbacks]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Iterable, Iterator, MutableMapping
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -129,12 +130,7 @@ class BeforeStep(UncopiedCallback):
     def __call__(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
         if is_compiling():
             return None
-        reference = weakref.ref(optimizer)
-        return call_before_update(args, kwargs, lambda: self._begin_update(reference()))
-
-    def _begin_update(self, optimizer: torch.optim.Optimizer | None) -> None:
-        if optimizer is not None:
-            self._receiver.begin_update(self._name, optimizer)
+        return call_before_update(optimizer, args, kwargs, partial(self._receiver.begin_update, self._name))
 
 
 class AfterStep(UncopiedCallback):
