@@ -76,17 +76,17 @@ def _visit(module: torch.nn.Module, path: str, seen: set[torch.nn.Module]) -> It
     yield path, module
     for name, child in module._modules.items():
         if child is not None:
-            yield from _visit(child, path if _wraps(module, name) else _joined(path, name), seen)
+            yield from _visit(child, path if _wraps(module, name) else joined(path, name), seen)
 
 
 def tensors_of(path: str, module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor, bool]]:
     """Yield a module's own parameters and buffers: path, tensor, and whether it is a parameter."""
     for name, parameter in module._parameters.items():
         if parameter is not None:
-            yield _joined(path, name), parameter, True
+            yield joined(path, name), parameter, True
     for name, buffer in module._buffers.items():
         if buffer is not None:
-            yield _joined(path, name), buffer, False
+            yield joined(path, name), buffer, False
 
 
 def kind_of(path: str) -> str | None:
@@ -128,7 +128,8 @@ def _wraps(module: torch.nn.Module, child: str) -> bool:
     return child in _WRAPPING and any(_WRAPPERS.get(kind.__name__) == child for kind in type(module).__mro__)
 
 
-def _joined(path: str, name: str) -> str:
+def joined(path: str, name: str) -> str:
+    """Return the path of a module or parameter inside the module of this path."""
     return f"{path}.{name}" if path else name
 
 

@@ -13,7 +13,7 @@ from tensortrial.mode import ModeKeys
 from ..core.log import logger
 from ..core.recorder import Recorder
 from .models import Models
-from .names import Root, is_compiled, modules_of, unwrapped
+from .names import Root, is_compiled, joined, modules_of, unwrapped
 
 # The check waits for two due steps, but at most for this number of steps, because the second may come hours later.
 _DUE_STEPS, _STEPS = 2, 20
@@ -170,9 +170,5 @@ def _compiled_parts(root: Root, model: torch.nn.Module) -> Iterator[tuple[str, l
     for path, module in modules_of(model):
         if is_compiled(module):
             own = {module, unwrapped(module)}
-            inside = [_joined(path, inner) for inner, each in modules_of(module) if each not in own and inner]
+            inside = [joined(path, inner) for inner, each in modules_of(module) if each not in own and inner]
             yield root.module_name(path), [root.module_name(each) for each in inside]
-
-
-def _joined(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
