@@ -178,6 +178,11 @@ def parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
         yield from group["params"]
 
 
+def updates_any(optimizer: torch.optim.Optimizer, parameters: set[int]) -> bool:
+    """Return whether an optimizer updates any of the parameters with these ids."""
+    return any(id(each) in parameters for each in parameters_of(optimizer))
+
+
 def _callbacks_of(parameter: torch.Tensor) -> dict[int, Any]:
     return getattr(parameter, "_post_accumulate_grad_hooks", None) or {}
 

@@ -22,7 +22,7 @@ from ...core.callbacks import UncopiedCallback
 from ...core.log import logger
 from ...launch.launch import Launch, has_own_hook
 from ..callbacks import is_ignored
-from ..gradients import parameters_of
+from ..gradients import updates_any
 from ..hook import Hook
 from ..names import class_name
 from .loss import LaunchedLoss
@@ -153,13 +153,10 @@ class LaunchedModels:
         return is_complete or self._forwards > _MOST_FORWARDS
 
     def _optimizers_of(self, module: torch.nn.Module) -> list[torch.optim.Optimizer]:
-        found = []
-        if self._optimizers:
-            own = {id(each) for each in module.parameters()}
-            found = [
-                each for each in self._optimizers if any(id(parameter) in own for parameter in parameters_of(each))
-            ]
-        return found
+        if not self._optimizers:
+            return []
+        own = {id(each) for each in module.parameters()}
+        return [each for each in self._optimizers if updates_any(each, own)]
 
     def _adopt(self, module: torch.nn.Module) -> None:
         if self._hook is None:
@@ -186,11 +183,7 @@ class LaunchedModels:
     def _adopt_late(self, optimizer: torch.optim.Optimizer) -> None:
         """Use a late optimizer of a hooked model. Log a warning for one of another model."""
         known = {id(each) for model in self._models for each in model.parameters()}
-        if (
-            self._hook is not None
-            and self._steps is not None
-            and known & {id(each) for each in parameters_of(optimizer)}
-        ):
+        if self._hook is not None and self._steps is not None and updates_any(optimizer, known):
             self._hook.register_optimizer(optimizer)
             self._steps.add_made_optimizer(optimizer)
         elif not self._warned:

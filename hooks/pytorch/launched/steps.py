@@ -22,7 +22,7 @@ from ...core.log import logger
 from ...core.recorder import Recorder, guarded
 from ...launch.launch import has_own_hook
 from ..callbacks import is_ignored
-from ..gradients import parameters_of
+from ..gradients import parameters_of, updates_any
 from ..hook import Hook
 from ..optimizers import silence
 
@@ -89,8 +89,7 @@ class LaunchedSteps:
         """
         self._was_complete = self.is_complete
         own = {id(each) for each in parameters_of(optimizer)}
-        replaced = [each for each in self._optimizers if any(id(other) in own for other in parameters_of(each))]
-        self._idle.update(replaced)
+        self._idle.update(each for each in self._optimizers if updates_any(each, own))
         self.add_optimizer(optimizer)
 
     def counts(self, optimizer: torch.optim.Optimizer) -> bool:
