@@ -6,7 +6,6 @@ hook, by their callbacks, until it is closed.
 
 from __future__ import annotations
 
-import itertools
 import re
 import weakref
 from collections.abc import Iterable, Iterator, MutableMapping
@@ -24,7 +23,7 @@ from ..core.log import logger
 from .callbacks import BeginStep, Inputs, Outputs, Receiver
 from .compile import compiler_is_used
 from .gradients import LOCAL, OPTIMIZER, GradientCallbacks
-from .names import Root, class_name, is_compiled, kind_of, modules_of, tensors_of, unwrapped
+from .names import Root, class_name, is_compiled, kind_of, modules_of, tensors_of, unused_name, unwrapped
 
 # The positions and keys of inputs and outputs of the modules in a fused layer.
 _LABELS_IN_FUSED = (*range(32), "src_mask", "src_key_padding_mask", "attn_mask", "key_padding_mask")
@@ -60,7 +59,7 @@ class Models:
         """Register a model under `name` or the name of its class. Return its root; None if it was registered before."""
         if self.root_of(module) is not None:
             return None
-        root = Root(self._root_name(module) if name is None else name, weakref.ref(module))
+        root = Root(unused_name(class_name(module), self._root_names) if name is None else name, weakref.ref(module))
         for replaced in [each for each in self.roots if each.name == root.name]:
             self._forget(replaced)
         taken = set(self.names.values())
@@ -86,19 +85,19 @@ class Models:
                 f"register_module cannot use the name {name!r}: another model or loss has it; choose another one"
             )
 
-    def register_loss(self, module: torch.nn.Module) -> str | None:
-        """Register a loss. Return its name, None if the loss was registered before."""
+    def register_loss(self, module: torch.nn.Module) -> None:
+        """Register a loss, unless it was registered before."""
         if module in self._losses:
-            return None
+            return
         self._losses.add(module)
         self.has_losses = True
-        name = self._root_name(module)
+        name = unused_name(class_name(module), self._root_names)
         self._root_names.add(name)
         self.names.setdefault(module, name)
         self._add_callbacks(module, name)
-        self._loss_patterns.add(f"^{re.escape(name)}_output_")
-        self._collections.require(CollectionKeys.LOSSES).include(f"^{re.escape(name)}_output_")
-        return name
+        pattern = f"^{re.escape(name)}_output_"
+        self._loss_patterns.add(pattern)
+        self._collections.require(CollectionKeys.LOSSES).include(pattern)
 
     def add_loss(self, name: str) -> None:
         """Add the name of a loss that a model returns, or that the user records, to the collection `losses`."""
@@ -277,11 +276,6 @@ class Models:
 
     def _keep(self, module: torch.nn.Module, handle: Any) -> None:
         self._handles.setdefault(module, []).append(handle)
-
-    def _root_name(self, module: torch.nn.Module) -> str:
-        kind = class_name(module)
-        names = (f"{kind}_{number}" if number else kind for number in itertools.count())
-        return next(each for each in names if each not in self._root_names)
 
     def _name(self, name: str, path: str, is_parameter: bool) -> None:
         """Add a parameter with its gradient, or a buffer, to the built-in collections of its kind."""

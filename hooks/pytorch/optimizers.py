@@ -20,6 +20,7 @@ from ..core.callbacks import UncopiedCallback
 from ..core.failures import Failures
 from .callbacks import call_before_update
 from .gradients import divided, parameters_of
+from .names import unused_name
 
 # The maximum nesting of optimizer wrappers; also stops a wrapper that contains itself.
 _MOST_WRAPPERS = 8
@@ -70,7 +71,8 @@ class Optimizers:
         """Register an optimizer. Return its name; None if it was registered before."""
         if optimizer in self._handles:
             return None
-        name = self._name(optimizer)
+        name = unused_name(type(optimizer).__name__, self._names)
+        self._names.add(name)
         _remove_silenced(optimizer)
         before, after = BeforeStep(self._receiver, name), AfterStep(self._receiver)
         self._handles[optimizer] = [optimizer.register_step_pre_hook(before), optimizer.register_step_post_hook(after)]
@@ -107,16 +109,6 @@ class Optimizers:
         self._failures.warn_once(
             f"the gradients of {name} are not saved: no registered model has a parameter with a gradient in it"
         )
-
-    def _name(self, optimizer: torch.optim.Optimizer) -> str:
-        """Return the name of the optimizer's class, with a number if it is not the first one of its class."""
-        name = first = type(optimizer).__name__
-        number = 0
-        while name in self._names:
-            number += 1
-            name = f"{first}_{number}"
-        self._names.add(name)
-        return name
 
 
 class BeforeStep(UncopiedCallback):
