@@ -13,8 +13,6 @@ import numpy as np
 
 from tensortrial.dtypes import Array, parse_dtype
 
-from ..core.user_values import array_of
-
 # The numpy dtype of MXNet's bfloat16 arrays.
 _BFLOAT16 = np.dtype([("bfloat16", np.uint16)])
 
@@ -49,18 +47,10 @@ def host_copy(array: Any) -> Array:
     return values.view(parse_dtype("bfloat16")) if values.dtype == _BFLOAT16 else values
 
 
-def to_array(value: Any) -> Array:
-    """Return a user's value as an array. It may be an array of MXNet or numpy, a number, or lists of these.
-
-    Raises:
-        UnsupportedValue: The value cannot be converted.
-    """
-    return array_of(value, _converted)
-
-
-def _converted(value: Any) -> Array:
+def converted(value: Any) -> Array:
+    """Return a user's value as an array. It may be an array of MXNet or numpy, a number, or lists of these."""
     if isinstance(value, mx.nd.NDArray):
         return host_copy(value)
     if isinstance(value, (list, tuple)) and any(isinstance(each, mx.nd.NDArray) for each in value):
-        return np.stack([_converted(each) for each in value])
+        return np.stack([converted(each) for each in value])
     return np.asarray(value)

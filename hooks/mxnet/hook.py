@@ -21,6 +21,7 @@ from ..core.configuration.collections import ModuleCollection
 from ..core.configuration.options import Framework, HookOptions, accepts_fields_of
 from ..core.process.rank import rank_of_process
 from ..core.recorder import Recorder, guarded
+from ..core.user_values import array_of
 
 try:
     import mxnet as mx
@@ -29,7 +30,7 @@ except ImportError as exc:
 
 from mxnet import gluon
 
-from .arrays import to_array
+from .arrays import converted
 from .capture import Capture
 
 _BUILTIN = (
@@ -112,7 +113,7 @@ class Hook(BaseHook):
     register_hook = register_block
 
     def _array_of(self, value: Any) -> tuple[Array, bool]:
-        return to_array(value), False
+        return array_of(value, converted), False
 
     @guarded
     def _let_go(self) -> None:

@@ -37,7 +37,6 @@ try:
 except ImportError as exc:
     raise MissingExtra("tensorflow", "tensorflow", "the TensorFlow hooks") from exc
 
-from ..core.user_values import array_of
 from ..keras.graph_collection import Collection
 from .fetches import Access, RunView
 from .graph import GraphView
@@ -178,7 +177,12 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
         collection.add(variable)
 
     def _array_of(self, value: Any) -> tuple[Array, bool]:
-        return _to_array(value), False
+        if tf.is_tensor(value) and not hasattr(value, "numpy"):
+            raise UnsupportedValue(
+                f"{value} has no value outside a run of a session; to save it at each run, call "
+                "hook.add_to_collection(collection, tensor)"
+            )
+        return super()._array_of(value)
 
     # Methods that a session calls.
 
@@ -372,13 +376,3 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
                     self.recorder.failures.warn_once(
                         f"collection {collection.name!r} includes {name!r}, but {graph.why_not(name)}"
                     )
-
-
-def _to_array(value: Any) -> Array:
-    """Return a user's value as an array. Raises UnsupportedValue."""
-    if tf.is_tensor(value) and not hasattr(value, "numpy"):
-        raise UnsupportedValue(
-            f"{value} has no value outside a run of a session; to save it at each run, call "
-            "hook.add_to_collection(collection, tensor)"
-        )
-    return array_of(value)
