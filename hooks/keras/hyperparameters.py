@@ -10,7 +10,7 @@ import numpy as np
 
 from .backend import outside_of_graphs, variable_array
 from .graph_callback import is_variable
-from .names import ScheduledRate, is_schedule
+from .names import Counter, ScheduledRate, is_schedule
 
 
 def present_numbers(optimizers: Iterable[Any]) -> dict[str, float]:
@@ -26,12 +26,10 @@ def settings_of(optimizers: Iterable[Any]) -> Iterator[tuple[Any, dict[str, Any]
     Args:
         optimizers: Optimizers of Keras; None is skipped.
     """
-    seen: dict[str, int] = {}
+    counter = Counter()
     for optimizer in {id(each): each for each in optimizers if each is not None}.values():
         inner = getattr(optimizer, "inner_optimizer", optimizer)
-        kind = type(inner).__name__
-        count = seen[kind] = seen.get(kind, -1) + 1
-        label = f"{kind}_{count}" if count else kind
+        label = counter.next(type(inner).__name__)
         # Keras reads its variables for this, which is impossible while a function is traced.
         with outside_of_graphs():
             numbers = {key: np.float64(value) for key, value in inner.get_config().items() if _is_number(value)}

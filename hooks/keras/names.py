@@ -111,13 +111,12 @@ def optimizer_variables(optimizers: Iterable[Any]) -> Iterator[tuple[str, Any]]:
 
     The learning rate is included, even if Keras does not count it as a variable.
     """
-    seen: dict[str, int] = {}
+    counter = Counter()
     for optimizer in {id(each): each for each in optimizers if each is not None}.values():
         variables = optimizer.variables
         variables = list(variables() if callable(variables) else variables)
         for name, variable in [*((_path(each), each) for each in variables), *_learning_rate(optimizer, variables)]:
-            count = seen[name] = seen.get(name, -1) + 1
-            yield f"optimizer/{name}{f'_{count}' if count else ''}:0", variable
+            yield f"optimizer/{counter.next(name)}:0", variable
 
 
 class VariableNaming:
