@@ -7,7 +7,8 @@ branches that are taken only if something is. All callbacks of a replica run in 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -46,10 +47,7 @@ class GraphCallback:
         if graph() is None:
             self._record(values)
         else:
-            names = tuple(name for name in values if self.recorder.may_save([name]))
-            self._add(
-                lambda *arrays: self._record(dict(zip(names, arrays, strict=True))), names, values, self._is_due()
-            )
+            self.call_if_due(self._record, {n: each for n, each in values.items() if self.recorder.may_save([n])})
 
     def copies_if_due(self, variables: Arrays) -> dict[str, Any]:
         """Return copies of the current values of variables; in a graph, none in executions without a due tensor."""
@@ -86,11 +84,8 @@ class GraphCallback:
         if not names:
             return
 
-        def called(*arrays: Any) -> None:
-            self._guard(save, arrays)
-
         def call_back() -> Any:
-            return _callback(called, [_read(values[name]) for name in names])
+            return _callback(partial(self._guard, save), [_read(values[name]) for name in names])
 
         building = graph()
         self._chained(
@@ -99,12 +94,7 @@ class GraphCallback:
 
     def _is_due(self) -> Any:
         """Return the tensor that says whether anything is due, from the callback in this graph or in an outer one."""
-        each = graph()
-        while each is not None:
-            if each in self._due:
-                return self._due[each]
-            each = getattr(each, "outer_graph", None)
-        return None
+        return next((self._due[each] for each in _graphs() if each in self._due), None)
 
     def _chained(self, building: Any, make: Callable[[], Any]) -> Any:
         import tensorflow as tf
@@ -132,7 +122,7 @@ class GraphCallback:
                 self.recorder.record(plan, variable_array(value) if is_variable(value) else np.asarray(value))
 
     @guarded
-    def _guard(self, save: Callable[..., None], arrays: tuple[Any, ...]) -> None:
+    def _guard(self, save: Callable[..., None], *arrays: Any) -> None:
         save(*arrays)
 
 
@@ -143,15 +133,21 @@ def is_variable(value: Any) -> bool:
 
 def compiled_by_xla() -> bool:
     """Return whether XLA compiles the whole function that is being traced, so that it cannot call Python."""
-    each = graph()
-    while each is not None:
+    for each in _graphs():
         context = each._get_control_flow_context()
         while context is not None:
             if context.IsXLAContext():
                 return True
             context = context.outer_context
-        each = getattr(each, "outer_graph", None)
     return False
+
+
+def _graphs() -> Iterator[Any]:
+    """Yield the graph that is being built, and those around it."""
+    each = graph()
+    while each is not None:
+        yield each
+        each = getattr(each, "outer_graph", None)
 
 
 def _callback(function: Callable[..., Any], tensors: list[Any]) -> Any:
