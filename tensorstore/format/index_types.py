@@ -149,10 +149,6 @@ class SavedTensor(NamedTuple):
         return self.scalar is not None or self.chunk is not None
 
 
-if TYPE_CHECKING:
-    from .record import TensorSpec
-
-
 def summarize(steps: Sequence[IndexedStep], previous: str) -> IndexSummary:
     """Return the summary of the steps in the index file after `previous`.
 
