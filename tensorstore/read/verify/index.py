@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import starmap
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,15 +12,14 @@ import pyarrow.parquet as pq
 from ...errors import CorruptFile
 from ...format.checksum import Seal, read_end, read_seal
 from ...format.footer import footer_of, row_groups
-from ...format.index_reader import described_groups, read_rows
+from ...format.index_reader import LOCATION_COLUMNS, described_groups, read_rows
 from ...format.index_types import IndexSummary, SavedTensor, read_summary
-from ...format.schema import INDEX_SCHEMA, is_chunk_path
+from ...format.schema import is_chunk_path
 from ...storage.open import Storage
 from .report import Findings
 from .stream import pieces_of
 
 _LARGE_BYTES = 64 << 20
-_COLUMNS = [name for name in SavedTensor._fields if name in INDEX_SCHEMA.names and name not in ("histogram", "sketch")]
 
 
 def check_index_file(
@@ -107,7 +107,6 @@ def _said(summary: IndexSummary) -> pa.Table:
 
 
 def rows_of(table: pa.Table) -> Iterator[SavedTensor]:
-    """Yield the rows of a table of the index, without statistics."""
-    columns = [table[name].to_pylist() for name in _COLUMNS]
-    for cells in zip(*columns, strict=True):
-        yield SavedTensor(**dict(zip(_COLUMNS, cells, strict=True)))
+    """Return an iterator over the rows of a table of the index, without statistics."""
+    columns = [table[name].to_pylist() for name in LOCATION_COLUMNS]
+    return starmap(SavedTensor, zip(*columns, strict=True))
