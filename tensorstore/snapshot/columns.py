@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Real
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +11,6 @@ import numpy.typing as npt
 from ..forking import lazy
 
 Integers = npt.NDArray[np.integer[Any]]
-
-
-_SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 
 
 def is_ascending(numbers: Integers) -> bool:
@@ -39,7 +36,7 @@ class Lookup:
         """Return the rows with a number, ascending: none for another type, or a number that is not an integer."""
         if not isinstance(number, Real):
             return np.empty(0, np.intp)
-        first, end = (int(self._sorted.searchsorted(number, side)) for side in _SIDES)
+        first, end = int(self._sorted.searchsorted(number)), int(self._sorted.searchsorted(number, "right"))
         return np.arange(first, end) if self._order is None else self._order[first:end]
 
     @lazy

@@ -191,8 +191,8 @@ class _Reading:
     def read(self, is_full: bool, missing: Collection[str]) -> set[str]:
         """Read the new files. Return those that are missing, although they were listed or another file names them.
 
-        Compaction deletes files, and a new listing shows the file that replaces them. If a file of `gone_before` is
-        listed again but still missing, it is recorded as damaged.
+        Compaction deletes files, and a new listing shows the file that replaces them. If a file of `missing` is
+        listed again but cannot be found, it is recorded as damaged.
         """
         listed, is_full = self._listed(is_full)
         if listed == [self._last] and not (is_full or self._named):

@@ -17,8 +17,8 @@ class Damage:
     Attributes:
         path: The file, relative to the run.
         reason: The fault.
-        worker: The worker that wrote it; None if unknown. steps: The global steps whose tensors cannot be read,
-            ascending; empty if they are not known.
+        worker: The worker that wrote it; None if unknown.
+        steps: The global steps whose tensors cannot be read, ascending; empty if they are not known.
         tensors: The names of these tensors, sorted; empty if they are not known.
         values: The number of raw values that cannot be read.
         may_pass: True if the file system or the object store refused to read the file, which may pass.
@@ -128,9 +128,8 @@ class Findings:
         self._counts: dict[str, tuple[int, int]] = {}
 
     def read(self, path: str, nbytes: int) -> None:
-        """Count bytes that were read of a file. Bytes that are read again are not counted."""
-        before = self._read.get(path)
-        self._read[path] = (before or 0) + nbytes
+        """Count bytes that were read of a file."""
+        self._read[path] = self._read.get(path, 0) + nbytes
         self._advance(nbytes)
 
     def was_read(self, path: str) -> bool:
