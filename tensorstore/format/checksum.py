@@ -20,16 +20,18 @@ from ..storage.base import DOCUMENT_BYTES, ByteRange, FileSource, ReadableRanges
 
 BLOCK_BYTES = 64 << 10
 """The size of a block of a file, in bytes; its last block may be smaller."""
+MAGIC = b"PAR1"
+"""The last bytes of a Parquet file."""
+AFTER_FOOTER = 4 + len(MAGIC)
+"""The number of bytes after the footer: its length, and MAGIC."""
 TAIL_BYTES = 64 << 10
 """Enough for most footers and seals, and all of a small file."""
 
 _PASSING_BYTES = 8 * BLOCK_BYTES
 _MARKER = b"SUM1"
-_AFTER_FOOTER = 8
 _SUM = 8
 _END = _SUM + 4 + len(_MARKER)
 """The checksum of the seal, its length and the marker."""
-_MAGIC = b"PAR1"
 
 _CHECKSUM_OF_DOCUMENT = re.compile(rb'"checksum": "([0-9a-f]{16})"\s*\}\s*\Z')
 _NO_CHECKSUM = "0" * 16
@@ -133,7 +135,7 @@ def make_seal(path: str, sums: bytes, end: Bytes) -> bytes:
 def sealed(path: str, file: Bytes) -> list[bytes | memoryview]:
     """Return the pieces of a Parquet file with its seal. `path`, relative to the run, is where it is published."""
     view = memoryview(file)
-    footer = len(view) - _AFTER_FOOTER - int.from_bytes(view[-_AFTER_FOOTER:-4], "little")
+    footer = len(view) - AFTER_FOOTER - int.from_bytes(view[-AFTER_FOOTER:-4], "little")
     return [view[:footer], make_seal(path, block_sums(view[:footer]), view[footer:]), view[footer:]]
 
 
@@ -142,7 +144,7 @@ def seal_needs(end: Bytes, size: int) -> int:
 
     `end` is any end of the file of at least 8 bytes.
     """
-    after = int.from_bytes(end[-_AFTER_FOOTER:-4], "little") + _AFTER_FOOTER
+    after = int.from_bytes(end[-AFTER_FOOTER:-4], "little") + AFTER_FOOTER
     blocks = -(-max(0, size - after) // (BLOCK_BYTES + _SUM))
     return min(size, after + blocks * _SUM + _SUM + _END)
 
@@ -177,9 +179,9 @@ def read_seal(path: str, end: Bytes, size: int) -> Seal:
         CorruptFile: The footer is damaged, the file has no seal, or was published at another path.
     """
     view = memoryview(end)
-    if len(view) < _AFTER_FOOTER or view[-len(_MAGIC) :] != _MAGIC:
+    if len(view) < AFTER_FOOTER or view[-len(MAGIC) :] != MAGIC:
         raise CorruptFile(path, f"its {size} bytes do not end like a Parquet file: it is truncated, or not one")
-    footer = len(view) - _AFTER_FOOTER - int.from_bytes(view[-_AFTER_FOOTER:-4], "little")
+    footer = len(view) - AFTER_FOOTER - int.from_bytes(view[-AFTER_FOOTER:-4], "little")
     if footer < _END or view[footer - len(_MARKER) : footer] != _MARKER:
         raise CorruptFile(path, "its checksums are not before its footer: it is damaged, or no file of a run")
     length = int.from_bytes(view[footer - 8 : footer - 4], "little")

@@ -18,11 +18,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from .checksum import AFTER_FOOTER, MAGIC
 from .thrift import LIST, read_integer, read_struct, read_value
-
-MAGIC = b"PAR1"
-_AFTER_FOOTER = 8
-"""Bytes after the footer: its length, and MAGIC."""
 
 # parquet.thrift's numbers: of physical types, and of fields.
 _INT32, _INT64 = 1, 2
@@ -131,9 +128,9 @@ def footer_of(end: bytes | bytearray) -> bytes:
 
     Raise ValueError if the end is not a Parquet file's, or too short.
     """
-    if len(end) < _AFTER_FOOTER or end[-4:] != MAGIC:
+    if len(end) < AFTER_FOOTER or end[-4:] != MAGIC:
         raise ValueError("it does not end like a Parquet file")
-    length = int.from_bytes(end[-_AFTER_FOOTER:-4], "little")
-    if length > len(end) - _AFTER_FOOTER:
-        raise ValueError(f"its footer claims to have {length} bytes, and there are {len(end) - _AFTER_FOOTER}")
-    return bytes(end[-_AFTER_FOOTER - length : -_AFTER_FOOTER])
+    length = int.from_bytes(end[-AFTER_FOOTER:-4], "little")
+    if length > len(end) - AFTER_FOOTER:
+        raise ValueError(f"its footer claims to have {length} bytes, and there are {len(end) - AFTER_FOOTER}")
+    return bytes(end[-AFTER_FOOTER - length : -AFTER_FOOTER])

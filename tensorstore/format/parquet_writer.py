@@ -22,10 +22,9 @@ import pyarrow as pa
 
 from ..storage.base import Sink
 from ..version import __version__
-from .checksum import BlockSums, make_seal
+from .checksum import MAGIC, BlockSums, make_seal
 from .thrift import I64, Struct, varint
 
-MAGIC = b"PAR1"
 LENGTH_PREFIX = 4
 """Bytes before each value of a binary column: its length, little-endian."""
 
