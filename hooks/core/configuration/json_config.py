@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -140,12 +140,11 @@ def _collection(entry: Any, hook: Mapping[str, Any], path: str) -> Collection:
         raise InvalidCollectionConfiguration(name, str(exc)) from exc
 
 
-def _parameters(entry: Mapping[str, Any], key: str, known: Iterable[str], path: str) -> Mapping[str, Any]:
+def _parameters(entry: Mapping[str, Any], key: str, known: Sequence[str], path: str) -> Mapping[str, Any]:
     """Return the known parameters that have a value."""
     parameters = {} if entry.get(key) is None else entry[key]
     if not isinstance(parameters, dict):
         raise ConfigurationError(f"{key} must be a JSON object, got {parameters!r:.200}")
-    known = list(known)
     _warn_of_unknown_keys(parameters, known, f"{key} of {path}")
     given = {name: _only(name, parameters[name]) for name in parameters if name in known}
     return {name: value for name, value in given.items() if value is not None}
@@ -189,8 +188,7 @@ def _reduction_config(layer: Mapping[str, Any]) -> ReductionConfig | None:
     return ReductionConfig.from_names(layer.get("reductions"), **options)
 
 
-def _warn_of_unknown_keys(layer: Mapping[str, Any], known: Iterable[str], where: str) -> None:
-    known = list(known)
+def _warn_of_unknown_keys(layer: Mapping[str, Any], known: Sequence[str], where: str) -> None:
     for key in layer:
         if key not in known:
             near = get_close_matches(key, known, n=1, cutoff=0.0)
