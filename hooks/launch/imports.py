@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -43,10 +44,8 @@ class ImportNotifier(MetaPathFinder):
                 raise
             call()
 
-        try:
+        with suppress(AttributeError):  # of a loader without a dictionary, such as that of a frozen module
             loader.exec_module = notify
-        except AttributeError:  # a loader without a dictionary, such as that of a frozen module
-            return spec
         return spec
 
 
