@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Mapping
@@ -29,9 +30,6 @@ _STATE_FILE = "metadata.json"
 def hook_configuration_path() -> str:
     """Return the path of the hook's configuration: that of the environment variable, else SageMaker's."""
     return os.environ.get(HOOK_VARIABLE) or HOOK_CONFIGURATION
-
-
-_warnings: set[str] = set()
 
 
 def has_hook_configuration() -> bool:
@@ -163,8 +161,7 @@ def _read(variable: str, default: str) -> dict[str, Any] | None:
     return document
 
 
+@functools.cache
 def _warn_once(text: str) -> None:
     """Log a warning unless it was logged before: a hook reads a configuration several times."""
-    if text not in _warnings:
-        _warnings.add(text)
-        logger.warning("%s", text)
+    logger.warning("%s", text)
