@@ -185,18 +185,16 @@ class RunWriter:
             RunExists: There is one.
             RunInUse: A living process writes to the run that is to be replaced or resumed.
         """
-        while self._options.on_exists == "number" and self._holds_run():
-            self._open_next()
-        if self._options.on_exists == "replace" and self._holds_run():
+        on_exists = self._options.on_exists
+        if on_exists == "number":
+            while self._holds_run():
+                self._open_next()
+        elif on_exists == "replace" and self._holds_run():
             check_unused(self._observer, self._storage)
-        elif (
-            self._options.on_exists == "restart_crashed"
-            and self._holds_run()
-            and not has_ended(self._storage, self.duty.worker)
-        ):
+        elif on_exists == "restart_crashed" and self._holds_run() and not has_ended(self._storage, self.duty.worker):
             self.restarts = True
             self.resume()
-        elif self._options.on_exists != "number":
+        else:
             check_out_dir(self._storage, self.duty.worker, self.duty.num_workers)
 
     def _holds_run(self) -> bool:
