@@ -46,9 +46,9 @@ class StepClock:
     if the steps between had happened. The first step of a mode may have any number.
 
     At most one step is open. While a step is held (`with hook.step():`), it stays open, and what begins meanwhile is a
-    part of it. A step that was opened for values saved ahead of it begins next. In a mode whose steps
-    were given numbers by the caller, nothing else begins a step. The clock is not thread-safe: the recorder holds its
-    lock around each call.
+    part of it. A step that was opened for values saved ahead of it begins next. In a mode whose steps were given
+    numbers by the caller, nothing else begins a step. The clock is not thread-safe: the recorder holds its lock around
+    each call.
     """
 
     def __init__(self, progress: Progress, checkpoint: CheckpointSteps) -> None:

@@ -104,8 +104,6 @@ class CheckpointSteps:
 
     def keep(self, newest: Mapping[ModeKeys, int]) -> None:
         """Keep the newest steps, if a checkpoint was written since the last call. An error is logged."""
-        if not self.writes:
-            return
         changed_at = self._newest_change()
         if changed_at != self._changed_at:
             self._changed_at = changed_at
