@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -127,9 +128,4 @@ class Tracker(TrainingSteps, GeneralTracker):  # type: ignore[misc]
 
 def _is_in_finder() -> bool:
     """Return whether `find_executable_batch_size` is on the call stack."""
-    frame = sys._getframe()
-    while frame.f_back is not None:
-        frame = frame.f_back
-        if frame.f_code.co_filename == memory.__file__:
-            return True
-    return False
+    return any(frame.f_code.co_filename == memory.__file__ for frame, _ in traceback.walk_stack(sys._getframe()))
