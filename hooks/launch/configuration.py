@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -23,10 +23,7 @@ from ..core.configuration.options import HookOptions
 
 _COLLECTIONS = "collections"
 # The arguments of PyTorch's hook are included.
-_ARGUMENTS = [each.name for each in fields(HookOptions) if each.init and each.name != "_"] + [
-    "gradients",
-    "full_tensors",
-]
+_ARGUMENTS = [*(each.name for each in fields(HookOptions) if each.init), "gradients", "full_tensors"]
 _OF_COLLECTION = ("include_regex", "save_config", "reduction_config", "save_histogram")
 
 
@@ -84,8 +81,7 @@ def _convert_configs(values: dict[str, Any]) -> None:
         values["reduction_config"] = parsed
 
 
-def _check_keys(document: Mapping[str, Any], known: Iterable[str], where: str) -> None:
-    known = list(known)
+def _check_keys(document: Mapping[str, Any], known: Sequence[str], where: str) -> None:
     for key in document:
         if key not in known:
             near = near_names(key, known)
