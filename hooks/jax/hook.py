@@ -39,7 +39,6 @@ from ..library.versions import check_version
 try:
     import jax
     import jaxlib
-    import numpy as np
 except ImportError as exc:
     raise MissingExtra("jax", "jax", "the JAX hook") from exc
 

@@ -19,9 +19,7 @@ try:
 except ImportError as exc:
     raise MissingExtra("tensorflow", "tensorflow", "the hook for estimators") from exc
 
-from .hook import (
-    SessionHook,
-)
+from .hook import SessionHook
 
 
 class EstimatorHook(SessionHook):

@@ -435,10 +435,7 @@ def _started(number: int) -> str | None:
 
 _REMEDY = "choose another folder: a run is replaced, moved or deleted only if no process writes to it"
 _DOCUMENTS = (schema.RUN_FILE, schema.MANIFEST, schema.STOP_FILE, schema.NOTES_FILE)
-_FOLDERS = (
-    *(schema.INDEX, schema.TENSORS, schema.FINDINGS, schema.LOST, schema.END, schema.LEASES),
-    schema.COLLECTIONS,
-)
+_FOLDERS = (schema.INDEX, schema.TENSORS, schema.FINDINGS, schema.LOST, END, LEASES, schema.COLLECTIONS)
 
 
 def check_unused(observer: Observer, storage: Storage, remedy: str = _REMEDY, own: LeaseInfo | None = None) -> None:
