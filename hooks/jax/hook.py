@@ -29,7 +29,7 @@ from tensortrial.mode import ModeKeys
 from ..core import current_hook
 from ..core.called_hook import CalledHook
 from ..core.called_steps import step_number
-from ..core.configuration.options import Framework, HookOptions, accepts_fields_of
+from ..core.configuration.options import OF_NETWORKS, Framework, HookOptions, accepts_fields_of
 from ..core.log import logger
 from ..core.process.rank import Rank, rank_of_process
 from ..core.recorder import Recorder, guarded
@@ -50,16 +50,7 @@ OLDEST_JAX, NEWEST_TESTED_JAX = "0.5.3", "0.10"
 _FRAMEWORK = Framework(
     "jax",
     {"jax": jax.__version__, "jaxlib": jaxlib.__version__},
-    builtin=[
-        CollectionKeys.WEIGHTS,
-        CollectionKeys.BIASES,
-        CollectionKeys.GRADIENTS,
-        CollectionKeys.UPDATES,
-        CollectionKeys.LOSSES,
-        CollectionKeys.METRICS,
-        CollectionKeys.SM_METRICS,
-        CollectionKeys.OPTIMIZER_VARIABLES,
-    ],
+    builtin=[*OF_NETWORKS, CollectionKeys.UPDATES, CollectionKeys.OPTIMIZER_VARIABLES],
     always_saved=[CollectionKeys.LOSSES],
     errors_of_training=(jax.errors.JaxRuntimeError,),
     is_ordered=False,

@@ -24,7 +24,7 @@ from tensortrial.mode import ModeKeys, modes
 from ..core import current_hook
 from ..core.base_hook import BaseHook
 from ..core.configuration.collections import ATTENTION, define_attention
-from ..core.configuration.options import Framework, HookOptions, accepts_fields_of
+from ..core.configuration.options import OF_NETWORKS, Framework, HookOptions, accepts_fields_of
 from ..core.process.rank import rank_of_process
 from ..core.recorder import Recorder, guarded
 from .replicas import LeadingRecorder
@@ -50,12 +50,7 @@ else:
 __all__ = ["Collection", "KerasHook", "get_hook"]
 
 _BUILTIN = (
-    CollectionKeys.WEIGHTS,
-    CollectionKeys.BIASES,
-    CollectionKeys.GRADIENTS,
-    CollectionKeys.LOSSES,
-    CollectionKeys.METRICS,
-    CollectionKeys.SM_METRICS,
+    *OF_NETWORKS,
     CollectionKeys.INPUTS,
     CollectionKeys.OUTPUTS,
     CollectionKeys.LABELS,
@@ -66,12 +61,11 @@ _BUILTIN = (
     CollectionKeys.HYPERPARAMETERS,
     CollectionKeys.HEALTH,
 )
-_ALWAYS_SAVED = (CollectionKeys.METRICS, CollectionKeys.LOSSES, CollectionKeys.SM_METRICS)
 _FRAMEWORK = Framework(
     "keras",
     versions(),
     builtin=_BUILTIN,
-    always_saved=_ALWAYS_SAVED,
+    always_saved=[CollectionKeys.METRICS, CollectionKeys.LOSSES, CollectionKeys.SM_METRICS],
     by_default=[CollectionKeys.HEALTH],
     collection_type=Collection,
 )

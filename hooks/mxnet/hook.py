@@ -18,7 +18,7 @@ from tensortrial.errors import ConfigurationError, MissingExtra
 from ..core import current_hook
 from ..core.base_hook import BaseHook
 from ..core.configuration.collections import ModuleCollection
-from ..core.configuration.options import Framework, HookOptions, accepts_fields_of
+from ..core.configuration.options import OF_NETWORKS, Framework, HookOptions, accepts_fields_of
 from ..core.process.rank import rank_of_process
 from ..core.recorder import Recorder, guarded
 from ..core.user_values import array_of
@@ -32,16 +32,6 @@ from mxnet import gluon
 
 from .arrays import converted
 from .capture import Capture
-
-_BUILTIN = (
-    CollectionKeys.WEIGHTS,
-    CollectionKeys.BIASES,
-    CollectionKeys.GRADIENTS,
-    CollectionKeys.LOSSES,
-    CollectionKeys.HEALTH,
-    CollectionKeys.METRICS,
-    CollectionKeys.SM_METRICS,
-)
 
 
 class Collection(ModuleCollection):
@@ -65,7 +55,7 @@ class Collection(ModuleCollection):
 _FRAMEWORK = Framework(
     "mxnet",
     {"mxnet": mx.__version__},
-    builtin=_BUILTIN,
+    builtin=[*OF_NETWORKS, CollectionKeys.HEALTH],
     always_saved=[CollectionKeys.LOSSES],
     by_default=[CollectionKeys.HEALTH],
     collection_type=Collection,

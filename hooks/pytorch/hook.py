@@ -20,7 +20,7 @@ from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValu
 from ..core import current_hook
 from ..core.base_hook import BaseHook
 from ..core.configuration.collections import ModuleCollection
-from ..core.configuration.options import Framework, HookOptions, accepts_fields_of
+from ..core.configuration.options import OF_NETWORKS, Framework, HookOptions, accepts_fields_of
 from ..core.process.rank import rank_of_process
 from ..core.recorder import Recorder, guarded
 
@@ -37,13 +37,8 @@ from .optimizers import innermost
 from .updates import LOCAL_KIND
 
 _BUILTIN = (
-    CollectionKeys.WEIGHTS,
-    CollectionKeys.BIASES,
-    CollectionKeys.GRADIENTS,
-    CollectionKeys.LOSSES,
+    *OF_NETWORKS,
     CollectionKeys.BUFFERS,
-    CollectionKeys.METRICS,
-    CollectionKeys.SM_METRICS,
     CollectionKeys.HYPERPARAMETERS,
     CollectionKeys.UPDATES,
     CollectionKeys.HEALTH,

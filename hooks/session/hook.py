@@ -28,7 +28,7 @@ from tensortrial.mode import ModeKeys
 
 from ..core import current_hook
 from ..core.base_hook import BaseHook
-from ..core.configuration.options import Framework, HookOptions, accepts_fields_of
+from ..core.configuration.options import OF_NETWORKS, Framework, HookOptions, accepts_fields_of
 from ..core.process.rank import rank_of_process
 from ..core.recorder import Recorder, guarded
 
@@ -47,24 +47,14 @@ __all__ = ["Collection", "SessionHook"]
 
 v1 = tf.compat.v1
 
-_BUILTIN = (
-    CollectionKeys.WEIGHTS,
-    CollectionKeys.BIASES,
-    CollectionKeys.GRADIENTS,
-    CollectionKeys.LOSSES,
-    CollectionKeys.METRICS,
-    CollectionKeys.SM_METRICS,
-    CollectionKeys.TENSORFLOW_SUMMARIES,
-)
-_ALWAYS_SAVED = (CollectionKeys.METRICS, CollectionKeys.LOSSES, CollectionKeys.SM_METRICS)
 # Errors of a lost session. The user's own run would raise them too, and a MonitoredSession then creates another
 # session.
 _LOST = (tf.errors.AbortedError, tf.errors.UnavailableError)
 _FRAMEWORK = Framework(
     "tensorflow",
     {"tensorflow": tf.__version__},
-    builtin=_BUILTIN,
-    always_saved=_ALWAYS_SAVED,
+    builtin=[*OF_NETWORKS, CollectionKeys.TENSORFLOW_SUMMARIES],
+    always_saved=[CollectionKeys.METRICS, CollectionKeys.LOSSES, CollectionKeys.SM_METRICS],
     collection_type=Collection,
     errors_of_training=_LOST,
 )

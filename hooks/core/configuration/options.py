@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from tensortrial.config.collection import Collection
+from tensortrial.config.collection import Collection, CollectionKeys
 from tensortrial.config.reduction_config import ReductionConfig, boolean
 from tensortrial.config.save_config import DEFAULT_SAVE_INTERVAL, STEP_ARGUMENTS, SaveConfig, with_save_config
 from tensortrial.errors import ConfigurationError
@@ -165,6 +165,13 @@ def parse_interval(value: Any) -> float | None:
             f"{shown(value)}"
         )
     return seconds
+
+
+OF_NETWORKS = (
+    *(CollectionKeys.WEIGHTS, CollectionKeys.BIASES, CollectionKeys.GRADIENTS),
+    *(CollectionKeys.LOSSES, CollectionKeys.METRICS, CollectionKeys.SM_METRICS),
+)
+"""The built-in collections of every framework for neural networks."""
 
 
 @dataclass(frozen=True)
