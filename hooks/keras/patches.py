@@ -51,21 +51,15 @@ class SharedPatches:
     @contextmanager
     def applied(self) -> Iterator[None]:
         """Apply the patches inside the block, unless another block has applied them already."""
-        self._acquire()
-        try:
-            yield
-        finally:
-            self._release()
-
-    def _acquire(self) -> None:
         with self._lock:
             if not self._blocks:
                 for owner, name, wrap in self._patches():
                     self._applied.enter_context(patched(owner, name, wrap))
             self._blocks += 1
-
-    def _release(self) -> None:
-        with self._lock:
-            self._blocks -= 1
-            if not self._blocks:
-                self._applied.close()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._blocks -= 1
+                if not self._blocks:
+                    self._applied.close()
