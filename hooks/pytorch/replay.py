@@ -17,7 +17,7 @@ from ..core.log import logger
 from ..core.recorder import guarded
 from .arrays import tensors_in, to_array
 from .hook import Hook
-from .names import class_name, modules_of, tensors_of
+from .names import class_name, modules_of, tensors_of, unused_name
 
 _COLLECTION = "replays"
 _T = TypeVar("_T")
@@ -134,11 +134,10 @@ class Replay:
     def _results(self, result: Any) -> Iterator[tuple[str, torch.Tensor]]:
         for number, (key, tensor) in enumerate(tensors_in(result)):
             yield f"result_{number if key is None else key}", tensor
-        kinds = Counter[str]()
+        taken = set[str]()
         for root in self._modules:
-            name = class_name(root)
-            prefix = f"{name}_{kinds[name]}" if kinds[name] else name
-            kinds[name] += 1
+            prefix = unused_name(class_name(root), taken)
+            taken.add(prefix)
             for path, module in modules_of(root):
                 for of_tensor, tensor, is_parameter in tensors_of(path, module):
                     if not is_parameter:
