@@ -46,8 +46,8 @@ _NAME = attrgetter("name")
 class Capture:
     """The receiver of callbacks. It begins steps, and records tensors that are due.
 
-    A guard around each callback turns the hook off after an error. With `full_tensors`, tensors are
-    gathered even after an error in one of them, because other processes wait for it.
+    A guard around each callback turns the hook off after an error. With `full_tensors`, tensors are gathered even after
+    an error in one of them, because other processes wait for it.
 
     Args:
         full_tensors: Gather a tensor that is sharded over processes from all of them each time it is due. The first

@@ -184,7 +184,7 @@ def _warn(what: str) -> None:
 
 
 def _construct_in_graph() -> str:
-    """Return the construct that the compiler is tracing if it forbids effects, as torch.cond does; else None."""
+    """Return the construct that the compiler is tracing if it forbids effects, as torch.cond does; else ''."""
     from torch._dynamo.symbolic_convert import InstructionTranslator
 
     tracer = InstructionTranslator.current_tx().output.current_tracer
