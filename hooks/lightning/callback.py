@@ -49,7 +49,6 @@ class Callback(TrainingSteps, lightning.Callback):  # type: ignore[misc]
     """True if a step of the training has begun, and no optimizer has stepped since."""
     _progress = (0, 0)
     """The updates before the open step."""
-    _warned = False
     _loggers: Sequence[Logger] = ()
 
     @property
@@ -195,9 +194,8 @@ class Callback(TrainingSteps, lightning.Callback):  # type: ignore[misc]
 
     @guarded
     def _begin_evaluation_step(self, mode: ModeKeys, dataloader_idx: int | None) -> None:
-        if self._open is not None and not self._warned:
-            self._warned = True
-            logger.warning(
+        if self._open is not None:
+            self.recorder.failures.warn_once(
                 "step %d of the training is saved without the batches after a validation, because that ran while the "
                 "step accumulated batches; make val_check_interval a multiple of accumulate_grad_batches",
                 self._newest,
