@@ -62,7 +62,7 @@ class SystemMetrics:
         if self._thread is None:
             self._thread = threading.Thread(
                 target=self._sample_until_end,
-                args=(self._seconds, out_dir, duty),
+                args=(out_dir, duty),
                 name=f"tensortrial-system-{duty.worker}",
                 daemon=True,
             )
@@ -83,12 +83,12 @@ class SystemMetrics:
         if self._run is not None:
             self._run.forget()
 
-    def _sample_until_end(self, seconds: float, out_dir: str, duty: Duty) -> None:
+    def _sample_until_end(self, out_dir: str, duty: Duty) -> None:
         failure = None
         try:
             # In this thread, because training must not wait for a driver that may take a second to answer.
             probe = self._make_probe()
-            run = self._run = self._new_run(seconds, out_dir, duty)
+            run = self._run = self._new_run(out_dir, duty)
             # Continue the samples of an earlier session.
             run.resume()
             run.claim()
@@ -96,7 +96,7 @@ class SystemMetrics:
             ends = False
             while not ends:
                 # The last sample is taken at the end: a run that is shorter than the interval has one.
-                ends = self._ending.wait(seconds)
+                ends = self._ending.wait(self._seconds)
                 self._save(run, number, probe)
                 number += 1
         except Exception as exc:  # noqa: BLE001 - logged, and nothing else ends
@@ -104,7 +104,7 @@ class SystemMetrics:
             self._note(exc)
         self._close(failure)
 
-    def _new_run(self, seconds: float, out_dir: str, duty: Duty) -> RunWriter:
+    def _new_run(self, out_dir: str, duty: Duty) -> RunWriter:
         collections = CollectionManager([COLLECTION], SaveConfig(save_interval=1))
         collections.include([COLLECTION])
         options = dataclasses.replace(
@@ -112,7 +112,7 @@ class SystemMetrics:
             out_dir=f"{out_dir.rstrip('/')}/{SYSTEM}",
             on_exists="fail",
             export_tensorboard=False,
-            metadata={"seconds_between_samples": seconds},
+            metadata={"seconds_between_samples": self._seconds},
             codec="none",
             queue_bytes=None,
         )
