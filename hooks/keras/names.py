@@ -13,6 +13,8 @@ from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
 
+from ..library.unique_names import take_name
+
 # Keras' own arguments of a call, which are not inputs of the layer.
 _NOT_INPUTS = frozenset({"training", "mask"})
 
@@ -70,7 +72,7 @@ class Names:
         inner: set[int] = set()
         for child in layer._flatten_layers(include_self=False, recursive=False):
             known = self.layers.get(id(child))
-            inner |= self._visit(child, self._unique(_joined(path, child.name)) if known is None else known)
+            inner |= self._visit(child, take_name(self._taken, _joined(path, child.name)) if known is None else known)
         for variable in weights_of(layer):
             if id(variable) not in inner and id(variable) not in self.gradients:
                 self._name(variable, path or layer.name, id(layer))
@@ -79,20 +81,12 @@ class Names:
 
     def _name(self, variable: Any, path: str, layer: int) -> None:
         leaf = str(variable.name).rpartition("/")[2].partition(":")[0]
-        name = self._unique(f"{path.partition('/')[0]}/weights/{path}/{leaf}", ":0")
-        gradient = self._unique(f"gradients/{path}/{leaf}Grad")
+        name = take_name(self._taken, f"{path.partition('/')[0]}/weights/{path}/{leaf}", ":0")
+        gradient = take_name(self._taken, f"gradients/{path}/{leaf}Grad")
         collection = CollectionKeys.BIASES if "bias" in leaf else CollectionKeys.WEIGHTS
         self.weights.append(Weight(name, gradient, collection, variable, layer))
         self.gradients[id(variable)] = gradient
         self.owners[id(variable)] = layer
-
-    def _unique(self, name: str, end: str = "") -> str:
-        number, unique = 0, name + end
-        while unique in self._taken:
-            number += 1
-            unique = f"{name}_{number}{end}"
-        self._taken.add(unique)
-        return unique
 
 
 class ScheduledRate:

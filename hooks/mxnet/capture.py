@@ -15,6 +15,7 @@ from ..core.configuration.collections import ModuleCollection
 from ..core.log import logger
 from ..core.recorder import Recorder, guarded
 from ..core.step_clock import OccurrenceCounter
+from ..library.unique_names import take_name
 from .arrays import arrays_in, device_of, host_copy
 from .backward import observe_backward, stop_observing_backward
 from .callbacks import BeginStep, EndForward, InputCallback, OutputCallback
@@ -144,13 +145,13 @@ class Capture:
     def _register_callbacks(self, block: Any) -> None:
         if block in self._block_names:
             return
-        name = _unique(self._names_of_blocks, block.name or type(block).__name__.lower())
+        name = take_name(self._names_of_blocks, block.name or type(block).__name__.lower())
         self._block_names[block] = name
         self._handles.append(block.register_forward_pre_hook(InputCallback(self, name)))
         self._handles.append(block.register_forward_hook(OutputCallback(self, name)))
 
     def _name_parameter(self, parameter: Any) -> None:
-        name = _unique(self._names_of_parameters, parameter.name)
+        name = take_name(self._names_of_parameters, parameter.name)
         self._parameter_names[parameter] = name
         collections = self.recorder.collections
         for collection, ending in ((CollectionKeys.WEIGHTS, "weight"), (CollectionKeys.BIASES, "bias")):
@@ -234,11 +235,3 @@ def _hybridized(block: Any) -> Iterator[Any]:
 
 def _is_on_several_devices(root: Any) -> bool:
     return any(len(parameter._data or ()) > 1 for parameter in root.collect_params().values())
-
-
-def _unique(taken: set[str], name: str) -> str:
-    """Return the name, with a number if it is taken, and take it."""
-    candidates = (f"{name}_{number}" if number else name for number in range(len(taken) + 1))
-    found = next(each for each in candidates if each not in taken)
-    taken.add(found)
-    return found

@@ -20,10 +20,11 @@ from tensortrial.format.record import check_name
 
 from ..core.configuration.collections import CollectionManager
 from ..core.log import logger
+from ..library.unique_names import take_name
 from .callbacks import BeginStep, Inputs, Outputs, Receiver
 from .compile import compiler_is_used
 from .gradients import LOCAL, OPTIMIZER, GradientCallbacks
-from .names import Root, class_name, is_compiled, kind_of, modules_of, tensors_of, unused_name, unwrapped
+from .names import Root, class_name, is_compiled, kind_of, modules_of, tensors_of, unwrapped
 
 # The positions and keys of inputs and outputs of the modules in a fused layer.
 _LABELS_IN_FUSED = (*range(32), "src_mask", "src_key_padding_mask", "attn_mask", "key_padding_mask")
@@ -59,7 +60,7 @@ class Models:
         """Register a model under `name` or the name of its class. Return its root; None if it was registered before."""
         if self.root_of(module) is not None:
             return None
-        root = Root(unused_name(class_name(module), self._root_names) if name is None else name, weakref.ref(module))
+        root = Root(take_name(self._root_names, class_name(module)) if name is None else name, weakref.ref(module))
         for replaced in [each for each in self.roots if each.name == root.name]:
             self._forget(replaced)
         taken = set(self.names.values())
@@ -91,8 +92,7 @@ class Models:
             return
         self._losses.add(module)
         self.has_losses = True
-        name = unused_name(class_name(module), self._root_names)
-        self._root_names.add(name)
+        name = take_name(self._root_names, class_name(module))
         self.names.setdefault(module, name)
         self._add_callbacks(module, name)
         pattern = f"^{re.escape(name)}_output_"

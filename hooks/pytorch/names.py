@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -127,12 +126,6 @@ def _wraps(module: torch.nn.Module, child: str) -> bool:
     if child in _WRAPPED:
         return True
     return child in _WRAPPING and any(_WRAPPERS.get(kind.__name__) == child for kind in type(module).__mro__)
-
-
-def unused_name(kind: str, taken: set[str]) -> str:
-    """Return the name of a class, with a number if the name is taken."""
-    names = (f"{kind}_{number}" if number else kind for number in itertools.count())
-    return next(each for each in names if each not in taken)
 
 
 def joined(path: str, name: str) -> str:

@@ -18,9 +18,9 @@ from tensortrial.errors import ConfigurationError
 
 from ..core.callbacks import UncopiedCallback
 from ..core.failures import Failures
+from ..library.unique_names import take_name
 from .callbacks import call_before_update
 from .gradients import divided, parameters_of
-from .names import unused_name
 
 # The maximum nesting of optimizer wrappers; also stops a wrapper that contains itself.
 _MOST_WRAPPERS = 8
@@ -71,8 +71,7 @@ class Optimizers:
         """Register an optimizer. Return its name; None if it was registered before."""
         if optimizer in self._handles:
             return None
-        name = unused_name(type(optimizer).__name__, self._names)
-        self._names.add(name)
+        name = take_name(self._names, type(optimizer).__name__)
         _remove_silenced(optimizer)
         before, after = BeforeStep(self._receiver, name), AfterStep(self._receiver)
         self._handles[optimizer] = [optimizer.register_step_pre_hook(before), optimizer.register_step_post_hook(after)]

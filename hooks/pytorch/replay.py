@@ -15,9 +15,10 @@ from tensortrial.statistics.digest import digest_of_array
 
 from ..core.log import logger
 from ..core.recorder import guarded
+from ..library.unique_names import take_name
 from .arrays import tensors_in, to_array
 from .hook import Hook
-from .names import class_name, modules_of, tensors_of, unused_name
+from .names import class_name, modules_of, tensors_of
 
 _COLLECTION = "replays"
 _T = TypeVar("_T")
@@ -136,8 +137,7 @@ class Replay:
             yield f"result_{number if key is None else key}", tensor
         taken = set[str]()
         for root in self._modules:
-            prefix = unused_name(class_name(root), taken)
-            taken.add(prefix)
+            prefix = take_name(taken, class_name(root))
             for path, module in modules_of(root):
                 for of_tensor, tensor, is_parameter in tensors_of(path, module):
                     if not is_parameter:
