@@ -68,42 +68,28 @@ class StepTensors(threading.local):
 
     # The calls of layers.
 
+    @guarded
     def before_call(self, layer: Any, outermost: bool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Collect the inputs of one of the model's layers."""
-        self._begin_attention(layer, outermost, args, kwargs)
+        self._attention.begin(layer, outermost, args, kwargs)
         path = self._names.path(layer)
         if path is not None:
             self._calls.add(layer)
-            self._add_inputs(path, args, kwargs)
+            for name, value, numbered in layer_inputs(path, args, kwargs):
+                self._add_all(name, value, numbered)
 
+    @guarded
     def after_call(self, layer: Any, outermost: bool, output: Any) -> None:
         """Collect the outputs of one of the model's layers."""
         path = self._names.path(layer)
         if path is not None:
-            self._add_outputs(path, output)
-        self._end_attention(layer, path, output)
-
-    # What the step computes.
-
-    @guarded
-    def _add_inputs(self, path: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        for name, value, numbered in layer_inputs(path, args, kwargs):
-            self._add_all(name, value, numbered)
-
-    @guarded
-    def _add_outputs(self, path: str, output: Any) -> None:
-        self._add_all(*layer_outputs(path, output))
-        for name, tensor in router_tensors(self.recorder, path, output, self._is_due):
-            self._add(self._counter.next(name), tensor)
-
-    @guarded
-    def _begin_attention(self, layer: Any, outermost: bool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        self._attention.begin(layer, outermost, args, kwargs)
-
-    @guarded
-    def _end_attention(self, layer: Any, path: str | None, output: Any) -> None:
+            self._add_all(*layer_outputs(path, output))
+            for name, tensor in router_tensors(self.recorder, path, output, self._is_due):
+                self._add(self._counter.next(name), tensor)
         for name, tensor in self._attention.end(layer, path, output, self._is_due):
             self._add(self._counter.next(name), tensor)
+
+    # What the step computes.
 
     def _is_due(self, name: str, source: Any) -> bool:
         return self._is_reachable(source) and self._wanted(name)
