@@ -8,7 +8,6 @@ hook.save_tape_logs({"labels": labels})
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -20,10 +19,9 @@ from ...core.recorder import Recorder, guarded
 from ..backend import IS_TENSORFLOW, check_dense, graph, unconverted, user_array
 from ..graph_callback import GraphCallback, compiled_by_xla, is_variable
 from ..names import Counter, VariableNaming, dense_parts, tensors_in
-from ..replicas import LeadingRecorder
 from ..strategy import replica_here, replicas, strategy_here, value_of
 from .names import TapeNames
-from .recorder import TapeRecorder
+from .recorder import TapeOwner, TapeRecorder
 from .updates import TapeUpdates
 from .wrapped import wrap
 
@@ -31,10 +29,9 @@ from .wrapped import wrap
 _ARRAYS = {"labels": "labels", "predictions": "predictions", "inputs": "model_inputs"}
 
 
-class TapeHook(ABC):
+class TapeHook(TapeOwner):
     """The part of a Keras hook for training loops that use a GradientTape."""
 
-    recorder: LeadingRecorder
     naming = VariableNaming()
     """The naming of variables; scripts for smdebug read other names."""
     _warn_if_copy: Callable[[], None]
@@ -127,15 +124,6 @@ class TapeHook(ABC):
         self.recorder.broadcast(replicas(strategy_here()))
         here = replica_here()
         return self.recorder.all if here is None else self.recorder.all[here : here + 1]
-
-    @abstractmethod
-    def tape_optimizers(self) -> list[Any]:
-        """Return the optimizers whose variables are saved at the steps of tapes."""
-
-    @property
-    @abstractmethod
-    def is_fitting(self) -> bool:
-        """True if Keras' own `fit` is under way."""
 
     def _cannot_call_back(self) -> bool:
         compiled = compiled_by_xla()

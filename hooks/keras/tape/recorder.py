@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 
@@ -24,7 +25,7 @@ from ..routers import router_tensors
 from .names import TapeNames
 
 
-class TapeOwner(Protocol):
+class TapeOwner(ABC):
     """The part of a hook that a TapeRecorder and TapeUpdates need."""
 
     recorder: LeadingRecorder
@@ -32,13 +33,16 @@ class TapeOwner(Protocol):
     tape_names: TapeNames
     tape_seen: bool
 
+    @abstractmethod
     def tape_callback(self) -> GraphCallback | None:
         """Return the callback of the replica that runs or is traced now; None if the replica is not saved."""
 
+    @abstractmethod
     def tape_optimizers(self) -> list[Any]:
         """Return the optimizers whose variables and hyperparameters are saved."""
 
     @property
+    @abstractmethod
     def is_fitting(self) -> bool:
         """True if Keras' own `fit` is under way."""
 
