@@ -252,7 +252,9 @@ class Capture:
         if self.saving_tensors:
             self.updates.begin(name, optimizer)
         elif OPTIMIZER in self.moments and self.recorder.clock.step is None and self.recorder.counting:
-            self.optimizers.warn_of_late_step(name)
+            self.recorder.failures.warn_once(
+                f"the gradients of {name} are not saved: call its step() inside `with hook.step():`"
+            )
 
     @guarded
     def end_update(self, optimizer: torch.optim.Optimizer) -> None:

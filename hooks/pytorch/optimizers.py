@@ -99,16 +99,6 @@ class Optimizers:
                 'gradients="optimizer" saves no gradients before hook.register_optimizer(optimizer) is called'
             )
 
-    def warn_of_late_step(self, name: str) -> None:
-        """Log, once for each optimizer, that its `step` was called after the hook's step had ended."""
-        self._failures.warn_once(f"the gradients of {name} are not saved: call its step() inside `with hook.step():`")
-
-    def warn_of_unknown_parameters(self, name: str) -> None:
-        """Log, once for each optimizer, that none of its parameters belongs to a registered model."""
-        self._failures.warn_once(
-            f"the gradients of {name} are not saved: no registered model has a parameter with a gradient in it"
-        )
-
 
 class BeforeStep(UncopiedCallback):
     """The step pre-hook of an optimizer."""

@@ -92,7 +92,9 @@ class Updates:
                 for kind in kinds:
                     self._capture.tensor(f"{kind}/{names[id(parameter)]}", gradient)
         if not known:
-            self._optimizers.warn_of_unknown_parameters(name)
+            self._recorder.failures.warn_once(
+                f"the gradients of {name} are not saved: no registered model has a parameter with a gradient in it"
+            )
 
     def _copy_parameters(self, optimizer: torch.optim.Optimizer, names: dict[int, str]) -> None:
         """Copy parameters, each once in a step of the hook and of the optimizer."""
