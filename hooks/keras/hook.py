@@ -165,11 +165,11 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         return optimizer
 
     def add_to_collection(self, collection_name: str, variable: Any) -> None:
-        """Include a variable, a tensor's name, or several of them in a collection.
+        """Include a variable, the symbolic output of a layer, or several of them in a collection.
 
         Args:
             collection_name: The name of the collection, which is created if it does not exist.
-            variable: The variable, the name, or several of them; see `Collection.add`.
+            variable: The variable, the output, or several of them; see `Collection.add`.
 
         Raises:
             ConfigurationError: `variable` cannot be part of a collection.
