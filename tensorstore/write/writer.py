@@ -167,11 +167,6 @@ class Writer:
         self._written_by = threading.get_ident()
         self._unregister = register_flush(storage.url, self.flush, lambda: self._written_by)
 
-    @property
-    def error(self) -> BaseException | None:
-        """The error that stopped the writer, if one did."""
-        return self._error
-
     def put(self, step: Step, records: Sequence[Record | ScalarBatch | ValueBatch], closes: bool = False) -> None:
         """Queue records of `step`; with `closes` they are its last ones. Wait while too much is queued."""
         nbytes = sum(_nbytes(record) for record in records)
