@@ -38,10 +38,8 @@ STEPS = pa.schema(
 )
 """The columns of the view `steps`."""
 
-
 StepRange = tuple[int | None, int | None]
 """Global steps from the first number to before the second. None leaves that side open."""
-
 
 StepKey = tuple[str, int, int]
 """A step of a worker: its mode, the step of the mode, and the global step."""
@@ -112,8 +110,8 @@ def _no_rows() -> Columns:
 class NameSets:
     """The sets of tensors that steps hold, numbered in the order in which they were found.
 
-    Most steps hold the same tensors, so each set is kept once.
-    It only grows: the steps of a run before and after a refresh share one, and each knows how many sets it has.
+    Most steps hold the same tensors, so each set is kept once. It only grows: the steps of a run before and after a
+    refresh share one, and each knows how many sets it has.
     """
 
     def __init__(self) -> None:
