@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -114,11 +114,12 @@ def claimed(out: str) -> Storage:
 
 
 def write_index(
-    out: str, names: Sequence[str], steps: int, columns_of: Callable[[np.ndarray], dict[str, pa.Array]]
+    out: str, tensors: Mapping[str, str], steps: int, columns_of: Callable[[np.ndarray], dict[str, pa.Array]]
 ) -> None:
     """Write a run whose index is compacted, without raw values.
 
-    Each file has 1,000 steps. `columns_of` receives these and returns the columns that differ from run to run.
+    `tensors` has the collection of each tensor. Each file has 1,000 steps. `columns_of` receives these and returns the
+    columns that differ from run to run.
     """
     import numpy as np
     import pyarrow as pa
@@ -128,22 +129,22 @@ def write_index(
     from tensortrial.format.schema import INDEX_SCHEMA, index_path
 
     storage = claimed(out)
-    name_set = tuple(NamedTensor(name, ("weights",)) for name in names)
+    name_set = tuple(NamedTensor(name, (collection,)) for name, collection in tensors.items())
     previous = ""
     for begin in range(0, steps, 1000):
         inside = np.arange(begin, min(begin + 1000, steps))
-        count = len(inside) * len(names)
-        each_step = np.repeat(inside, len(names))
+        count = len(inside) * len(tensors)
+        each_step, of_tensor = np.repeat(inside, len(tensors)), pa.array(np.tile(np.arange(len(tensors)), len(inside)))
         offsets = np.arange(count + 1, dtype=np.int32)
         texts = {"mode": "TRAIN", "worker": WORKER, "dtype": "float32"}
         columns = {name: pa.repeat(pa.scalar(text), count) for name, text in texts.items()}
         columns |= {
-            "name": pa.array(names).take(pa.array(np.tile(np.arange(len(names)), len(inside)))),
+            "name": pa.array(tensors.keys()).take(of_tensor),
             "mode_step": pa.array(each_step),
             "global_step": pa.array(each_step),
             "nbytes": pa.array(np.full(count, 256)),
             "saved_at": pa.array(each_step * 1_000_000).cast(pa.timestamp("us", tz="UTC")),
-            "collections": pa.ListArray.from_arrays(pa.array(offsets), pa.repeat(pa.scalar("weights"), count)),
+            "collections": pa.ListArray.from_arrays(pa.array(offsets), pa.array(tensors.values()).take(of_tensor)),
         }
         columns |= columns_of(inside)
         arrays = [columns[each.name] if each.name in columns else pa.nulls(count, each.type) for each in INDEX_SCHEMA]

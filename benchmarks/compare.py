@@ -46,7 +46,9 @@ def write(out: str, rows: int, case: str) -> None:
             "order": pa.array((numbers % PER_STEP).astype(np.int32)),
         }
 
-    write_index(out, [f"layer{number:03}.weight" for number in range(PER_STEP)], rows // PER_STEP, columns_of)
+    write_index(
+        out, {f"layer{number:03}.weight": "weights" for number in range(PER_STEP)}, rows // PER_STEP, columns_of
+    )
 
 
 def timed(call: Callable[[], object]) -> tuple[float, float]:

@@ -55,7 +55,12 @@ def write(out: str, steps: int, tensors: int = PER_STEP, ends: bool = False) -> 
             "scalar": pa.array(numbers, mask=is_tensor),
         }
 
-    write_index(out, [LOSS, *(f"layer{number:03}.weight" for number in range(1, tensors))], steps, columns_of)
+    write_index(
+        out,
+        dict.fromkeys([LOSS, *(f"layer{number:03}.weight" for number in range(1, tensors))], "weights"),
+        steps,
+        columns_of,
+    )
     if ends:
         end = {"ended_at": "2026-01-01T00:00:00+00:00", "worker": WORKER, "session": 0}
         open_storage(out).replace(end_path(WORKER), document_bytes(end))

@@ -1,6 +1,7 @@
 """Measures what rules and a diagnosis cost, over a run of 1,000 tensors, with every rule that works from statistics.
 
-All are CPU times of the process that evaluates them.
+All are CPU times of the process that evaluates them. The limit is the time in which pyarrow reads the same columns of
+the same files.
 
 python benchmarks/watching.py
 """
@@ -11,9 +12,12 @@ import argparse
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
-from common import cpu_seconds, header, line, scratch
+import pyarrow as pa
+import pyarrow.parquet as pq
+from common import cpu_seconds, header, line, scratch, write_index
 
 import tensortrial
 from tensortrial import rules
@@ -21,7 +25,12 @@ from tensortrial import rules
 TENSORS = 1000
 STEPS = 200
 PAUSE = 0.1
+LONG_STEPS = 10_000
 SAVED = ("abs_mean", "l2", "variance", "min", "max", "abs_max", "nan_count", "inf_count", "zero_count")
+# The columns that rules read.
+COLUMNS = ("name", "worker", "dtype", "shape", "global_step", "mode", "mode_step", "scalar")
+LIVE = (*COLUMNS, "l2", "abs_mean", "variance", "min", "max", "mean", "abs_max", "nan_count", "inf_count", "zero_count")
+DIAGNOSED = (*COLUMNS, "l2", "abs_mean", "nan_count", "inf_count", "zero_count")
 
 
 def write(out: str, pause: float) -> None:
@@ -70,6 +79,8 @@ def main() -> None:
         with subprocess.Popen([sys.executable, __file__, "--write", str(folder / "run"), str(PAUSE)]):
             measure(str(folder / "run"), "live, each step as it comes")
         measure(str(folder / "run"), "afterwards, in one go")
+        limit = read(str(folder / "run"), LIVE)
+        line("reading the columns of these files by pyarrow", f"{1000 * limit / STEPS:.1f} ms of CPU a step")
         begun = time.process_time()
         diagnosis = tensortrial.diagnose(folder / "run")
         seconds = time.process_time() - begun
@@ -80,8 +91,42 @@ def main() -> None:
             "a diagnosis of raw values without statistics",
             f"{diagnosed_values(str(folder / 'raw')):.0f} us of CPU a row",
         )
+        long_run = str(folder / "long")
+        write_long(long_run)
+        begun, rows = time.process_time(), (TENSORS + 1) * LONG_STEPS
+        assert not tensortrial.diagnose(long_run).problems
+        seconds, limit = time.process_time() - begun, read(long_run, DIAGNOSED)
+        line(f"a diagnosis of {rows:,} rows, compacted", f"{seconds:.2f} s of CPU", "0.5 s")
+        line("reading the columns of these files by pyarrow", f"{limit:.2f} s: {seconds / limit:.1f}x")
         short, long = (diagnosed(str(folder / f"{steps}"), steps) for steps in (2_000, 16_000))
         line("a diagnosis of a loss at 16,000 steps", f"{long:.1f} s of CPU, {long / short:.1f}x of 2,000 steps", "8x")
+
+
+def read(run: str, columns: tuple[str, ...]) -> float:
+    """Return the CPU seconds in which pyarrow reads some columns of the index."""
+    begun = time.process_time()
+    for path in Path(run).glob("index/**/*.parquet"):
+        pq.ParquetFile(path).read(columns=list(columns), use_threads=False)
+    return time.process_time() - begun
+
+
+def write_long(out: str) -> None:
+    """Write the index of a job of 10,000 steps that goes well, with the tensors and statistics of `write`."""
+    rng, pairs = np.random.default_rng(0), TENSORS // 2
+    tensors = {f"layer{i}.relu_input_0": "weights" for i in range(pairs)}
+    tensors |= {f"gradient/layer{i}": "gradients" for i in range(pairs)}
+
+    def columns_of(steps: np.ndarray) -> dict[str, pa.Array]:
+        is_loss = np.tile(np.arange(TENSORS + 1) == TENSORS, len(steps))
+        dimensions = np.concatenate([[0], np.cumsum(~is_loss)]).astype(np.int32)
+        shapes = pa.ListArray.from_arrays(pa.array(dimensions), pa.array(np.full(dimensions[-1], 64)))
+        losses = pa.array(np.repeat(10 / (1 + steps), TENSORS + 1).astype(np.float32), pa.float64(), mask=~is_loss)
+        found = {name: rng.normal(1, 0.01, len(is_loss)) for name in SAVED if not name.endswith("count")}
+        found |= {name: np.zeros(len(is_loss)) for name in SAVED if name.endswith("count")}
+        columns = {name: pa.array(values, mask=is_loss) for name, values in found.items()}
+        return {**columns, "shape": shapes, "scalar": losses}
+
+    write_index(out, {**tensors, "loss": "losses"}, LONG_STEPS, columns_of)
 
 
 def diagnosed(out: str, steps: int) -> float:
