@@ -24,6 +24,7 @@ from ..forking import lazy
 from ..format.chunk_reader import pieces
 from ..format.index_reader import LOCATION_COLUMNS, ROW_COLUMNS, Positions
 from ..format.index_types import SavedTensor
+from ..format.index_writer import TILE_STEPS
 from ..mode import ModeKeys
 from ..read.run_reader import RunReader
 from ..read.trial import Trial, run_reader_of
@@ -147,7 +148,7 @@ class _StepRows:
         columns, rows = self._reader.read(self.infos[0].global_step, last.global_step)
         begins, mode_steps = (np.array([info[at] for info in self.infos]) for at in (0, 2))
         steps = columns.numbers("global_step")[0][rows]
-        at = np.minimum(np.searchsorted(begins, steps), len(begins) - 1)
+        at = np.minimum(np.searchsorted(begins, steps), len(begins) - 1).astype(np.min_scalar_type(len(begins)))
         here = columns.codes("mode", self._reader.codes)[rows] == self._reader.codes.get(last.mode.name)
         here &= (steps == begins[at]) & (columns.numbers("mode_step")[0][rows] == mode_steps[at])
         rows, at = rows[here], at[here]
@@ -203,14 +204,25 @@ class StepView:
         """Return the numbers of rows among the tensors of their steps."""
         return rows % max(len(self.tensors.names), 1) if len(self.infos) > 1 else rows
 
-    def find(self, selector: Selector) -> Rows:
-        """Return the numbers of the selected rows, by step, name and worker."""
+    def find(self, selector: Selector, among: Array | None = None) -> Rows:
+        """Return the numbers of the selected rows, by step, name and worker. `among` is a mask of tensors."""
+        found = self._selected(selector)
+        if among is not None:
+            found = found[among[found]]
+        return (np.arange(len(self.infos))[:, None] * len(self.tensors.names) + found).ravel()
+
+    def mask(self, selector: Selector) -> Array:
+        """Return a mask of the tensors of a step that is True for the selected ones."""
+        mask = np.zeros(len(self.tensors.names), bool)
+        mask[self._selected(selector)] = True
+        return mask
+
+    def _selected(self, selector: Selector) -> Rows:
         tensors = self.tensors
         if selector not in tensors.selected:
             names = self._reader.names(self.step, selector)
             tensors.selected[selector] = np.array([row for name in names for row in tensors.rows_of.get(name, ())], int)
-        begins = np.arange(len(self.infos))[:, None] * len(tensors.names)
-        return (begins + tensors.selected[selector]).ravel()
+        return tensors.selected[selector]
 
     def rows(self, numbers: Rows, statistics: bool = False) -> list[SavedTensor]:
         """Return rows by their numbers, with their statistics, histograms and sketches only on request."""
@@ -229,21 +241,27 @@ class StepView:
     def measure(self, rows: Rows, names: tuple[str, ...]) -> tuple[Measured, list[NotSaved]]:
         """Return statistics of rows, as `statistics` does, and the errors of the rows that lack them.
 
-        Rows whose dtype defines none are left out. Raises Uneven if there are several steps, and not all have them.
+        Rows whose dtype defines none are left out. Raises Uneven if there are several steps, and some of their rows are
+        neither scalars nor have the statistics.
         """
         columns = [self.column(name, rows) for name in names]
         if (is_known := np.all([each for _, each in columns], axis=0)).all():
             return Measured(self, rows, {name: each for name, (each, _) in zip(names, columns, strict=True)}), []
-        if len(self.infos) > 1:
-            raise Uneven
         values = np.array([each for each, _ in columns])
         lacking, positions = list[NotSaved](), np.flatnonzero(~is_known)
-        unsaved = self.rows(rows[positions], statistics=True)
+        if len(self.infos) > 1 and not self.column("scalar", rows[positions])[1].all():
+            raise Uneven
+        unsaved = self.rows(rows[positions])
+        without_raw = np.flatnonzero([not row.has_raw for row in unsaved])
+        for at, row in zip(without_raw.tolist(), self.rows(rows[positions[without_raw]], statistics=True), strict=True):
+            unsaved[at] = row
         for at, found in zip(positions.tolist(), self._completed(unsaved, names), strict=True):
             if isinstance(found, NotSaved):
                 lacking.append(found)
             elif found is not None:
                 values[:, at], is_known[at] = found, True
+        if len(self.infos) > 1 and not is_known.all():
+            raise Uneven
         return Measured(self, rows[is_known], dict(zip(names, values[:, is_known], strict=True))), lacking
 
     def statistics(self, row: SavedTensor, names: tuple[str, ...]) -> tuple[float, ...] | None:
@@ -400,6 +418,7 @@ class Reader:
         for begin, end in pairwise(bounds):
             rows = len(self.saved.workers) * sum(len(saved.tensors(each)) for each in saved.sets_at(steps[begin]))
             most = max(1, _ROWS_TOGETHER // max(rows, 1))
+            most -= most % TILE_STEPS if most > TILE_STEPS else 0
             for first in range(begin, end, most):
                 group = steps[first : min(first + most, end)]
                 # The consumer of the steps may have refreshed the trial since.

@@ -49,12 +49,12 @@ class GradientNormSpike(BuiltinRule):
 
     def judge(self, view: StepView) -> None:
         found = self.measured(view, _GRADIENTS, "l2")
-        steps, at = np.divmod(found.rows, max(len(view.tensors.names), 1))
-        workers, squares = view.tensors.workers[at], np.square(found["l2"])
-        ends = np.searchsorted(steps, np.arange(len(view.infos) + 1)).tolist()
-        for info, begin, end in zip(view.infos, ends, ends[1:], strict=False):
-            for worker in dict.fromkeys(workers[begin:end].tolist()):
-                chosen = np.flatnonzero(workers[begin:end] == worker) + begin
+        size, squares = len(found.rows) // len(view.infos), np.square(found["l2"])
+        workers = view.tensors.workers[view.tensor_rows(found.rows[:size])]
+        of_workers = [(each, np.flatnonzero(workers == each)) for each in dict.fromkeys(workers.tolist())]
+        for step, info in enumerate(view.infos):
+            for worker, of_worker in of_workers:
+                chosen = step * size + of_worker
                 norm = math.sqrt(math.fsum(squares[chosen].tolist()))
                 self._compare(worker, norm, found, chosen, info.global_step)
 

@@ -110,7 +110,8 @@ class PrecisionUnderflow(SelectingRule):
     threshold: float = number(10.0, "fires above this % of subnormal numbers", 0, 100)
 
     def judge(self, view: StepView) -> None:
-        if not any(map(_is_narrow, {*view.tensors.dtypes[view.tensor_rows(self.find(view, self.selector))]})):
+        self.find(view, self.selector)  # raises if there is none
+        if not any(map(_is_narrow, {*view.tensors.dtypes[view.mask(self.selector)]})):
             return
         found = self.measured(view, self.selector, "subnormal_count").shares()
         for row, (share,) in found.where(found["subnormal_count"] > self.threshold):

@@ -42,23 +42,22 @@ class ExplodingTensor(SelectingRule):
     only_nan: bool = flag(False, "fire for NaN only")
 
     def judge(self, view: StepView) -> None:
-        rows = self.find(view, self.selector)
+        rows, are_full = self.find(view, self.selector), view.tensors.sizes != 0
         if self.selector == self.DEFAULT:
-            rows = rows[~np.isin(rows, view.find(_WITH_GAPS))]
-        full = rows[view.tensors.sizes[view.tensor_rows(rows)] != 0]
-        nans, infinities = np.zeros((2, len(full)))
-        is_implied = ~np.all([view.column(name, full)[1] for name in _COUNTS], axis=0)
-        if len(uncounted := np.flatnonzero(is_implied)):
+            have_no_gaps = ~view.mask(_WITH_GAPS)
+            rows, are_full = view.find(self.selector, have_no_gaps), are_full & have_no_gaps
+        full = view.find(self.selector, are_full)
+        (nans, has_nans), (infinities, has_infinities) = (view.column(name, full) for name in _COUNTS)
+        if len(uncounted := np.flatnonzero(~(has_nans & has_infinities))):
             columns = (view.column(name, full[uncounted]) for name in _PROPAGATING)
             values, is_saved = map(np.array, zip(*columns, strict=True))
-            is_implied[uncounted] = is_saved.any(axis=0)
             nans[uncounted] = np.where((is_saved & np.isnan(values)).any(axis=0), math.nan, 0.0)
             infinities[uncounted] = np.where(np.isinf(values).any(axis=0), math.inf, 0.0)
-        counted, lacking = view.measure(full[~is_implied], _COUNTS)
-        if lacking and len(lacking) == len(rows):
-            raise self.insufficient(lacking[-1].row, self.selector, lacking[-1].names)
-        at = np.searchsorted(full, counted.rows)
-        nans[at], infinities[at] = counted["nan_count"], counted["inf_count"]
+            counted, lacking = view.measure(full[uncounted[~is_saved.any(axis=0)]], _COUNTS)
+            if lacking and len(lacking) == len(rows):
+                raise self.insufficient(lacking[-1].row, self.selector, lacking[-1].names)
+            at = np.searchsorted(full, counted.rows)
+            nans[at], infinities[at] = counted["nan_count"], counted["inf_count"]
         found = Measured(view, full, {"nan_count": nans, "inf_count": infinities})
         for row, each in found.where((nans != 0) | ((infinities > 0) & (not self.only_nan))):
             self._fire(view, row, *each)
@@ -131,7 +130,7 @@ class UnchangedTensor(SelectingRule):
     def judge(self, view: StepView) -> None:
         rows = self.find(view, self.selector)
         if view.mode in (ModeKeys.EVAL, ModeKeys.PREDICT):
-            rows = rows[~np.isin(rows, view.find(_STATE))]
+            rows = view.find(self.selector, ~view.mask(_STATE))
         count = float(self.num_steps)
         for row, before in sorted(self._unchanged(view, rows).items()):
             unchanged = [*view.rows(np.array([row])), *before]
@@ -196,10 +195,9 @@ class LowPrecisionSaturation(SelectingRule):
     threshold_zero: float = number(50.0, "fires above this % of zeros", 0, 100)
 
     def judge(self, view: StepView) -> None:
-        rows = self.find(view, self.selector)
-        of = view.tensor_rows(rows)
+        self.find(view, self.selector)  # raises if there is none
         narrow = [dtype for dtype in {*view.tensors.dtypes} if _largest(dtype) is not None]
-        rows = rows[np.isin(view.tensors.dtypes[of], narrow) & (view.tensors.sizes[of] != 0)]
+        rows = view.find(self.selector, np.isin(view.tensors.dtypes, narrow) & (view.tensors.sizes != 0))
         zeros, largest = self._saved(view, rows, "zero_count").shares(), self._saved(view, rows, "abs_max")
         limits = [_largest(dtype) for dtype in view.tensors.dtypes[view.tensor_rows(largest.rows)]]
         full = view.rows(largest.rows[~(largest["abs_max"] < np.array(limits, np.float64))])
