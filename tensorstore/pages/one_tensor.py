@@ -67,14 +67,13 @@ def series(
     steps = _steps_of(run, name, mode, (first, end))
     width = _width(steps, min(points, _MOST_POINTS))
     computed = run.computed([name], [each for each in chosen if each in USUAL])
-    forms = dict.fromkeys(
-        ", ".join(
-            f"({computed.expression(each) if each in computed.statistics else run.expression(each, lean)})::double"
-            for each in chosen
-        )
+    forms = [
+        [computed.expression(each) if each in computed.statistics else run.expression(each, lean) for each in chosen]
         for lean in (True, False)
-    )
-    for values in forms:
+    ]
+    can_differ = [lean != other for lean, other in zip(*forms, strict=True)]
+    for form in forms:
+        values = ", ".join(f"({each})::double" for each in form)
         # A row for each statistic: DuckDB takes four times as long to plan a query with columns for each of ten.
         found = run.trial.sql(
             f"""
@@ -99,9 +98,10 @@ def series(
                 **computed.parameters,
             },
         ).to_arrow_table()
-        if not any(found["lacks"].to_pylist()):
+        count = len(found) // max(len(chosen), 1)
+        lacks = zip(found["lacks"].to_pylist(), np.repeat(can_differ, count), strict=False)
+        if not any(lacking and differs for lacking, differs in lacks):
             break  # otherwise some rows may have other statistics, from which these are derived
-    count = len(found) // max(len(chosen), 1)
 
     def of(column: str, at: int) -> list[Any]:
         return found[column].slice(at * count, count).to_pylist()
