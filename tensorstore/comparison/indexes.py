@@ -86,7 +86,8 @@ class Indexes:
             paths = reader.sources.index_files()
             left_out = reader.sources.superseded_rows()
             view = FilesView(side.view, INDEX_SCHEMA, "saved_at", first=first, end=end, left_out=left_out or None)
-            self._database.make_files_view(view, [RunFile(reader.storage, path) for path in paths])
+            files = [RunFile(reader.storage, path, is_exact=reader.sources.is_exact(path)) for path in paths]
+            self._database.make_files_view(view, files)
         self.skip([])
         self._all_digests = False
 
