@@ -235,7 +235,7 @@ function nearestPlace(plot, series, left) {
   return found[0] ?? -1;
 }
 
-/** The difference of larger ones is infinite, with which no axis can be drawn. */
+/** The difference of larger ones is infinite: no axis can show it. */
 const LARGEST = 1e300;
 
 /** Return values with null for what no axis can show. @param {ArrayLike<number | null | undefined>} values @param {boolean} log */

@@ -154,7 +154,7 @@ export class Heatmap {
     return firstOf(0, starts.length, (at) => starts[at] > step) - 1;
   }
 
-  /** Return the place of the most telling cell of several that share a pixel, so that no spike disappears. @param {number} row0 @param {number} row1 included @param {number} column0 @param {number} column1 included */
+  /** Return the place of the most telling cell of a pixel, so that no spike disappears. @param {number} row0 @param {number} row1 included @param {number} column0 @param {number} column1 included */
   worst(row0, row1, column0, column1) {
     const model = this.model;
     const columns = model.starts.length;

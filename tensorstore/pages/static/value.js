@@ -52,7 +52,7 @@ function valuePanel(title, value, at) {
   const scale = scaleOf(finite, true);
   if (value.image && !value.slice) body.append(h("img", { class: "image", src: value.image, alt: title }));
   else if (finite.every((each) => each === 0)) body.append(note("All elements here are 0."));
-  else body.append(legend(scale, "", number, [bad > 0 && { kind: "nonfinite", label: "NaN or infinity" }]), picture(value, scale));
+  else if (bad < finite.length) body.append(legend(scale, "", number, [bad > 0 && { kind: "nonfinite", label: "NaN or infinity" }]), picture(value, scale));
   if (value.shape.length > 2) body.append(slicer(value));
   if (bad) body.append(h("p", { class: "bad" }, `${counted(bad, "element")} here NaN or infinite`));
   if (extremes) {
@@ -60,7 +60,7 @@ function valuePanel(title, value, at) {
     const place = (/** @type {number[]} */ where) => `at [${where.join(", ")}]`;
     body.append(h("div", { class: "quiet" },
       min && `min ${number(min.value)} ${place(min.index)}`, min && max && " · ", max && `max ${number(max.value)} ${place(max.index)}`,
-      nanCount ? `${min ? " · " : ""}first NaN ${nan ? place(nan) : ""}, ${counted(nanCount, "element")} not finite` : ""));
+      nanCount ? `${min ? " · " : ""}${counted(nanCount, "element")} not finite${nan ? `, first NaN ${place(nan)}` : ""}` : ""));
   }
   return box;
 }

@@ -17,7 +17,7 @@ export function findings(root, page) {
     const run = chosenRun(page.info, now);
     const firsts = await loadFindings(run.name);
     drawDiagnosis(diagnosis, page, run, inFull);
-    if (!firsts.length) return fill(body, message("No rule has written a finding into this run. One watches it by ", h("code", {}, `tensortrial watch ${run.path} --rule ExplodingTensor`)));
+    if (!firsts.length) return fill(body, message("No rule has written a finding into this run. To watch it: ", h("code", {}, `tensortrial watch ${run.path} --rule ExplodingTensor`)));
     fill(body, h("p", { class: "summary" }, `Rules that watched it: the first finding is at step ${count(firsts[0].step)}: ${firsts[0].sentence}`), table({
       rows: firsts, sort: "step",
       attributes: (row) => ({ class: now.finding === `${row.rule} ${row.step}` && "chosen" }),
