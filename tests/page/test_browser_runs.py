@@ -5,8 +5,11 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +23,7 @@ from click.testing import CliRunner
 import tensortrial
 from support.browser import CHROMIUM, picture, ready, serving, show, text
 from tensortrial.cli.commands import main
+from tensortrial.importers.csv import import_run
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make env-page")
 pytest.importorskip("starlette")
@@ -241,6 +245,19 @@ def test_a_query_that_is_typed_stays_when_the_view_is_shown_again(url: str, tab:
     assert tab.locator("textarea").input_value() == "select 1"
     ready(tab, lambda: tab.get_by_label("named query").select_option("losses"))
     assert "scalars" in tab.locator("textarea").input_value()
+
+
+def test_the_list_of_runs_says_which_of_them_run(tmp_path: Path, tab: Any) -> None:
+    write(tmp_path / "ended", 0)
+    with tensortrial.Run(tmp_path / "living") as run, serving(tmp_path) as url:
+        run.log({"loss": 1.0})
+        run.flush()
+        show(tab, url, "view=scalars")
+        living = tab.locator("#runs li:has(.status.live)")
+        assert living.locator("a.name").all_inner_texts() == ["living"]
+        assert living.locator(".status").get_attribute("title") == "It may be running."
+        run.close()
+        living.wait_for(state="detached")
 
 
 def test_the_list_searches_pins_and_groups(url: str, tab: Any) -> None:
@@ -694,6 +711,22 @@ def test_times_of_an_axis_are_years_months_and_days(url: str, tab: Any) -> None:
     assert [each for each in marks if each["left"] < 0 or each["right"] > each["width"]] == []
 
 
+def test_relative_times_begin_with_each_run(tmp_path: Path, tab: Any) -> None:
+    for number, begun in enumerate((1.7e9, 1.7e9 + 86400)):
+        rows = "".join(f"{step},{number + step},{begun + 60 * step}\n" for step in range(11))
+        (tmp_path / "log.csv").write_text(f"step,loss,time\n{rows}")
+        import_run(tmp_path / "log.csv", tmp_path / "runs" / f"run-{number}", progress=False)
+    tab.add_init_script(MARKS)
+    with serving(tmp_path / "runs") as served:
+        show(tab, served, "view=scalars&x=relative")
+        marks = tab.locator("main .uplot canvas").evaluate_all("all => all.map(window.marksOf)")
+        assert [each[0] for each in marks] == ["0 s"]
+        assert marks[0][-1] == "10 min 0 s"
+        tab.locator(".u-over").hover()
+        assert text(tab, "#tooltip .name") == "5 min 0 s"
+        assert [term.strip() for term in tab.locator("#tooltip dt").all_inner_texts()] == ["run-1", "run-0"]
+
+
 MARKS = """
 window.marks = [];
 window.levels = [];
@@ -786,6 +819,39 @@ def test_two_runs_are_compared_with_the_metadata_that_differs_and_by_their_curve
     picture(tab, "compare-scalars")
     ready(tab, lambda: tab.get_by_text("Scalars of both").click())
     assert len(tab.locator("#runs input[type=checkbox]:checked").all()) == 2
+
+
+TRAINING = """
+import sys, tensortrial
+with tensortrial.Run(sys.argv[1], metadata=tensortrial.environment(), environment=False) as run:
+    run.log({{"loss": {loss}}})
+"""
+
+
+def test_two_runs_are_compared_with_the_commit_the_command_and_the_packages_that_differ(
+    tmp_path: Path, tab: Any
+) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    commits = []
+    for version in ("1", "2"):
+        (code / "train.py").write_text(TRAINING.format(loss=version))
+        for arguments in ("init -q", "add -A", f"-c user.name=a -c user.email=a@b commit -qm {version}"):
+            subprocess.run(["git", *arguments.split()], cwd=code, check=True)
+        commits.append(subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=code, text=True).strip())
+        packages = tmp_path / f"packages {version}"
+        (packages / f"data_loader-{version}.0.dist-info").mkdir(parents=True)
+        paths = os.pathsep.join([str(packages), *filter(None, map(os.path.abspath, sys.path))])
+        command = [sys.executable, "train.py", str(tmp_path / "runs" / f"run-{version}"), f"--lr={version}"]
+        subprocess.run(command, cwd=code, env={**os.environ, "PYTHONPATH": paths}, check=True)
+    with serving(tmp_path / "runs") as served:
+        show(tab, served, "view=compare&a=run-1&b=run-2")
+        rows = [row.locator("td").all_inner_texts() for row in tab.locator("table").first.locator("tbody tr").all()]
+    about = {name: values for name, *values in rows}
+    assert about["git_commit"] == commits
+    assert about["packages.data-loader"] == ["1.0", "2.0"]
+    assert [json.loads(value)[-1] for value in about["command"]] == ["--lr=1", "--lr=2"]
+    assert "working_directory" not in about  # both ran in the same folder
 
 
 # SQL.
