@@ -50,8 +50,13 @@ def _joined(rows: pa.RecordBatch, documents: Collection[str]) -> bytes:
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         fields += _document(column) if name in documents else _fields(column)
     joined = pc.binary_join_element_wise(*fields, b"")
-    first, last = numpy_of(pa.Array.from_buffers(pa.int32(), len(joined) + 1, [None, joined.buffers()[1]]))[[0, -1]]
-    return bytes(memoryview(joined.buffers()[2])[first:last])
+    return content(joined)
+
+
+def content(cells: pa.Array) -> bytes:
+    """Return the bytes of cells that are not slices, one after another."""
+    first, last = numpy_of(pa.Array.from_buffers(pa.int32(), len(cells) + 1, [None, cells.buffers()[1]]))[[0, -1]]
+    return bytes(memoryview(cells.buffers()[2])[first:last])
 
 
 def _fields(column: pa.Array) -> Iterator[pa.Array]:
@@ -65,7 +70,7 @@ def _fields(column: pa.Array) -> Iterator[pa.Array]:
     elif pa.types.is_struct(kind):
         yield from _fields(as_json(column))
     elif pa.types.is_string(kind) or pa.types.is_binary(kind):
-        yield _fixed([(">i4", numpy_of(pc.binary_length(column), missing=-1))])
+        yield fixed([(">i4", numpy_of(pc.binary_length(column), missing=-1))])
         yield column.cast(pa.binary()).fill_null(b"")
     else:
         yield _number(column)
@@ -88,7 +93,7 @@ def _list(column: pa.Array) -> Iterator[pa.Array]:
     joined = pc.binary_join(pa.ListArray.from_arrays(offsets, cells), b"")
     # The header of a list: its size in bytes, the number of dimensions, the null flag, the type, and the dimension.
     kind = _ELEMENTS[column.type.value_type]
-    header = _fixed([(">i4", each) for each in (numpy_of(pc.binary_length(joined)) + 20, 1, 0, kind, counts, 1)])
+    header = fixed([(">i4", each) for each in (numpy_of(pc.binary_length(joined)) + 20, 1, 0, kind, counts, 1)])
     empty = pa.scalar(struct.pack(">4i", 12, 0, 0, kind), pa.binary())
     yield pc.if_else(pc.greater(lengths, 0), header, empty).fill_null(_NULL)
     yield joined
@@ -97,11 +102,11 @@ def _list(column: pa.Array) -> Iterator[pa.Array]:
 def _number(column: pa.Array) -> pa.Array:
     kind = column.type
     if pa.types.is_unsigned_integer(kind):
-        found = _fixed(_numeric(numpy_of(column)))
+        found = fixed(_numeric(numpy_of(column)))
     else:
         values = numpy_of(column.cast(pa.int8()) if pa.types.is_boolean(kind) else column)
         values = values - _EPOCH_US if pa.types.is_timestamp(kind) else values
-        found = _fixed([(">i4", values.itemsize), (values.dtype.newbyteorder(">").str, values)])
+        found = fixed([(">i4", values.itemsize), (values.dtype.newbyteorder(">").str, values)])
     return found if not column.null_count else pc.if_else(column.is_valid(), found, pa.scalar(_NULL, pa.binary()))
 
 
@@ -112,7 +117,7 @@ def _numeric(values: Array) -> Sequence[tuple[str, Array | int]]:
     return [(">i4", 8 + 2 * _NUMERIC_DIGITS), *((">i2", each) for each in [*head, *digits])]
 
 
-def _fixed(parts: Sequence[tuple[str, Array | int]]) -> pa.Array:
+def fixed(parts: Sequence[tuple[str, Array | int]]) -> pa.Array:
     """Return cells of equal length, which hold one number of each part, in order."""
     (count,) = np.broadcast_shapes(*(np.shape(values) for _, values in parts))
     cells = np.empty(count, [(f"part{number}", kind) for number, (kind, _) in enumerate(parts)])

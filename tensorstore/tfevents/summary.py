@@ -18,7 +18,7 @@ _START = 1
 
 def event(seconds: float, step: int, value: bytes) -> bytes:
     """Return an event with one value at a step; `seconds` are since 1970."""
-    return double_field(1, seconds) + _step(step) + bytes_field(5, bytes_field(1, value))
+    return double_field(1, seconds) + step_field(step) + bytes_field(5, bytes_field(1, value))
 
 
 def first_event(seconds: float) -> bytes:
@@ -45,24 +45,30 @@ def events(
     A number is one scalar. For a larger tensor, each statistic is a scalar, named after both, and its histogram is a
     histogram. No statistic gets one of `names`, the names of tensors.
     """
-    at = double_field(1, seconds) + _step(step)
+    at = double_field(1, seconds) + step_field(step)
     if number is not None:
-        yield at + _scalar(name) + single(number)
+        yield at + scalar_before_value(name) + single(number)
         return
     for statistic, value in statistics.items():
-        tag = f"{name}/{statistic}"
-        yield at + _scalar(f"{name}/statistics/{statistic}" if tag in names else tag) + single(value)
+        yield at + scalar_before_value(statistic_tag(name, statistic, names)) + single(value)
     if drawn is not None:
         yield event(seconds, step, histogram(name, *drawn, statistics))
 
 
+def statistic_tag(name: str, statistic: str, names: Container[str]) -> str:
+    """Return the tag of a statistic of a tensor, which is not one of `names`, those of all tensors."""
+    tag = f"{name}/{statistic}"
+    return f"{name}/statistics/{statistic}" if tag in names else tag
+
+
 @lru_cache(maxsize=65536)  # cached, because many tensors are saved at a step, and a tensor at many steps
-def _step(step: int) -> bytes:
+def step_field(step: int) -> bytes:
+    """Return the field of an event's step."""
     return varint_field(2, step)
 
 
 @lru_cache(maxsize=65536)
-def _scalar(tag: str) -> bytes:
+def scalar_before_value(tag: str) -> bytes:
     """Return the summary with a scalar in single precision, without the four bytes of the scalar at its end."""
     return bytes_field(5, bytes_field(1, scalar(tag, 0.0)))[:-4]
 

@@ -52,12 +52,13 @@ def framed(contents: Sequence[bytes]) -> bytes:
     """Return the bytes of consecutive records with these contents."""
     parts = []
     for content in contents:
-        parts += [_header(len(content)), content, _CHECKSUM.pack(masked_crc32c(content))]
+        parts += [header(len(content)), content, _CHECKSUM.pack(masked_crc32c(content))]
     return b"".join(parts)
 
 
 @lru_cache(maxsize=1024)  # cached, because most records of a file have one of few lengths
-def _header(nbytes: int) -> bytes:
+def header(nbytes: int) -> bytes:
+    """Return the part of a frame before a content of some bytes."""
     length = _LENGTH.pack(nbytes)
     return length + _CHECKSUM.pack(masked_crc32c(length))
 
@@ -138,7 +139,7 @@ class Block:
     def good(self) -> npt.NDArray[np.bool_]:
         """True for each content that matches its checksum. A damaged one affects no other, as lengths are correct."""
         stored = self._stored(self.starts + self.lengths)
-        matches = _masked_crc32cs(self._content, self.starts, self.lengths) == stored
+        matches = masked_crc32cs(self._content, self.starts, self.lengths) == stored
         return matches | (stored == _UNCHECKED)
 
     @property
@@ -220,7 +221,8 @@ def _cycle(lengths: Sequence[int]) -> Sequence[int]:
     return []
 
 
-def _masked_crc32cs(data: bytes, starts: Positions, lengths: Positions) -> Words:
+def masked_crc32cs(data: bytes, starts: Positions, lengths: Positions) -> Words:
+    """Return the checksums of contents in `data`, which begin at `starts`."""
     ends = (starts + lengths).tolist()
     crcs = np.array([crc32c(data[start:end]) for start, end in zip(starts.tolist(), ends, strict=True)], np.uint32)
     return (crcs >> np.uint32(15) | crcs << np.uint32(17)) + np.uint32(_MASK)

@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...errors import ExportError, StorageError
+from ...format.arrow_arrays import encoded, numbers
 from ...format.documents import read_object
 from ...format.schema import path_component
 from ...mode import ModeKeys
-from ...statistics.definitions import STATISTICS
 from ...storage.open import Sink, Storage
-from ...tfevents.summary import events, first_event
+from ...tfevents.summary import first_event
 from ...tfevents.tfrecord import framed
+from ..binary_copy import content
+from ..event_records import event_records
 from ..tables import SCHEMAS
 from ..target import Held, Part, Position, Replacement, Target, reader_of, with_part
 from .folder import open_folder
@@ -30,8 +33,8 @@ _LEDGER = "exported.json"
 _NO_RUNS = {_LEDGER, *(mode.name.lower() for mode in ModeKeys)}
 _FIRST_WORKER = "worker_0"
 _FILE = re.compile(r"events\.out\.tfevents\.(\d+)-\d+")
-_EVENTS = 10_000
-"""The number of events that are written at once."""
+_ROWS = 1 << 13
+"""The number of rows whose events are made at once."""
 
 
 class TensorBoardFolder(Target):
@@ -92,7 +95,7 @@ class TensorBoardFolder(Target):
                 self._remove_files(part.run, part.worker, part.after)
                 files = _PartFiles(self._storage, part)
                 try:
-                    for batch in reader_of([part]):
+                    for batch in reader_of([part], encoded(part.schema)):
                         files.add(batch)
                     files.publish()
                 finally:
@@ -150,22 +153,17 @@ class _PartFiles:
         self._storage = storage
         self._part = part
         self._sinks: dict[str, Sink] = {}
-        self._waiting: dict[str, list[bytes]] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add the events of rows of the table `tensors`."""
-        for mode, found in _events(batch, self._part.names()):
-            waiting = self._waiting.setdefault(mode, [])
-            if not waiting and mode not in self._sinks:
-                waiting.append(first_event(0.0))
-            waiting.append(found)
-            if len(waiting) >= _EVENTS:
-                self._write(mode)
+        """Add the events of rows of the table `tensors`, whose texts are dictionaries."""
+        for begin in range(0, len(batch), _ROWS):
+            rows = batch.slice(begin, _ROWS)
+            records, of_row = event_records(rows, self._part.names())
+            modes = rows["mode"].take(numbers(of_row, pa.int64()))
+            for mode in modes.unique().to_pylist():
+                self._sink(mode).file.write(content(records.filter(pc.equal(modes, mode))))
 
     def publish(self) -> None:
-        for mode, waiting in self._waiting.items():
-            if waiting:
-                self._write(mode)
         for sink in self._sinks.values():
             sink.publish()
 
@@ -173,22 +171,10 @@ class _PartFiles:
         for sink in self._sinks.values():
             sink.abort()
 
-    def _write(self, mode: str) -> None:
+    def _sink(self, mode: str) -> Sink:
         if mode not in self._sinks:
             folder = _mode_folder(self._part.run, self._part.worker, mode)
             path = f"{folder}/events.out.tfevents.{self._part.name}"
             self._sinks[mode] = self._storage.sink(path)
-        self._sinks[mode].file.write(framed(self._waiting[mode]))
-        self._waiting[mode] = []
-
-
-def _events(batch: pa.RecordBatch, names: Container[str]) -> Iterator[tuple[str, bytes]]:
-    """Yield the events of rows, each with its mode."""
-    known = [batch[name].to_pylist() for name in ("name", "mode", "mode_step", "scalar", "histogram")]
-    rows = zip(*known, batch["saved_at"].cast(pa.int64()).to_pylist(), strict=True)
-    columns = {each: batch[each].to_pylist() for each in STATISTICS if batch[each].null_count < batch.num_rows}
-    for row, (name, mode, step, number, drawn, saved_at) in enumerate(rows):
-        statistics = {each: column[row] for each, column in columns.items() if column[row] is not None}
-        histogram = drawn and (drawn["edges"], drawn["counts"])
-        for event in events(saved_at / 1e6, step, name, number, statistics, histogram, names):
-            yield mode, event
+            self._sinks[mode].file.write(framed([first_event(0.0)]))
+        return self._sinks[mode]
