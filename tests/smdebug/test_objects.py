@@ -128,6 +128,13 @@ class TestHook:
         assert other.save_all is True
         assert make_hook(tmp_path / "third").tensorboard_dir is None
 
+    def test_an_assigned_collection_that_is_empty_is_one_warning(self, tmp_path: Path, caplog: Any) -> None:
+        hook = make_hook(tmp_path / "run")
+        hook.include_collections = ["mine"]
+        train(hook)
+        hook.close()
+        assert len([message for message in caplog.messages if "'mine' of include_collections" in message]) == 1
+
     def test_assigned_configurations_are_followed(self, tmp_path: Path) -> None:
         hook = make_hook(tmp_path / "run", include_collections=["weights", "biases"])
         own = hook.get_collection("biases").save_config = smd.SaveConfig(save_interval=4)

@@ -110,7 +110,9 @@ class CollectionManager:
             self.get(name)
             self._saved.add(name)
 
-    def choose(self, names: Iterable[str], include_regex: Iterable[str] | str | None, save_all: bool) -> None:
+    def choose(
+        self, names: Iterable[str], include_regex: Iterable[str] | str | None = None, save_all: bool = False
+    ) -> None:
         """Choose what is saved.
 
         Args:

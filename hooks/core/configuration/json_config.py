@@ -49,7 +49,7 @@ class HookConfiguration:
             collection.save_histogram = entry.save_histogram
             if entry.reduction_config is not None:
                 collection.reduction_config = entry.reduction_config
-        collections.include(entry.name for entry in self.collections)
+        collections.choose(entry.name for entry in self.collections)
 
 
 def read_configuration(path: str | None = None, out_dir: str | None = None) -> HookConfiguration:

@@ -209,6 +209,15 @@ class TestUnknownKeys:
         assert re.search(warning, caplog.messages[0])
 
 
+def test_an_empty_custom_collection_is_one_warning(hook_of: Any, caplog: pytest.LogCaptureFixture) -> None:
+    hook = hook_of(CollectionConfigurations=[{"CollectionName": "mine"}, {"CollectionName": "losses"}])
+    hook.save_scalar("x", 1)
+    hook.save_scalar("x", 2)
+    assert [message.partition(":")[0] for message in caplog.messages if "saves nothing" in message] == [
+        "collection 'mine' of include_collections saves nothing"
+    ]
+
+
 class TestSpellings:
     @pytest.mark.parametrize("true", ["true", "True", True, ["true"], [True], "1", 1, " TRUE "], ids=repr)
     def test_true_is_read_in_every_spelling(self, write: Any, true: Any) -> None:
