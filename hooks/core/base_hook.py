@@ -291,11 +291,7 @@ class BaseHook:
             step: The number of a step in its mode, also of a past one. Default: the open step or the next one.
             mode: The mode that the step is counted in. Default: the current one.
         """
-        if may_begin := step is None and not self.recorder.clock.held:
-            self._begin_call((name,))
-        self._save_tensor(name, value, collections_to_write, step, mode)
-        if may_begin:
-            self._end_call((name,))
+        self._save_each([(name, value)], collections_to_write, step, mode)
 
     @guarded
     def save_tensors(
@@ -317,7 +313,7 @@ class BaseHook:
         check_dictionary(tensors, "tensors")
         if not isinstance(collections_to_write, str):
             collections_to_write = names(collections_to_write)
-        self._save_each(tensors, collections_to_write, step, mode)
+        self._save_each(tensors.items(), collections_to_write, step, mode)
 
     @guarded
     def save_image(self, name: str, image: Any, *, step: int | None = None, mode: ModeKeys | str | None = None) -> None:
@@ -331,7 +327,7 @@ class BaseHook:
             mode: The mode that the step is counted in. Default: the current one.
         """
         try:
-            self._save_each({name: as_image(self._array_of(rgb(image))[0])}, "images", step, mode)
+            self._save_each([(name, as_image(self._array_of(rgb(image))[0]))], "images", step, mode)
         except UnsupportedValue as exc:
             self.recorder.refuse(name, exc)
 
@@ -368,13 +364,13 @@ class BaseHook:
     ) -> None:
         self.recorder.save_scalar(name, value, sm_metric, timestamp, step, mode)
 
-    def _save_each(self, tensors: Mapping[str, Any], collections: Iterable[str] | str, step: Any, mode: Any) -> None:
+    def _save_each(self, tensors: Iterable[tuple[str, Any]], collections: Any, step: Any, mode: Any) -> None:
         if may_begin := step is None and not self.recorder.clock.held:
-            self._begin_call(tensors)
-        for name, value in tensors.items():
+            self._begin_call([name for name, _ in tensors])
+        for name, value in tensors:
             self._save_tensor(name, value, collections, step, mode)
         if may_begin:
-            self._end_call(tensors)
+            self._end_call([name for name, _ in tensors])
 
     def _save_tensor(
         self, name: str, value: Any, collections_to_write: Iterable[str] | str, step: Any, mode: Any

@@ -54,6 +54,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "a timestamp beyond the index": lambda hook: hook.save_scalar("x", 1, timestamp=1e300),
     "a lone surrogate in a tensor's name": lambda hook: hook.save_tensor(LONE, np.ones(2)),
     "a tensor's name that is no text": lambda hook: hook.save_tensor(None, np.ones(2)),
+    "an image's name that has no hash": lambda hook: hook.save_image(["x"], np.ones((2, 2))),
     "a tensor of objects": lambda hook: hook.save_tensor("x", np.array([object()])),
     "an unknown keyword to save_tensor": lambda hook: hook.save_tensor("x", np.ones(2), collection="mine"),
     "a lone surrogate in a collection to write": lambda hook: hook.save_tensor("x", np.ones(2), [LONE]),
