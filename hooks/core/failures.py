@@ -24,7 +24,7 @@ class Failures:
         self._out_dir = out_dir
         self.first: str | None = None
         """The error that turned the hook off, in one line; None if it is on."""
-        self._logged: set[str] = set()
+        self._logged: dict[int, set[str]] = {logging.ERROR: set(), logging.WARNING: set()}
 
     def note(self, exc: Exception) -> None:
         """Log the first error that turns the hook off, and keep it for the run's end."""
@@ -69,8 +69,9 @@ class Failures:
         self.warn_once(text)
 
     def _log_once(self, level: int, key: str, message: str, *arguments: object) -> None:
-        if key not in self._logged and len(self._logged) < _MAX_LOGGED:
-            self._logged.add(key)
+        logged = self._logged[level]
+        if key not in logged and len(logged) < _MAX_LOGGED:
+            logged.add(key)
             logger.log(level, message, *arguments)
 
     def warn_of_short_run(self, mode: str, num_steps: int, interval: int) -> None:

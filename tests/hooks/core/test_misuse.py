@@ -98,6 +98,20 @@ def test_the_log_of_a_wrong_call_names_the_method(out: str, caplog: pytest.LogCa
 
 
 @pytest.mark.usefixtures("lenient")
+def test_many_refused_values_hide_no_warning(out: str, caplog: pytest.LogCaptureFixture) -> None:
+    hook = Hook(out)
+    for number in range(1100):
+        hook.save_scalar(f"x{number}", None)
+    for _ in range(2):
+        hook.save_scalar("loss", 1)
+    hook.close()
+    assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 1000
+    assert [record.getMessage()[:24] for record in caplog.records if record.levelname == "WARNING"] == [
+        "only the last 'loss' is "
+    ]
+
+
+@pytest.mark.usefixtures("lenient")
 def test_the_log_of_a_wrong_image_names_the_method(out: str, caplog: pytest.LogCaptureFixture) -> None:
     Hook(out).save_image("image", np.zeros((2, 2)), step=-1)
     assert [message.split(":")[0] for message in caplog.messages] == ["save_image had no effect"]
