@@ -53,7 +53,7 @@ def tensor(
     statistics = _statistics(trial_tensor, at, in_mode, worker)
     if as_json:
         document = {
-            "name": name,
+            "name": trial_tensor.name,
             "step": at,
             "mode": mode,
             "shape": list(shape),

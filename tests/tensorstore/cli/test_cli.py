@@ -391,6 +391,7 @@ def test_tensor_shows_a_value_and_its_statistics(run: Path) -> None:
     found = json.loads(run_command("tensor", run, "net.weight", "--json").stdout)
     assert (found["step"], found["shape"], found["value"]) == (4, [3], [4.0, 4.0, 4.0])
     assert found["statistics"]["mean"] == 4.0
+    assert json.loads(run_command("tensor", run, "scalar/loss", "--json").stdout)["name"] == "loss"
 
 
 def test_tensor_prints_values_as_text_that_json_does_not_have(tmp_path: Path) -> None:
