@@ -98,8 +98,8 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
         raise unsupported(tensor, exc) from exc
 
 
-def nested_parts(name: str, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Return the concatenated members of a nested tensor, and their lengths as `<name>_lengths`.
+def nested_parts(name: str, tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
+    """Return named tensors: the concatenated members of a nested tensor, and their lengths as `<name>_lengths`.
 
     The axis is the one in which the lengths differ, or the first if they are equal.
 
@@ -113,7 +113,7 @@ def nested_parts(name: str, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
         if len(axes) > 1:
             raise ValueError(f"its members differ in axes {axes}")
         lengths = torch.tensor([shape[axes[0]] for shape in shapes], device="cpu")
-        return {name: torch.cat(members, axes[0]), f"{name}_lengths": lengths}
+        return [(name, torch.cat(members, axes[0])), (f"{name}_lengths", lengths)]
     except Exception as exc:
         raise UnsupportedValue(f"a nested {tensor.dtype} tensor cannot be read: {exc}") from exc
 

@@ -455,7 +455,7 @@ class Capture:
         except UnsupportedValue as exc:
             self.recorder.refuse(name, exc)
             return
-        for part, dense in parts.items():
+        for part, dense in parts:
             self.tensor(part, dense)
 
     def send(self) -> None:

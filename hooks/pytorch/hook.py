@@ -230,14 +230,14 @@ class Hook(BaseHook):
     def _save_tensor(
         self, name: str, value: Any, collections_to_write: Iterable[str] | str, step: Any, mode: Any
     ) -> None:
-        parts = {name: value}
+        parts = [(name, value)]
         if isinstance(value, torch.Tensor) and value.is_nested:
             try:
                 parts = nested_parts(name, value)
             except UnsupportedValue as exc:
                 self.recorder.refuse(name, exc)
                 return
-        for part, tensor in parts.items():
+        for part, tensor in parts:
             super()._save_tensor(part, tensor, collections_to_write, step, mode)
 
     def _array_of(self, value: Any) -> tuple[Array, bool]:

@@ -163,6 +163,13 @@ class TestNested:
         assert trial.tensor_names(regex="same|odd") == ["same", "same_lengths"]
         assert len(logged(caplog)) == 1
 
+    @pytest.mark.usefixtures("lenient")
+    def test_a_name_without_a_hash_is_refused(self, make_hook: Any, caplog: Any) -> None:
+        hook = make_hook()
+        hook.save_tensor(["tokens"], torch.ones(2))
+        assert hook.recorder.active
+        assert "a tensor's name must be text and not empty, got ['tokens']" in caplog.text
+
     def test_nested_tensors_of_one_shape_are_concatenated(self, make_hook: Any, out: str) -> None:
         trial = run_with(make_hook, out, self.nested((2, 3), (2, 3), layout=torch.strided))
         assert trial.tensor("odd_output_0_lengths").value(1).tolist() == [2, 2]
