@@ -105,25 +105,24 @@ class CollectionManager:
         self._save_config = save_config
 
     def include(self, names: Iterable[str]) -> None:
-        """Add the collections of these names to the saved ones."""
+        """Add the collections of these names to the saved ones, without a warning if one has no patterns."""
         for name in names:
             self.get(name)
             self._saved.add(name)
+            self._unchecked.discard(name)
 
-    def choose(
-        self, names: Iterable[str], include_regex: Iterable[str] | str | None = None, save_all: bool = False
-    ) -> None:
+    def choose(self, names: Iterable[str], regexes: Iterable[str] | str | None = None, save_all: bool = False) -> None:
         """Choose what is saved.
 
         Args:
             names: The names of collections.
-            include_regex: Also save the tensors that match one of these.
+            regexes: Also save the tensors that match one of these regular expressions.
             save_all: Save every tensor.
         """
         self.include(chosen := list(names))
         self._unchecked.update(chosen)
-        if include_regex:
-            self.require(CollectionKeys.DEFAULT).include(include_regex)
+        if regexes:
+            self.require(CollectionKeys.DEFAULT).include(regexes)
             self.include([CollectionKeys.DEFAULT])
         if save_all:
             self.include([CollectionKeys.ALL])
