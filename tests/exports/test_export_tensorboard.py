@@ -99,6 +99,16 @@ def test_a_scalar_with_the_name_of_a_statistic_keeps_it(tmp_path: Path) -> None:
     assert shown == {"w/l2": [1.0], "w/statistics/l2": [6.0]}
 
 
+def test_tensors_with_long_names_are_exported(tmp_path: Path) -> None:
+    name = "w" * 1_000_000
+    with Job(tmp_path / "a") as job:
+        for step in range(20):
+            job.step({name: float(step)})
+    export(tmp_path / "a", tmp_path / "shown")
+    found = read_by_tensorboard(tmp_path / "shown" / "a" / "global").Scalars(name)
+    assert [each.value for each in found] == list(range(20))
+
+
 def test_a_run_keeps_its_name(tmp_path: Path) -> None:
     target = tmp_path / "shown"
     run = write_run(tmp_path / "one/a")

@@ -20,6 +20,7 @@ from ...format.arrow_arrays import encoded, numbers
 from ...format.documents import read_object
 from ...format.schema import path_component
 from ...mode import ModeKeys
+from ...statistics.definitions import STATISTICS
 from ...storage.open import Sink, Storage
 from ...tfevents.summary import first_event
 from ...tfevents.tfrecord import framed
@@ -33,8 +34,8 @@ _LEDGER = "exported.json"
 _NO_RUNS = {_LEDGER, *(mode.name.lower() for mode in ModeKeys)}
 _FIRST_WORKER = "worker_0"
 _FILE = re.compile(r"events\.out\.tfevents\.(\d+)-\d+")
-_ROWS = 1 << 13
-"""The number of rows whose events are made at once."""
+_ROWS, _BYTES = 1 << 13, 1 << 28
+"""The most rows whose events are made at once, and about the most bytes of these events."""
 
 
 class TensorBoardFolder(Target):
@@ -156,8 +157,10 @@ class _PartFiles:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add the events of rows of the table `tensors`, whose texts are dictionaries."""
-        for begin in range(0, len(batch), _ROWS):
-            rows = batch.slice(begin, _ROWS)
+        longest = pc.max(pc.binary_length(batch["name"].dictionary)).as_py() or 0
+        most = max(1, min(_ROWS, _BYTES // (len(STATISTICS) * (longest + 64))))
+        for begin in range(0, len(batch), most):
+            rows = batch.slice(begin, most)
             records, of_row = event_records(rows, self._part.names())
             modes = rows["mode"].take(numbers(of_row, pa.int64()))
             for mode in modes.unique().to_pylist():
