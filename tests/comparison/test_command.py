@@ -37,6 +37,15 @@ def test_the_exit_status_says_whether_runs_differ(tmp_path: Path) -> None:
     assert compare(a, b, "--ulps", "9" * 30).exit_code == 0
 
 
+def test_runs_without_a_common_tensor_or_step_are_an_error(tmp_path: Path) -> None:
+    a, renamed = write(tmp_path / "a"), write(tmp_path / "renamed", prefix="model.")
+    Job(tmp_path / "empty").close()
+    for b in (renamed, str(tmp_path / "empty")):
+        found = compare(a, b)
+        assert found.output.startswith("there is nothing to compare")
+        assert found.exit_code == 2
+
+
 def test_a_run_of_which_nothing_differs_but_a_file_is_damaged_is_an_error(tmp_path: Path) -> None:
     a, b = write(tmp_path / "a"), write(tmp_path / "b")
     (file,) = Path(b).glob("index/**/*.parquet")

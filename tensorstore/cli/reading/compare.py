@@ -81,8 +81,8 @@ def compare(
 def _status(found: Comparison) -> int:
     if found.same:
         return _SAME
-    nothing_differs = found.first is None and not found.only_a and not found.only_b
-    return _ERROR if nothing_differs else _DIFFERENT
+    differs = found.first is not None or (found.rows and (found.only_a or found.only_b))
+    return _DIFFERENT if differs else _ERROR
 
 
 def _cells(found: Difference) -> dict[str, str]:
