@@ -322,6 +322,8 @@ class StepRecorder:
             counted = self._counted.setdefault(step.mode.name, [0, 0])
             counted[0] += 1
             counted[1] += self.saving
+            if counted[0] == 1:  # not before: a call of the step may fill a collection
+                self.collections.warn_of_empty()
         self.saving = False
         if step is None or not self.run.open:
             return
@@ -359,7 +361,6 @@ class StepRecorder:
         self.collections.complete()
         if self.run.open:
             return
-        self.collections.warn_of_empty()
         if self.active:
             self.run.duty.decide()
             self.active = self.run.duty.saves

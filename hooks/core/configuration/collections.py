@@ -151,6 +151,11 @@ class CollectionManager:
     def __iter__(self) -> Iterator[Collection]:
         return iter(list(self._collections.values()))  # another thread may add one
 
+    def fill(self, name: str) -> Collection:
+        """Return the collection of this name, which a call saves a tensor in."""
+        self._unchecked.discard(name)
+        return self.require(name)
+
     def warn_of_empty(self) -> None:
         """Log a warning, once, for each chosen custom collection that matches no tensor, because it has no patterns."""
         for name in sorted(self._unchecked - self._builtin):

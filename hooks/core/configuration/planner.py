@@ -146,7 +146,7 @@ class Planner:
         plan = self._explicit.get(key)
         if plan is None:
             losses = (CollectionKeys.LOSSES,) if always_raw and is_loss(name) else ()
-            named = [self._collections.require(each) for each in (*collections, *losses)]
+            named = [self._collections.fill(each) for each in (*collections, *losses)]
             matching = list({c.name: c for c in [*self._matcher.matching(name), *named]}.values())
             plan = Plan(name, _names(matching), True) if always_raw else self._plan_of(name, matching, named)
             self._explicit[key] = plan

@@ -105,18 +105,18 @@ class TestWhich:
         assert trial.tensor("fc2_output_0").steps() == [1]
         assert trial.collection("default").include_regex == ["^fc1_output", "^fc2_output"]
 
-    @pytest.mark.parametrize("action", ["save_scalar", "step"])
+    @pytest.mark.parametrize("action", ["log", "step"])
     def test_an_empty_custom_collection_is_one_warning(
         self, make_hook: Any, action: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         hook, net = make_hook(include_collections=["custom"]), seeded()
         hook.register_module(net)
         use = {
-            "save_scalar": lambda: hook.save_scalar("x", 1),
-            "step": lambda: train(net, 1),
+            "log": lambda step: hook.log({"x": 1}, step=step),
+            "step": lambda step: train(net, 1),
         }
-        use[action]()
-        use[action]()
+        for step in range(2):
+            use[action](step)
         hook.save_tensor("filled", [1], collections_to_write="custom")
         hook.close()
         warnings = [each.message for each in caplog.records if "'custom'" in each.message]
@@ -127,6 +127,15 @@ class TestWhich:
 
 
 class TestUnmatched:
+    def test_a_collection_that_the_first_step_fills_is_no_warning(
+        self, make_hook: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        hook = make_hook(include_collections=["mine"])
+        with hook.step():
+            hook.save_tensor("x", np.ones(2), collections_to_write="mine")
+        assert closed(hook).collection("mine").tensor_names == {"x"}
+        assert not caplog.messages
+
     def unmatched(self, caplog: pytest.LogCaptureFixture) -> list[str]:
         return [message for message in caplog.messages if "matches no tensor" in message]
 
