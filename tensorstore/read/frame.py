@@ -13,6 +13,7 @@ from ..errors import ConfigurationError, MissingExtra
 from ..mode import ModeKeys
 from ..statistics.definitions import parse_statistic
 from ..statistics.derived import of_scalar
+from .name_filter import names_in
 from .run_reader import RunReader
 
 _ENGINES = ("pandas", "polars")
@@ -38,7 +39,7 @@ def frame_of(
 
     if engine not in _ENGINES:
         raise ConfigurationError(f"engine must be one of {', '.join(_ENGINES)}, got {engine!r}")
-    names = _matching(reader, [pattern] if isinstance(pattern, str) else list(pattern))
+    names = _matching(reader, names_in(pattern))
     parsed = None if statistic is None else parse_statistic(statistic)
     mode = ModeKeys.parse(mode)
     parameters = {"names": names, "mode": mode.name, "worker": worker}

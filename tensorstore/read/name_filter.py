@@ -9,6 +9,15 @@ from ..config.collection import Collection, CollectionKeys
 from ..errors import ConfigurationError
 
 
+def names_in(names: str | Iterable[str]) -> list[str]:
+    """Return one name or several as a list. Raise ConfigurationError for one that is not text."""
+    found = list(names) if isinstance(names, Iterable) and not isinstance(names, str | bytes) else [names]
+    for name in found:
+        if not isinstance(name, str):
+            raise ConfigurationError(f"the name of a tensor must be text, got {name!r}")
+    return found
+
+
 def name_patterns(regex: str | re.Pattern[str] | Iterable[str]) -> list[re.Pattern[str]]:
     """Return one or several compiled regular expressions. Raise ConfigurationError for an invalid one."""
     found = []

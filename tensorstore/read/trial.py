@@ -23,7 +23,7 @@ from ..snapshot.workers import natural
 from ..storage.open import Storage
 from ..suggestions import near_names
 from .frame import frame_of
-from .name_filter import belongs_to, name_patterns
+from .name_filter import belongs_to, name_patterns, names_in
 from .plots import TrialPlots
 from .run_reader import RunReader
 from .step_states import LateWorker, StepState
@@ -108,7 +108,7 @@ class Trial:
         Returns:
             True if it was saved at any step.
         """
-        return self._reader.has_name(tname)
+        return tname in self
 
     def tensor_names(
         self,
@@ -410,12 +410,12 @@ class Trial:
         Raises:
             TensorUnavailable: A tensor was never saved.
             InvalidWorker: The worker saved none of the tensors.
+            ConfigurationError: A name is not text.
             MissingChunk: A file of raw values is missing.
             MissingIndexFile: A file of the index is missing.
             CorruptFile: A file cannot be read.
         """
-        several = [names] if isinstance(names, str) else names
-        return self._reader.values(list(dict.fromkeys(several)), steps, mode, worker)
+        return self._reader.values(list(dict.fromkeys(names_in(names))), steps, mode, worker)
 
     def inputs(self, step: int, mode: ModeKeys = GLOBAL, worker: str | None = None) -> list[Array]:
         """Return the inputs of the model at a step: the raw values of the collection `inputs`.
@@ -567,7 +567,7 @@ class Trial:
         return self.tensor(tname)
 
     def __contains__(self, tname: object) -> bool:
-        return isinstance(tname, str) and self.has_tensor(tname)
+        return isinstance(tname, str) and self._reader.has_name(tname)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.tensor_names())

@@ -129,8 +129,12 @@ def test_names_are_text_and_patterns_may_be_compiled(trial: Trial) -> None:
     assert trial.tensor_names(regex=re.compile("^W", re.IGNORECASE)) == ["w0", "w1"]
     assert trial.values("w1").keys() == {"w1"}
     for name in (None, 3, b"w1", Path("w1")):
-        with pytest.raises(ConfigurationError, match="the name of a tensor must be text, got"):
-            trial.tensor(name)  # type: ignore[arg-type]
+        assert not trial.has_tensor(name)  # type: ignore[arg-type]
+        for method in (trial.tensor, trial.values, trial.frame):
+            with pytest.raises(ConfigurationError, match="the name of a tensor must be text, got"):
+                method(name)  # type: ignore[operator]
+    with pytest.raises(ConfigurationError, match="must be text, got 3"):
+        trial.values(["w1", 3])  # type: ignore[list-item]
 
 
 def test_tensors(trial: Trial) -> None:
