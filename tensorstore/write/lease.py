@@ -151,13 +151,8 @@ class Observer:
 
     def _is_renewed(self, lease: LeaseInfo, written: float) -> bool:
         seconds = lease.seconds / 2
-        logger.warning(
-            "run %s: the lease of %s (%s) has run out by the clock; watching it for %.0f s, because clocks may jump",
-            self._storage.url,
-            lease.worker,
-            lease.process,
-            seconds,
-        )
+        text = "run %s: the lease of %s (%s) has run out by the clock; watching it for %.0f s, because clocks may jump"
+        logger.warning(text, self._storage.url, lease.worker, lease.process, seconds)
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             time.sleep(min(left, _POLL_SECONDS))

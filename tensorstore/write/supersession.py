@@ -65,14 +65,8 @@ def supersede_after(
                 flush += is_done
                 if attempt < _ATTEMPTS and _may_pass(exc):
                     continue  # rows that stay are then there twice
-                logger.warning(
-                    "run %s: the steps of %s from %d on stay unchanged in %s, until they are saved again: %s",
-                    storage.url,
-                    worker,
-                    step,
-                    folder,
-                    exc,
-                )
+                warning = "run %s: the steps of %s from %d on stay unchanged in %s, until they are saved again: %s"
+                logger.warning(warning, storage.url, worker, step, folder, exc)
                 break
 
 

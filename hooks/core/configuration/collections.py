@@ -161,15 +161,13 @@ class CollectionManager:
         for name in sorted(self._unchecked - self._builtin):
             if self._collections[name].is_empty:
                 self._unchecked.remove(name)
+                others = ", ".join(sorted(set(self._collections) - {name}))
                 logger.warning(
-                    "collection %r of include_collections saves nothing: it has no include_regex, no tensor names and "
-                    'no modules%s; call hook.get_collection("%s").include(...) before training, or fill it by '
-                    'hook.save_tensor(..., collections_to_write="%s"). Known collections: %s',
-                    name,
-                    self._near(name),
-                    name,
-                    name,
-                    ", ".join(sorted(set(self._collections) - {name})),
+                    "collection %(name)r of include_collections saves nothing: it has no include_regex, no tensor "
+                    'names and no modules%(near)s; call hook.get_collection("%(name)s").include(...) before training, '
+                    'or fill it by hook.save_tensor(..., collections_to_write="%(name)s"). Known collections: '
+                    "%(others)s",
+                    {"name": name, "near": self._near(name), "others": others},
                 )
 
     def warn_of_unmatched(self, due: Iterable[str], tensors: Callable[[], Iterable[str]]) -> None:
@@ -193,11 +191,9 @@ class CollectionManager:
 
     def _warn_of_unmatched(self, name: str, regex: str, known: Sequence[str]) -> None:
         near = near_names(re.sub(r"\W+", "_", regex).strip("_"), known)
+        hint = f"; near are {', '.join(near)}" if near else ""
         logger.warning(
-            "the regular expression %r of collection %r matches no tensor of the first saved step%s",
-            regex,
-            name,
-            f"; near are {', '.join(near)}" if near else "",
+            "the regular expression %r of collection %r matches no tensor of the first saved step%s", regex, name, hint
         )
 
     def _near(self, name: str) -> str:

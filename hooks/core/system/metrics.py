@@ -138,10 +138,5 @@ class SystemMetrics:
         """Log the first error."""
         if self._error is None:
             self._error = exc
-            logger.warning(
-                "the system metrics of %s end here, training and its run are not affected: %s: %s",
-                self._options.out_dir,
-                type(exc).__name__,
-                exc,
-                exc_info=exc,
-            )
+            text = "the system metrics of %s end here, training and its run are not affected: %s: %s"
+            logger.warning(text, self._options.out_dir, type(exc).__name__, exc, exc_info=exc)
