@@ -22,3 +22,6 @@ def mark_ended(run: str, workers: tuple[str, ...], storage_options: tuple[str, .
     trial = open_trial(run, storage_options)
     for worker in workers or (None,):
         trial.mark_ended(worker)
+    known = trial.snapshot.workers
+    if known.all_marked or known.marked:
+        raise click.ClickException("no mark was stored, so other readers still wait for the job")

@@ -22,9 +22,11 @@ from support.commands import run_command
 from support.runs import Job
 from tensortrial.cli import main
 from tensortrial.cli.console import print_table
+from tensortrial.errors import StorageError
 from tensortrial.format.record import Plan, Record, Step
 from tensortrial.format.schema import RunInfo, WorkerInfo
 from tensortrial.mode import ModeKeys
+from tensortrial.storage.local import LocalStorage
 from tensortrial.storage.open import open_storage
 from tensortrial.write.claim import claim
 from tensortrial.write.writer import Writer
@@ -251,6 +253,19 @@ def test_mark_ended_ends_a_run(run: Path) -> None:
 def test_mark_ended_leaves_the_end_of_a_run_that_has_ended(run: Path) -> None:
     run_command("mark-ended", run)
     assert [path.name for path in (run / "end").iterdir()] == ["worker_0.json"]
+
+
+@pytest.mark.parametrize("worker", [[], ["--worker", "worker_0"]])
+def test_mark_ended_fails_if_no_mark_can_be_stored(
+    run: Path, worker: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(storage: LocalStorage, path: str, data: bytes) -> None:
+        raise StorageError(path, "the file system refuses the write")
+
+    (run / "end" / "worker_0.json").unlink()
+    monkeypatch.setattr(LocalStorage, "create", refuse)
+    done = run_command("mark-ended", run, *worker, status=1)
+    assert "no mark was stored" in done.stderr
 
 
 @pytest.mark.parametrize(
