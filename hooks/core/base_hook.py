@@ -291,7 +291,11 @@ class BaseHook:
             step: The number of a step in its mode, also of a past one. Default: the open step or the next one.
             mode: The mode that the step is counted in. Default: the current one.
         """
-        self._save_each([(name, value)], collections_to_write, step, mode)
+        if may_begin := step is None and not self.recorder.clock.held:
+            self._begin_call((name,))
+        self._save_tensor(name, value, collections_to_write, step, mode)
+        if may_begin:
+            self._end_call((name,))
 
     @guarded
     def save_tensors(

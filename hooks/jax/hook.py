@@ -106,9 +106,8 @@ class Hook(CalledHook):
         marker = f"tree of {collection}"
         if step is None:
             self._begin_call((marker,))
-        collections = self.recorder.collections
-        if self.recorder.active and (self._includes or collection in collections.saved_names):
-            collections.include([collection])
+        if self._includes and self.recorder.active:
+            self.recorder.collections.include([collection])
         with self.recorder.saving_at(step, mode) as at:
             if at is not None and self.recorder.saving:
                 self._save_leaves(collection, tree, at, step)
