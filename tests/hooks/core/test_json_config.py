@@ -211,8 +211,8 @@ class TestUnknownKeys:
 
 def test_an_empty_custom_collection_is_one_warning(hook_of: Any, caplog: pytest.LogCaptureFixture) -> None:
     hook = hook_of(CollectionConfigurations=[{"CollectionName": "mine"}, {"CollectionName": "losses"}])
-    hook.save_scalar("x", 1)
-    hook.save_scalar("x", 2)
+    for step in range(2):
+        hook.log({"x": 1}, step=step)
     assert [message.partition(":")[0] for message in caplog.messages if "saves nothing" in message] == [
         "collection 'mine' of include_collections saves nothing"
     ]
