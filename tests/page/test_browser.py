@@ -228,6 +228,7 @@ def test_the_keyboard_moves_through_the_values_of_a_chart_and_of_a_picture(both:
     picture(tab, "chart-by-keyboard")
     ready(tab, lambda: tab.keyboard.press("Enter"))
     assert f"step={before.split()[1]}" in tab.url
+    show(tab, both, f"view=tensor&run=faulty&name={BROKEN}&step=50")
     canvas = tab.locator("canvas.image").first
     canvas.focus()
     found = []

@@ -254,6 +254,7 @@ def test_the_list_of_runs_says_which_of_them_run(tmp_path: Path, tab: Any) -> No
         run.flush()
         show(tab, url, "view=scalars")
         living = tab.locator("#runs li:has(.status.live)")
+        living.wait_for()
         assert living.locator("a.name").all_inner_texts() == ["living"]
         assert living.locator(".status").get_attribute("title") == "It may be running."
         run.close()
@@ -357,10 +358,10 @@ def test_a_comparison_follows_a_run_that_is_replaced_and_one_that_is_deleted(tmp
     write_run("b", 2.0)
     with serving(tmp_path) as served:
         show(tab, served, "view=compare&a=a&b=b")
-        assert "first difference" in text(tab)
+        assert "First difference at step 0" in text(tab)
         shutil.rmtree(tmp_path / "b")
         write_run("b", 1.0)
-        tab.wait_for_function("() => document.querySelector('main').innerText.includes('no difference')")
+        tab.wait_for_function("() => document.querySelector('main').innerText.includes('No difference')")
         shutil.rmtree(tmp_path / "b")
         tab.wait_for_function("() => document.querySelector('main').innerText.includes('Only one run is open')")
         assert "Not here: b" in text(tab, "#bar")
