@@ -14,13 +14,11 @@ import threading
 import traceback
 import weakref
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
 from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
-from tensortrial.format.record import Step
 from tensortrial.mode import ModeKeys, modes
 
 from ..core import current_hook
@@ -119,8 +117,6 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         self._pending: Phase | None = None
         # The phase of a step that an evaluation with this hook interrupted before the step ran.
         self._suspended: Phase | None = None
-        # The step whose logs follow, because a callback at its end evaluates with this hook before its own turn.
-        self._unlogged: Step | None = None
         # Keras 2 need not convert the logs of each batch to numbers for this callback.
         self._supports_tf_logs = True
         for name, regex in _PATTERNS.items():
@@ -267,8 +263,6 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         if self._is_elsewhere() or not self.recorder.active:
             return
         self._suspended = self._pending if self._batch_runs and _is_beginning(self._pending) else None
-        if self._batch_runs and self._pending is None:
-            self._unlogged = self._end_batch()
         self._withdraw_unfinished()
         model = self.model
         self._thread, self._outer = threading.current_thread(), self._outer or phase
@@ -340,8 +334,6 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         if not isinstance(getattr(self.model, f"{phase}_function", None), StepFunction | None):
             self._install(self.model, phase)
         recorder = self.recorder
-        if self._unlogged is not None and self._unlogged.mode is _MODES[phase]:
-            self._unlogged = None
         if recorder.clock.mode is not _MODES[phase]:
             recorder.set_mode(_MODES[phase])
         for each in recorder.all:
@@ -372,23 +364,13 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
 
     @guarded
     def _end_step(self, logs: Mapping[str, Any] | None) -> None:
-        if self._is_elsewhere():
+        if self._is_elsewhere() or not self._batch_runs:
             return
-        if self._batch_runs:
-            step = self._end_batch()
-        else:
-            step, self._unlogged = self._unlogged, None
-        if step is not None:
-            self._save_logs(logs or {}, step)
-
-    def _end_batch(self) -> Step | None:
-        """Save the variables that the batch changed. Return its step, if it is due."""
         self._batch_runs = False
-        if not self.recorder.saving:
-            return None
-        self._capture.record_variables()
-        self._capture.updates.end()
-        return self.recorder.clock.step
+        if self.recorder.saving:
+            self._capture.record_variables()
+            self._capture.updates.end()
+            self._save_logs(logs or {})
 
     def _withdraw_unfinished(self) -> None:
         """Withdraw the step of an unfinished batch, because the data ended or training failed."""
@@ -398,15 +380,11 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
 
     # Losses and metrics.
 
-    def _save_logs(self, logs: Mapping[str, Any], step: Step) -> None:
-        """Save the logs of a batch at its step, which may have closed."""
-        is_open = step is self.recorder.clock.step
-        for name in map(str, logs):
-            self._collection_of(name)
-        for recorder in self.recorder.all:
-            with nullcontext() if is_open else recorder.saving_at(step.mode_step, step.mode) as at:
-                for name, value in logs.items():
-                    _record_number(recorder, str(name), value, at)
+    def _save_logs(self, logs: Mapping[str, Any]) -> None:
+        for name, value in logs.items():
+            self._collection_of(str(name))
+            for recorder in self.recorder.all:
+                _record_number(recorder, str(name), value)
 
     @guarded
     def _save_validation(self, logs: Mapping[str, Any] | None) -> None:
@@ -436,11 +414,11 @@ def _is_beginning(phase: Phase | None) -> bool:
     return any(frame.f_code.co_name == f"on_{phase}_batch_begin" for frame, _ in traceback.walk_stack(None))
 
 
-def _record_number(recorder: Recorder, name: str, value: Any, step: Step | None) -> None:
+def _record_number(recorder: Recorder, name: str, value: Any) -> None:
     plan = recorder.planner.plan(name)
     try:
         if plan is not None:
-            recorder.record(plan, user_array(value), step=step)
+            recorder.record(plan, user_array(value))
     except UnsupportedValue as exc:
         recorder.refuse(name, exc)
 

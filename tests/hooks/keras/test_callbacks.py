@@ -125,26 +125,6 @@ def test_a_step_is_saved_though_a_callback_evaluates_with_the_hook_as_it_begins(
     assert trial.tensor("loss").steps(modes.TRAIN) == list(range(BATCHES))
 
 
-@pytest.mark.parametrize("method", ["evaluate", "predict"])
-def test_logs_are_saved_though_an_earlier_callback_evaluates_with_the_hook_as_the_step_ends(
-    make_hook: Make, method: str
-) -> None:
-    model, (x, y) = kt.small(), kt.data(BATCHES)
-    hook = make_hook(include_collections=["gradients"], save_config=SaveConfig(save_interval=2))
-    losses: list[float] = []
-
-    def evaluate(batch: int, logs: Any) -> None:
-        losses.append(float(logs["loss"]))
-        getattr(model, method)(*(x, y)[: 1 + (method == "evaluate")], callbacks=[hook], verbose=0)
-
-    inner = keras.callbacks.LambdaCallback(on_train_batch_end=evaluate)
-    model.fit(x, y, batch_size=kt.BATCH, epochs=2, callbacks=[inner, hook], verbose=0)
-    trial = closed(hook)
-    due = range(0, 2 * BATCHES, 2)
-    assert trial.tensor("gradients/fc1/kernelGrad").steps(modes.TRAIN) == list(due)
-    assert trial.tensor("loss").values(modes.TRAIN) == pytest.approx({step: losses[step] for step in due})
-
-
 def test_an_evaluation_after_a_fit_that_failed_begins_no_step_of_training(make_hook: Make) -> None:
     def fail(batch: int, logs: Any) -> None:
         if batch == 1:
