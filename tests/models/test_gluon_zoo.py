@@ -86,6 +86,7 @@ def train(name: str, truth: Truth | None = None, hook: Any = None) -> tuple[list
     net = getattr(vision, name)(classes=4, prefix="net_", **CASES[name])
     net.initialize(mx.init.Xavier())
     net(images(0)[0])  # has the shapes known
+    mx.nd.waitall()  # a convolution reorders its weight in memory after a prediction, and a read does not wait for that
     loss = gluon.loss.SoftmaxCrossEntropyLoss(prefix="loss_")
     trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.01})
     if hook is not None:
