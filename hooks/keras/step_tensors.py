@@ -89,7 +89,7 @@ class StepTensors(threading.local):
         for name, tensor in self._attention.end(layer, path, output, self._is_due):
             self._add(self._counter.next(name), tensor)
 
-    # What the step computes.
+    # The tensors that the step computes.
 
     def _is_due(self, name: str, source: Any) -> bool:
         return self._is_reachable(source) and self._wanted(name)
