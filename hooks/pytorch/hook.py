@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from tensortrial.config.collection import CollectionKeys
 from tensortrial.dtypes import Array
 from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
+from tensortrial.format.record import check_name
 
 from ..core import current_hook
 from ..core.base_hook import BaseHook
@@ -233,6 +234,7 @@ class Hook(BaseHook):
         parts = [(name, value)]
         if isinstance(value, torch.Tensor) and value.is_nested:
             try:
+                check_name(name)
                 parts = nested_parts(name, value)
             except UnsupportedValue as exc:
                 self.recorder.refuse(name, exc)

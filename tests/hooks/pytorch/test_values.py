@@ -167,7 +167,10 @@ class TestNested:
     def test_a_name_without_a_hash_is_refused(self, make_hook: Any, caplog: Any) -> None:
         hook = make_hook()
         hook.save_tensor(["tokens"], torch.ones(2))
+        hook.save_tensor(5, self.nested((2,), (3,)))
         assert hook.recorder.active
+        hook.save_scalar("loss", 1.0)
+        assert closed(hook).tensor_names() == ["loss"]
         assert "a tensor's name must be text and not empty, got ['tokens']" in caplog.text
 
     def test_nested_tensors_of_one_shape_are_concatenated(self, make_hook: Any, out: str) -> None:
