@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-from .open_files import Descriptor
-
 _T = TypeVar("_T")
 Entries: TypeAlias = list[os.DirEntry[str]]
 
@@ -27,16 +25,21 @@ class FolderListings:
     def __init__(self) -> None:
         self._listed: dict[Any, tuple[tuple[int, int, int], Sequence[Any]]] = {}
 
-    def read(self, folder: str, what: Callable[[Entries], Sequence[_T]], opened: Callable[[str], int]) -> Sequence[_T]:
+    def read(
+        self, folder: str, what: Callable[[Entries], Sequence[_T]], opened: Callable[[str], int], path: str
+    ) -> Sequence[_T]:
         """Return the result of `what` for the entries of a folder; an empty list if the folder is missing.
 
-        `opened` opens the folder, because an open folder shows its present state, also on NFS.
+        `opened(path)` opens the folder, because an open folder shows its present state, also on NFS.
         """
         try:
-            descriptor = Descriptor(opened(folder))
+            number = opened(path)
         except (FileNotFoundError, NotADirectoryError):
             return []
-        status = os.fstat(descriptor.number)
+        try:
+            status = os.fstat(number)
+        finally:
+            os.close(number)
         # A program that copies files may set mtime, but not ctime.
         state = status.st_ino, status.st_mtime_ns, status.st_ctime_ns
         known = self._listed.get((folder, what))

@@ -119,14 +119,20 @@ class LocalStorage(Storage):
         return self.read_document(path, sys.maxsize)
 
     def read_document(self, path: str, most: int = DOCUMENT_BYTES) -> bytes:
-        with translated(path, "read"):
-            file = Descriptor(self._open(path))  # a file object makes six more system calls
-            found = os.fstat(file.number)
-            if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
-                raise CorruptFile(path, "it is no regular file")
-            if found.st_size > most:
-                raise too_large(path, most)
-            return read_at(file.number, 0, found.st_size)
+        try:
+            number = self._open(path)  # a file object makes six more system calls
+            try:
+                found = os.fstat(number)
+                if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+                    raise CorruptFile(path, "it is no regular file")
+                if found.st_size > most:
+                    raise too_large(path, most)
+                return read_at(number, 0, found.st_size)
+            finally:
+                os.close(number)
+        except OSError:
+            with translated(path, "read"):  # only now, because refreshes read a document often
+                raise
 
     def read_tail(self, path: str, length: int) -> tuple[bytes, int]:
         with translated(path, "read"):
@@ -189,16 +195,19 @@ class LocalStorage(Storage):
                     os.posix_fadvise(self._open_files.get(path).number, start, length, os.POSIX_FADV_WILLNEED)
 
     def list(self, folder: str) -> Paths:
-        with translated(folder, "list"):
+        try:
             return [*self._listed(folder, _names)] if folder else _names(entries(self.url))
+        except OSError:
+            with translated(folder, "list"):
+                raise
 
     def walk(self) -> Iterator[StoredFile]:
         with translated("", "list"):
             yield from _files_below(self.url, "")
 
     def _list_after(self, folder: str, after: str) -> Paths:
-        found = []
-        with translated(folder, "list"):
+        found = list[str]()
+        try:
             for sub in self._listed(folder, list):
                 stem = f"{sub.name}/"
                 if sub.is_symlink() and not self._follow_links:
@@ -206,13 +215,16 @@ class LocalStorage(Storage):
                 # All files of a folder precede `after` unless `after` is in it. Comparing the folders' names would be
                 # wrong, because 'a-b/x' precedes 'a/x'.
                 if (stem > after or after.startswith(stem)) and sub.is_dir():
-                    names = self._listings.read(sub.path, _names_of_files, open_to_read)
+                    names = self._listings.read(sub.path, _names_of_files, open_to_read, sub.path)
                     seen = bisect_right(names, after[len(stem) :]) if after.startswith(stem) else 0
-                    found += [stem + name for name in names[seen:]]
-        return [join(folder, name) for name in sorted(found)]
+                    found += [f"{folder}/{stem}{name}" for name in names[seen:]]
+        except OSError:
+            with translated(folder, "list"):
+                raise
+        return sorted(found)
 
     def _listed(self, folder: str, what: Callable[[Entries], Sequence[_T]]) -> Sequence[_T]:
-        return self._listings.read(f"{self.url}/{folder}", what, lambda _: self._open(folder))
+        return self._listings.read(f"{self.url}/{folder}", what, self._open, folder)
 
     def create(self, path: str, data: bytes | memoryview) -> None:
         temporary = self._write_temporary(path, data, self._durable)
