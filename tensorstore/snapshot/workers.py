@@ -58,9 +58,9 @@ class Workers:
         """The claims of the workers, in natural order of their names. Not to be changed."""
         return sorted(self.claims.values(), key=lambda info: natural(info.worker))
 
-    @property
+    @lazy
     def names(self) -> list[str]:
-        """The workers that have a claim, in natural order."""
+        """The workers that have a claim, in natural order. Not to be changed."""
         return [info.worker for info in self.infos]
 
     def last_index_file(self, worker: str) -> str:
@@ -160,9 +160,9 @@ class Workers:
         names = (name for name in self.end_names if name.endswith(".json") and "=" not in name and name != _MARK_NAME)
         return [name for name in names if name not in self.claims or self.claims[name].session < newest]
 
-    @property
+    @lazy
     def doubtful_ends(self) -> list[str]:
-        """The end marks that were not read yet, or may have been replaced since."""
+        """The end marks that were not read yet, or may have been replaced since. Not to be changed."""
         pending = {*self._unclaimed_marks} if self.newest_session and self._are_some_pending() else set()
         return sorted(
             name
@@ -206,9 +206,10 @@ def finished(source: FileSource, workers: Workers, since: Workers) -> set[str]:
         if (mark := workers.ends.get(name)) is not None
         if mark == since.ends.get(name) and mark.session == info.session and mark.failure is None
     }
+    if not ended:
+        return ended
     claimed = {lease_path(info.worker, info.session) for info in workers.claims.values()}
-    leases = (f"{LEASES}/{name}" for name in (source.list(LEASES) if ended else ()))
-    return ended if claimed.issuperset(leases) else set()
+    return ended if claimed.issuperset(f"{LEASES}/{name}" for name in source.list(LEASES)) else set()
 
 
 def _with_claims(source: FileSource, known: Workers, names: Iterable[str]) -> Workers:
