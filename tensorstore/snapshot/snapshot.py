@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -302,9 +301,7 @@ def run_info(storage: Storage, has_begun: bool = True) -> RunInfo:
 
     Raises RunNotFound, NotARun, MissingCollectionFiles, UnknownFormat.
     """
-    content = read_run_file(storage)
-    with _naming_the_run(storage):
-        info = RunInfo.from_bytes(content, storage.url)
+    info = RunInfo.from_bytes(read_run_file(storage), storage.url)
     if has_begun and not storage.list(COLLECTIONS):
         raise MissingCollectionFiles(storage.url, "the run has no collections: no worker has begun to save")
     return info
@@ -312,27 +309,22 @@ def run_info(storage: Storage, has_begun: bool = True) -> RunInfo:
 
 def read_run_file(storage: Storage, missing: str = _MISSING) -> bytes:
     """Return the content of a run's `run.json`. Raises RunNotFound, with the sentence `missing`, and NotARun."""
-    with _naming_the_run(storage):
-        for _ in range(2):  # a run may begin between the two
-            with suppress(FileNotFoundError):
-                return storage.read_document(RUN_FILE)
-            # A job that resumes a run that never began writes a lease before anything else.
-            if not storage.exists_any() or storage.list("") == [LEASES]:
-                raise RunNotFound(storage.url, missing)
-    raise NotARun(storage.url, _what_else(storage))
-
-
-@contextmanager
-def _naming_the_run(storage: Storage) -> Iterator[None]:
-    """Name the run in errors, so that a reader of many runs sees which one cannot be read."""
     try:
-        yield
+        for _ in range(2):  # a run may begin between the two
+            try:
+                return storage.read_document(RUN_FILE)
+            except FileNotFoundError:
+                # A job that resumes a run that never began writes a lease before anything else.
+                if not storage.exists_any() or storage.list("") == [LEASES]:
+                    raise RunNotFound(storage.url, missing) from None
     except CorruptFile as exc:
         raise NotARun(storage.url, str(exc)) from exc
     except StorageError as exc:
+        # A reader of many runs must see which one cannot be read.
         if exc.path.startswith(storage.url):
             raise
         raise StorageError(storage.url, str(exc)) from exc
+    raise NotARun(storage.url, _what_else(storage))
 
 
 def _what_else(storage: Storage) -> str:
