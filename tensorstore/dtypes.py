@@ -122,18 +122,25 @@ def from_rows(data: Array, dtype: str, shape: tuple[int, ...]) -> list[Array]:
     Raises:
         ValueError: The dtype or the shape does not fit the bytes.
     """
-    kind, (count, nbytes) = parse_dtype(dtype), data.shape
-    if kind.itemsize == 0:
-        if nbytes:
-            raise ValueError(f"values of no bytes cannot have {nbytes} bytes")
-        return [np.empty(shape, kind) for _ in range(count)]
-    if count == 1 or not shape:
-        arrays = [row.view(kind).reshape(shape) for row in data]
-    else:
-        arrays = list(data.view(kind).reshape(count, *shape))
+    kind = parse_dtype(dtype)
+    if len(data) == 1 or not shape or not kind.itemsize:
+        return [from_bytes(row, dtype, shape) for row in data]
+    arrays = list(data.view(kind).reshape(len(data), *shape))
     if arrays and arrays[0].shape != shape:  # reshape accepts -1
         raise ValueError(f"no shape is {shape}")
     return arrays
+
+
+def from_bytes(data: Array, dtype: str, shape: tuple[int, ...]) -> Array:
+    """Return the array that was stored as `data`, contiguous bytes of uint8 with one dimension; see `from_rows`."""
+    kind = parse_dtype(dtype)
+    try:
+        array: Array = np.ndarray(shape, kind, data)
+    except TypeError as exc:
+        raise ValueError(f"{exc}") from exc
+    if array.shape != shape or array.nbytes != len(data):  # a shape of -1 is any number
+        raise ValueError(f"{len(data)} bytes are not of {dtype} and shape {shape}")
+    return array
 
 
 def as_scalar(array: Array) -> float | None:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..dtypes import Array, as_scalar, from_rows, parse_dtype
+from ..dtypes import Array, as_scalar, from_bytes, from_rows, parse_dtype
 from ..errors import CorruptFile, MissingChunk
 from ..parallel import in_threads
 from ..statistics.digest import digest_header, digest_of, digests_of_rows
@@ -77,7 +77,12 @@ def _read_part(storage: Storage, rows: Sequence[SavedTensor], verify: bool) -> l
     for positions, data in _read_blocks(storage, rows, raw) if raw else ():
         if verify:
             check_digests([rows[at] for at in positions], data)
-        for at, array in zip(positions, _shaped(rows[positions[0]], data), strict=True):
+        first = rows[positions[0]]
+        try:
+            arrays = from_rows(data, first.dtype, tuple(first.shape))
+        except ValueError as exc:
+            raise _misfit(first, exc) from exc
+        for at, array in zip(positions, arrays, strict=True):
             found[at] = array
     return found
 
@@ -92,10 +97,13 @@ def _read_alone(storage: Storage, row: SavedTensor, verify: bool) -> Array:
         raise _missing(exc, [row]) from exc
     if got[0] != nbytes + _LENGTH_PREFIX or memory[_LEAD - _LENGTH_PREFIX : _LEAD].tobytes() != _prefix(nbytes):
         raise _misplaced(row)
-    data = memory[_LEAD:]
-    if verify and (digest := digest_of(data, digest_header(row.dtype, tuple(row.shape)))) != row.digest:
+    data, shape = memory[_LEAD:], tuple(row.shape)
+    if verify and (digest := digest_of(data, digest_header(row.dtype, shape))) != row.digest:
         raise _damaged(row, digest)
-    return _shaped(row, data[None])[0]
+    try:
+        return from_bytes(data, row.dtype, shape)
+    except ValueError as exc:
+        raise _misfit(row, exc) from exc
 
 
 def read_bytes(storage: Storage, rows: Sequence[SavedTensor]) -> list[memoryview]:
@@ -218,15 +226,10 @@ def _from_scalar(row: SavedTensor) -> Array:
         ) from exc
 
 
-def _shaped(row: SavedTensor, data: Array) -> list[Array]:
-    """Return the arrays of values with the dtype and shape of `row`, from their bytes."""
-    try:
-        return from_rows(data, row.dtype, tuple(row.shape))
-    except ValueError as exc:
-        raise CorruptFile(
-            str(row.chunk),
-            f"the value of {row.name!r} at step {row.global_step} does not fit its dtype and shape: {exc}",
-        ) from exc
+def _misfit(row: SavedTensor, exc: ValueError) -> CorruptFile:
+    return CorruptFile(
+        str(row.chunk), f"the value of {row.name!r} at step {row.global_step} does not fit its dtype and shape: {exc}"
+    )
 
 
 def _no_chunk(row: SavedTensor) -> CorruptFile:

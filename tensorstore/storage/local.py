@@ -164,17 +164,18 @@ class LocalStorage(Storage):
         return found
 
     def read_into(self, ranges: Sequence[ByteRange], buffers: Sequence[Buffer]) -> Counts:
-        got, together = [length for _, _, length in ranges], successive(ranges)
+        got, together = list(map(len, buffers)), successive(ranges)
         if len(got) > 1 or (got and got[0] >= _ANNOUNCED):
             self._announce(ranges, together)
         opened, file = "", None
         for indices in together:
             path, start, _ = ranges[indices[0]]
+            _, last, length = ranges[indices[-1]]
             try:
                 if file is None or path != opened:
                     opened, file = path, self._open_files.get(path)
-                count = os.preadv(file.number, [buffers[index] for index in indices], start)
-                if count != ranges[indices[-1]].end - start:
+                count = os.preadv(file.number, list(map(buffers.__getitem__, indices)), start)
+                if count != last + length - start:
                     for index in indices:
                         got[index] = fill(file.number, ranges[index].start, buffers[index])
             except OSError:
