@@ -287,12 +287,12 @@ def _read_indexes(
     source: FileSource, workers: Workers, since: _Indexes, names: Iterable[str], is_full: bool = True
 ) -> tuple[_Indexes, list[IndexFile]]:
     """Return the indexes of the workers with these names, and the new files in them; `since` itself if none changed."""
-    new, found = dict(since), list[IndexFile]()
+    new, found, is_new = dict(since), list[IndexFile](), False
     for worker in names:
-        last = workers.last_index_file(worker)
-        new[worker], files = read_index(source, worker, since.get(worker), last=last, is_full=is_full)
+        known, last = since.get(worker), workers.last_index_file(worker)
+        new[worker], files = read_index(source, worker, known, last=last, is_full=is_full)
+        is_new |= new[worker] is not known
         found += files
-    is_new = any(new[worker] is not since.get(worker) for worker in new)
     return (new if is_new else since), found
 
 
