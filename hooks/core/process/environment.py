@@ -69,11 +69,13 @@ def environment(
 
 
 def _git() -> dict[str, Any]:
-    commit = _git_output("rev-parse", "HEAD")
-    if not commit:
-        return {}
-    changes = _git_output("status", "--porcelain", "--untracked-files=no")
-    return {"git_commit": commit} | ({} if changes is None else {"git_dirty": bool(changes)})
+    # One process tells both. It fails outside of a repository, and takes too long in a large one.
+    status = _git_output("status", "--porcelain=v2", "--branch", "--no-ahead-behind", "--untracked-files=no")
+    if status is None:
+        return {"git_commit": commit} if (commit := _git_output("rev-parse", "HEAD")) else {}
+    commit = status.partition("\n")[0].removeprefix("# branch.oid ")
+    is_dirty = any(not line.startswith("#") for line in status.splitlines())
+    return {} if commit == "(initial)" else {"git_commit": commit, "git_dirty": is_dirty}
 
 
 def _git_output(*arguments: str) -> str | None:
