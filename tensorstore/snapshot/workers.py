@@ -177,11 +177,11 @@ class Workers:
 
 def read_workers(source: FileSource, known: Workers = Workers()) -> Workers:
     """Return the workers of a run with new claims and end marks; `known` itself if there are none."""
-    names = [name for name in source.list(COLLECTIONS) if name.endswith(".json")]
-    end_names = frozenset(source.list(END))
+    names, end_names = source.list(COLLECTIONS), frozenset(source.list(END))
     # The worker of a removed end mark has resumed, and written a new claim.
     resumes = not known.end_names <= end_names
-    workers = _with_claims(source, known, [name for name in names if resumes or name not in known.claims])
+    new = [name for name in names if name.endswith(".json") and (resumes or name not in known.claims)]
+    workers = _with_claims(source, known, new)
     if end_names != known.end_names:
         ends = {name: mark for name, mark in known.ends.items() if name in end_names}
         workers = replace(workers, end_names=end_names, ends=ends)
