@@ -256,6 +256,8 @@ class DecodedGroup:
             # numpy's search would convert the whole column for a number of another dtype.
             first, end = bisect_left(self._steps, span[0]), bisect_right(self._steps, span[1])
             span = None
+        if names is None and span is not None:
+            return np.flatnonzero((span[0] <= self._steps) & (self._steps <= span[1]))
         if names is None:
             found = np.arange(first, end)
         else:
