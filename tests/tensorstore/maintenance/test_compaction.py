@@ -309,10 +309,8 @@ def test_a_forged_compacted_file_deletes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.s3
-@pytest.mark.parametrize("server", ["moto_s3", "ceph_s3"])
-def test_in_an_object_store(request: pytest.FixtureRequest, server: str) -> None:
-    store: ObjectStore = request.getfixturevalue(server)
-    url, options = f"{store.new_bucket()}/run", store.storage_options
+def test_in_an_object_store(ceph_s3: ObjectStore) -> None:
+    url, options = f"{ceph_s3.new_bucket()}/run", ceph_s3.storage_options
     with Job(url, storage_options=options, flush_seconds=3600) as job:
         flush(job, 66)
         trial = tensortrial.create_trial(url, storage_options=options)

@@ -34,11 +34,11 @@ def seen(trial: tensortrial.Trial) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("again", AGAIN.values(), ids=AGAIN)
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(("workers", "way"), [(1, "itself"), (2, "pickled"), (2, "by its id")])
 def test_a_snapshot_has_the_same_answers_while_the_run_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, again: Callable[[Any], Any]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, way: str
 ) -> None:
+    again = AGAIN[way]
     keep_index_files(monkeypatch)
     jobs = [Job(tmp_path, f"worker_{rank}", workers, flush_seconds=3600) for rank in range(workers)]
     states = []
