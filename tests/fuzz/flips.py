@@ -354,7 +354,6 @@ class Selection:
 
 def run_flips(selection: Selection, processes: int = 2, seconds: float = float("inf")) -> Totals:
     """Flip bits in several processes, which begin flips for so many seconds, and return what was found."""
-    deadline = time.monotonic() + seconds
     totals = Totals()
     with tempfile.TemporaryDirectory(
         prefix="tensortrial-flips-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None
@@ -368,7 +367,7 @@ def run_flips(selection: Selection, processes: int = 2, seconds: float = float("
         flip_of = (
             all_flips.__getitem__ if selection.every else lambda number: random_flip(number, selection.seed, templates)
         )
-        workers = []
+        workers, deadline = [], time.monotonic() + seconds  # what it takes to write runs is no time for flips
         for number in range(processes):
             (own := Path(folder) / f"worker{number}").mkdir()
             workers.append(Worker(own, templates, numbers[number::processes], flip_of, deadline, selection))
