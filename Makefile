@@ -327,7 +327,8 @@ demo-xgboost: env  ## Boost trees, and query the run by SQL and rules
 	@echo 'They are installed here: $(VENV)/bin/tensortrial page runs/breast_cancer'
 
 # What only files, processes and a terminal decide is the same with any version: `make test` has run it.
-NOT_MIN := $(addprefix tests/tensorstore/,cli/test_terminal.py maintenance/test_compaction_meanwhile.py write/test_lease_terms.py \
+NOT_MIN := $(addprefix tests/tensorstore/,cli/test_terminal.py maintenance/test_compaction_meanwhile.py maintenance/test_repair.py \
+    $(addprefix read/test_,compacted_meanwhile.py ended_workers.py replaced_runs.py) write/test_lease_terms.py \
     $(addprefix storage/test_,durability.py storage.py tail_cache.py))
 # Every test of a framework, slow ones too. tests/hooks/conftest.py leaves out what the environment has no package for.
 TESTS_TF := tests/hooks/keras tests/hooks/session tests/importers/tensorboard/test_tensorflow_events.py
