@@ -5,9 +5,6 @@ from __future__ import annotations
 import secrets
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,7 @@ from google.cloud import bigquery
 
 import tensortrial
 from support.export_conformance import ExportConformance, write_run
-from support.servers import free_ports
+from support.servers import free_ports, wait_for
 from tensortrial.errors import ConfigurationError, ExportError
 
 pytestmark = pytest.mark.filterwarnings("default")  # the emulator's libraries are not ours to keep quiet
@@ -34,21 +31,10 @@ def endpoint() -> Iterator[str]:
     with subprocess.Popen([*program, "--rest-port", str(rest), "--grpc-port", str(grpc)]) as process:
         try:
             url = f"http://127.0.0.1:{rest}"
-            _wait_for(f"{url}/bigquery/v2/projects/p/datasets")
+            wait_for(f"{url}/bigquery/v2/projects/p/datasets", lambda: process.poll() is None)
             yield url
         finally:
             process.terminate()
-
-
-def _wait_for(url: str) -> None:
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            urllib.request.urlopen(url, timeout=1).close()
-            return
-        except (urllib.error.URLError, OSError):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
 
 
 class TestBigQuery(ExportConformance):

@@ -18,11 +18,11 @@ import pytest
 
 import tensortrial
 from support.browser import printed_url
-from support.leased_runs import wait_until
 from support.limits import set_limits
 from support.pages import CLIENT, fetch, get
 from support.runs import EVAL, TRAIN, Job
 from support.servers import ObjectStore
+from support.waiting import wait_until
 from tensortrial.errors import ConfigurationError, RunNotFound
 from tensortrial.maintenance.compaction import compact
 from tensortrial.pages import Page, page

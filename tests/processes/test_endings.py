@@ -19,6 +19,7 @@ from night.full_disk import Disk, fill_again_and_again  # noqa: E402
 from plain_job import BEGINNING, OFF, check, finished, problems  # noqa: E402
 
 from support.programs import start_cold  # noqa: E402
+from support.waiting import wait_until  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -136,11 +137,7 @@ def test_a_clock_that_jumps_by_a_day_stops_no_flush(tmp_path: Path, hours: int) 
     began = time.time()
     with start_cold(f"{BEGINNING}{script}", tmp_path) as process:
         trial = create_trial(tmp_path / "disk" / "run", timeout=60)
-        deadline = time.monotonic() + 60
-        while len(trial.steps(show_incomplete_steps=True)) < 10:
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(lambda: len(trial.steps(show_incomplete_steps=True)) == 10)
         process.kill()
     rows = trial.sql("select global_step, epoch(saved_at) from tensors where name = 'index' order by 1").fetchall()
     for step, saved_at in rows:

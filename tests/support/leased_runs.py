@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,10 +47,3 @@ def held_elsewhere(storage: Storage, seconds: float = SECONDS, **changes: Any) -
 
 def resume(storage: Storage, **options: Any) -> Recorder:
     return recorder(storage.url, resume=True, storage_options=getattr(storage, "_options", None), **options)
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)

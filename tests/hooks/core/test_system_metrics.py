@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -19,6 +18,7 @@ import pytest
 import tensortrial
 from support.plain_hook import Hook
 from support.programs import start
+from support.waiting import wait_until
 from tensortrial.errors import ConfigurationError, MissingExtra
 from tensortrial.hooks.core.configuration.options import DEFAULT_SECONDS, parse_interval
 from tensortrial.hooks.core.system.gpus import find_gpus
@@ -66,11 +66,8 @@ def samples_of(out: str | Path) -> Trial:
 def wait_for_samples(out: str | Path, count: int) -> Trial:
     """Return the samples, once there are so many."""
     trial = tensortrial.create_trial(f"{out}/system", timeout=60)
-    for _ in range(6000):
-        if len(trial.steps(show_incomplete_steps=True)) >= count:
-            return trial
-        time.sleep(0.01)
-    raise AssertionError(f"fewer than {count} samples")
+    wait_until(lambda: len(trial.steps(show_incomplete_steps=True)) >= count)
+    return trial
 
 
 def test_nothing_is_sampled_by_default(out: str, tmp_path: Path) -> None:

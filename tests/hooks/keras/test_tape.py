@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import tensorflow as tf
 
 import tensortrial.hooks.tensorflow as tt
 from support import keras_training as kt
+from support.limits import set_limits
 from support.made_hooks import closed
 from tensortrial import create_trial
 from tensortrial.errors import ConfigurationError, TrainingStopped
@@ -309,7 +309,10 @@ def test_a_wrapped_tape_leaves_layers_unchanged(make_hook: Make) -> None:
 
 
 @both
-def test_a_rule_stops_a_training_loop(make_hook: Make, out: str, compiled: bool) -> None:
+def test_a_rule_stops_a_training_loop(
+    make_hook: Make, out: str, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_limits(monkeypatch, seconds_between_reads_of_a_local_stop_request=0.0)
     hook = make_hook(include_collections=["weights"])
     step = training(hook.wrap_tape, kt.small())
     if compiled:
@@ -317,7 +320,6 @@ def test_a_rule_stops_a_training_loop(make_hook: Make, out: str, compiled: bool)
     x, y = next(batches())
     step(x, y)
     (Path(out) / "stop.json").write_text('{"reason": "enough"}')
-    time.sleep(0.3)  # longer than between two polls
     # From inside of a function every error comes as one of TensorFlow's.
     with pytest.raises(tf.errors.UnknownError if compiled else TrainingStopped, match="enough"):
         step(x, y)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from functools import partial
@@ -20,6 +19,7 @@ from torch._dynamo.utils import counters  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
+from support.limits import set_limits  # noqa: E402
 from support.made_hooks import closed  # noqa: E402
 from support.programs import run  # noqa: E402
 from support.torch_capture import compile_as_an_older_torch, forget_compiled_code  # noqa: E402
@@ -243,21 +243,17 @@ class TestWhole:
         assert train(compiled(twin), 2) == pytest.approx(train(net, 2))
 
     @by_both_backends
-    def test_compiled_training_stops_when_a_rule_requests_it(self, make_hook: Any, out: str) -> None:
+    def test_compiled_training_stops_when_a_rule_requests_it(
+        self, make_hook: Any, out: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        set_limits(monkeypatch, seconds_between_reads_of_a_local_stop_request=0.0)
         hook, net = make_hook(save_all=True), seeded()
         hook.register_module(net)
         forward = compiled(lambda x: net(x) * 2)
         forward(batches(1)[0][0])
         Path(out, STOP_FILE).write_text('{"reason": "enough"}')
-
-        def go_on() -> None:
-            # The hook polls for requests five times a second.
-            for _ in range(1000):
-                forward(batches(1)[0][0])
-                time.sleep(0.01)
-
         with pytest.raises(TrainingStopped):
-            go_on()
+            forward(batches(1)[0][0])
 
 
 @pytest.mark.usefixtures("way")

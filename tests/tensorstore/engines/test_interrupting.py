@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 
 import duckdb
 import pytest
@@ -53,12 +52,18 @@ def test_a_call_past_its_timeout_is_stopped(connection, in_main_thread):
 
 
 def test_an_interrupt_before_the_query_has_begun_is_repeated(connection):
+    interrupted = threading.Event()
+
+    def interrupt():
+        connection.interrupt()
+        interrupted.set()
+
     def late():
-        time.sleep(0.3)
+        assert interrupted.wait(60)
         return endless(connection)
 
     with pytest.raises(DeadlinePassed):
-        interruptible(late, connection.interrupt, timeout=0.05)
+        interruptible(late, interrupt, timeout=0.05)
 
 
 def test_ctrl_c_is_noticed_where_it_ends_no_wait(connection):

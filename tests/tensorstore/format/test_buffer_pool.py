@@ -10,7 +10,7 @@ import pytest
 
 import tensortrial
 from support.internals import queued_bytes
-from support.leased_runs import wait_until
+from support.waiting import wait_until
 from tensortrial.format import buffer_pool
 from tensortrial.format.buffer_pool import BATCHED_BYTES, BufferPool, fresh_memory
 from tensortrial.format.chunk_writer import ChunkWriter

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import tensortrial
-from support.leased_runs import wait_until
 from support.runs import EVAL, TRAIN, Job
+from support.waiting import wait_until
 from tensortrial.errors import ConfigurationError, TensorTrialError, TensorUnavailable
 
 HOSTILE = "<script>alert(1)</script>&\x1b[2J\u202e"

@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import pickle
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from night.forks import STEPS, answers, fork_next_to_readers, in_child, write
 import tensortrial
 from support.runs import Job
 from support.servers import ObjectStore
+from support.waiting import wait_until
 from tensortrial.engines.base import Database
 from tensortrial.engines.duckdb import DuckDBEngine
 from tensortrial.errors import ConfigurationError, RunClosed
@@ -67,8 +67,7 @@ def test_a_child_sees_what_is_new_and_leaves_the_parent_alone(tmp_path: Path) ->
     closed.close()
 
     def use() -> None:
-        while trial.steps() != [0, 1]:
-            time.sleep(0.01)
+        wait_until(lambda: trial.steps() == [0, 1])
         trial.close()
         with pytest.raises(RunClosed):
             closed.steps()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 
 from support.servers import ObjectStore
+from support.waiting import wait_until
 from tensortrial import Run, Trial, create_trial
 from tensortrial.errors import RunNotFound
 
@@ -88,10 +88,7 @@ def test_a_trial_notices_by_itself_that_its_run_was_replaced(tmp_path: Path) -> 
     trial = create_trial(tmp_path / "run")
     check(trial, 1, 4)
     write(tmp_path / "run", 2, 2, on_exists="replace").close()
-    deadline = time.monotonic() + 60
-    while trial.steps() != [0, 1]:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: trial.steps() == [0, 1])
     check(trial, 2, 2)
 
 

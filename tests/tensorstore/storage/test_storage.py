@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from support.limits import set_limits
 from support.storage_contract import StorageContract
+from support.waiting import wait_until
 from tensortrial.errors import AlreadyPublished, ConfigurationError, CorruptFile, MissingExtra, StorageError
 from tensortrial.storage.open import ByteRange, Storage, canonical_url, open_storage, register_flush
 from tensortrial.storage.ranges import merge
@@ -319,5 +320,4 @@ def test_a_changed_document_is_read_even_if_its_time_is_the_old_one(tmp_path: Pa
 def _wait_for_a_tick(folder: Path) -> None:
     """Wait until the last change of a folder is older than a tick of the clock, so that its listing is kept."""
     changed = folder.stat().st_ctime_ns
-    while time.time_ns() - changed < 200_000_000:
-        time.sleep(0.01)
+    wait_until(lambda: time.time_ns() - changed >= 200_000_000)

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import textwrap
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -16,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from support import warm
-from support.leased_runs import recorder, step, wait_until
+from support.leased_runs import recorder, step
+from support.waiting import wait_until
 from tensortrial import create_trial, diagnose
 from tensortrial.errors import RunInUse, RunTakenOver
 from tensortrial.format.schema import session_end_path
@@ -114,9 +114,8 @@ def test_resume_refuses_while_the_first_process_writes(tmp_path: Path, writing: 
 def test_a_killed_process_frees_its_worker_at_once(tmp_path: Path, writing: warm.Process) -> None:
     # Not waited for: its parent, this process, has not noticed yet.
     writing.kill()
-    deadline = time.monotonic() + 60
-    while Observer(open_storage(tmp_path / "run")).alive(read_leases(open_storage(tmp_path / "run"))):
-        assert time.monotonic() < deadline
+    storage = open_storage(tmp_path / "run")
+    wait_until(lambda: not Observer(storage).alive(read_leases(storage)))
     resumed = recorder(tmp_path / "run", resume=True)
     step(resumed, -1)
     resumed.close()
@@ -245,11 +244,8 @@ def test_an_id_that_is_used_again_is_not_the_old_process() -> None:
     assert own.runs
     assert not replace(own, started="1").runs
     child = subprocess.Popen(["true"])
-    deadline = time.monotonic() + 60
     seen = replace(own, id=child.pid)
-    while seen.runs and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not seen.runs  # it has ended, although nobody has waited for it
+    wait_until(lambda: not seen.runs)  # it has ended, although nobody has waited for it
     child.wait()
     assert not replace(own, host="elsewhere").is_local
     assert not replace(own, boot="in another container").is_local

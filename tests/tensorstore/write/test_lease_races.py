@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from support.internals import has_noticed_its_successor
-from support.leased_runs import recorder, resume, step, wait_until
+from support.leased_runs import recorder, resume, step
 from support.limits import set_limits
+from support.waiting import wait_until
 from tensortrial import create_trial
 from tensortrial.errors import RunInUse, RunTakenOver, StorageError
 from tensortrial.format.schema import LEASES, MANIFEST, index_folder

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.leased_runs import SECONDS, held_elsewhere, recorder, resume, step, wait_until
+from support.leased_runs import SECONDS, held_elsewhere, recorder, resume, step
 from support.servers import ObjectStore
+from support.waiting import wait_until
 from tensortrial import create_trial
 from tensortrial.errors import ConfigurationError, RunInUse, RunTakenOver
 from tensortrial.format.schema import end_path, index_folder, session_end_path
