@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ class Requests(Counter[tuple[str, str, str]]):
         return sum(times for (name, _, _), times in self.items() if name == method)
 
     def twice(self) -> list[tuple[str, str, str]]:
-        return [request for request, times in self.items() if times > 1 and request[0] == "get_object"]
+        return [request for request, times in self.items() if times > 1 and request[0] == "GetObject"]
 
 
 @pytest.fixture(scope="module")
@@ -55,28 +55,25 @@ def _write(url: str, moto_s3: ObjectStore) -> None:
 
 
 @pytest.fixture
-def new_requests(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Requests]:
+def new_requests(moto_s3: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Requests]]:
     """Return the requests since the last call."""
-    from fsspec.asyn import sync_wrapper
-    from s3fs import S3FileSystem
-
     # However slow the machine is: it lists the run again after so long.
     set_limits(monkeypatch, seconds_between_checks_of_an_ended_run=1000.0)
     made = Requests()
-    call = S3FileSystem._call_s3
 
-    async def counted(self: Any, method: str, *args: Any, **kwargs: Any) -> Any:
-        made[method, kwargs.get("Key") or kwargs.get("Prefix", ""), kwargs.get("Range", "")] += 1
-        return await call(self, method, *args, **kwargs)
+    def count(params: dict[str, Any], model: Any, **_: Any) -> None:
+        made[model.name, params.get("Key") or params.get("Prefix", ""), params.get("Range", "")] += 1
 
     def since() -> Requests:
         found = Requests(made)
         made.clear()
         return found
 
-    monkeypatch.setattr(S3FileSystem, "_call_s3", counted)
-    monkeypatch.setattr(S3FileSystem, "call_s3", sync_wrapper(counted))
-    return since
+    # All runs of this server share a client.
+    client = open_storage("s3://any/run", moto_s3.storage_options).fs.s3
+    client.meta.events.register("before-parameter-build.s3", count, unique_id="count")
+    yield since
+    client.meta.events.unregister("before-parameter-build.s3", unique_id="count")
 
 
 @pytest.fixture
@@ -89,40 +86,40 @@ def trial(run: tuple[str, dict[str, Any]], new_requests: Callable[[], Requests])
 
 def test_opening_a_run_reads_each_file_once(trial: Trial, new_requests: Callable[[], Requests]) -> None:
     opened = new_requests()
-    assert opened.count("list_objects_v2") == 3
+    assert opened.count("ListObjectsV2") == 3
     # run.json, the manifest, which this run does not have, the claim and the end mark of the worker, its index files.
-    assert opened.count("get_object") == 4 + FLUSHES
-    assert opened.count("head_object") == 0
+    assert opened.count("GetObject") == 4 + FLUSHES
+    assert opened.count("HeadObject") == 0
     assert opened.twice() == []
 
 
 def test_a_value_is_one_request(trial: Trial, new_requests: Callable[[], Requests]) -> None:
     new_requests()
     assert trial.tensor("w3").value(7)[0, 0] == 3
-    assert [method for method, _, part in new_requests() if part] == ["get_object"]
+    assert [method for method, _, part in new_requests() if part] == ["GetObject"]
 
 
 def test_queries_of_the_index_make_no_request(trial: Trial, new_requests: Callable[[], Requests]) -> None:
     new_requests()
     assert trial.sql("select avg(value) from scalars").fetchall() == [(1.5,)]
     assert len(trial.tensor("loss").steps()) == FLUSHES
-    assert new_requests().count("get_object") == 0
+    assert new_requests().count("GetObject") == 0
 
 
 def test_all_steps_of_a_tensor_are_one_request_each(trial: Trial, new_requests: Callable[[], Requests]) -> None:
     new_requests()
     assert len(trial.tensor("w3").values()) == FLUSHES
     requests = new_requests()
-    assert requests.count("get_object") == FLUSHES
+    assert requests.count("GetObject") == FLUSHES
     assert requests.twice() == []
-    assert requests.count("head_object") == 0
+    assert requests.count("HeadObject") == 0
 
 
 def test_values_by_sql_request_no_size(trial: Trial, new_requests: Callable[[], Requests]) -> None:
     new_requests()
     assert trial.sql("select count(value) from tensor_values where name = 'w3'").fetchall() == [(FLUSHES,)]
     requests = new_requests()
-    assert requests.count("head_object") == 0
+    assert requests.count("HeadObject") == 0
     assert requests.twice() == []
 
 
@@ -138,7 +135,7 @@ def test_a_large_index_file_is_fetched_whole_and_once(
     trial = tensortrial.create_trial(url, storage_options=moto_s3.storage_options)
     assert trial.sql("select count(*) from scalars").fetchall() == [(20_000,)]
     assert len(trial.tensor("layer7").steps()) == 20
-    index = Counter(key for method, key, _ in new_requests().elements() if method == "get_object" and "/index/" in key)
+    index = Counter(key for method, key, _ in new_requests().elements() if method == "GetObject" and "/index/" in key)
     # Its end when the run is opened, and the rest when it is queried.
     assert list(index.values()) == [2]
 
@@ -161,15 +158,15 @@ def test_a_closed_run_is_opened_by_its_manifest(moto_s3: ObjectStore, new_reques
     assert trial.loaded_all_steps
     opened = new_requests()
     # Neither an index file nor a claim: run.json, the manifest, and the names of the leases.
-    assert sorted(key.rpartition("/")[2] for method, key, _ in opened if method == "get_object") == [
+    assert sorted(key.rpartition("/")[2] for method, key, _ in opened if method == "GetObject") == [
         "manifest.parquet",
         "run.json",
     ]
-    assert opened.count("list_objects_v2") == 1
+    assert opened.count("ListObjectsV2") == 1
     assert sum(opened.values()) == 3
     assert trial.tensor("w").value(7)[0, 0] == 3
     # The rest of the index file, and the value.
-    assert new_requests().count("get_object") == 2
+    assert new_requests().count("GetObject") == 2
 
 
 def test_a_refresh_lists_the_index_files_of_living_workers_only(
@@ -191,13 +188,13 @@ def test_a_refresh_lists_the_index_files_of_living_workers_only(
         assert trial.steps() == [0]
         requests = [(method, key.partition("run/")[2]) for method, key, _ in new_requests().elements()]
         listed = ["collections/", "end/", "leases/"]
-        assert requests == [("list_objects_v2", folder) for folder in [*listed, "index/worker=worker_2/"]]
+        assert requests == [("ListObjectsV2", folder) for folder in [*listed, "index/worker=worker_2/"]]
         hooks[2].close()
         assert trial.loaded_all_steps
         new_requests()
         assert trial.steps() == [0]
         requests = [(method, key.partition("run/")[2]) for method, key, _ in new_requests().elements()]
-        assert requests == [("list_objects_v2", "leases/")]
+        assert requests == [("ListObjectsV2", "leases/")]
 
 
 def test_values_of_a_few_steps_read_few_of_many_index_files(
@@ -207,7 +204,7 @@ def test_values_of_a_few_steps_read_few_of_many_index_files(
     for step in (2, 9, 15):
         new_requests()
         assert trial.tensor("w3").value(step)[0, 0] == 3
-        read = [key for method, key, _ in new_requests().elements() if method == "get_object" and "/index/" in key]
+        read = [key for method, key, _ in new_requests().elements() if method == "GetObject" and "/index/" in key]
         assert len(read) <= 1
 
 
@@ -221,7 +218,7 @@ def test_a_verification_reads_each_file_once(
     chunks = {request: times for request, times in made.items() if "/tensors/" in request[1]}
     assert len(chunks) == FLUSHES
     assert set(chunks.values()) == {1}
-    index = [times for (method, key, _), times in made.items() if method == "get_object" and "/index/" in key]
+    index = [times for (method, key, _), times in made.items() if method == "GetObject" and "/index/" in key]
     assert sum(index) == 2 * FLUSHES, "its end, to find its rows, and then all of it"
     assert made.total() <= 3 * FLUSHES + 30, made
 

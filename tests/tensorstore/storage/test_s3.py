@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 from hypothesis import strategies as st
 
+from support.fault_proxy import faults_before
 from support.servers import ObjectStore
 from support.storage_contract import StorageContract
 from tensortrial.errors import StorageError
@@ -37,25 +36,15 @@ class S3Contract(StorageContract):
         return lambda: open_storage(f"{bucket}/project/run 1/", server.storage_options)
 
     @pytest.fixture
-    def requests(self, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    def requests(self, storage: Storage) -> list[str]:
         """Collect the names of the requests."""
-        from fsspec.asyn import sync
-
         made: list[str] = []
-        call = storage.fs._call_s3
-
-        async def counted(method: str, *args: Any, **kwargs: Any) -> Any:
-            made.append(method)
-            return await call(method, *args, **kwargs)
-
-        filesystem = storage.fs
-        monkeypatch.setattr(filesystem, "_call_s3", counted)
-        monkeypatch.setattr(filesystem, "call_s3", functools.partial(sync, filesystem.loop, counted))
+        storage.fs.s3.meta.events.register("before-parameter-build.s3", lambda model, **_: made.append(model.name))
         return made
 
     def test_each_thing_is_one_request(self, storage: Storage, requests: list[str]) -> None:
         storage.create("i/s/1", b"hello")
-        assert requests == ["put_object"]
+        assert requests == ["PutObject"]
         for act in (
             lambda: storage.read("i/s/1"),
             lambda: storage.read_tail("i/s/1", 3),
@@ -63,11 +52,11 @@ class S3Contract(StorageContract):
         ):
             requests.clear()
             act()
-            assert requests == ["get_object"]
+            assert requests == ["GetObject"]
         for act in (lambda: storage.list_after("i", "s/1"), storage.exists_any, lambda: storage.list("i")):
             requests.clear()
             act()
-            assert requests == ["list_objects_v2"]
+            assert requests == ["ListObjectsV2"]
 
     def test_the_whole_bucket_may_be_the_run(self, server: ObjectStore, bucket: str) -> None:
         storage = open_storage(bucket, server.storage_options)
@@ -88,17 +77,13 @@ class S3Contract(StorageContract):
         with pytest.raises(StorageError, match=r"bucket does not exist.*'no-such-bucket-here', key 'run/run.json'"):
             storage.create("run.json", b"")
 
-    def test_a_put_whose_answer_was_lost_is_still_ours(self, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-        call, lost = storage.fs.call_s3, [True]
-
-        def call_twice(method: str, **kwargs: Any) -> Any:
-            if method == "put_object" and lost.pop():
-                call(method, **kwargs)  # as s3fs and botocore do when the connection breaks before the answer
-            return call(method, **kwargs)
-
-        monkeypatch.setattr(storage.fs, "call_s3", call_twice)
-        storage.create("a/1", b"once")
-        assert storage.read("a/1") == b"once"
+    def test_a_put_whose_answer_was_lost_is_still_ours(self, server: ObjectStore, bucket: str) -> None:
+        with faults_before(server) as proxy:
+            storage = open_storage(f"{bucket}/run", proxy.store.storage_options)
+            proxy.next_faults = ["reset after"]
+            storage.create("a/1", b"once")
+            assert proxy.done["reset after"] == 1
+            assert storage.read("a/1") == b"once"
 
     def test_an_unreachable_server_is_named(self) -> None:
         options = {"endpoint_url": "http://127.0.0.1:9", "key": "k", "secret": "geheim"}
