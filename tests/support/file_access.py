@@ -1,6 +1,7 @@
-"""The file system, observed: an action at the moment when a file is opened, and the reads of files.
+"""The file system, observed: an action at the moment when a file is opened or changed, and the reads of files.
 
-Another process may act at any moment of an operation. Tests choose the moment by the file that is opened then.
+Another process may act, a disk fail or this process die at any moment of an operation. Tests choose the moment by the
+file that is used then. An error that the action raises is one of the call of the system.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,28 @@ def before_opening(path: Path, action: Callable[[], Any]) -> Iterator[None]:
     Yields:
         Nothing. The block fails if no such file was opened.
     """
+    with before(_OPENED, path, action):
+        yield
+
+
+@contextmanager
+def before(uses: Collection[str], path: Path, action: Callable[[], Any]) -> Iterator[None]:
+    """Call `action` once, before this process uses the file or folder `path`, or one below it, in one of some ways.
+
+    Args:
+        uses: Some of "read" and "create", which open a file, "list", "publish" (under a new name) and "remove".
+        path: The file or folder.
+        action: The function to call.
+
+    Yields:
+        Nothing. The block fails if nothing was used so.
+    """
     _audit()
-    pending = path, action
+    pending = uses, path, action
     _pending.append(pending)
     try:
         yield
-        assert pending not in _pending, f"no file of {path} was opened"
+        assert pending not in _pending, f"no file of {path} was used in a way of {uses}"
     finally:
         if pending in _pending:
             _pending.remove(pending)
@@ -49,7 +66,16 @@ def opened_by_this_thread() -> Iterator[list[Any]]:
         del _opened[threading.get_ident()]
 
 
-_pending: list[tuple[Path, Callable[[], Any]]] = []
+_OPENED = ("read", "create")
+# The use of a file that an event of the interpreter shows, and which of its arguments is the path.
+_USES = {
+    "os.listdir": ("list", 0),
+    "os.scandir": ("list", 0),
+    "os.link": ("publish", 1),
+    "os.rename": ("publish", 1),
+    "os.remove": ("remove", 0),
+}
+_pending: list[tuple[Collection[str], Path, Callable[[], Any]]] = []
 _opened: dict[int, list[Any]] = {}
 _is_audited: list[bool] = []
 
@@ -64,12 +90,15 @@ def _see(event: str, arguments: tuple[Any, ...]) -> None:
     """Receive an event of the interpreter. There is no way to remove such a function."""
     if _opened and event in ("open", "os.listdir", "os.scandir") and threading.get_ident() in _opened:
         _opened[threading.get_ident()].append(arguments[0])
-    if event == "open" and _pending and isinstance(arguments[0], str | os.PathLike):
-        path = Path(arguments[0])
-        if arguments[2] & os.O_CREAT or path.is_file():  # a folder is opened, too, before it is listed
-            for pending in [each for each in _pending if path.is_relative_to(each[0])]:
+    if not _pending or (event != "open" and event not in _USES):
+        return
+    use, position = _USES.get(event, ("create" if event == "open" and arguments[2] & os.O_CREAT else "read", 0))
+    if isinstance(arguments[position], str | os.PathLike):
+        path = Path(arguments[position])
+        if use != "read" or path.is_file():  # a folder is opened, too, before it is listed
+            for pending in [each for each in _pending if use in each[0] and path.is_relative_to(each[1])]:
                 _pending.remove(pending)
-                pending[1]()
+                pending[2]()
 
 
 @contextmanager

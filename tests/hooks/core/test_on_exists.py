@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from support.permissions import bound_by_modes
 from tensortrial import Run, create_trial
 from tensortrial.errors import ConfigurationError, RunExists, RunInUse
 from tensortrial.hooks.core.configuration.json_config import read_configuration
@@ -121,25 +122,23 @@ def test_a_configuration_file_may_say_what_happens_to_a_run(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("below", ["", "/deeper/run"])
-def test_a_folder_in_which_nothing_can_be_written_is_refused_before_training(
-    tmp_path: Path, below: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_in_which_nothing_can_be_written_is_refused_before_training(tmp_path: Path, below: str) -> None:
     Path(tmp_path, "file").write_text("mine")
     with pytest.raises(ConfigurationError, match="file is not a folder"):
         Run(f"{tmp_path}/file{below}")
-    monkeypatch.setattr("os.access", lambda folder, mode, **_: str(folder) != str(tmp_path))
+    tmp_path.chmod(0o500)
     with pytest.raises(ConfigurationError, match=f"this process may not write to {tmp_path}"):
-        Run(f"{tmp_path}{below or '/run'}", on_exists="number")
+        bound_by_modes(lambda: Run(f"{tmp_path}{below or '/run'}", on_exists="number"))
 
 
-def test_a_run_that_cannot_be_written_to_is_numbered_past_or_named(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_cannot_be_written_to_is_numbered_past_or_named(out: str) -> None:
     save(Run(out), [0])
-    monkeypatch.setattr("os.access", lambda folder, mode, **_: str(folder) != out)
+    Path(out).chmod(0o500)
     with pytest.raises(RunExists):
-        Run(out)
+        bound_by_modes(lambda: Run(out))
     with pytest.raises(ConfigurationError, match="this process may not write to"):
-        Run(out, resume=True)
-    assert save(Run(out, on_exists="number"), [1]) == f"{out}-2"
+        bound_by_modes(lambda: Run(out, resume=True))
+    assert save(bound_by_modes(lambda: Run(out, on_exists="number")), [1]) == f"{out}-2"
 
 
 @pytest.mark.parametrize("out_dir", [3, None, "", "  ", b"run"])

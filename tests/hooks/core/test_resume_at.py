@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,17 +10,18 @@ from typing import Any
 
 import pytest
 
+from support.file_access import before
+
 torch = pytest.importorskip("torch")
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
 from support.made_hooks import closed  # noqa: E402
 from support.programs import run as run_program  # noqa: E402
 from tensortrial import Run, Trial, create_trial, open_runs  # noqa: E402
-from tensortrial.errors import ConfigurationError, StorageError  # noqa: E402
+from tensortrial.errors import ConfigurationError  # noqa: E402
 from tensortrial.maintenance.compaction import compact  # noqa: E402
 from tensortrial.maintenance.verification import verify  # noqa: E402
 from tensortrial.mode import ModeKeys  # noqa: E402
-from tensortrial.storage.local import LocalStorage  # noqa: E402
 
 
 def attempt(hook: Any, value: float, steps: int) -> None:
@@ -430,22 +432,15 @@ def test_two_workers_that_set_another_one_aside_at_once_do_so_from_the_earlier_s
     job.run(3, 1)
     lengths, job.lengths = job.lengths, job.lengths[:2]
     first, second = (job.hook(rank, resume=True) for rank in order)
-    sink, overtakes = LocalStorage.sink, [second]
-
-    def sink_slowly(self: LocalStorage, path: str) -> Any:
-        if path.startswith("index/worker=worker_2/") and overtakes:
-            train(overtakes.pop())
-        return sink(self, path)
 
     def train(hook: Any) -> None:
         hook.resume_at(job.lengths[int(hook.worker[-1])]["TRAIN"], "TRAIN")
         job.train(hook, 1, 2)
 
-    monkeypatch.setattr(LocalStorage, "sink", sink_slowly)
-    train(first)
+    with before(["create"], Path(out, "index", "worker=worker_2"), lambda: train(second)):
+        train(first)
     first.close()
     second.close()
-    assert not overtakes
     job.lengths = lengths
     earlier = job.expected(2, [1, 1, 1])
     cut = earlier.index((8, "TRAIN", 5, 1.0))
@@ -717,16 +712,11 @@ def test_an_open_trial_passes_over_later_steps_before_anything_is_saved_again(ou
 
 def test_an_error_of_the_storage_that_passes_leaves_no_step_twice(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
     far_apart(Run, out, 1, range(4))
-    read, failed = LocalStorage.read, list[str]()
 
-    def fail_once(self: LocalStorage, path: str) -> bytes:
-        if path.startswith("index/") and path not in failed:
-            failed.append(path)
-            raise StorageError(path, "no")
-        return read(self, path)
+    def fail() -> None:
+        raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(LocalStorage, "read", fail_once)
-    far_apart(Run, out, 2, range(2, 4), resume=True)
-    assert failed
+    with before(["read"], Path(out, "index"), fail):
+        far_apart(Run, out, 2, range(2, 4), resume=True)
     rows = create_trial(out).sql("select global_step, scalar from tensors order by 1").fetchall()
     assert rows == [(0, 1), (1, 1), (2, 2), (3, 2)]

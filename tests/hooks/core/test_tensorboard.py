@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.file_access import before
+
 torch = pytest.importorskip("torch")
 pytest.importorskip("tensorboard")
 import tensortrial.hooks.pytorch as tt  # noqa: E402
@@ -24,7 +26,6 @@ from tensortrial import create_trial, modes  # noqa: E402
 from tensortrial.errors import StorageError  # noqa: E402
 from tensortrial.importers.tensorboard import import_runs  # noqa: E402
 from tensortrial.storage.open import open_storage  # noqa: E402
-from tensortrial.tfevents import event_file  # noqa: E402
 from tensortrial.tfevents.event_file import EventFile  # noqa: E402
 from tensortrial.tfevents.tfrecord import records  # noqa: E402
 
@@ -216,14 +217,13 @@ def test_flushed_steps_can_be_read_during_training(make_hook: Callable[..., Any]
 
 
 def test_a_disk_that_breaks_ends_the_event_files_and_nothing_else(
-    make_hook: Callable[..., Any], out: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    make_hook: Callable[..., Any], out: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def full(contents: list[bytes]) -> bytes:
+    def fail() -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(event_file, "framed", full)
     hook = make_hook(export_tensorboard=True, flush_seconds=0)
-    with caplog.at_level(logging.ERROR):
+    with before(["create"], Path(out, "tensorboard"), fail), caplog.at_level(logging.ERROR):
         run(hook, 5)
         hook.close()
     assert create_trial(out).tensor(LOSS).steps(modes.TRAIN) == [0, 1, 2, 3, 4]

@@ -19,14 +19,14 @@ import pytest
 from rich.console import Console
 
 from support.commands import run_command
+from support.file_access import before
+from support.permissions import bound_by_modes
 from support.runs import Job
 from tensortrial.cli import main
 from tensortrial.cli.console import print_table
-from tensortrial.errors import StorageError
 from tensortrial.format.record import Plan, Record, Step
 from tensortrial.format.schema import RunInfo, WorkerInfo
 from tensortrial.mode import ModeKeys
-from tensortrial.storage.local import LocalStorage
 from tensortrial.storage.open import open_storage
 from tensortrial.write.claim import claim
 from tensortrial.write.writer import Writer
@@ -143,26 +143,33 @@ def test_output_goes_into_a_file_with_the_longest_name(run: Path, tmp_path: Path
     assert (tmp_path / ("n" * 255)).read_text() == "one\n1\n"
 
 
-def test_output_goes_into_a_mount_point(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_goes_into_a_mount_point(run: Path, tmp_path: Path) -> None:
     kept = tmp_path / "kept.csv"
     kept.write_text("mine")
 
-    def refuse(*_: object) -> None:
+    def refuse() -> None:
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
 
-    monkeypatch.setattr("os.replace", refuse)
-    run_command("sql", run, "select 1 as one", "--format", "csv", "--output", kept)
+    with before(["publish"], kept, refuse):
+        run_command("sql", run, "select 1 as one", "--format", "csv", "--output", kept)
     assert kept.read_text() == "one\n1\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept.csv", "run"]
 
 
-def test_output_does_not_replace_a_read_only_file(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = tmp_path / "kept.csv"
+def test_output_does_not_replace_a_read_only_file_and_is_written_in_place_in_a_read_only_folder(
+    run: Path, tmp_path: Path
+) -> None:
+    kept = tmp_path / "folder" / "kept.csv"
+    kept.parent.mkdir()
     kept.write_text("mine")
-    inode = kept.stat().st_ino
-    monkeypatch.setattr("os.access", lambda path, mode: mode != os.W_OK or str(path) != str(kept))
-    run_command("sql", run, "select 1 as one", "--format", "csv", "--output", kept)
-    assert kept.stat().st_ino == inode  # this process may be root, which may write it in place
+    line = ("sql", run, "select 1 as one", "--format", "csv", "--output", kept)
+    kept.chmod(0o400)
+    assert "Permission denied" in bound_by_modes(lambda: run_command(*line, status=None)).stderr
+    assert kept.read_text() == "mine"
+    kept.chmod(0o600)
+    kept.parent.chmod(0o500)
+    bound_by_modes(lambda: run_command(*line))
+    assert kept.read_text() == "one\n1\n"
 
 
 def test_output_goes_into_a_device_or_a_pipe(run: Path, tmp_path: Path) -> None:
@@ -256,15 +263,10 @@ def test_mark_ended_leaves_the_end_of_a_run_that_has_ended(run: Path) -> None:
 
 
 @pytest.mark.parametrize("worker", [[], ["--worker", "worker_0"]])
-def test_mark_ended_fails_if_no_mark_can_be_stored(
-    run: Path, worker: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(storage: LocalStorage, path: str, data: bytes) -> None:
-        raise StorageError(path, "the file system refuses the write")
-
+def test_mark_ended_fails_if_no_mark_can_be_stored(run: Path, worker: list[str]) -> None:
     (run / "end" / "worker_0.json").unlink()
-    monkeypatch.setattr(LocalStorage, "create", refuse)
-    done = run_command("mark-ended", run, *worker, status=1)
+    (run / "end").chmod(0o500)
+    done = bound_by_modes(lambda: run_command("mark-ended", run, *worker, status=1))
     assert "no mark was stored" in done.stderr
 
 

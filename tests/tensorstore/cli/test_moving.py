@@ -9,11 +9,10 @@ import pytest
 
 import tensortrial
 from support.commands import run_command
+from support.file_access import before_opening
 from support.runs import Job
 from tensortrial.errors import NotARun, RunNotFound
 from tensortrial.maintenance.relocation import move
-from tensortrial.storage.base import Sink
-from tensortrial.storage.fsspec import FsspecStorage
 
 
 @pytest.fixture
@@ -117,35 +116,24 @@ def test_a_link_to_a_run_is_refused_by_the_name_of_the_folder(run: Path, command
     assert losses(link) == [0, 1, 2, 3]
 
 
-def test_mv_that_is_interrupted_leaves_no_part_of_a_copy(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    copied = []
-    sink = FsspecStorage.sink
+def test_mv_that_is_interrupted_leaves_no_part_of_a_copy(run: Path) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
 
-    def interrupted(storage: FsspecStorage, path: str) -> Sink:
-        copied.append(path)
-        if len(copied) == 3:
-            raise KeyboardInterrupt
-        return sink(storage, path)
-
-    monkeypatch.setattr(FsspecStorage, "sink", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with before_opening(run / "tensors", interrupt), pytest.raises(KeyboardInterrupt):
         move(run, "memory://interrupted/a")
     assert losses(run) == [0, 1, 2, 3]
     assert move(run, "memory://interrupted/a") == "memory://interrupted/a"
     assert losses("memory://interrupted/a") == [0, 1, 2, 3]
 
 
-def test_mv_leaves_a_file_that_was_written_after_the_copy_of_it(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sink = FsspecStorage.sink
+def test_mv_leaves_a_file_that_was_written_after_the_copy_of_it(run: Path) -> None:
+    def write_late() -> None:
+        (run / "late.txt").write_text("precious")
+        (run / "model.pt").write_bytes(b"more weights")
 
-    def late(storage: FsspecStorage, path: str) -> Sink:
-        if path == "run.json":
-            (run / "late.txt").write_text("precious")
-            (run / "model.pt").write_bytes(b"more weights")
-        return sink(storage, path)
-
-    monkeypatch.setattr(FsspecStorage, "sink", late)
-    run_command("mv", run, "memory://late/a")
+    with before_opening(run / "tensors", write_late):
+        run_command("mv", run, "memory://late/a")
     assert sorted(path.name for path in run.rglob("*")) == ["late.txt", "model.pt"]
 
 

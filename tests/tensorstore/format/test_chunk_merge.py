@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from night.forks import in_child
 
 import tensortrial
+from support.file_access import before
 from support.limits import keep_index_files, set_limits
 from support.runs import EVAL, TRAIN, Job
 from tensortrial.errors import CorruptFile, MissingChunk
@@ -178,17 +182,14 @@ def test_rows_that_were_read_before_find_their_values(tmp_path: Path) -> None:
         ]
 
 
-def test_files_that_a_killed_compaction_left_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_a_killed_compaction_left_are_deleted(tmp_path: Path) -> None:
     write(tmp_path, 20)
 
-    def killed(*args: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr("tensortrial.maintenance.compaction.publish_compacted", killed)
-        patched.setattr("tensortrial.format.chunk_merge.discard", killed)
-        with pytest.raises(KeyboardInterrupt):
+    def compact_until_killed() -> None:
+        with before(["create"], tmp_path / "index", lambda: os.kill(os.getpid(), signal.SIGKILL)):
             compact(tmp_path, delete_older_than=0)
+
+    assert in_child(compact_until_killed) == -signal.SIGKILL
     assert len(chunks(tmp_path)) == 22
     compact(tmp_path, delete_older_than=0)
     assert len(chunks(tmp_path)) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 import tensortrial
 from support.commands import run_command
 from support.compacted_runs import assert_chunks_are_named, flush, index_files, kill, rows_of, rows_seen, write
+from support.file_access import before
 from support.internals import index_paths
 from support.limits import set_limits
 from support.runs import Job, edit_document
@@ -375,15 +377,15 @@ def test_a_small_file_is_what_compact_would_write(tmp_path: Path) -> None:
 
 
 def test_a_small_run_that_cannot_be_compacted_is_closed_all_the_same(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Job(tmp_path, flush_seconds=3600) as job:
-        flush(job, 10)
+    def fail() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-        def full(path: str) -> None:
-            raise tensortrial.errors.StorageError(path, "the disk is full")  # type: ignore[attr-defined]
-
-        monkeypatch.setattr(job.storage, "sink", full)
+    job = Job(tmp_path, flush_seconds=3600)
+    flush(job, 10)
+    with before(["create"], tmp_path / "index", fail), job:
+        pass
     assert "the disk is full" in caplog.text
     assert tensortrial.create_trial(tmp_path).loaded_all_steps
     assert len(index_files(tmp_path)) == 10

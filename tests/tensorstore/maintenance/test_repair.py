@@ -17,6 +17,7 @@ import tensortrial
 from support import warm
 from support.commands import run_command
 from support.limits import keep_index_files
+from support.permissions import bound_by_modes
 from support.runs import Job, chunk, index_file
 from tensortrial.errors import RunInUse, StepUnavailable
 from tensortrial.maintenance.compaction import compact
@@ -154,20 +155,13 @@ def test_values_of_a_worker_whose_claim_is_lost_are_kept(tmp_path: Path) -> None
     assert files(tmp_path) == before
 
 
-def test_a_file_that_cannot_be_read_now_is_not_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_read_now_is_not_marked(tmp_path: Path) -> None:
     write(tmp_path)
-    read = LocalStorage.read
-
-    def refused(self: LocalStorage, path: str) -> bytes:
-        if path.endswith("00000003.parquet"):
-            raise tensortrial.errors.StorageError(path, "Input/output error")
-        return read(self, path)
-
-    monkeypatch.setattr(LocalStorage, "read", refused)
-    done = tensortrial.repair(tmp_path, delete_older_than=0)
+    index_file(tmp_path, 3).chmod(0)
+    done = bound_by_modes(lambda: tensortrial.repair(tmp_path, delete_older_than=0))
     assert done.marked == ()
     assert len(done.damaged) == 1
-    monkeypatch.undo()
+    index_file(tmp_path, 3).chmod(0o600)
     assert tensortrial.verify(tmp_path).is_whole
 
 
@@ -176,7 +170,7 @@ class Killed(BaseException):
 
 
 class Kill:
-    """Ends the process at a change of the storage, before or after it is done."""
+    """Ends the process at a change of the storage, before or after it is done; a signal finds no such moment."""
 
     def __init__(self, at: int, after: bool) -> None:
         self._left, self._after = at, after

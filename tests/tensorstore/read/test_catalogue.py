@@ -23,8 +23,6 @@ from tensortrial.errors import (
     StorageError,
     UnknownFormat,
 )
-from tensortrial.format.index_reader import IndexRows
-from tensortrial.format.index_types import SavedTensor
 from tensortrial.read.step_states import StepState
 from tensortrial.read.trial import Trial
 from tensortrial.storage.base import Paths, Tails
@@ -76,24 +74,18 @@ def test_a_refresh_reads_only_new_files(tmp_path: Path) -> None:
     job.close()
 
 
-def test_rows_that_were_read_stay_read_when_the_run_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read, asked = IndexRows.read, list[str]()
-
-    def noted(self: IndexRows, paths: Sequence[str], *args: Any) -> list[SavedTensor]:
-        asked.extend(paths)
-        return read(self, paths, *args)
-
-    monkeypatch.setattr(IndexRows, "read", noted)
-    job = Job(tmp_path, flush_seconds=3600)
+def test_rows_that_were_read_stay_read_when_the_run_grows(tmp_path: Path) -> None:
+    job, storage = Job(tmp_path, flush_seconds=3600), CountingStorage(str(tmp_path))
     job.step({"a": 0.0})
     job.flush()
-    trial = tensortrial.create_trial(tmp_path)
+    trial = trial_of(storage)
     for number in range(1, 4):
         assert trial.tensor("a").values() == {step: step for step in range(number)}
-        asked.clear()
+        storage.reads.clear()
         job.step({"a": float(number)})
         assert trial.tensor("a").values() == {step: step for step in range(number + 1)}
-        assert [path.rpartition("/")[2] for path in asked] == [f"{number:08d}.parquet"]
+        read = {Path(path).name for path in storage.reads if path.startswith("index/")}
+        assert read == {f"{number:08d}.parquet"}
     job.close()
 
 

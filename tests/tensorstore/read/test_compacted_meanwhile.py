@@ -164,6 +164,8 @@ def test_files_that_are_compacted_again_after_each_listing_are_an_error_that_nam
 
 
 def test_a_retry_that_never_ends_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The defect is planted, to show that the other tests would find it."""
+
     def repeated(work: Callable[[], object], remade: Callable[[], object]) -> object:
         while True:
             try:

@@ -179,6 +179,7 @@ class TestAClosedRun:
     def test_an_error_of_the_storage_leaves_the_run_closed(
         self, run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
+        """A file system in memory never fails."""
         from tensortrial.errors import StorageError
         from tensortrial.storage.fsspec import FsspecStorage
 
@@ -285,6 +286,7 @@ class TestAStaleManifest:
     def test_a_resume_that_dies_before_it_writes_leaves_the_run_readable(
         self, closed: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        """The process that holds a file system in memory cannot be killed."""
         before = answers(closed.open())
         from tensortrial.storage.fsspec import FsspecStorage
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import secrets
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 
 import tensortrial
+from support.permissions import bound_by_modes
 from support.runs import EVAL, TRAIN, Job, edit_document
 from support.servers import ObjectStore
 from tensortrial.config.collection import Collection
@@ -174,18 +174,11 @@ def test_what_is_broken_is_listed_and_left_out(tmp_path: Path) -> None:
     assert isinstance(runs.damaged[str(chunk)], MissingChunk)
 
 
-def test_a_folder_that_cannot_be_listed_is_named_and_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_listed_is_named_and_left_out(tmp_path: Path) -> None:
     for name in ("open", "shut"):
         write(tmp_path / name, 0)
-    scandir = os.scandir
-
-    def refusing(path: str) -> Any:
-        if str(path).endswith("shut"):  # no mode keeps out root, as whom tests may run
-            raise PermissionError(errno.EACCES, "Permission denied", str(path))
-        return scandir(path)
-
-    monkeypatch.setattr(os, "scandir", refusing)
-    runs = tensortrial.open_runs(tmp_path)
+    (tmp_path / "shut").chmod(0)
+    runs = bound_by_modes(lambda: tensortrial.open_runs(tmp_path))
     assert runs.names == ["open"]
     assert list(runs.damaged) == [str(tmp_path / "shut")]
     assert f"refuses the list ({tmp_path}/shut): Permission denied" in str(runs.damaged[str(tmp_path / "shut")])

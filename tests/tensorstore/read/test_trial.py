@@ -17,7 +17,7 @@ import pytest
 
 import tensortrial
 from support import warm
-from support.file_access import opened_by_this_thread
+from support.file_access import before, opened_by_this_thread
 from support.runs import EVAL, GLOBAL, PREDICT, TRAIN, Job
 from support.servers import ObjectStore
 from tensortrial.config.collection import Collection
@@ -34,11 +34,9 @@ from tensortrial.errors import (
     TensorUnavailable,
     TensorUnavailableForStep,
 )
-from tensortrial.format.index_reader import IndexRows
 from tensortrial.read.step_states import StepState
 from tensortrial.read.trial import Trial
 from tensortrial.rules import Rule, invoke_rule
-from tensortrial.storage.local import LocalStorage
 
 COLLECTIONS = [Collection("weights", include_regex="^w"), Collection("losses"), Collection("all"), Collection("none")]
 
@@ -260,14 +258,12 @@ def test_inputs_labels_and_predictions(tmp_path: Path) -> None:
         trial.inputs(0, worker="worker_1")
 
 
-def test_a_path_without_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as without_sleep:
-        without_sleep.setattr(time, "sleep", pytest.fail)
-        with pytest.raises(RunNotFound, match="timeout") as caught:
-            tensortrial.create_trial(tmp_path / "nothing")
-        assert isinstance(caught.value, FileNotFoundError)
-        with pytest.raises(RunNotFound):
-            tensortrial.create_trial(tmp_path)
+def test_a_path_without_a_run(tmp_path: Path) -> None:
+    with pytest.raises(RunNotFound, match="timeout") as caught:
+        tensortrial.create_trial(tmp_path / "nothing")
+    assert isinstance(caught.value, FileNotFoundError)
+    with pytest.raises(RunNotFound):
+        tensortrial.create_trial(tmp_path)
     began = time.monotonic()
     with pytest.raises(RunNotFound):
         tensortrial.create_trial(tmp_path / "nothing", timeout=0.2)
@@ -286,13 +282,10 @@ def test_a_run_whose_first_file_is_being_written_is_waited_for(tmp_path: Path, f
     writer.join()
 
 
-def test_a_run_that_begins_while_it_is_opened_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def exists_any(storage: LocalStorage) -> bool:
-        write_run(str(tmp_path / "run"))
-        return True
-
-    monkeypatch.setattr(LocalStorage, "exists_any", exists_any)
-    assert tensortrial.create_trial(tmp_path / "run").steps() == [*range(6)]
+def test_a_run_that_begins_while_it_is_opened_is_opened(tmp_path: Path) -> None:
+    # It is listed when it has no run.json.
+    with before(["list"], tmp_path / "run", lambda: write_run(str(tmp_path / "run"))):
+        assert tensortrial.create_trial(tmp_path / "run").steps() == [*range(6)]
 
 
 def test_a_folder_of_somebody_else(tmp_path: Path) -> None:
@@ -501,7 +494,7 @@ def test_another_process_is_read_live(tmp_path: Path, flush_seconds: float) -> N
     assert trial.loaded_all_steps
 
 
-def test_values_of_a_few_steps_read_the_files_that_have_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_of_a_few_steps_read_the_files_that_have_them(tmp_path: Path) -> None:
     """Also where the steps of the modes differ from the global ones, and a worker has none of them."""
     jobs = [Job(tmp_path, f"worker_{rank}", 2) for rank in range(2)]
     for number in range(20):
@@ -510,24 +503,17 @@ def test_values_of_a_few_steps_read_the_files_that_have_them(tmp_path: Path, mon
                 job.step({"a": [number], "b": [rank]}, mode=EVAL if number % 2 else TRAIN)
                 job.flush()
     trial = tensortrial.create_trial(tmp_path)
-    read: list[str] = []
-    read_rows = IndexRows.read
-
-    def noted(self: IndexRows, paths: Any, *rest: Any) -> Any:
-        read.extend(paths)
-        return read_rows(self, paths, *rest)
-
-    monkeypatch.setattr(IndexRows, "read", noted)
-    found = trial.values(["a", "b"], [3, 4, 5], mode=EVAL, worker="worker_0")
+    with opened_by_this_thread() as opened:
+        found = trial.values(["a", "b"], [3, 4, 5], mode=EVAL, worker="worker_0")
     assert {name: {step: int(each) for step, (each,) in found[name].items()} for name in found} == {
         "a": {3: 7, 4: 9, 5: 11},
         "b": {3: 0, 4: 0, 5: 0},
     }
-    assert len(read) == 3
-    read.clear()
-    assert sorted(trial.values(["a", "b"], [0, 1], mode=EVAL, worker="worker_1")["b"]) == [0, 1]
-    assert read
-    assert all("worker_1" in path for path in read)
+    read = {Path(path).stem for path in opened if "/index/" in str(path) and str(path).endswith(".parquet")}
+    assert read == {f"{number:08}" for number in (7, 9, 11)}
+    with opened_by_this_thread() as opened:
+        assert sorted(trial.values(["a", "b"], [0, 1], mode=EVAL, worker="worker_1")["b"]) == [0, 1]
+    assert {"worker_1" in str(path) for path in opened if str(path).endswith(".parquet")} == {True}
     assert trial.values(["a", "b"], [3, 4, 5], mode=EVAL, worker="worker_1") == {"a": {}, "b": {}}
     nowhere: list[Any] = [[100, 101, 102], [-1, 10**19, 10**20], ["3", "4", "5"]]
     assert [trial.values(["a", "b"], steps) for steps in nowhere] == [{"a": {}, "b": {}}] * 3

@@ -131,6 +131,7 @@ def test_damage_of_each_value_is_found_wherever_pieces_of_the_file_end(
 def test_only_values_in_the_part_of_a_file_that_cannot_be_read_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Only a broken disk has a bad sector."""
     set_limits(monkeypatch, bytes_of_a_small_value=0, bytes_of_a_verified_piece=1 << 16)
     _, offsets = write_sizes(tmp_path)
     bad = offsets["w9"] + 50_000

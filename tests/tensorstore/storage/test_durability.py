@@ -136,6 +136,7 @@ class TestARefusedSync:
     def test_a_hook_fails_at_any_refused_sync_and_keeps_what_was_published(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, stride: int
     ) -> None:
+        """No disk refuses a chosen sync."""
         monkeypatch.setenv("TENSORTRIAL_STRICT", "0")
         real, failed = os.fsync, 0
         for refused in range(1, 200, stride):

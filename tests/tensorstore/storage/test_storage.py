@@ -72,6 +72,8 @@ class TestLocal(StorageContract):
             storage.create("run.json", b"")
 
     def test_create_without_hard_links(self, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Only an administrator can mount a file system without links."""
+
         def no_link(*_: object) -> None:
             raise OSError(errno.EOPNOTSUPP, "no links here")
 
@@ -264,6 +266,7 @@ def test_names_in_a_folder_are_listed_again_once_it_has_changed(tmp_path: Path) 
 def test_a_file_that_appears_within_a_tick_of_the_clock_is_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """File systems here have finer clocks than others."""
     fstat = os.fstat
 
     def coarse(number: int) -> SimpleNamespace:

@@ -235,6 +235,7 @@ def test_a_damaged_index_file_blocks_no_resumption(
 def test_a_resumption_continues_after_steps_that_one_listing_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Only file servers and object stores list late, and not on request."""
     with Job(tmp_path) as job:
         job.step({"a": np.zeros(2)})
     list_after, lags = LocalStorage._list_after, [True]

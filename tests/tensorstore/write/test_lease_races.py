@@ -1,4 +1,8 @@
-"""Processes that begin or resume a run while another one resumes it."""
+"""Processes that begin or resume a run while another one resumes it.
+
+Two real processes meet between two given calls of the storage about never. Here one thread is both, and the second acts
+before or after a call of the first; where no event of the interpreter is there, a method of the storage is replaced.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from support.file_access import before
 from support.internals import has_noticed_its_successor
 from support.leased_runs import recorder, resume, step
 from support.limits import set_limits
 from support.waiting import wait_until
 from tensortrial import create_trial
 from tensortrial.errors import RunInUse, RunTakenOver, StorageError
-from tensortrial.format.schema import LEASES, MANIFEST, index_folder
+from tensortrial.format.schema import COLLECTIONS, LEASES, MANIFEST, index_folder
 from tensortrial.hooks.core.process.rank import Rank
 from tensortrial.storage.local import LocalStorage, _LocalSink
 from tensortrial.storage.open import Storage, open_storage
@@ -33,21 +38,15 @@ def values(storage: Storage) -> list[tuple[int, float]]:
     return [(each, float(tensor.value(each))) for each in tensor.steps()]
 
 
-def test_the_first_process_stops_if_its_lease_comes_after_a_resumption(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_process_stops_if_its_lease_comes_after_a_resumption(tmp_path: Path) -> None:
     storage = open_storage(tmp_path / "run")
     first, second = recorder(storage.url), resume(storage)
-    create = LocalStorage.create
 
-    def create_late(self: LocalStorage, path: str, data: bytes) -> None:
-        if path == FIRST:
-            step(second, 1.0)
-            second.flush()
-        create(self, path, data)
+    def resume_first() -> None:
+        step(second, 1.0)
+        second.flush()
 
-    monkeypatch.setattr(LocalStorage, "create", create_late)
-    with pytest.raises(RunTakenOver):
+    with before(["publish"], tmp_path / "run" / FIRST, resume_first), pytest.raises(RunTakenOver):
         step(first, 0.0)
     assert storage.list(LEASES) == [SECOND.rpartition("/")[2]]
     step(second, 2.0)
@@ -85,23 +84,20 @@ def test_a_resumption_sees_a_lease_that_came_after_it_had_looked(
 
 
 def test_a_process_that_begins_does_not_take_the_lease_of_one_that_has_joined_as_the_same_worker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     storage = open_storage(tmp_path / "run")
     step(other := recorder(storage.url, Rank(1, 2)), 0.0)
     first, second = recorder(storage.url, Rank(0, 2)), resume(storage, rank=Rank(0, 2))
-    create, begun = LocalStorage.create, list[None]()
 
-    def create_late(self: LocalStorage, path: str, data: bytes) -> None:
-        create(self, path, data)
-        if path == FIRST and not begun:
-            begun.append(None)  # the second process holds the lease, and has written no claim yet
-            with pytest.raises(RunInUse):
-                step(first, 1.0)
+    def begin() -> None:
+        assert FIRST.rpartition("/")[2] in storage.list(LEASES)
+        with pytest.raises(RunInUse):
+            step(first, 1.0)
 
-    monkeypatch.setattr(LocalStorage, "create", create_late)
-    step(second, 2.0)
-    assert begun
+    # The second process holds the lease, and has written no claim yet.
+    with before(["publish"], tmp_path / "run" / COLLECTIONS, begin):
+        step(second, 2.0)
     for each in (other, first, second):
         each.close()
     rows = create_trial(storage.url).sql("select worker, global_step, scalar from tensors order by all").fetchall()
@@ -137,9 +133,7 @@ def test_a_resumption_that_was_overtaken_in_a_slow_call_changes_nothing_more(
     assert create_trial(storage.url).loaded_all_steps
 
 
-def test_a_resumption_that_was_overtaken_while_it_sets_steps_aside_sets_aside_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resumption_that_was_overtaken_while_it_sets_steps_aside_sets_aside_no_more(tmp_path: Path) -> None:
     storage = open_storage(tmp_path / "run")
     first = recorder(storage.url)
     for number in range(3):
@@ -147,19 +141,14 @@ def test_a_resumption_that_was_overtaken_while_it_sets_steps_aside_sets_aside_no
     first.close()
     slow = resume(storage)
     slow.resume_at(1, None)
-    read, overtakes = LocalStorage.read, [resume(storage, force=True)]
+    third = resume(storage, force=True)
 
-    def read_slowly(self: LocalStorage, path: str) -> bytes:
-        if path.startswith("index/") and overtakes:
-            third = overtakes.pop()
-            step(third, 3.0)
-            third.close()
-        return read(self, path)
+    def overtake() -> None:
+        step(third, 3.0)
+        third.close()
 
-    monkeypatch.setattr(LocalStorage, "read", read_slowly)
-    with pytest.raises(RunTakenOver):
+    with before(["read"], tmp_path / "run" / "index", overtake), pytest.raises(RunTakenOver):
         step(slow, 4.0)
-    assert not overtakes
     assert values(storage) == [(0, 0.0), (1, 1.0), (2, 2.0), (3, 3.0)]
 
 
