@@ -1,4 +1,4 @@
-"""What all tests share: the servers that `support.servers` starts."""
+"""What all tests share: the servers that `support.servers` starts, and a disk that is soon full."""
 
 import atexit
 import gc
@@ -10,7 +10,7 @@ from importlib.util import find_spec
 import pytest
 
 pytest.register_assert_rewrite("support.hook_conformance", "support.export_conformance", "support.storage_contract")
-pytest_plugins = ["support.servers"]
+pytest_plugins = ["support.servers", "support.small_disk"]
 
 # What a file's name says that its tests need, and what not every environment has.
 _NEEDS = {"spark": "pyspark", "bigquery_emulator": "duckdb_extensions", "snowflake_emulator": "fakesnow"}

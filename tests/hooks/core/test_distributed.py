@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import tensortrial.hooks.pytorch as tt  # noqa: E402
 from support.gloo import launch  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.errors import InvalidWorker, RunError  # noqa: E402
-from tensortrial.hooks.core.process.rank import Rank, rank_from_environment  # noqa: E402
 
 
 @pytest.mark.distributed
@@ -220,55 +218,6 @@ class TestCompiled:
 
 
 class TestRank:
-    @pytest.mark.parametrize(
-        ("variables", "expected"),
-        [
-            ({}, Rank(0, 1)),
-            ({"RANK": "1", "WORLD_SIZE": "4"}, Rank(1, 4)),
-            ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "3"}, Rank(2, 3)),
-            ({"RANK": "1", "WORLD_SIZE": "2", "SLURM_PROCID": "5", "SLURM_NTASKS": "6"}, Rank(1, 2)),
-            ({"RANK": "x", "WORLD_SIZE": "2"}, Rank(0, 1)),
-            ({"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2", "TF_CONFIG": "{}"}, Rank(1, 2)),
-        ],
-        ids=str,
-    )
-    def test_the_rank_is_that_of_the_launcher(
-        self, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], expected: Rank
-    ) -> None:
-        for name in list(os.environ):
-            if name.startswith(("RANK", "WORLD_SIZE", "OMPI_", "HOROVOD_", "SLURM_")):
-                monkeypatch.delenv(name)
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value)
-        assert rank_from_environment() == expected
-
-    def test_other_workers_save_nothing_where_one_worker_saves(
-        self, make_hook: Any, out: str, monkeypatch: Any
-    ) -> None:
-        monkeypatch.setenv("RANK", "1")
-        monkeypatch.setenv("WORLD_SIZE", "2")
-        hook = make_hook()
-        assert hook.worker == "worker_1"
-        hook.save_scalar("x", 1)
-        hook.close()
-        assert not os.path.exists(out)
-
-    def test_all_workers_join_one_run(self, make_hook: Any, out: str, monkeypatch: Any) -> None:
-        monkeypatch.setenv("WORLD_SIZE", "2")
-        hooks = []
-        for rank in range(2):
-            monkeypatch.setenv("RANK", str(rank))
-            hooks.append(make_hook(include_workers="all"))
-        for value, hook in enumerate(hooks):
-            hook.save_scalar("x", value)
-        hooks[0].close()
-        trial = create_trial(out)
-        assert not trial.loaded_all_steps
-        hooks[1].close()
-        trial.refresh()
-        assert trial.loaded_all_steps
-        assert [float(trial.tensor("x").value(0, worker=worker)) for worker in trial.workers()] == [0, 1]
-
     def test_two_processes_with_one_name_get_an_error(self, make_hook: Any, out: str) -> None:
         first, second = make_hook(), tt.Hook(out)
         first.save_scalar("x", 1)

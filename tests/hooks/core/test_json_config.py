@@ -126,11 +126,6 @@ class TestEveryKey:
         assert when(hook.save_config) == (500, [], 0, None)
         assert hook.reduction_config == tt.ReductionConfig()
 
-    def test_end_step_0_switches_a_default_collection_off(self, hook_of: Any) -> None:
-        hook = hook_of(CollectionConfigurations=[{"CollectionName": "losses", "CollectionParameters": {"end_step": 0}}])
-        hook.recorder.begin_step()
-        assert not hook.recorder.saving
-
 
 class TestLayers:
     def test_a_later_layer_overrides_an_earlier_one(self, hook_of: Any) -> None:
@@ -207,15 +202,6 @@ class TestUnknownKeys:
         assert read_configuration(write(document)).arguments == known.arguments
         assert len(caplog.messages) == 1
         assert re.search(warning, caplog.messages[0])
-
-
-def test_an_empty_custom_collection_is_one_warning(hook_of: Any, caplog: pytest.LogCaptureFixture) -> None:
-    hook = hook_of(CollectionConfigurations=[{"CollectionName": "mine"}, {"CollectionName": "losses"}])
-    for step in range(2):
-        hook.log({"x": 1}, step=step)
-    assert [message.partition(":")[0] for message in caplog.messages if "saves nothing" in message] == [
-        "collection 'mine' of include_collections saves nothing"
-    ]
 
 
 class TestSpellings:

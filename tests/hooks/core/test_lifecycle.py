@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -101,36 +99,6 @@ class TestTheRunIsClosed:
         assert trial.loaded_all_steps
         assert len(trial.tensor(LOSS).steps()) >= 3 + 5
 
-    @pytest.mark.slow
-    def test_the_run_is_closed_by_sigterm_while_it_publishes(self, tmp_path: Path) -> None:
-        """The finder `signals` sends it at many other moments."""
-        program = f"""{BEGINNING}
-    hook, net, loss = begin(flush_seconds=0)
-    print("ready", flush=True)
-    for i in range(10**9):
-        hook.save_scalar("x", i)
-        if i % 10 == 0:
-            hook.set_mode("TRAIN")
-    """
-        with start(program, tmp_path) as process:
-            until_ready(process)
-            time.sleep(0.05)
-            process.terminate()
-            assert process.wait(timeout=30) == -signal.SIGTERM
-        assert create_trial(tmp_path / "run").loaded_all_steps
-
-    @pytest.mark.slow
-    def test_the_users_handler_of_sigterm_is_not_replaced(self, tmp_path: Path) -> None:
-        program = f"""{BEGINNING}
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
-    hook, net, loss = begin(flush_seconds=1000)
-    train(net, 3, loss)
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(10)
-    """
-        assert run(program, tmp_path).returncode == 7
-        assert create_trial(tmp_path / "run").loaded_all_steps
-
 
 class TestWithoutAnEnd:
     @pytest.mark.slow
@@ -197,16 +165,6 @@ class TestWithoutAnEnd:
 @pytest.mark.usefixtures("lenient")
 class TestFailures:
     """Errors inside a hook, which do not reach training."""
-
-    @pytest.fixture
-    def small_disk(self, tmp_path: Path) -> Any:
-        folder = tmp_path / "disk"
-        folder.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-        if subprocess.run(command, capture_output=True).returncode:
-            pytest.skip("mounting a tmpfs is not permitted here")
-        yield folder
-        subprocess.run(["umount", "-l", str(folder)], check=True)
 
     def hooked(self, out: Path, **options: Any) -> tuple[Any, Any, Any]:
         options.setdefault("save_config", tt.SaveConfig(save_interval=1))

@@ -71,6 +71,12 @@ def test_the_rank_of_a_hook_is_found_at_its_first_step(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("variables", "expected"),
     [
+        ({}, Rank(0, 1)),
+        ({"RANK": "1", "WORLD_SIZE": "4"}, Rank(1, 4)),
+        ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "3"}, Rank(2, 3)),
+        ({"RANK": "1", "WORLD_SIZE": "2", "SLURM_PROCID": "5", "SLURM_NTASKS": "6"}, Rank(1, 2)),
+        ({"RANK": "x", "WORLD_SIZE": "2"}, Rank(0, 1)),
+        ({"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2", "TF_CONFIG": "{}"}, Rank(1, 2)),
         ({"LOCAL_RANK": "1", "WORLD_SIZE": "2"}, Rank(1, 2)),
         ({"LOCAL_RANK": "1", "WORLD_SIZE": "2", "NODE_RANK": "0"}, Rank(1, 2)),
         ({"LOCAL_RANK": "1", "WORLD_SIZE": "8", "NODE_RANK": "1", "LOCAL_WORLD_SIZE": "4"}, Rank(5, 8)),

@@ -14,7 +14,6 @@ import pytest
 
 import tensortrial
 from tensortrial import Run, create_trial
-from tensortrial.errors import ConfigurationError, RunExists
 from tensortrial.mode import modes
 
 
@@ -184,18 +183,6 @@ def test_an_exception_in_the_program_passes_and_the_run_is_closed(out: str) -> N
         program()
     assert create_trial(out).loaded_all_steps
     assert values(out, "x") == {0: 1.0}
-
-
-def test_a_run_is_never_overwritten_and_may_be_resumed(out: str) -> None:
-    with Run(out) as run:
-        run.log({"x": 1.0}, step=3)
-    with pytest.raises(RunExists, match="resume=True"):
-        Run(out)
-    with Run(out, resume=True) as run:
-        run.log({"x": 2.0})
-    assert values(out, "x") == {3: 1.0, 4: 2.0}
-    with pytest.raises(ConfigurationError):
-        Run("")
 
 
 def test_an_empty_run_is_no_run(out: str) -> None:

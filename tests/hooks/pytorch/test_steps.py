@@ -103,16 +103,6 @@ class TestSaveConfig:
 
 
 class TestModes:
-    def test_gradients_are_saved_in_training_only(self, make_hook: Any, out: str) -> None:
-        hook = make_hook(include_collections=["gradients"], save_all=True)
-        net = trained(hook, 1, modes.TRAIN)
-        for mode in (modes.EVAL, modes.PREDICT, modes.GLOBAL):
-            hook.set_mode(mode)
-            train(net, 1)
-        hook.close()
-        assert steps(out, "gradient/Net_fc1.weight") == [0, 3]
-        assert steps(out, WEIGHT) == [0, 1, 2, 3]
-
     def test_a_mode_is_a_member_a_name_or_a_number(self, make_hook: Any) -> None:
         hook = make_hook()
         for mode in (modes.EVAL, "eval", 2):
@@ -195,13 +185,6 @@ class TestSavedByACall:
         assert trial.tensor("accuracy").steps(modes.EVAL) == [1]
         # No step begins any more; what was saved is a step of its own.
         assert trial.tensor("rate").steps(modes.TRAIN) == trial.tensor("momentum").steps(modes.TRAIN) == [2]
-
-    def test_values_of_one_name_keep_the_last_one_of_the_step(self, make_hook: Any, out: str) -> None:
-        hook = make_hook()
-        for number in range(3):
-            hook.save_scalar("x", number)
-        hook.close()
-        assert create_trial(out).tensor("x").value(0) == 2
 
     def test_save_tensor_takes_tensors_arrays_and_nested_lists(self, make_hook: Any) -> None:
         hook = make_hook()

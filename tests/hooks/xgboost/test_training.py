@@ -63,24 +63,6 @@ def test_every_tenth_round_is_saved_by_default(out: str, tmp_path: Path) -> None
     assert tt.Hook(str(tmp_path / "b"), save_config=tt.SaveConfig(save_interval=500)).save_config.save_interval == 500
 
 
-def test_a_json_file_configures_the_hook(tmp_path: Path, out: str) -> None:
-    configuration = {
-        "LocalPath": out,
-        "HookParameters": {"end_step": "21"},
-        "CollectionConfigurations": [
-            {"CollectionName": "feature_importance", "CollectionParameters": {"save_interval": "15"}},
-            {"CollectionName": "predictions"},
-        ],
-    }
-    (tmp_path / "hook.json").write_text(json.dumps(configuration))
-    hook = tt.Hook.hook_from_config(str(tmp_path / "hook.json"))
-    hook.validation_data = cancer()[1]
-    train([hook], 31)
-    trial = closed(hook)
-    assert trial.tensor("predictions").steps() == trial.tensor("train-logloss").steps() == [0, 10, 20]
-    assert trial.tensor("feature_importance/weight/worst area").steps() == [0, 15]
-
-
 def test_early_stopping_ends_the_steps(make_hook: Make, out: str) -> None:
     _, validation = cancer()
     hook = make_hook(include_collections=["predictions"], validation_data=validation)

@@ -293,17 +293,6 @@ def test_an_error_stops_the_writer_and_is_raised_to_all_that_wait(tmp_path: Path
     assert len(files(tmp_path, "index")) == 1
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Any:
-    folder = tmp_path / "small"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)]
-    if subprocess.run(command, capture_output=True).returncode:
-        pytest.skip("no right to mount a small file system")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
 def test_a_full_disk_stops_the_writer_and_keeps_what_was_published(small_disk: Path) -> None:
     job = Job(small_disk / "run", flush_seconds=0)
     values = np.random.default_rng(0).normal(size=20_000)
