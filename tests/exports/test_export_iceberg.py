@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import traceback
 from abc import abstractmethod
 from functools import partial
@@ -22,6 +21,7 @@ from pyiceberg.transforms import IdentityTransform
 import tensortrial
 from support.export_conformance import ExportConformance, end_power, write_run, write_step
 from support.file_access import before_opening
+from support.missing import without
 from support.runs import Job
 from tensortrial.errors import ExportError, MissingExtra
 
@@ -199,7 +199,7 @@ def test_a_catalogue_may_be_in_postgresql(tmp_path: Path, run: Path, postgres: A
 def test_postgresql_without_its_driver_names_the_extra(
     tmp_path: Path, run: Path, postgres: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "psycopg2", None)
+    without(monkeypatch, "psycopg2")
     with pytest.raises(MissingExtra, match=r"psycopg2, which is not installed: pip install 'tensortrial\[warehouse\]'"):
         tensortrial.export(run, f"iceberg:{postgres.url()}", warehouse=tmp_path.as_uri(), progress=False)
 

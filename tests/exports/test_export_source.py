@@ -119,6 +119,7 @@ def test_a_trial_is_exported_with_the_options_that_opened_it(tmp_path: Path, mot
 
 
 def test_an_export_closes_the_runs_that_it_has_opened_and_no_others(tmp_path: Path) -> None:
+    """Runs that are left open show themselves only as memory."""
     run, target = write_run(tmp_path / "a", 2), tmp_path / "x.duckdb"
     with mock.patch.object(Runs, "close", autospec=True, side_effect=Runs.close) as close:
         opened = tensortrial.open_runs(run)

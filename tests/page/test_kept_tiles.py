@@ -49,7 +49,10 @@ def values(out: Path) -> list[float]:
 
 
 def rows_read(out: Path) -> int:
-    """Return of how many index files a server that starts now reads the rows, for the tiles of `values`."""
+    """Return of how many index files a server that starts now reads the rows, for the tiles of `values`.
+
+    DuckDB opens them, so that no event of the interpreter shows it.
+    """
     with create_trial(out) as trial:
         reader = run_reader_of(trial)
         index = reader.sources

@@ -109,6 +109,7 @@ def test_tiles_have_the_values_of_every_step(reader: RunReader, mode: str, worke
 
 
 def test_tiles_and_queries_of_several_threads_share_a_database(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second database would take as much memory again, and is seen nowhere else."""
     connect, connected = DuckDBEngine.connect, list[Any]()
     monkeypatch.setattr(DuckDBEngine, "connect", lambda *given: connected.append(given) or connect(*given))
     statistics, count = ["value", "digest_changed"] * 3, f"select count(*) from tensors where name = '{NAMES[0]}'"

@@ -17,6 +17,8 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
+from support.runs import Job  # noqa: E402
+from support.servers import ObjectStore  # noqa: E402
 from tensortrial.hooks.core import current_hook  # noqa: E402
 from tensortrial.read.opening import no_refresh  # noqa: E402
 from tensortrial.smdebug.rules import Rule, invoke_rule  # noqa: E402
@@ -252,11 +254,16 @@ class TestTrial:
         assert (type(copied), copied.name, copied.steps()) == (LocalTrial, "mine", [0, 2])
         assert copied.collection("new").name == "new"
 
-    def test_a_url_of_s3_is_an_s3_trial(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        made = []
-        monkeypatch.setattr(S3Trial, "__init__", lambda self, *args, **options: made.append(args))
-        create_trial("s3://bucket/a/b")
-        assert made == [(None, "bucket", "a/b", None)]
+    @pytest.mark.s3
+    def test_a_url_of_s3_is_an_s3_trial(self, moto_s3: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", moto_s3.endpoint_url)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", moto_s3.key)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", moto_s3.secret)
+        url = f"{moto_s3.new_bucket()}/a/b"
+        with Job(url, storage_options=moto_s3.storage_options) as job:
+            job.step({"x": 1.0})
+        opened = create_trial(url)
+        assert (type(opened), opened.name, opened.steps()) == (S3Trial, "b", [0])
 
 
 class TestConfigurations:

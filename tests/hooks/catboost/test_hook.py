@@ -15,7 +15,7 @@ import tensortrial.hooks.catboost as tt  # noqa: E402
 from support.hook_conformance import Broken  # noqa: E402
 from support.made_hooks import closed  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
-from tensortrial.errors import ConfigurationError, UnsupportedFramework  # noqa: E402
+from tensortrial.errors import ConfigurationError  # noqa: E402
 from tensortrial.hooks.catboost.trees import CHILD_COLUMNS, SPLIT_COLUMNS  # noqa: E402
 
 OPTIONS: dict[str, Any] = {"depth": 3, "verbose": 0, "thread_count": 1, "allow_writing_files": False, "random_seed": 1}
@@ -312,9 +312,3 @@ def test_the_public_names_are_those_of_every_hook(make_hook: Any) -> None:
     hook = make_hook()
     assert tt.get_hook() is hook
     assert all(getattr(tt, name) is not None for name in tt.__all__)
-
-
-def test_an_older_catboost_is_refused_in_a_sentence(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catboost, "__version__", "0.26.1")
-    with pytest.raises(UnsupportedFramework, match=r"catboost 0\.26\.1 is too old.*needs 1\.0"):
-        tt.Hook(out)

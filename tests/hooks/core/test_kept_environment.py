@@ -98,6 +98,7 @@ def test_nothing_waits_for_a_slow_git(out: str, tmp_path: Path, monkeypatch: pyt
 
 
 def test_what_is_read_late_is_kept_at_the_close(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a list of many packages on a slow disk is read so late."""
     ready = threading.Event()
     whole = environment.environment
     monkeypatch.setattr(environment, "environment", lambda **parts: ready.wait(20) and whole(**parts))

@@ -16,6 +16,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 import tensortrial
+from support.missing import without
 from support.plain_hook import Hook
 from support.programs import start
 from support.waiting import wait_until
@@ -173,8 +174,7 @@ def test_an_interval_comes_from_a_json_file(tmp_path: Path) -> None:
 
 
 def test_without_psutil_the_extra_is_named(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "psutil", None)
-    monkeypatch.delitem(sys.modules, "tensortrial.hooks.core.system.probe", raising=False)
+    without(monkeypatch, "psutil", again="tensortrial.hooks.core.system.probe")
     monkeypatch.delattr("tensortrial.hooks.core.system.probe", raising=False)
     with pytest.raises(MissingExtra, match=r"system_metrics needs psutil.*tensortrial\[system\]"):
         Hook(out, system_metrics=True)
@@ -192,6 +192,7 @@ def test_a_dry_run_and_an_unused_hook_are_not_sampled(out: str, samplers: list[s
 def test_an_error_of_psutil_ends_the_samples_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """No system refuses psutil on request."""
     monkeypatch.setenv("TENSORTRIAL_STRICT", "0")
     out = tmp_path / "run"
     hook = train(out, system_metrics=0.1)
@@ -307,7 +308,7 @@ class TestGpus:
         assert find_gpus() is None
 
     def test_without_nvidias_library_there_are_no_gpus(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "pynvml", None)
+        without(monkeypatch, "pynvml")
         assert find_gpus() is None
 
     def test_each_gpu_reports_what_it_can(self, monkeypatch: pytest.MonkeyPatch) -> None:

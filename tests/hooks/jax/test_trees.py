@@ -13,7 +13,7 @@ import jax.numpy as jnp  # noqa: E402
 
 from support.made_hooks import closed  # noqa: E402
 from tensortrial import SaveConfig, create_trial  # noqa: E402
-from tensortrial.errors import ConfigurationError, UnsupportedFramework, UnsupportedValue  # noqa: E402
+from tensortrial.errors import ConfigurationError, UnsupportedValue  # noqa: E402
 from tensortrial.hooks.jax import Hook  # noqa: E402
 from tensortrial.mode import modes  # noqa: E402
 
@@ -168,12 +168,6 @@ def test_a_bad_step_is_refused(make_hook: Any) -> None:
     with pytest.raises(ConfigurationError, match="step must be an integer"):
         hook.save_tree("weights", {"w": jnp.ones(1)}, "3")
     assert hook.recorder.active
-
-
-def test_an_older_jax_is_refused_in_a_sentence(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jax, "__version__", "0.4.1")
-    with pytest.raises(UnsupportedFramework, match=r"jax 0\.4\.1 is too old.*pip install 'jax>=0"):
-        Hook(out)
 
 
 def test_a_hook_that_is_off_flattens_nothing(out: str) -> None:

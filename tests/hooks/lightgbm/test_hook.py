@@ -11,8 +11,6 @@ lgb = pytest.importorskip("lightgbm")
 datasets = pytest.importorskip("sklearn.datasets")
 from support.made_hooks import closed  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
-from tensortrial.errors import UnsupportedFramework  # noqa: E402
-from tensortrial.hooks.lightgbm import Hook  # noqa: E402
 
 PARAMETERS = {
     "objective": "binary",
@@ -184,9 +182,3 @@ def test_without_an_evaluation_set_a_warning_says_so_once(make_hook: Any, caplog
     training, _ = data_sets()
     lgb.train(PARAMETERS, training, 3, callbacks=[make_hook()])
     assert [record.getMessage()[:20] for record in caplog.records] == ["no metrics are saved"]
-
-
-def test_an_older_lightgbm_is_refused_in_a_sentence(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lgb, "__version__", "3.3.5")
-    with pytest.raises(UnsupportedFramework, match=r"lightgbm 3\.3\.5 is too old.*needs 4\.6"):
-        Hook(out)

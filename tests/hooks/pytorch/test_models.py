@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import tensortrial.hooks.pytorch as tt  # noqa: E402
 from support.made_hooks import closed  # noqa: E402
+from support.missing import without  # noqa: E402
 from support.training import Net, batches, seeded, train  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
 from tensortrial.hooks.pytorch.callbacks import BeginStep  # noqa: E402
@@ -79,9 +80,7 @@ class TestCopies:
         _, net, loss = hooked(make_hook, nn.Sequential(nn.Linear(64, 10)))
         train(net, 1, loss)
         torch.save(net, tmp_path / "net.pt")
-        for name in list(sys.modules):
-            if name.partition(".")[0] == "tensortrial":
-                monkeypatch.setitem(sys.modules, name, None)
+        without(monkeypatch, *(name for name in sys.modules if f"{name}.".startswith("tensortrial.")))
         twin = torch.load(tmp_path / "net.pt", weights_only=False)
         assert twin(torch.zeros(2, 64)).shape == (2, 10)
 

@@ -17,10 +17,9 @@ from sklearn.neural_network import MLPClassifier  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
 
-import tensortrial.hooks.sklearn as tt  # noqa: E402
 from support.made_hooks import closed  # noqa: E402
 from tensortrial import SaveConfig, create_trial  # noqa: E402
-from tensortrial.errors import ConfigurationError, UnsupportedFramework  # noqa: E402
+from tensortrial.errors import ConfigurationError  # noqa: E402
 
 X, Y = load_digits(return_X_y=True)
 X = X[:400] / 16
@@ -140,9 +139,3 @@ def test_wrong_arguments_are_refused_and_the_hook_stays_on(make_hook: Any, metho
         with pytest.raises(ConfigurationError, match=message):
             hook.save_stages(fitted, evaluations)
     assert hook.recorder.active
-
-
-def test_an_older_scikit_learn_is_refused_in_a_sentence(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sklearn, "__version__", "0.24.2")
-    with pytest.raises(UnsupportedFramework, match=r"scikit-learn 0\.24\.2 is too old.*needs 1\.3"):
-        tt.Hook(out)

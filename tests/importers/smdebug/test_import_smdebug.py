@@ -16,6 +16,7 @@ import tensortrial
 from support import warm
 from support.commands import run_command, run_program
 from support.limits import set_limits
+from support.missing import without
 from support.programs import run_cold
 from support.servers import ObjectStore
 from support.smdebug_imports import COLLECTIONS, everything, imported
@@ -299,7 +300,7 @@ def test_the_progress_bar_needs_tqdm(
     import_run(three.folder, new)
     assert "3/3" in capsys.readouterr().err
     import_run(three.folder, new + "-2", progress=False)
-    monkeypatch.setitem(sys.modules, "tqdm", None)
+    without(monkeypatch, "tqdm")
     import_run(three.folder, new + "-3")
     assert capsys.readouterr().err == ""
 

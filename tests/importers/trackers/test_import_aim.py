@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 import tensortrial
 from support.imported_runs import import_quietly, metadata, values
+from support.missing import without
 from tensortrial import modes
 from tensortrial.errors import ConfigurationError, CorruptFile, MissingExtra, RunNotFound
 from tensortrial.importers.aim import import_runs
@@ -188,6 +188,6 @@ class TestAnAimRepository:
         assert any("the names and experiments of runs are left out" in sentence for sentence in reported)
 
     def test_needs_the_extra(self, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "aimrocks", None)
+        without(monkeypatch, "aimrocks")
         with pytest.raises(MissingExtra, match=r"pip install 'tensortrial\[aim\]'"):
             import_runs(folder, tmp_path / "runs")

@@ -287,7 +287,7 @@ class TestADatabaseOfMlflow:
         store = tmp_path / "mlflow.db"
         shutil.copy(written["sqlite"], store)
         connect = sqlite3.connect
-        monkeypatch.setattr(
+        monkeypatch.setattr(  # it would wait for five seconds
             sqlite3, "connect", lambda *arguments, **options: connect(*arguments, **(options | {"timeout": 0.1}))
         )
         other = connect(store, isolation_level=None)

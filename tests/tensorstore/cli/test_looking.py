@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +11,9 @@ import pytest
 import tensortrial as package
 from support import warm
 from support.commands import run_command as run
-from support.limits import set_limits
 from support.runs import EVAL, TRAIN, Job
 from tensortrial.cli.sparkline import sparkline
 from tensortrial.errors import StepUnavailable, TensorUnavailableForStep
-from tensortrial.progress import progress_bar
 
 
 @pytest.fixture(scope="module")
@@ -197,15 +194,3 @@ def test_the_error_of_a_step_names_modes_that_have_it_and_steps_near_it(tmp_path
         tensor.value(1, TRAIN)
     with pytest.raises(TensorUnavailableForStep, match="its nearest step is 2"):
         tensor.value(4, TRAIN)
-
-
-def test_a_progress_bar_is_drawn_on_a_terminal_only(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("tqdm")
-    set_limits(monkeypatch, seconds_without_progress=0.0)
-    for is_terminal in (False, True):
-        monkeypatch.setattr(sys.stderr, "isatty", lambda shown=is_terminal: shown, raising=False)
-        with progress_bar(2, True, "count", "one") as advance:
-            advance(1)
-        assert ("\r" in capsys.readouterr().err) is is_terminal

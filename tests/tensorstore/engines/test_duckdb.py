@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 
 import tensortrial
 from support.engine_contract import EngineContract, make_project
+from support.missing import without
 from tensortrial import queries
 from tensortrial.engines.base import FilesView, RunFile
 from tensortrial.engines.duckdb import DuckDBEngine
@@ -77,10 +77,8 @@ def test_queries_are_translated_for_spark() -> None:
 
 
 def test_spark_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("pyspark", "pyspark.sql", "pyspark.errors", "py4j.protocol", "sqlglot"):
-        monkeypatch.setitem(sys.modules, module, None)
-    for module in ("tensortrial.engines.spark", "tensortrial.engines.spark_sql"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
+    without(monkeypatch, "pyspark", again="tensortrial.engines.spark")
+    without(monkeypatch, "sqlglot", again="tensortrial.engines.spark_sql")
     with pytest.raises(MissingExtra, match=r"tensortrial\[spark\]"):
         import tensortrial.engines.spark  # noqa: F401
 

@@ -85,6 +85,7 @@ def test_ctrl_c_stops_a_call_and_is_raised_as_such(connection):
 
 @pytest.mark.parametrize("begins", [True, False])
 def test_ctrl_c_stops_a_call_whose_thread_is_about_to_begin(connection, monkeypatch, begins):
+    """No signal finds the moment at which a thread begins."""
     start = threading.Thread.start
     threads = []
 

@@ -77,9 +77,9 @@ def test_a_buffer_is_released_once_its_row_group_is_written(tmp_path: Path, code
     writer.publish()
 
 
-@pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_no_value_is_overwritten_by_a_later_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str) -> None:
-    """The training goes on to write into its one array, and the memory of each copy serves later steps."""
+@pytest.fixture
+def allocated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of fresh memory. The process as a whole may take memory for other reasons."""
     allocated: list[int] = []
 
     def counted_memory(nbytes: int) -> mmap.mmap:
@@ -87,6 +87,12 @@ def test_no_value_is_overwritten_by_a_later_one(tmp_path: Path, monkeypatch: pyt
         return fresh_memory(nbytes)
 
     monkeypatch.setattr(buffer_pool, "fresh_memory", counted_memory)
+    return allocated
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_no_value_is_overwritten_by_a_later_one(tmp_path: Path, allocated: list[int], codec: str) -> None:
+    """The training goes on to write into its one array, and the memory of each copy serves later steps."""
     options = HookOptions(
         tmp_path / "run", include_regex="t", save_config={"save_interval": 1}, flush_seconds=0, codec=codec
     )
@@ -110,14 +116,7 @@ def test_no_value_is_overwritten_by_a_later_one(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("nbytes", [100_000, 3 * LARGE])
-def test_a_run_uses_the_memory_of_an_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nbytes: int) -> None:
-    allocated: list[int] = []
-
-    def counted_memory(nbytes: int) -> mmap.mmap:
-        allocated.append(nbytes)
-        return fresh_memory(nbytes)
-
-    monkeypatch.setattr(buffer_pool, "fresh_memory", counted_memory)
+def test_a_run_uses_the_memory_of_an_earlier_one(tmp_path: Path, allocated: list[int], nbytes: int) -> None:
     for name in ("earlier", "later"):
         allocated.clear()
         with tensortrial.Run(tmp_path / name) as run, run.step():

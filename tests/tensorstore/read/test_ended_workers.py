@@ -168,6 +168,7 @@ def test_a_run_that_replaced_an_ended_one_is_read(url: str, living: WorkerHook) 
 def test_a_refresh_between_any_two_writes_of_a_smaller_job_that_goes_back_misses_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Only the storage knows the moments between two writes."""
     storage_type, before_writes = type(open_storage("memory://any/run")), list[Callable[[], object]]()
     for name in ("create", "replace", "remove", "sink"):
         write = getattr(storage_type, name)

@@ -71,6 +71,7 @@ STEPS_FOUND_BY: dict[str, Callable[[Path], int]] = {
 def test_a_file_that_a_snapshot_lacks_is_missing_everywhere(
     run: Path, monkeypatch: pytest.MonkeyPatch, found_by: str, loses: bool
 ) -> None:
+    """The defect is planted: a file that is really gone is one that each reader reports."""
     read = snapshot.read_index
 
     def is_lost(path: str) -> bool:

@@ -32,7 +32,7 @@ def fresh() -> Iterator[None]:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
-    """Install a numkong with other functions."""
+    """Install a numkong with other functions, as its next release may have: there is one release."""
     known = {name: getattr(installed, name) for name in _NAMES}
     monkeypatch.setitem(sys.modules, "numkong", SimpleNamespace(**(known | changes)))
 

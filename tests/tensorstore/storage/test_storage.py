@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.limits import set_limits
+from support.missing import without
 from support.storage_contract import StorageContract
 from support.waiting import wait_until
 from tensortrial.errors import AlreadyPublished, ConfigurationError, CorruptFile, MissingExtra, StorageError
@@ -194,7 +195,7 @@ class TestOpening:
 
     def test_s3_without_s3fs_names_the_extra(self, monkeypatch: pytest.MonkeyPatch) -> None:
         registry = importlib.import_module("fsspec.registry")  # fsspec.registry is also a mapping's name
-        monkeypatch.setitem(sys.modules, "s3fs", None)
+        without(monkeypatch, "s3fs")
         monkeypatch.delitem(registry._registry, "s3", raising=False)
         with pytest.raises(MissingExtra, match=r"s3fs.*tensortrial\[s3\]"):
             open_storage("s3://bucket/run")
