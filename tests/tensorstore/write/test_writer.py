@@ -416,7 +416,7 @@ def test_flush_raises_the_error_of_its_own_publishing(tmp_path: Path) -> None:
 def test_a_compacted_index_whose_publication_seems_to_fail_keeps_its_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file server may do what it is told, and lose its answer. No local disk does."""
+    """A file server may publish the file, and lose its answer. No local disk does."""
     publish, failed = LocalStorage.publish_file, list[str]()
 
     def answer_lost(self: LocalStorage, temporary: str, path: str) -> None:
