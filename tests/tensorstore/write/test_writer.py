@@ -57,13 +57,13 @@ def test_flush_seconds_0_publishes_each_step_as_it_closes(tmp_path: Path) -> Non
 
 
 def test_flush_seconds_gathers_steps(tmp_path: Path) -> None:
-    with Job(tmp_path, flush_seconds=0.1) as job:
-        steps = 0
-        while len(files(tmp_path, "index")) < 2:
+    with Job(tmp_path / "late", flush_seconds=3600) as job, Job(tmp_path / "at once", flush_seconds=0) as other:
+        for count in range(1, 6):
             job.step({"a": 1.0})
-            steps += 1
+            other.step({"a": 1.0})
+            wait_until(lambda count=count: len(files(tmp_path / "at once", "index")) == count)
         job.flush()
-        assert len(files(tmp_path, "index")) < steps / 2
+        assert len(files(tmp_path / "late", "index")) == 1
 
 
 def test_without_flush_seconds_a_disk_is_published_to_every_second(tmp_path: Path) -> None:
