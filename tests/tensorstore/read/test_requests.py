@@ -70,7 +70,8 @@ def new_requests(moto_s3: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Itera
         return found
 
     # All runs of this server share a client.
-    client = open_storage("s3://any/run", moto_s3.storage_options).fs.s3
+    storage: Any = open_storage("s3://any/run", moto_s3.storage_options)
+    client = storage.fs.s3
     client.meta.events.register("before-parameter-build.s3", count, unique_id="count")
     yield since
     client.meta.events.unregister("before-parameter-build.s3", unique_id="count")

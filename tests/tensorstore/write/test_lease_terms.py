@@ -132,7 +132,8 @@ def test_an_end_of_an_earlier_session_does_not_end_the_run_for_readers(storage: 
 @pytest.mark.s3
 def test_a_lease_costs_a_request_for_each_third_of_it(moto_s3: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENSORTRIAL_LEASE_SECONDS", "0.9")
-    storage, made = open_storage(f"{moto_s3.new_bucket()}/run", moto_s3.storage_options), Counter[str]()
+    storage: Any = open_storage(f"{moto_s3.new_bucket()}/run", moto_s3.storage_options)
+    made = Counter[str]()
     storage.fs.s3.meta.events.register("before-parameter-build.s3", lambda model, **_: made.update([model.name]))
     held = recorder(storage.url, storage_options=moto_s3.storage_options)
     step(held, 0)
