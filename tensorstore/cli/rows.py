@@ -19,6 +19,7 @@ import click
 from ..errors import ConfigurationError
 from ..format.arrow_arrays import bounded
 from ..storage.output_file import write_output
+from ..write.run_folders import check_outside_runs
 from .console import console_for, print_table, working
 
 FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
@@ -94,6 +95,7 @@ class RowOutput:
         if self.path is None:
             sys.stdout.buffer.write(data)
         else:
+            check_outside_runs(self.path)
             write_output(self.path, data)
 
 

@@ -88,7 +88,7 @@ def export(
     Raises:
         ExportError: The target cannot be reached or refuses the rows.
         TableMismatch: A table exists with other columns.
-        ConfigurationError: An unknown table or option, or a `since` of another type.
+        ConfigurationError: An unknown table or option, a `since` of another type, or a target among the files of a run.
         RunNotFound: There is no run.
     """
     wanted = _checked(tables)
@@ -97,7 +97,8 @@ def export(
     if not isinstance(runs, Runs):
         with open_runs(runs, storage_options=storage_options) as opened:
             return export(opened, target, tables=wanted, since=since, progress=progress, prune=prune, **options)
-    with closing(open_target(os.fspath(target), options)) as opened_target:
+    urls = [run.storage.url for run in runs.all]
+    with closing(open_target(os.fspath(target), options, urls)) as opened_target:
         return _Job(runs, opened_target, wanted, since).run(progress, prune)
 
 

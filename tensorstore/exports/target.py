@@ -6,7 +6,7 @@ import difflib
 import inspect
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import chain
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from ..errors import ConfigurationError, ExportError
 from ..format.arrow_arrays import with_decimals
+from ..write.run_folders import check_outside_runs
 
 LEDGER = "exports"
 """The table in which a target lists its content: a row for each part, and for each small table of a run."""
@@ -249,12 +250,15 @@ _TARGETS: dict[str, tuple[str, str]] = {
 }
 
 
-def open_target(url: str, options: Mapping[str, Any]) -> Target:
+_IN_FILES = ("csv", "delta", "duckdb", "iceberg", "parquet", "tensorboard")
+
+
+def open_target(url: str, options: Mapping[str, Any], runs: Iterable[str] = ()) -> Target:
     """Open the target at a URL such as `duckdb:///runs.duckdb`, or at a plain path that ends with `.duckdb`.
 
     Raises:
         ExportError: The URL is not one of a target, or the target cannot be reached.
-        ConfigurationError: The target has no such option.
+        ConfigurationError: The target has no such option, or is among the files of a run, such as one of `runs`.
     """
     found = _SCHEME.match(url)
     scheme = found[1].lower() if found else ""
@@ -267,6 +271,10 @@ def open_target(url: str, options: Mapping[str, Any]) -> Target:
     module, name = _TARGETS[scheme]
     kind: Callable[..., Target] = getattr(import_module(f".targets.{module}", __package__), name)
     _check_options(scheme, kind, options)
+    if scheme in _IN_FILES:
+        address = url.partition(":")[2].removeprefix("sqlite:/").removeprefix("//")
+        for place in filter(None, (address, options.get("warehouse"))):
+            check_outside_runs(place, runs)
     return kind(url, **options)
 
 

@@ -17,6 +17,7 @@ from ..mode import ModeKeys
 from ..plots.thinning import evenly
 from ..read.runs import RunLocations, Runs
 from ..storage.output_file import write_output
+from ..write.run_folders import check_outside_runs
 from .open_run import OpenRun
 from .payload import dump
 from .routes import Answers
@@ -61,6 +62,7 @@ def report(runs: Runs | RunLocations, path: str | Path, *, diagnose: bool | None
 
     Raises:
         RunNotFound: No run can be opened.
+        ConfigurationError: `path` is among the files of a run.
         StorageError: The file cannot be written.
     """
     with closing(ServedRuns(runs)) as served:
@@ -69,6 +71,7 @@ def report(runs: Runs | RunLocations, path: str | Path, *, diagnose: bool | None
 
 def write_report(served: ServedRuns, path: str | Path, diagnose: bool | None = None) -> int:
     """Write a report of runs. Return the number of findings in all of them."""
+    check_outside_runs(path)
     known = served.describe()
     with_findings_first = sorted(known, key=lambda each: (not each["findings"], each["name"]))
     readable = [each["name"] for each in with_findings_first if each["snapshot"]]

@@ -444,8 +444,8 @@ def check_unused(observer: Observer, storage: Storage, remedy: str = _REMEDY, ow
 
 
 def remove_run(storage: Storage, kept: str = "") -> None:
-    """Delete the files of a run and of its system metrics, except the file `kept`. Foreign files stay."""
-    found = [file.path for file in storage.walk() if _is_of_run(file.path) and file.path != kept]
+    """Delete the files of a run, except the file `kept`. Foreign files stay."""
+    found = [file.path for file in storage.walk() if is_of_run(file.path) and file.path != kept]
     # An interrupted removal leaves a run that readers refuse, and that can be replaced.
     for path in sorted(
         found, key=lambda path: (path == schema.RUN_FILE, path.startswith(f"{schema.COLLECTIONS}/"), path)
@@ -453,7 +453,8 @@ def remove_run(storage: Storage, kept: str = "") -> None:
         storage.remove(path)
 
 
-def _is_of_run(path: str) -> bool:
+def is_of_run(path: str) -> bool:
+    """Return whether a path relative to a run's folder is that of a file of the run or of its system metrics."""
     folder, _, rest = path.removeprefix(f"{schema.SYSTEM}/").partition("/")
     if folder == "tensorboard":
         return rest.rpartition("/")[2].startswith("events.out.tfevents.")

@@ -138,6 +138,17 @@ def test_output_replaces_a_file_and_keeps_its_permissions_and_links(run: Path, t
     assert kept.stat().st_mode & 0o777 == 0o640
 
 
+@pytest.mark.parametrize("command", ["ls", "report"])
+def test_output_replaces_no_file_of_a_run(run: Path, command: str) -> None:
+    before = (run / "run.json").read_bytes()
+    for name in ("run.json", "stop.json", "notes.json", "index/worker=worker_0/1.parquet"):
+        done = run_command(command, run, "--output", run / name, status=2 if command == "report" else 1)
+        assert f"is among the files of the run {run}; choose another place" in done.stderr
+    assert (run / "run.json").read_bytes() == before
+    assert not (run / "stop.json").exists()
+    run_command(command, run, "--output", run / "mine.html")
+
+
 def test_output_goes_into_a_file_with_the_longest_name(run: Path, tmp_path: Path) -> None:
     run_command("sql", run, "select 1 as one", "--format", "csv", "--output", tmp_path / ("n" * 255))
     assert (tmp_path / ("n" * 255)).read_text() == "one\n1\n"
