@@ -79,7 +79,7 @@ class StepStates:
     def __init__(self, snapshot: Snapshot, storage: Storage) -> None:
         self.snapshot, self._storage = snapshot, storage
         self.saved, self.workers = snapshot.steps, snapshot.workers
-        window = os.environ.get(_INCOMPLETE_STEP_WINDOW) or "1000"
+        window = os.environ.get(_INCOMPLETE_STEP_WINDOW, "").strip() or "1000"
         if not window.isdecimal():
             raise ConfigurationError(f"{_INCOMPLETE_STEP_WINDOW} must be a whole number of steps, got {window!r}")
         self._window = int(window)
