@@ -20,10 +20,9 @@ from ..storage.base import ReadableRanges
 from ..storage.open import ByteRange, Storage
 from .buffer_pool import BUFFERS, HUGE_PAGE
 from .index_types import SavedTensor
-from .schema import INDEX, is_chunk_path
+from .schema import INDEX, LENGTH_PREFIX, is_chunk_path
 from .verified_files import verified_files
 
-_LENGTH_PREFIX = 4
 _SPEC = slice(SavedTensor._fields.index("dtype"), SavedTensor._fields.index("nbytes") + 1)
 """The cells of a row that values in one piece of memory have in common."""
 # A value is read with the 16 bytes before it; the last 4 are its length. So the value begins on a multiple of 16 in
@@ -92,10 +91,10 @@ def _read_alone(storage: Storage, row: SavedTensor, verify: bool) -> Array:
     wanted, nbytes = _ranges([row]), row.nbytes
     memory = _memory(_LEAD + nbytes)
     try:
-        got = storage.read_into(wanted, [memory[_LEAD - _LENGTH_PREFIX :]])
+        got = storage.read_into(wanted, [memory[_LEAD - LENGTH_PREFIX :]])
     except FileNotFoundError as exc:
         raise _missing(exc, [row]) from exc
-    if got[0] != nbytes + _LENGTH_PREFIX or memory[_LEAD - _LENGTH_PREFIX : _LEAD].tobytes() != _prefix(nbytes):
+    if got[0] != nbytes + LENGTH_PREFIX or memory[_LEAD - LENGTH_PREFIX : _LEAD].tobytes() != _prefix(nbytes):
         raise _misplaced(row)
     data, shape = memory[_LEAD:], tuple(row.shape)
     if verify and (digest := digest_of(data, digest_header(row.dtype, shape))) != row.digest:
@@ -167,7 +166,7 @@ def _read_ranges(storage: Storage, rows: Sequence[SavedTensor], alike: Iterable[
         most = _SHARED // slot if nbytes < HUGE_PAGE else 1
         for first in range(0, len(positions), most):
             together = positions[first : first + most]
-            data = _memory(len(together) * slot).reshape(-1, slot)[:, _LEAD - _LENGTH_PREFIX : _LEAD + nbytes]
+            data = _memory(len(together) * slot).reshape(-1, slot)[:, _LEAD - LENGTH_PREFIX : _LEAD + nbytes]
             buffers.extend(data)
             blocks.append((together, data))
     got = iter(storage.read_into(ranges, buffers))
@@ -190,23 +189,23 @@ def _ranges(rows: Sequence[SavedTensor]) -> list[ByteRange]:
             known = chunk
         if offset is None or offset < _LEAD or not 0 <= nbytes <= _MOST_BYTES:
             raise _misplaced(row)
-        found.append(ByteRange(chunk, offset - _LENGTH_PREFIX, nbytes + _LENGTH_PREFIX))
+        found.append(ByteRange(chunk, offset - LENGTH_PREFIX, nbytes + LENGTH_PREFIX))
     return found
 
 
 def _prefix(nbytes: int) -> bytes:
     """Return the bytes before a value: its length."""
-    return nbytes.to_bytes(_LENGTH_PREFIX, "little")
+    return nbytes.to_bytes(LENGTH_PREFIX, "little")
 
 
 def _checked(rows: Sequence[SavedTensor], positions: list[int], data: Array, got: list[int]) -> Array:
     """Return the values of a block, without the lengths before them. Raise CorruptFile for a length that is wrong."""
     count, width = data.shape
-    lengths, expected = data[:, :_LENGTH_PREFIX].tobytes(), _prefix(width - _LENGTH_PREFIX)
+    lengths, expected = data[:, :LENGTH_PREFIX].tobytes(), _prefix(width - LENGTH_PREFIX)
     if got != [width] * count or lengths != expected * count:
         read = zip(positions, got, data, strict=True)
         raise _misplaced(next(rows[at] for at, n, value in read if n != width or value.tobytes()[:4] != expected))
-    return data[:, _LENGTH_PREFIX:]
+    return data[:, LENGTH_PREFIX:]
 
 
 def _from_scalar(row: SavedTensor) -> Array:

@@ -23,10 +23,8 @@ import pyarrow as pa
 from ..storage.base import Sink
 from ..version import __version__
 from .checksum import MAGIC, BlockSums, make_seal
+from .schema import LENGTH_PREFIX
 from .thrift import I64, Struct, varint
-
-LENGTH_PREFIX = 4
-"""Bytes before each value of a binary column: its length, little-endian."""
 
 # parquet.thrift's enumerations.
 _INT32, _INT64, _BYTE_ARRAY = 1, 2, 6

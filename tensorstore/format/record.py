@@ -19,8 +19,8 @@ from ..mode import ModeKeys
 from ..statistics.definitions import name_by_axis
 from ..statistics.digest import digest_header, passing_page
 from .buffer_pool import SMALL_BYTES, fresh_memory
+from .schema import LENGTH_PREFIX
 
-LENGTH_BYTES = 4
 _BATCH_VALUES = 4096
 _BATCH_BUFFER_BYTES = 4 << 20
 _SPARE_BATCH_BUFFERS = 24
@@ -177,7 +177,7 @@ class BatchBuffers:
 
     def acquire(self, nbytes: int) -> BatchBuffer:
         """Return a buffer with space for a value of this size."""
-        if self._current is None or self._current.end + LENGTH_BYTES + nbytes > self._nbytes:
+        if self._current is None or self._current.end + LENGTH_PREFIX + nbytes > self._nbytes:
             self._current = None  # this may release its memory
             try:
                 memory = self._spare.pop()
@@ -210,7 +210,7 @@ class ValueBatch:
         Return False, so that the next batch begins, if it does not fit or a batch of another step uses the buffer.
         """
         buffer, specs, nbytes = self._buffer, self.specs, spec.nbytes
-        memory, begin = buffer.memory, buffer.end + LENGTH_BYTES
+        memory, begin = buffer.memory, buffer.end + LENGTH_PREFIX
         end = begin + nbytes
         is_last = buffer.end == self._begin + self.nbytes
         if len(specs) == _BATCH_VALUES or not is_last or end > len(memory):
@@ -229,7 +229,7 @@ class ValueBatch:
     def page(self, digests: list[int]) -> Iterator[memoryview]:
         """Yield the values, each after its length, in pieces. Each comes after the digests of its values."""
         page = memoryview(self._buffer.memory)[self._begin : self._begin + self.nbytes]
-        return passing_page(page, LENGTH_BYTES, ((spec.nbytes, spec.digest_header) for spec in self.specs), digests)
+        return passing_page(page, LENGTH_PREFIX, ((spec.nbytes, spec.digest_header) for spec in self.specs), digests)
 
 
 @dataclass(slots=True)

@@ -19,6 +19,8 @@ from .documents import Count, Described, Number, Time, check_value, from_object,
 
 FORMAT = 1
 STEPS_PER_DIRECTORY = 1000
+LENGTH_PREFIX = 4
+"""Bytes before each value of a binary column: its length, little-endian."""
 CODECS = ("none", "lz4", "zstd")
 """The codecs that may compress raw values."""
 

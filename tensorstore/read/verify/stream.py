@@ -14,11 +14,11 @@ from ...dtypes import Array, parse_dtype
 from ...errors import StorageError, UnsupportedValue
 from ...format.arrow_arrays import numpy_of
 from ...format.checksum import BLOCK_BYTES
+from ...format.schema import LENGTH_PREFIX
 from ...statistics.digest import LEAF_BYTES, digest_header, digest_of, digest_of_leaves, leaves_of
 from ...storage.base import Blocks, ByteRange
 from ...storage.open import Storage
 
-_LENGTH_PREFIX = 4
 _LEAST_OFFSET = 16
 _PIECE_BYTES = 1 << 20
 """A piece of a local file stays in the processor's cache, where its blocks and its values are hashed."""
@@ -83,7 +83,7 @@ class ValueRanges:
         usable &= nbytes <= size - offset
         order = np.flatnonzero(usable)
         order = order[np.argsort(offset[order], kind="stable")]
-        begins, ends = offset[order] - _LENGTH_PREFIX, offset[order] + nbytes[order]
+        begins, ends = offset[order] - LENGTH_PREFIX, offset[order] + nbytes[order]
         apart = np.concatenate([[True], begins[1:] >= np.maximum.accumulate(ends)[:-1]]) if len(order) else usable[:0]
         self.rows = order[apart]
         """The positions of the rows among the given ones."""
@@ -125,16 +125,16 @@ class ValueRanges:
             return
         nbytes, digest = split.finish(self._headers[self._codes[row]])
         is_same = digest == int(self._digests[row])
-        self.proved[row] = is_same and nbytes == self.ends[row] - self.begins[row] - _LENGTH_PREFIX
+        self.proved[row] = is_same and nbytes == self.ends[row] - self.begins[row] - LENGTH_PREFIX
 
     def _check_whole(self, piece: Piece, first: int, last: int) -> None:
         if first == last:
             return
         data, headers = piece.data, self._headers
         begins, ends = self.begins[first:last] - piece.start, self.ends[first:last] - piece.start
-        prefixes = np.frombuffer(data, np.uint8)[begins[:, None] + np.arange(_LENGTH_PREFIX)].view("<u4")[:, 0]
-        proved = prefixes == ends - begins - _LENGTH_PREFIX
-        values = zip((begins + _LENGTH_PREFIX).tolist(), ends.tolist(), self._codes[first:last].tolist(), strict=True)
+        prefixes = np.frombuffer(data, np.uint8)[begins[:, None] + np.arange(LENGTH_PREFIX)].view("<u4")[:, 0]
+        proved = prefixes == ends - begins - LENGTH_PREFIX
+        values = zip((begins + LENGTH_PREFIX).tolist(), ends.tolist(), self._codes[first:last].tolist(), strict=True)
         found = [digest_of(data[begin:end], headers[code]) for begin, end, code in values]
         self.proved[first:last] = proved & (np.array(found, np.uint64) == self._digests[first:last])
 
@@ -151,7 +151,7 @@ class _SplitValue:
 
     def append(self, data: memoryview) -> None:
         """Add the next bytes."""
-        missing = _LENGTH_PREFIX - len(self._prefix)
+        missing = LENGTH_PREFIX - len(self._prefix)
         self._prefix += data[:missing]
         data = data[missing:]
         if self._rest:
