@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import threading
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -636,13 +635,7 @@ def _steps_of_mode_before(
 
 # The keys are the trials' inner readers, because trials of the same path are equal.
 _readers: WeakKeyDictionary[RunReader, Reader] = WeakKeyDictionary()
-_lock = threading.Lock()
-
-
-@forking.call_in_child
-def _make_lock_again() -> None:
-    global _lock
-    _lock = threading.Lock()
+_lock = forking.Lock()
 
 
 def reader_of(trial: Trial) -> Reader:

@@ -7,15 +7,14 @@ So the writer registers its flush under the run's key, and each listing of that 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 
-from ..forking import call_in_child
+from ..forking import Lock, call_in_child
 
 log = logging.getLogger(__name__)
 
 _flushes: dict[str, dict[object, tuple[Callable[[], None], Callable[[], int]]]] = {}
-_lock = threading.Lock()
+_lock = Lock()
 
 
 def add_flush(key: str, callback: Callable[[], None], written_by: Callable[[], int]) -> Callable[[], None]:
@@ -57,6 +56,4 @@ def is_written_by(key: str, thread: int) -> bool:
 @call_in_child
 def _forget_flushes() -> None:
     # A forked child has the parent's callbacks but not its writer thread: calling one would wait forever.
-    global _lock
-    _lock = threading.Lock()
     _flushes.clear()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import AlreadyPublished, ConfigurationError, MissingExtra
-from ..forking import call_in_child
+from ..forking import Lock
 from ..parallel import in_threads
 from .base import TAKEN, Blocks, Buffer, ByteRange, Counts, Paths, Sink, Storage, StoredFile, Tails, check_path, join
 from .foreign_errors import translated
@@ -238,14 +237,8 @@ class _BufferSink(Sink):
         self.file.close()
 
 
-_creating = threading.Lock()
+_creating = Lock()
 _inherited: list[Any] = []
-
-
-@call_in_child
-def _make_lock_again() -> None:
-    global _creating
-    _creating = threading.Lock()
 
 
 def _bytes_or_raise(path: str, outcome: Any) -> bytes:

@@ -8,7 +8,6 @@ import io
 import os
 import stat
 import sys
-import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, TypeVar
 
 from ..errors import AlreadyPublished, ConfigurationError, CorruptFile, StorageError
-from ..forking import call_in_child, lazy
+from ..forking import Lock, lazy
 from .base import (
     DOCUMENT_BYTES,
     TAKEN,
@@ -439,13 +438,7 @@ def _removed_on_error(temporary: str) -> Iterator[None]:
         raise
 
 
-_renaming = threading.Lock()
-
-
-@call_in_child
-def _make_lock_again() -> None:
-    global _renaming
-    _renaming = threading.Lock()
+_renaming = Lock()
 
 
 def _rename_exclusively(temporary: str, final: str) -> None:
