@@ -1,4 +1,4 @@
-"""The places in a run's folder where only the run's own files may be."""
+"""The places where only the files of a run may be."""
 
 from __future__ import annotations
 
@@ -12,14 +12,9 @@ from .lease import is_of_run
 
 
 def check_outside_runs(place: str | os.PathLike[str], runs: Iterable[str] = ()) -> None:
-    """Check that a file or folder to write is not among the files of a run, which readers and `rm` take for its own.
+    """Raise ConfigurationError if a file or folder to write is among the files of a run on a disk, or one of `runs`.
 
-    Args:
-        place: The path or URL of the file or folder.
-        runs: The URLs of known runs. Runs on a disk are found without it.
-
-    Raises:
-        ConfigurationError: The place is the folder of a run, a file of it, or in a folder of its files.
+    Readers and `rm` would take it for a file of the run. Elsewhere in a run's folder, other files may be.
     """
     url = canonical_url(place)
     parts = (url if "://" in url else os.path.realpath(url)).split("/")

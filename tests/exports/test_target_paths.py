@@ -54,7 +54,7 @@ def test_a_path_that_delta_lake_cannot_open_is_refused_before_anything_is_writte
 def test_a_place_among_the_files_of_a_run_is_refused_before_anything_is_written(tmp_path: Path, url: str) -> None:
     run = write_run(tmp_path / "a")
     before = sorted(run.rglob("*"))
-    with pytest.raises(ConfigurationError, match="is among the files of the run .*; choose another place"):
+    with pytest.raises(ConfigurationError, match=r"is among the files of the run .*; choose another place"):
         tensortrial.export(run, url.format(run), progress=False)
     assert sorted(run.rglob("*")) == before
 
