@@ -63,3 +63,12 @@ def checked_step(step: Any) -> Any:
         return operator.index(step)  # such as a tensor of one integer
     except TypeError as exc:
         raise ConfigurationError(f"a step must be a whole number, got {step!r}") from exc
+
+
+def checked_steps(steps: Any) -> list[Any]:
+    """Return steps as a list. Raises ConfigurationError for a value that is no list of them."""
+    try:
+        found = iter(steps)
+    except TypeError as exc:
+        raise ConfigurationError(f"steps must be a list of whole numbers, got {steps!r}") from exc
+    return [checked_step(step) for step in found]

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from ..config.collection import Collection, CollectionKeys
 from ..errors import ConfigurationError
 
 
 def names_in(names: str | Iterable[str]) -> list[str]:
     """Return one name or several as a list. Raise ConfigurationError for one that is not text."""
-    found = list(names) if isinstance(names, Iterable) and not isinstance(names, str | bytes) else [names]
+    found = [names] if isinstance(names, str | bytes) or not np.iterable(names) else list(names)
     for name in found:
         if not isinstance(name, str):
             raise ConfigurationError(f"the name of a tensor must be text, got {name!r}")
@@ -20,13 +22,10 @@ def names_in(names: str | Iterable[str]) -> list[str]:
 
 def name_patterns(regex: str | re.Pattern[str] | Iterable[str]) -> list[re.Pattern[str]]:
     """Return one or several compiled regular expressions. Raise ConfigurationError for an invalid one."""
-    found = []
-    for text in [regex] if isinstance(regex, str | re.Pattern) else regex:
-        try:
-            found.append(re.compile(text))
-        except re.error as exc:
-            raise ConfigurationError(f"{text!r} is not a regular expression: {exc}") from exc
-    return found
+    try:
+        return [re.compile(text) for text in ([regex] if isinstance(regex, str | re.Pattern) else regex)]
+    except (TypeError, re.error) as exc:
+        raise ConfigurationError(f"{getattr(exc, 'pattern', regex)!r} is not a regular expression: {exc}") from exc
 
 
 def belongs_to(name: str, collections: Sequence[str], wanted: Collection | str) -> bool:

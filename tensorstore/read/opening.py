@@ -15,6 +15,7 @@ from ..snapshot.saved_steps import StepRange, checked_range
 from ..snapshot.snapshot import Snapshot, run_info
 from ..storage.open import Storage, open_storage
 from .trial import Trial
+from .waiting import deadline_of
 
 _POLL_SECONDS = 0.05
 
@@ -125,11 +126,11 @@ def _refreshing(trials: Trial | Iterable[Trial], wanted: bool) -> Iterator[Trial
 
 def wait_for_run(storage: Storage, timeout: float | None) -> RunInfo:
     """Return the `run.json` of a run. With a `timeout` in seconds, wait until a worker has begun to save."""
-    deadline = time.monotonic() + (timeout or 0)
+    deadline = deadline_of(timeout)
     while True:
         try:
             return run_info(storage, has_begun=timeout is not None)
         except (RunNotFound, MissingCollectionFiles):
-            if time.monotonic() >= deadline:
+            if deadline is None or time.monotonic() >= deadline:
                 raise
         time.sleep(_POLL_SECONDS)

@@ -13,7 +13,15 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from ..engines.base import LEFT_OUT, Answer, Database, Engine, FilesView, RunFile, UnreadableFile, plain
-from ..errors import CorruptFile, FileError, MissingChunk, MissingIndexFile, RunClosed, StorageError
+from ..errors import (
+    ConfigurationError,
+    CorruptFile,
+    FileError,
+    MissingChunk,
+    MissingIndexFile,
+    RunClosed,
+    StorageError,
+)
 from ..format import arrow_arrays
 from ..format.index_types import is_index_path
 from ..format.schema import FINDINGS, FINDINGS_SCHEMA, INDEX, INDEX_SCHEMA, TENSORS, TENSORS_SCHEMA, WorkerInfo
@@ -334,6 +342,8 @@ class RunQueries:
         Raise QueryRefused for anything but one SELECT, and QueryError if the engine cannot run it. If a file was
         damaged or deleted after its verification, the error names the file, and the next query leaves it out.
         """
+        if not isinstance(query, str):
+            raise ConfigurationError(f"a query must be text, got {query!r:.200}")
         with self._unchanged():
             parsed = self.database.parse(query, OF_ONE_RUN if self._runs is None else OF_MANY_RUNS)
             self._make(parsed.views)

@@ -31,7 +31,7 @@ from ..errors import (
 from ..format.chunk_reader import read_values
 from ..format.index_types import SavedTensor
 from ..format.schema import MANIFEST, RunInfo, collections_path
-from ..mode import ModeKeys
+from ..mode import ModeKeys, checked_step, checked_steps
 from ..snapshot.saved_steps import SavedSteps, StepRange
 from ..snapshot.snapshot import Snapshot, after_compaction, read_run_file, repeated, run_info, take
 from ..snapshot.workers import mark_ended, natural
@@ -286,7 +286,7 @@ class RunReader:
     def mark_ended(self, worker: str | None) -> None:
         """Record in the run that all workers, or one, have ended. Raise InvalidWorker for an unknown worker."""
         self.refresh(claims=True)
-        known = self.snapshot.workers
+        known, worker = self.snapshot.workers, None if worker is None else str(worker)
         if (workers := mark_ended(self.storage, known, worker)) is not known:
             self.change(lambda snapshot: replace(snapshot, workers=workers))
         self.refresh(claims=True)
@@ -357,7 +357,12 @@ class RunReader:
     def row(self, name: str, step: int, mode: ModeKeys, worker: str | None, statistics: bool = False) -> SavedTensor:
         """Return the row of a tensor at a step, of one worker or of the first one that has it."""
         kept, key = self.now().rows, (name, step, mode, worker, statistics)
-        if (row := kept.get(key)) is None:
+        try:
+            row = kept.get(key)
+        except TypeError:  # an argument, such as a list, cannot be a key
+            worker = None if worker is None else str(worker)
+            return self.row(name, checked_step(step), ModeKeys.parse(mode), worker, statistics)
+        if row is None:
             row = self._find_row(name, step, ModeKeys.parse(mode), worker, statistics)
             if len(kept) >= _KEPT_ROWS:
                 kept.clear()
@@ -395,7 +400,8 @@ class RunReader:
         for name in names:
             if name not in known:
                 raise self._no_tensor(name)
-        wanted = None if steps is None else set(steps)
+        wanted = None if steps is None else set(checked_steps(steps))
+        worker = None if worker is None else str(worker)
         rows = self._all_rows(names, mode, wanted, worker)
         if worker is not None:
             rows = [row for row in rows if row.worker == worker]
@@ -430,9 +436,7 @@ class RunReader:
         if wanted is None or len(names) == 1:  # the rows of one tensor are cached
             return self.rows_of_tensors(names, worker=worker)
         if len(wanted) >= len(names):
-            numbers = [step for step in wanted if not isinstance(step, str)]  # a text is no step number
-            span = (min(numbers), max(numbers) + 1) if numbers else (0, 0)
-            return self.rows_of_tensors(names, mode, span, worker)
+            return self.rows_of_tensors(names, mode, (min(wanted), max(wanted) + 1), worker)
         # A few steps of many tensors: step by step.
         global_steps = sorted({place for step in wanted for place in self.states.global_steps(step, mode)})
         found = list[SavedTensor]()

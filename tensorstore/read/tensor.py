@@ -13,7 +13,7 @@ from ..format.arrow_arrays import numpy_of
 from ..format.index_types import SavedTensor
 from ..format.schema import UNKNOWN_SHAPE
 from ..html_table import html_table
-from ..mode import ModeKeys
+from ..mode import ModeKeys, checked_step
 from ..statistics.definitions import STATISTICS, name_by_axis, parse_axis, parse_statistic
 from ..statistics.digest import digest_of_array
 
@@ -175,11 +175,10 @@ class Tensor:
                 does not define it.
             ConfigurationError: The statistic is unknown, or the tensor has no such axis.
         """
-        if reduction_name == "digest" and axis is None:
+        if str(reduction_name) == "digest" and axis is None:
             return self._digest(step_num, mode, worker)
-        name = parse_statistic(
-            f"abs_{reduction_name}" if abs and not reduction_name.startswith("abs_") else reduction_name
-        )
+        name = parse_statistic(reduction_name)
+        name = parse_statistic(f"abs_{name}") if abs and not name.startswith("abs_") else name
         row = self._reader.row(self.name, step_num, mode, worker, statistics=True)
         if (number := parse_axis(axis)) is not None:
             return self._by_axis(row, step_num, name, mode, number)
@@ -315,8 +314,12 @@ class Tensor:
         Returns:
             The steps, ascending.
         """
-        steps = [each for each in self.steps(mode) if each <= step]
-        return steps if n is None else steps[max(0, len(steps) - int(n)) :]
+        last = checked_step(step)
+        steps = [each for each in self.steps(mode) if each <= last]
+        try:
+            return steps if n is None else steps[max(0, len(steps) - int(n)) :]
+        except (TypeError, ValueError, OverflowError) as exc:
+            raise ConfigurationError(f"n must be a number of steps or None, got {n!r}") from exc
 
     def _repr_html_(self) -> str | None:
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any, Self
@@ -16,7 +15,7 @@ from ..engines.base import Answer, Engine
 from ..errors import ConfigurationError, FileError, InvalidWorker, QueryLimit, TensorTrialError
 from ..format.schema import RunInfo
 from ..html_table import html_table
-from ..mode import ModeKeys
+from ..mode import ModeKeys, checked_steps
 from ..snapshot.saved_steps import StepRange, checked_range
 from ..snapshot.snapshot import Snapshot, run_info
 from ..snapshot.workers import natural
@@ -28,7 +27,7 @@ from .plots import TrialPlots
 from .run_reader import RunReader
 from .step_states import LateWorker, StepState
 from .tensor import Tensor
-from .waiting import Waiting
+from .waiting import Waiting, deadline_of
 
 if TYPE_CHECKING:
     from .verify import Verification
@@ -137,6 +136,8 @@ class Trial:
         """
         if regex is not None and collection is not None:
             raise ConfigurationError("tensor_names takes regex or collection, not both")
+        if not isinstance(collection, Collection | str | None):
+            raise ConfigurationError(f"collection must be a collection or its name, got {collection!r}")
         patterns = None if regex is None else name_patterns(regex)
         rows = self._reader.tensors(ModeKeys.parse(mode), step)
         if patterns is not None:
@@ -180,9 +181,9 @@ class Trial:
             InvalidWorker: The run has no worker of this name.
         """
         by_worker = {info.worker: info for info in self._reader.now().workers.infos}
-        if worker is not None and worker not in by_worker:
+        if worker is not None and str(worker) not in by_worker:
             raise InvalidWorker(worker, list(by_worker))
-        chosen = by_worker.values() if worker is None else [by_worker[worker]]
+        chosen = by_worker.values() if worker is None else [by_worker[str(worker)]]
         return Environment(next((info.environment for info in chosen), {}))
 
     def steps(self, mode: ModeKeys = GLOBAL, show_incomplete_steps: bool = False) -> list[int]:
@@ -286,7 +287,7 @@ class Trial:
             ConfigurationError: The hook has no collection of this name; the error names its collections.
         """
         collections = self.collections()
-        if coll_name not in collections:
+        if not isinstance(coll_name, str) or coll_name not in collections:
             raise ConfigurationError(f"no collection {coll_name!r}; there are {', '.join(sorted(collections))}")
         return collections[coll_name]
 
@@ -347,9 +348,9 @@ class Trial:
             StepNotYetAvailable: `timeout` seconds have passed. The thread that trains gets it at once for a step that
                 it has not reached, because it would wait for itself.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_of(timeout)
         waiting = Waiting(self._reader)
-        for step in required_steps:
+        for step in checked_steps(required_steps):
             waiting.wait_for(step, mode, deadline)
 
     @property

@@ -188,8 +188,7 @@ def parse_statistic(name: str) -> str:
     Raises:
         ConfigurationError: There is no such statistic; the message has the nearest one.
     """
-    known = _ALIASES.get(name, name)
-    if known in DEFINITIONS:
+    if isinstance(name, str) and (known := _ALIASES.get(name, name)) in DEFINITIONS:
         return known
     import difflib  # for messages only
 

@@ -1,0 +1,98 @@
+"""Arguments of wrong types: each method of a trial and its tensors returns an answer or raises an error of the tree."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensortrial
+from tensortrial.errors import ConfigurationError, InvalidWorker, TensorTrialError
+
+WRONG = [
+    None, "x", "3", b"a", 2.5, float("nan"), float("inf"), -1, 10**30, True, 1j, [1], ["a"], (1,), {}, {1}, object(),
+    np.int64(2), np.float64(2), np.bool_(True), np.array(2), np.array(["a"]), tensortrial.modes.TRAIN,
+]  # fmt: skip
+AT = {"mode": "GLOBAL", "worker": "worker_0"}
+OF_TRIAL: dict[str, dict[str, Any]] = {
+    "tensor": {"tname": "w"},
+    "has_tensor": {"tname": "w"},
+    "tensor_names": {"step": 1, "mode": "GLOBAL", "regex": None, "collection": None},
+    "environment": {"worker": "worker_0"},
+    "steps": {"mode": "GLOBAL"},
+    "global_step": {"mode": "GLOBAL", "mode_step": 1},
+    "mode_step": {"global_step": 1},
+    "mode": {"global_step": 1},
+    "collection": {"coll_name": "default"},
+    "has_passed_step": {"step": 1, "mode": "GLOBAL"},
+    "wait_for_steps": {"required_steps": [1], "mode": "GLOBAL", "timeout": 0},
+    "mark_ended": {"worker": "worker_0"},
+    "values": {"names": "w", "steps": [1], **AT},
+    "inputs": {"step": 1, **AT},
+    "sql": {"query": "select 1", "parameters": None},
+    "frame": {"names": "w", "statistic": "l2", **AT, "engine": "pandas"},
+}
+OF_TENSOR: dict[str, dict[str, Any]] = {
+    "steps": {"mode": "GLOBAL"},
+    "value": {"step_num": 1, **AT},
+    "values": AT,
+    "shape": {"step_num": 1, **AT},
+    "shapes": AT,
+    "reduction": {"step_num": 1, "reduction_name": "l2", **AT},
+    "reduction_value": {"step_num": 1, "reduction_name": "l2", **AT, "abs": True, "axis": 0},
+    "reduction_values": {"step_num": 1, **AT},
+    "histogram": {"step_num": 1, **AT},
+    "quantile": {"step_num": 1, "q": 0.5, **AT},
+    "workers": {"step_num": 1, "mode": "GLOBAL"},
+    "prev_steps": {"step": 1, "n": 1, "mode": "GLOBAL"},
+}
+
+
+@pytest.fixture(scope="module")
+def trial(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("run") / "run"
+    with tensortrial.Run(folder) as run:
+        for step in range(4):
+            run.log({"loss": 1.0}, step=step)
+            run.save_tensor("w", np.arange(6.0).reshape(2, 3) + step)
+    return tensortrial.create_trial(folder)
+
+
+@pytest.mark.parametrize("method", [("trial", each) for each in OF_TRIAL] + [("tensor", each) for each in OF_TENSOR])
+def test_an_argument_of_a_wrong_type_is_an_error_of_the_tree(trial: Any, method: tuple[str, str]) -> None:
+    kind, name = method
+    asked = trial if kind == "trial" else trial.tensor("w")
+    arguments = (OF_TRIAL if kind == "trial" else OF_TENSOR)[name]
+    getattr(asked, name)(**arguments)
+    for argument in arguments:
+        for value in WRONG:
+            with suppress(TensorTrialError):
+                getattr(asked, name)(**{**arguments, argument: value})
+
+
+def test_the_error_of_an_argument_names_it(trial: Any) -> None:
+    tensor = trial.tensor("w")
+    for call, sentence in (
+        (lambda: tensor.prev_steps(3, "x"), "n must be a number of steps or None, got 'x'"),
+        (lambda: tensor.prev_steps("x", 3), "a step must be a whole number, got 'x'"),
+        (lambda: tensor.value([1]), r"a step must be a whole number, got \[1\]"),
+        (lambda: trial.values("w", 3), "steps must be a list of whole numbers, got 3"),
+        (lambda: trial.wait_for_steps([1], timeout="x"), "timeout must be a number of seconds or None, got 'x'"),
+        (lambda: tensortrial.create_trial(trial.path, timeout=float("nan")), "timeout must be a number of seconds"),
+        (lambda: trial.sql([1]), r"a query must be text, got \[1\]"),
+        (lambda: trial.tensor_names(collection=3), "collection must be a collection or its name, got 3"),
+    ):
+        with pytest.raises(ConfigurationError, match=sentence):
+            call()
+    with pytest.raises(InvalidWorker, match=r"unknown worker '\[1\]'; choose one of: worker_0"):
+        tensor.value(1, worker=[1])
+
+
+def test_numbers_of_numpy_are_steps(trial: Any) -> None:
+    tensor = trial.tensor("w")
+    for step in (np.int64(2), np.array(2)):
+        assert tensor.value(step)[0, 0] == 2
+        assert list(trial.values("w", [step])["w"]) == [2]
+    assert tensor.prev_steps(np.int64(2), np.uint8(2)) == [1, 2]
