@@ -81,15 +81,18 @@ def evaluate_rules(run: OpenRun) -> None:
 
     Nothing is written into the run. A rule is left out if it needs parameters, or data that the run lacks.
     """
-    from ..rules import invoke_rule, make_rule
+    from ..rules import make_rule, watch
     from ..rules.registry import RULES
 
     if not run.trial.loaded_all_steps:
         raise ConfigurationError(f"{run.name} is still being written; watch it by: tensortrial watch {run.trial.path}")
+    rules = []
     for name in RULES:
         if name != "StalledTraining":
             with suppress(TensorTrialError):
-                found = invoke_rule(make_rule(name, run.trial), record=False)
-                run.new_findings += [
-                    {**each.to_json(), "found_at": int(each.found_at.timestamp() * 1000)} for each in found
-                ]
+                rules.append(make_rule(name, run.trial))
+    run.new_findings += [
+        {**each.to_json(), "found_at": int(each.found_at.timestamp() * 1000)}
+        for each in watch(run.trial, rules, record=False)
+        if not each.failed
+    ]

@@ -116,11 +116,12 @@ def test_no_name_of_a_tensor_ends_the_answers(tmp_path: Path) -> None:
     assert "%7E+*" in address  # as URLSearchParams spells it
 
 
-def test_rules_decide_the_exit_status(runs: Path, tmp_path: Path) -> None:
+def test_rules_decide_the_exit_status(runs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "report.html"
     arguments = ["report", str(runs / "right"), "--output", str(path), "--rules"]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 1, result.output
+    assert not caplog.records
     assert any(found["rule"] == "ExplodingTensor" for found in embedded(path.read_text())["api/findings?run=right"])
     assert CliRunner().invoke(main, ["report", str(tmp_path / "nothing"), "--output", str(path)]).exit_code == 2
 
