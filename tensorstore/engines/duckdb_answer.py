@@ -38,6 +38,10 @@ _FIRST_ROWS, _MOST_ROWS = 64, 10_000
 _FETCHED_BYTES = 8 << 20
 
 
+_NOT_IN_ARROW = re.compile(r'(?<!")\b(UHUGEINT|BIGNUM|BIT|TIME WITH TIME ZONE)\b')
+"""DuckDB's types, alone or nested, whose values its Arrow tables cut off or spell as bytes of its own."""
+
+
 class DuckDBAnswer:
     """The rows of a query, which runs on connections of its own.
 
@@ -125,7 +129,8 @@ class DuckDBAnswer:
 
     def to_arrow_table(self) -> pa.Table:
         """Return an Arrow table."""
-        return self._take(lambda relation: relation.to_arrow_table())
+        answer = self._for_arrow()
+        return answer.to_arrow_table() if answer else self._take(lambda relation: relation.to_arrow_table())
 
     def arrow(self, batch_size: int | None = None) -> pa.RecordBatchReader:
         """Return a reader of record batches, which runs the query while it is read.
@@ -134,8 +139,21 @@ class DuckDBAnswer:
             batch_size: The most rows of a batch; None for 1,000,000, or 64 where a column has raw values.
         """
         batch_size = batch_size or (_FIRST_ROWS if "BLOB" in self.types else _BATCH_ROWS)
+        if answer := self._for_arrow():
+            return answer.arrow(batch_size)
         connection, reader = self._repeated(lambda: self._reader(batch_size))
         return pa.RecordBatchReader.from_batches(reader.schema, self._batches(connection, reader))
+
+    def _for_arrow(self) -> DuckDBAnswer | None:
+        """Return an answer with text for the values of types that Arrow lacks; None if there are none."""
+        texts = ["::varchar" if _NOT_IN_ARROW.search(each) else "" for each in self.types]
+        if not any(texts):
+            return None
+        names = [name.replace('"', '""') for name in self.columns]
+        cells = ", ".join(f'c{i}{text} as "{names[i]}"' for i, text in enumerate(texts))
+        columns = ", ".join(f"c{i}" for i in range(len(names)))
+        query = f"select {cells} from ({self._query.strip().rstrip(';')}\n) as rows({columns})"
+        return DuckDBAnswer(self._connect, self._in_use, query, self._parameters, self._timeout, self._remade)
 
     def _reader(self, batch_size: int) -> tuple[duckdb.DuckDBPyConnection, Any]:
         connection, relation = self._taken() or self._bound()

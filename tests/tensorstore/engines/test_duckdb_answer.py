@@ -83,6 +83,24 @@ def test_every_method_stops_at_the_timeout(trial: Trial, way: str) -> None:
     assert caught.value.timeout == 0.2
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("340282366920938463463374607431768211455::uhugeint", "340282366920938463463374607431768211455"),
+        ("[18446744073709551616::uhugeint << 63]", "[170141183460469231731687303715884105728]"),
+        ("'1010'::bit", "1010"),
+        ("'11:00:00+02'::timetz", "11:00:00+02"),
+    ],
+)
+def test_values_that_arrow_lacks_are_text_in_its_tables(trial: Trial, value: str, text: str) -> None:
+    answer = trial.sql(f'select {value} as "a""b", $one as one, 2 as one; ', {"one": 1})
+    table = answer.to_arrow_table()
+    assert table == answer.arrow().read_all()
+    assert table.column_names == ['a"b', "one", "one"]
+    assert [column.to_pylist() for column in table.columns] == [[text], [1], [2]]
+    assert str(answer.fetchall()[0][0]) in (text, "11:00:00+02:00")
+
+
 @pytest.mark.parametrize("parameters", [None, {"past": 3}], ids=["no parameters", "parameters"])
 def test_every_method_gives_the_same_rows(
     trial: Trial, parameters: dict[str, Any] | None, capsys: pytest.CaptureFixture[str]
