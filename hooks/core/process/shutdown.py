@@ -21,6 +21,7 @@ import ctypes
 import os
 import signal
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -212,6 +213,12 @@ _termination = Termination(partial(_each, "flush"), _close)
 _installed = False
 
 
+def _at_exit() -> None:
+    _close()
+    if _termination.ending:
+        time.sleep(GRACE_SECONDS)  # the process ends by the signal meanwhile
+
+
 def watch(closable: Closable) -> None:
     """Call `closable.forget()` in each child that is forked from this process, and prepare for `close_at_exit`."""
     global _installed
@@ -220,7 +227,7 @@ def watch(closable: Closable) -> None:
     if not _installed:
         _installed = True
         # Runs after an uncaught exception, too.
-        atexit.register(_close)
+        atexit.register(_at_exit)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(
                 before=_termination.before_fork,

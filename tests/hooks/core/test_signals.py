@@ -15,7 +15,7 @@ from night import signals
 
 from support import warm
 from support.plain_hook import Hook
-from support.programs import run, start
+from support.programs import run, start, start_cold
 from tensortrial import create_trial
 
 BEGINNING = """
@@ -182,6 +182,15 @@ class TestAHandlerOfTheUsers:
             assert signal.getsignal(signal.SIGTERM) is handler
         finally:
             signal.signal(signal.SIGTERM, before)
+
+
+def test_sigterm_in_the_last_statement_of_a_program_ends_it(tmp_path: Path) -> None:
+    with start_cold(
+        f"{BEGINNING}\n    hook = begin()\n    os.kill(os.getpid(), signal.SIGTERM)\n", tmp_path
+    ) as process:
+        assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == -signal.SIGTERM
+    assert create_trial(tmp_path / "run").loaded_all_steps
 
 
 def test_asyncio_keeps_its_wakeup_descriptor(tmp_path: Path) -> None:
