@@ -101,8 +101,9 @@ class Termination:
         if current is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._on_signal)
         if current not in (None, signal.SIG_IGN) and self._wakeup is None:
-            wakeup = _Wakeup(self._arrived)
-            self._wakeup = wakeup if wakeup.start() else None
+            with contextlib.suppress(OSError):  # no descriptor is free: only code in C then delays the end
+                wakeup = _Wakeup(self._arrived)
+                self._wakeup = wakeup if wakeup.start() else None
 
     def release(self) -> None:
         """Restore the handler and the descriptor of before, in the main thread; elsewhere nothing changes."""

@@ -193,6 +193,29 @@ def test_sigterm_in_the_last_statement_of_a_program_ends_it(tmp_path: Path) -> N
     assert create_trial(tmp_path / "run").loaded_all_steps
 
 
+def test_a_hook_is_made_without_descriptors_for_its_pipe(tmp_path: Path) -> None:
+    program = """
+    import contextlib, os, resource
+    from support.plain_hook import Hook
+
+    Hook("first").close()  # imports all
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+    opened = []
+    with contextlib.suppress(OSError):
+        while True:
+            opened.append(os.open(os.devnull, os.O_RDONLY))
+    os.close(opened.pop())
+    hook = Hook("run")
+    for each in opened:
+        os.close(each)
+    hook.save_scalar("x", 1)
+    hook.close()
+    """
+    done = run(program, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert create_trial(tmp_path / "run").tensor("x").steps() == [0]
+
+
 def test_asyncio_keeps_its_wakeup_descriptor(tmp_path: Path) -> None:
     program = f"""{BEGINNING}
     async def main():
