@@ -14,7 +14,7 @@ from .errors import UnsupportedValue
 Array = np.ndarray[Any, np.dtype[Any]]
 IMAGE_CHANNELS = (1, 3, 4)
 """The numbers of channels of an image: gray, RGB, RGBA."""
-_OTHER_COLORS = frozenset(("P", "PA", "LA", "RGBa", "CMYK", "YCbCr", "HSV"))  # modes of PIL
+_OTHER_COLORS = frozenset(("P", "PA", "LA", "RGBa", "RGBX", "CMYK", "YCbCr", "HSV", "LAB"))  # modes of PIL
 
 # The dtypes of ml_dtypes, which numpy does not know by name. ml_dtypes is imported when one is read.
 _EXTENDED = frozenset(
@@ -174,8 +174,15 @@ def channels_last(array: Array) -> Array | None:
 
 
 def rgb(image: Any) -> Any:
-    """Return an image of PIL whose mode is a palette or another color space in RGBA, and anything else as it is."""
-    return image.convert("RGBA") if getattr(image, "mode", None) in _OTHER_COLORS else image
+    """Return an image of PIL whose mode is a palette or another color space in RGBA, and anything else as it is.
+
+    Raises:
+        UnsupportedValue: This release of PIL cannot convert the mode.
+    """
+    try:
+        return image.convert("RGBA") if getattr(image, "mode", None) in _OTHER_COLORS else image
+    except ValueError as exc:
+        raise UnsupportedValue(f"an image of PIL must be gray, RGB or RGBA, got {image.mode}: {exc}") from exc
 
 
 def as_image(array: Array) -> Array:

@@ -14,6 +14,7 @@ import pytest
 
 import tensortrial
 from tensortrial import Run, create_trial
+from tensortrial.errors import UnsupportedValue
 from tensortrial.mode import modes
 
 
@@ -220,11 +221,27 @@ print(tensortrial.create_trial(sys.argv[1]).sql("select value from scalars").fet
     assert "EncodingWarning" not in done.stderr
 
 
-@pytest.mark.parametrize("mode", ["P", "CMYK", "YCbCr", "HSV", "RGBA", "RGB"])
+@pytest.mark.parametrize("mode", ["P", "CMYK", "YCbCr", "HSV", "LAB", "RGBX", "RGBA", "RGB"])
 def test_an_image_of_pil_is_saved_in_its_colors_whatever_its_mode(out: str, mode: str) -> None:
     image = pytest.importorskip("PIL.Image").new("RGB", (5, 4), (204, 51, 0)).convert(mode)
     with Run(out) as run:
         run.save_image("sample", image, step=0)
     saved = create_trial(out).tensor("sample").value(0)
     assert saved.shape[:2] == (4, 5)
-    assert np.abs(saved[..., :3] - np.array([204.0, 51.0, 0.0])).max() <= 3
+    assert np.abs(saved[..., :3] - np.array([204.0, 51.0, 0.0])).max() <= 5
+
+
+def test_an_image_that_pil_cannot_convert_is_refused(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = pytest.importorskip("PIL.Image")
+
+    def refuse(self: Any, mode: str) -> None:
+        raise ValueError("conversion from LAB to RGB not supported")
+
+    monkeypatch.setattr(images.Image, "convert", refuse)
+    with Run(out) as run:
+        with pytest.raises(UnsupportedValue, match="must be gray, RGB or RGBA, got LAB: conversion from LAB"):
+            run.save_image("lab", images.new("LAB", (5, 4)), step=0)
+        with pytest.raises(UnsupportedValue, match="got uint16; cast it to uint8"):
+            run.save_image("deep", images.new("I;16", (5, 4)), step=0)
+        run.save_image("bits", images.new("1", (5, 4), 1), step=0)
+    assert create_trial(out).tensor("bits").value(0).tolist() == [[[255]] * 5] * 4
