@@ -18,8 +18,8 @@ import click
 
 from ..errors import ConfigurationError
 from ..format.arrow_arrays import bounded
+from ..format.run_files import check_outside_runs
 from ..storage.output_file import write_output
-from ..write.run_folders import check_outside_runs
 from .console import console_for, print_table, working
 
 FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ..errors import ConfigurationError, ExportError
 from ..format.arrow_arrays import with_decimals
-from ..write.run_folders import check_outside_runs
+from ..format.run_files import check_outside_runs
 
 LEDGER = "exports"
 """The table in which a target lists its content: a row for each part, and for each small table of a run."""

@@ -13,11 +13,11 @@ from typing import Any
 from urllib.parse import quote_plus
 
 from ..errors import TensorTrialError
+from ..format.run_files import check_outside_runs
 from ..mode import ModeKeys
 from ..plots.thinning import evenly
 from ..read.runs import RunLocations, Runs
 from ..storage.output_file import write_output
-from ..write.run_folders import check_outside_runs
 from .open_run import OpenRun
 from .payload import dump
 from .routes import Answers

@@ -313,6 +313,9 @@ class Tensor:
 
         Returns:
             The steps, ascending.
+
+        Raises:
+            ConfigurationError: `step` or `n` is no whole number.
         """
         last = checked_step(step)
         steps = [each for each in self.steps(mode) if each <= last]

@@ -23,6 +23,7 @@ from ..errors import AlreadyPublished, ConfigurationError, RunInUse, RunTakenOve
 from ..format import schema
 from ..format.checksum import document_bytes
 from ..format.documents import Count, Number, Whole, read_document
+from ..format.run_files import is_of_run
 from ..format.schema import END, LEASES, lease_path, session_end_path
 from ..storage.open import Storage
 
@@ -429,8 +430,6 @@ def _started(number: int) -> str | None:
 
 
 _REMEDY = "choose another folder: a run is replaced, moved or deleted only if no process writes to it"
-_DOCUMENTS = (schema.RUN_FILE, schema.MANIFEST, schema.STOP_FILE, schema.NOTES_FILE)
-_FOLDERS = (schema.INDEX, schema.TENSORS, schema.FINDINGS, schema.LOST, END, LEASES, schema.COLLECTIONS)
 
 
 def check_unused(observer: Observer, storage: Storage, remedy: str = _REMEDY, own: LeaseInfo | None = None) -> None:
@@ -451,12 +450,3 @@ def remove_run(storage: Storage, kept: str = "") -> None:
         found, key=lambda path: (path == schema.RUN_FILE, path.startswith(f"{schema.COLLECTIONS}/"), path)
     ):
         storage.remove(path)
-
-
-def is_of_run(path: str) -> bool:
-    """Return whether a path relative to a run's folder is that of a file of the run or of its system metrics."""
-    folder, _, rest = path.removeprefix(f"{schema.SYSTEM}/").partition("/")
-    if folder == "tensorboard":
-        return rest.rpartition("/")[2].startswith("events.out.tfevents.")
-    is_document = path.endswith((".json", ".parquet"))
-    return is_document and (folder in _FOLDERS if rest else folder in _DOCUMENTS)

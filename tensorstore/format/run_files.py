@@ -1,4 +1,4 @@
-"""The places where only the files of a run may be."""
+"""The files of a run, among others in its folder."""
 
 from __future__ import annotations
 
@@ -6,9 +6,20 @@ import os
 from collections.abc import Iterable
 
 from ..errors import ConfigurationError
-from ..format.schema import RUN_FILE
 from ..storage.open import canonical_url
-from .lease import is_of_run
+from . import schema
+
+_DOCUMENTS = (schema.RUN_FILE, schema.MANIFEST, schema.STOP_FILE, schema.NOTES_FILE)
+_FOLDERS = (schema.INDEX, schema.TENSORS, schema.FINDINGS, schema.LOST, schema.END, schema.LEASES, schema.COLLECTIONS)
+
+
+def is_of_run(path: str) -> bool:
+    """Return whether a path in a run's folder is that of a file of the run or of its system metrics."""
+    folder, _, rest = path.removeprefix(f"{schema.SYSTEM}/").partition("/")
+    if folder == "tensorboard":
+        return rest.rpartition("/")[2].startswith("events.out.tfevents.")
+    is_document = path.endswith((".json", ".parquet"))
+    return is_document and (folder in _FOLDERS if rest else folder in _DOCUMENTS)
 
 
 def check_outside_runs(place: str | os.PathLike[str], runs: Iterable[str] = ()) -> None:
@@ -21,7 +32,7 @@ def check_outside_runs(place: str | os.PathLike[str], runs: Iterable[str] = ()) 
     known = {canonical_url(run) for run in runs}
     for count in range(len(parts), 0, -1):
         folder, below = "/".join(parts[:count]), parts[count:]
-        if folder in known or os.path.isfile(f"{folder}/{RUN_FILE}"):
+        if folder in known or os.path.isfile(f"{folder}/{schema.RUN_FILE}"):
             written = (below, [*below, "tensors", "0.parquet"], [*below, "events.out.tfevents.0"])
             if any(is_of_run("/".join(path)) for path in written):
                 raise ConfigurationError(f"{url} is among the files of the run {folder}; choose another place")
