@@ -344,10 +344,12 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         if recorder.saving:
             self._capture.capture_variables()
 
-    def _choose(self, function: StepFunction, source: Any, in_loop: bool) -> CapturingStep | None:
+    def _choose(self, function: StepFunction, source: Any, callbacks: Any) -> CapturingStep | None:
         """Return the function that runs the open step; None for the model's own."""
         if not self._batch_runs or self._thread is not threading.current_thread():
             return None
+        # After an error, the model may train without this hook, whose step is still open.
+        in_loop = callbacks is not None and any(each is self for each in getattr(callbacks, "callbacks", [self]))
         if in_loop and function.phase == self._pending:
             self._pending = None
             return self._capture.choose(function, source)

@@ -28,9 +28,9 @@ class StepFunction:
         phase: Which of the three functions.
         original: The model's function.
         names: The names of the model's tensors.
-        choose: Called before each step with this object, the source of the batch, and whether the caller is the loop of
-            `fit`, `evaluate` or `predict`. Returns the function that runs the step and collects its tensors; None for
-            `original`.
+        choose: Called before each step with this object, the source of the batch, and the callbacks of the `fit`,
+            `evaluate` or `predict` that runs the step; None outside of these loops. Returns the function that runs the
+            step and collects its tensors; None for `original`.
         as_traced: Called before `choose` with this object and the source. Sets the state of the step's trace in the
             model, until the returned context ends.
     """
@@ -40,7 +40,7 @@ class StepFunction:
         phase: Phase,
         original: Any,
         names: Names,
-        choose: Callable[[StepFunction, Any, bool], CapturingStep | None],
+        choose: Callable[[StepFunction, Any, Any], CapturingStep | None],
         as_traced: Callable[[StepFunction, Any], ExitStack],
     ) -> None:
         self.phase, self.original, self.names = phase, original, names
@@ -64,11 +64,12 @@ class StepFunction:
         self._hidden: Any = None
 
     def __call__(self, *args: Any) -> Any:
-        # A callback may train on a batch of its own while a step of `fit` is open.
-        in_loop = sys._getframe(1).f_code.co_name not in _ON_BATCH
+        # A callback may train on a batch of its own while a step of `fit` is open, or in a `fit` of its own.
+        caller = sys._getframe(1)
+        callbacks = None if caller.f_code.co_name in _ON_BATCH else caller.f_locals.get("callbacks", ())
         # On JAX, the first argument is the model's state, followed by the data.
         with self._as_traced(self, args[-1]):
-            step = self._choose(self, args[-1], in_loop)
+            step = self._choose(self, args[-1], callbacks)
             if step is None:
                 self.ran_original.add(type_of(args[-1]))
                 return self.original(*args)

@@ -125,18 +125,19 @@ def test_a_step_is_saved_though_a_callback_evaluates_with_the_hook_as_it_begins(
     assert trial.tensor("loss").steps(modes.TRAIN) == list(range(BATCHES))
 
 
-def test_an_evaluation_after_a_fit_that_failed_begins_no_step_of_training(make_hook: Make) -> None:
+@pytest.mark.parametrize("after", ["evaluate", "fit"])
+def test_what_runs_after_a_fit_that_failed_is_no_step_of_it(make_hook: Make, after: str) -> None:
     def fail(batch: int, logs: Any) -> None:
         if batch == 1:
             raise ValueError("stop")
 
     model, (x, y) = kt.small(), kt.data(BATCHES)
-    hook = make_hook(include_collections=["weights"], save_config=SaveConfig(save_interval=1))
+    hook = make_hook(include_collections=["weights", "gradients"], save_config=SaveConfig(save_interval=1))
     failing = keras.callbacks.LambdaCallback(on_train_batch_begin=fail)
     with pytest.raises(ValueError, match="stop"):
         model.fit(x, y, batch_size=kt.BATCH, callbacks=[hook, failing], verbose=0)
-    model.evaluate(x, y, batch_size=kt.BATCH, callbacks=[hook], verbose=0)
-    assert not hasattr(model.train_function, "original")
+    getattr(model, after)(x, y, batch_size=kt.BATCH, callbacks=[hook] if after == "evaluate" else [], verbose=0)
+    assert hasattr(model.train_function, "original") == (after == "fit")
     trial = closed(hook)
     assert trial.steps(modes.TRAIN) == [0]
-    assert trial.steps(modes.EVAL) == list(range(BATCHES))
+    assert trial.steps(modes.EVAL) == (list(range(BATCHES)) if after == "evaluate" else [])
