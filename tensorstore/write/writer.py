@@ -53,6 +53,7 @@ REMOTE_QUEUE_BYTES = 512 << 20
 # Beyond this part of it, training pauses for a moment.
 _MUCH = 0.5
 _MOMENT_SECONDS = 0.002
+_BEHIND_FLUSHES = 5  # training waits for a writer that is so many times `flush_seconds` behind, and so many seconds
 # Up to this number, queued bytes may wait for the next flush.
 _LITTLE_BYTES = 64 << 10
 LOCAL_FLUSH_SECONDS = 1.0
@@ -80,6 +81,7 @@ class _Batch(NamedTuple):
     records: Sequence[Record | ScalarBatch | ValueBatch]
     nbytes: int
     closes: bool
+    queued_at: float
 
 
 class _FlushRequest(threading.Event):
@@ -103,8 +105,8 @@ class Writer:
 
     A flush happens `flush_seconds` after a step has closed (0: as each step closes), when `flush_bytes` have gathered,
     on `flush()` and on `close()`. Chunks of values are published before the index file that names them, so a reader
-    never sees a row whose value is missing. When more than `queue_bytes` wait, `put` waits too: memory stays bounded
-    and nothing is dropped.
+    never sees a row whose value is missing. When more than `queue_bytes` wait, or wait too long, `put` waits: memory
+    and delay stay bounded and nothing is dropped.
 
     An error in the thread (a full disk, say) stops the writer for good: `put`, `flush` and `close` raise it. What was
     published before stays readable.
@@ -155,7 +157,7 @@ class Writer:
         # Shared, under the condition's lock.
         self._changed = threading.Condition()
         self._queue: deque[_Batch | _FlushRequest | _Stop] = deque()
-        self._queued_bytes = 0
+        self._queued_bytes, self._is_behind = 0, False
         self._num_waiting = 0
         """The number of threads that wait until less is queued."""
         self._unpublished_steps = 0
@@ -177,14 +179,14 @@ class Writer:
             self._num_waiting += 1
             try:
                 # One batch always passes, however large.
-                while self._queued_bytes and self._queued_bytes + nbytes > self._queue_bytes:
+                while self._queued_bytes and (self._is_behind or self._queued_bytes + nbytes > self._queue_bytes):
                     self._changed.wait()
                     self._raise_error()
             finally:
                 self._num_waiting -= 1
             if self._stopping:
                 raise ValueError("the writer is closed")
-            self._queue.append(_Batch(step, records, nbytes, closes))
+            self._queue.append(_Batch(step, records, nbytes, closes, time.monotonic()))
             if closes:
                 self._written_by = threading.get_ident()
             self._queued_bytes += nbytes
@@ -302,6 +304,8 @@ class Writer:
             self._write(item)
             with self._changed:
                 self._queued_bytes -= item.nbytes
+                late_at = item.queued_at + _BEHIND_FLUSHES * max(1.0, self._flush_seconds)
+                self._is_behind = bool(self._queue) and time.monotonic() > late_at
                 self._changed.notify_all()
         # With more steps waiting already, a flush for each would let the writer fall behind further and further.
         delay = _BACKLOG_SECONDS if self._queue else 0.0
@@ -425,7 +429,14 @@ class Writer:
         The values may include some of a step that is still open. Its rows follow once it has closed.
         """
         with contextlib.nullcontext() if self._lease is None else self._lease.writing():
-            self._publish_all()
+            for key, (_, chunk) in list(self._chunks.items()):
+                chunk.finish()
+                chunk.publish()
+                del self._chunks[key]
+            self._chunk_bytes = 0
+            if self._closed:
+                self._publish_index()
+            self._flush += 1
 
     def _supersede(self, back_to: Progress) -> None:
         with contextlib.nullcontext() if self._lease is None else self._lease.writing():
@@ -434,16 +445,6 @@ class Writer:
         self._small = None
         if self._also_to is not None:
             self._also_to.go_back(back_to.mode_steps)
-
-    def _publish_all(self) -> None:
-        for key, (_, chunk) in list(self._chunks.items()):
-            chunk.finish()
-            chunk.publish()
-            del self._chunks[key]
-        self._chunk_bytes = 0
-        if self._closed:
-            self._publish_index()
-        self._flush += 1
 
     def _publish_index(self) -> None:
         steps = [indexed for _, indexed in sorted(self._closed.items())]

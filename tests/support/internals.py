@@ -25,6 +25,11 @@ def queued_bytes(of: Writer | Recorder) -> int:
     return writer._queued_bytes
 
 
+def waiting_threads(writer: Writer) -> int:
+    """Return how many threads wait until a writer has less to do."""
+    return writer._num_waiting
+
+
 def has_noticed_its_successor(recorder: Recorder) -> bool:
     """Return whether a recorder knows that another process has taken its run over."""
     lease = recorder.run._lease

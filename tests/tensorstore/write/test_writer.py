@@ -7,6 +7,7 @@ import os
 import subprocess
 import threading
 import time
+import types
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 import tensortrial
 from support import warm
 from support.file_access import before
-from support.internals import queued_bytes
+from support.internals import queued_bytes, waiting_threads
 from support.runs import EVAL, TRAIN, Job
 from support.waiting import wait_until
 from tensortrial.errors import StorageError, TensorTrialError, UnsupportedValue, WorkerClaimed
@@ -252,6 +253,33 @@ def test_training_that_waits_for_the_queue_does_not_wait_for_a_flush(tmp_path: P
     is_done = not thread.is_alive()
     writer.close()
     assert is_done
+
+
+def test_training_waits_for_a_writer_that_is_far_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, is_ready = [0.0], [threading.Event() for _ in range(4)]
+    monkeypatch.setattr("tensortrial.write.writer.time", types.SimpleNamespace(monotonic=lambda: now[0]))
+    writer = Writer(LocalStorage(str(tmp_path)), "w")
+
+    def put(number: int) -> None:
+        record = Record(Plan("a", (), True), np.zeros(2), 0, ready=is_ready[number].wait)
+        writer.put(Step(TRAIN, number, number), [record], closes=True)
+
+    for number in range(3):
+        put(number)
+    now[0] = 60.0
+    is_ready[0].set()  # the first of them was written a minute late, and others wait
+    wait_until(lambda: queued_bytes(writer) < 3 * 80)
+    thread = threading.Thread(target=put, args=(3,))
+    thread.start()
+    wait_until(lambda: waiting_threads(writer) or not thread.is_alive())
+    had_to_wait = thread.is_alive()
+    for event in is_ready:
+        event.set()
+    thread.join()
+    writer.close()
+    assert had_to_wait
+    index = [tmp_path / "index" / file for file in current_files(files(tmp_path, "index"))]
+    assert sum(pq.read_metadata(file).num_rows for file in index) == 4
 
 
 class FullDisk(LocalStorage):
