@@ -108,8 +108,7 @@ class Writer:
     never sees a row whose value is missing. When more than `queue_bytes` wait, or wait too long, `put` waits: memory
     and delay stay bounded and nothing is dropped.
 
-    An error in the thread (a full disk, say) stops the writer for good: `put`, `flush` and `close` raise it. What was
-    published before stays readable.
+    An error in the thread (a full disk, say) stops the writer for good: `put`, `flush` and `close` raise it.
     """
 
     def __init__(  # noqa: PLR0913 - the only function where all options of a run meet
