@@ -321,7 +321,7 @@ class OpenRun:
             return Choice("changed", mode, worker, True, _CHANGED.format(mode=of_mode))
         if statistic == GRADIENT_RATIO:
             return Choice("ratio", mode, worker, source=_GRADIENTS.format(norm=derived_expression("l2")))
-        return Choice(self.expression(statistic), mode, worker)
+        return Choice(self.expression(statistic, lean=False), mode, worker)
 
     def bounded(self, mode: str, bounds: tuple[int | None, int | None]) -> tuple[int, int]:
         """Return the first step and the step after the last one of a range, limited to the steps of the mode."""

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from support.runs import EPOCH, EVAL, TRAIN, Job, flip
+from tensortrial import ReductionConfig, Run
 from tensortrial.engines.duckdb import DuckDBEngine
 from tensortrial.errors import RunClosed
 from tensortrial.format.record import Plan, Record, Step
@@ -249,6 +250,16 @@ def test_gradients_are_divided_by_their_parameters(tmp_path: Path) -> None:
     assert grid.names == ["w"]  # b is zero
     assert grid.most.tolist() == [[0.0, 0.5, 1.0]]
     assert "update_ratio" not in run.statistics
+
+
+def test_a_statistic_that_was_saved_in_another_form_for_a_time_has_no_holes(tmp_path: Path) -> None:
+    for number, name in enumerate(("std", "variance", "std")):
+        form = ReductionConfig(reductions=[name], save_shape=True)
+        with Run(tmp_path / "run", reduction_config=form, resume=number > 0) as run:
+            for step in range(10 * number, 10 * number + 10):
+                run.save_tensor("w", np.array([0.0, 4.0]), step=step)
+    grid = opened(tmp_path / "run").grid("std", ModeKeys.GLOBAL.name, "", (None, None), 100)
+    assert grid.most.tolist() == [[2.0] * 30]
 
 
 def test_a_statistic_is_saved_or_follows_from_saved_ones(tmp_path: Path) -> None:
