@@ -107,8 +107,10 @@ class KeptTiles:
             total -= size
 
 
-def kept_tiles(run: str) -> KeptTiles | None:
+def kept_tiles(run_id: str, location: str) -> KeptTiles | None:
     """Return the cache for the tiles of a run that the environment configures; None if it is off.
+
+    A copy of a run has its id, but may be damaged.
 
     Raises:
         ConfigurationError: The size is not a whole number.
@@ -123,7 +125,7 @@ def kept_tiles(run: str) -> KeptTiles | None:
         folder = Path(chosen) if chosen else _cache_folder() / "tensortrial" / "tiles"
     except RuntimeError:  # a user without a home
         return None
-    return KeptTiles(folder, int(size) * 1_000_000, run)
+    return KeptTiles(folder, int(size) * 1_000_000, f"{run_id} {location}")
 
 
 def _cache_folder() -> Path:

@@ -121,7 +121,7 @@ class OpenRun:
         sources = self._reader.sources
         with self._lock:
             if self._tiles is None or self._tiles[0] is not sources:
-                kept = kept_tiles(self.info.id)
+                kept = kept_tiles(self.info.id, self._reader.storage.url)
                 self._tiles = sources, Tiles(self._reader, sources, lambda: self.names, kept)
             return self._tiles[1]
 

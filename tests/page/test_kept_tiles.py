@@ -13,7 +13,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from support.runs import TRAIN, Job
+from support.runs import TRAIN, Job, flip
 from tensortrial.errors import ConfigurationError
 from tensortrial.maintenance.compaction import compact
 from tensortrial.pages.grid import Grid
@@ -56,7 +56,7 @@ def rows_read(out: Path) -> int:
     with create_trial(out) as trial:
         reader = run_reader_of(trial)
         index = reader.sources
-        tiles = Tiles(reader, index, trial.tensor_names, kept_tiles(trial.info.id))
+        tiles = Tiles(reader, index, trial.tensor_names, kept_tiles(trial.info.id, reader.storage.url))
         end = trial.steps(TRAIN)[-1] + 1
         with mock.patch.object(index, "readable_index", wraps=index.readable_index) as readable:
             tiles.grid(Choice("scalar", "TRAIN"), 0, end, 100, end - 1)
@@ -109,6 +109,19 @@ def test_a_copy_that_went_on_by_itself_is_read(tmp_path: Path, kept: Path) -> No
         job.close()
         assert values(tmp_path / folder) == [0, 1, value]
     assert values(tmp_path / "run") == [0, 1, 5]
+
+
+def test_a_damaged_copy_of_a_run_that_was_shown_is_damaged(tmp_path: Path, kept: Path) -> None:
+    job = Job(tmp_path / "run")
+    for _ in range(3):
+        job.step({"x": np.ones(1)} | {f"layer {i}": np.ones(1) for i in range(3000)}, TRAIN)
+        job.flush()
+    job.close()
+    assert values(tmp_path / "run") == [1, 1, 1]
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    path = sorted(tmp_path.glob("copy/index/**/*.parquet"))[1]
+    flip(path, 40)  # a row; the footer stays as it was
+    assert values(tmp_path / "copy") == [1, -np.inf, 1]
 
 
 def test_a_run_that_was_compacted_is_read_again(tmp_path: Path, kept: Path) -> None:
@@ -201,10 +214,10 @@ def test_two_servers_at_once_leave_whole_tiles(tmp_path: Path) -> None:
 
 def test_the_environment_chooses_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENSORTRIAL_CACHE", "off")
-    assert kept_tiles("run") is None
+    assert kept_tiles("run", "/run") is None
     monkeypatch.delenv("TENSORTRIAL_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    chosen = kept_tiles("run")
+    chosen = kept_tiles("run", "/run")
     assert chosen is not None
     chosen.save("key", FILES, grid_of(1))
     assert [path.suffix for path in (tmp_path / "tensortrial" / "tiles").iterdir()] == [".tiles"]
@@ -212,4 +225,4 @@ def test_the_environment_chooses_the_folder(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(
         ConfigurationError, match="TENSORTRIAL_CACHE_MB must be a whole number of megabytes, got '2 GB'"
     ):
-        kept_tiles("run")
+        kept_tiles("run", "/run")
