@@ -202,7 +202,7 @@ class StepStates:
         clauses = []
         if others:
             has_it = "modes " + " and ".join(others) + " have" if len(others) > 1 else f"mode {others[0]} has"
-            clauses.append(f"{has_it} a step {step} of it: pass mode=ModeKeys.{others[0]}")
+            clauses.append(f"{has_it} a step {step} of it: choose mode {others[0]}")
         if near:
             which = "nearest steps are" if len(near) > 1 else "nearest step is"
             clauses.append(f"its {which} {' and '.join(near)}" + (f" of mode {mode.name}" if others else ""))

@@ -187,7 +187,7 @@ def test_the_error_of_a_step_names_modes_that_have_it_and_steps_near_it(tmp_path
             job.skip(TRAIN)
         job.step({"other": 1.0}, TRAIN)
     tensor = package.create_trial(tmp_path / "run").tensor("w")
-    sentence = "mode TRAIN has a step 2 of it: pass mode=ModeKeys.TRAIN; its nearest step is 3 of mode GLOBAL"
+    sentence = "mode TRAIN has a step 2 of it: choose mode TRAIN; its nearest step is 3 of mode GLOBAL"
     with pytest.raises(TensorUnavailableForStep, match=sentence):
         tensor.value(2)
     with pytest.raises(StepUnavailable, match="its nearest steps are 0 and 2"):
