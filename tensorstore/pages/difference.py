@@ -40,17 +40,29 @@ def difference(a: OpenRun, b: OpenRun, rtol: float | None = None, atol: float | 
 def _about(a: OpenRun, b: OpenRun) -> list[list[str]]:
     """Return differences of metadata, commit, command, packages and hyperparameters: name, value of a, value of b."""
     of_a, of_b = (_facts(run) for run in (a, b))
-    names = dict.fromkeys([*of_a, *of_b])
-    return [[name, of_a.get(name, ""), of_b.get(name, "")] for name in names if of_a.get(name) != of_b.get(name)]
+    both = {name: (of_a.get(name, ""), of_b.get(name, "")) for name in [*of_a, *of_b]}
+    return [[name, *_in_short(values)] for name, values in both.items() if len({*map(json.dumps, values)}) > 1]
 
 
-def _facts(run: OpenRun) -> dict[str, str]:
+def _in_short(values: tuple[Any, Any]) -> list[str]:
+    """Return two values as texts, floats with the fewest digits from four on that distinguish them."""
+    texts = [each if isinstance(each, str) else json.dumps(each) for each in values]
+    for digits in range(4, 17):
+        short = [
+            f"{each:.{digits}g}" if isinstance(each, float) and len(text) > digits + 4 else text
+            for each, text in zip(values, texts, strict=True)
+        ]
+        if short[0] != short[1]:
+            return short
+    return texts
+
+
+def _facts(run: OpenRun) -> dict[str, Any]:
     environment = {key: value for key, value in run.trial.environment().items() if key not in _OF_A_PROCESS}
     if command := environment.get("command"):
         environment["command"] = shlex.join(command)
     notes = {"framework": run.info.framework, "versions": run.info.versions}
-    values = flat({**run.info.metadata, **notes, **environment})
-    return {name: each if isinstance(each, str) else json.dumps(each) for name, each in values.items()}
+    return flat({**run.info.metadata, **notes, **environment})
 
 
 def _row(found: Difference, is_first: bool) -> dict[str, Any]:
