@@ -1,7 +1,7 @@
 /** What the server answers, as static/api.js passes it to the views, the state, and the views. Nothing of this is served. */
 
 /** The content of an element: a list counts as its members; null, undefined and false are left out. */
-type Child = string | number | Node | null | undefined | false | (string | Node)[];
+type Child = string | number | Node | null | undefined | false | (string | Node | false)[];
 
 /** Attributes of an element, and its listeners. */
 type Attributes = Record<string, any> & Partial<GlobalEventHandlers>;

@@ -370,12 +370,13 @@ def test_a_comparison_follows_a_run_that_is_replaced_and_one_that_is_deleted(tmp
 def test_the_table_of_runs_has_the_last_and_the_best_loss_and_metadata_that_differs(url: str, tab: Any) -> None:
     show(tab, url, "view=runs")
     titles = tab.locator("thead th").all_inner_texts()
-    assert {"train/loss last", "train/loss best", "train/accuracy best", "lr", "model.width"} <= set(titles)
+    shown = {"train/loss · EVAL last", "train/loss · EVAL best", "train/accuracy best", "lr", "model.width"}
+    assert shown <= set(titles)
     assert "data" not in titles  # the same in all runs
-    ready(tab, lambda: tab.get_by_role("button", name="train/loss best").click())
+    ready(tab, lambda: tab.get_by_role("button", name="train/loss · EVAL best").click())
     assert rows(tab) == RUNS
-    best = tab.locator("tbody tr").first.locator("td").nth(titles.index("train/loss best")).inner_text()
-    assert float(best) == pytest.approx(10 / 19 - 1, rel=1e-3)
+    best = tab.locator("tbody tr").first.locator("td").nth(titles.index("train/loss · EVAL best")).inner_text()
+    assert float(best) == 1.0
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", text(tab, "tbody .date"))
     assert len(best) <= 7  # four digits
     assert text(tab, ".chooser summary").startswith("columns: ")
@@ -396,6 +397,27 @@ def test_long_names_leave_the_table_of_runs_in_the_window(tmp_path: Path, tab: A
         boxes = [each.bounding_box() for each in heads[: titles.index("lr")]]
         assert all(box["x"] + box["width"] <= 1280 for box in boxes)
         picture(tab, "runs-of-long-names")
+
+
+def test_the_name_of_a_run_is_on_one_line_in_a_table_of_1280_pixels(tmp_path: Path, tab: Any) -> None:
+    for number in range(3):
+        write(tmp_path / f"adamw-width256-lr3e-04-{number}", number)
+    with serving(tmp_path) as served:
+        show(tab, served, "view=runs")
+        heights = tab.locator("tbody .runname a").evaluate_all("all => all.map(each => each.clientHeight)")
+        assert max(heights) < 24
+
+
+def test_data_that_were_not_trained_on_are_the_first_metric_of_the_table(tmp_path: Path, tab: Any) -> None:
+    with tensortrial.Run(tmp_path / "run") as run:
+        for step in range(3):
+            run.log(
+                {"train-logloss": 1.0 / (1 + step), "validation-logloss": 2.0, "average_shap/area error": 0.1 * step}
+            )
+    with serving(tmp_path / "run") as served:
+        show(tab, served, "view=runs")
+        metrics = [title for title in tab.locator("thead th").all_inner_texts() if title.endswith(("last", "best"))]
+        assert metrics == ["validation-logloss last", "validation-logloss best"]
 
 
 def test_metadata_without_room_is_among_the_columns_to_choose(tmp_path: Path, tab: Any) -> None:
@@ -448,12 +470,17 @@ def test_notes_are_typed_into_the_table_and_archived_runs_are_in_no_list(tmp_pat
         write(tmp_path / f"run-{number}", number)
     with serving(tmp_path) as url:
         show(tab, url, "view=runs")
+        assert not {"tags", "note"} & set(tab.locator("thead th").all_inner_texts())
+        tab.locator(".chooser summary").click()
+        for column in ("tags", "note"):
+            ready(tab, lambda column=column: tab.get_by_label(column, exact=True).check())
         for label, typed in (("tags of run-1", "good, paper"), ("note of run-1", "the baseline")):
             tab.get_by_label(label).fill(typed)
             ready(tab, lambda label=label: tab.get_by_label(label).press("Enter"))
         assert tab.locator("#runs .tag").all_inner_texts() == ["good", "paper"]
         show(tab, url, "view=runs&rq=baseline")
         assert rows(tab) == ["run-1"]
+        assert {"tags", "note"} <= set(tab.locator("thead th").all_inner_texts())
         show(tab, url, 'view=runs&runs=["run-0"]')
         ready(tab, lambda: tab.get_by_role("button", name="Archive the 1 ticked").click())
         tab.wait_for_function("() => document.querySelectorAll('tbody .runname').length === 2")
@@ -600,6 +627,21 @@ def test_a_chart_is_a_skeleton_until_its_numbers_have_come(url: str, tab: Any) -
     assert tab.locator(".uplot").count() == 0
     tab.unroute("**/api/scalars?*")  # which lets those that wait go on
     tab.wait_for_selector(".panel .uplot")
+
+
+@pytest.mark.parametrize(("view", "answer"), [("overview", "tiles"), ("tensor", "series")])
+def test_a_view_of_tensors_is_a_skeleton_until_its_numbers_have_come(
+    tmp_path: Path, tab: Any, view: str, answer: str
+) -> None:
+    with tensortrial.Run(tmp_path / "run") as run:
+        run.save_tensor("w", np.arange(4.0), step=0)
+    tab.route(f"**/api/{answer}?*", lambda route: None)
+    with serving(tmp_path / "run") as served:
+        tab.goto(f"{served}#view={view}")
+        tab.wait_for_selector("main .skeleton")
+        tab.unroute(f"**/api/{answer}?*")
+        tab.wait_for_selector("main[data-ready]")
+        assert tab.locator("main .skeleton").count() == 0
 
 
 def test_a_curve_of_one_point_is_drawn(url: str, tab: Any) -> None:
@@ -778,6 +820,31 @@ def test_charts_of_a_tensor_have_equal_axes_of_steps(tmp_path: Path, tab: Any) -
             assert tab.get_by_text("L2 norm of its gradient").count() == 1
             assert len(marks) >= 2
             assert all(each == marks[0] and each for each in marks), zoomed
+
+
+def test_the_marks_of_an_axis_have_one_notation(tmp_path: Path, tab: Any) -> None:
+    with tensortrial.Run(tmp_path / "run") as run:
+        for step in range(11):
+            run.log({"tokens": step * 150_000.0}, step=step)
+    with serving(tmp_path / "run") as served:
+        show(tab, served, "view=scalars")
+        tab.locator(".menu summary").click()
+        with tab.expect_download() as saved:
+            tab.get_by_role("button", name="SVG").click()
+        texts = [each.text for each in ElementTree.parse(saved.value.path()).iter() if each.get("text-anchor") == "end"]
+        assert texts == ["0", "5e5", "1e6", "1.5e6"]
+
+
+def test_the_ridges_of_two_values_are_inside_their_picture(tmp_path: Path, tab: Any) -> None:
+    with tensortrial.Run(tmp_path / "run") as run:
+        for step in range(24):
+            run.save_tensor("labels", np.arange(143.0) % 2, step=step)
+    with serving(tmp_path / "run") as served:
+        show(tab, served, "view=tensor")
+        first_row = tab.locator("canvas[aria-label^=Histograms]").evaluate(
+            "each => [...each.getContext('2d').getImageData(0, 0, each.width, 1).data]"
+        )
+        assert not any(first_row)
 
 
 @pytest.mark.parametrize("sign", [1, -1])

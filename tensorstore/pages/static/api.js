@@ -78,22 +78,14 @@ async function unpack(packed, cells, wide) {
   const stream = new Blob([deflated]).stream().pipeThrough(new DecompressionStream("deflate"));
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
   const half = (/** @type {number} */ array, /** @type {number} */ i) => (bytes[2 * array * cells + i] << 8) | bytes[(2 * array + 1) * cells + i];
-  const [max, min, mean] = [new Float64Array(cells), new Float64Array(cells), new Float64Array(cells)];
-  const [count, nonfinite] = [new Uint32Array(cells), new Uint32Array(cells)];
   const view = new DataView(new ArrayBuffer(8));
   const float = (/** @type {number} */ upper) => {
     view.setUint16(0, upper & 0xffff);
     return wide ? view.getFloat64(0) : view.getFloat32(0);
   };
-  for (let i = 0; i < cells; i++) {
-    const largest = half(0, i);
-    max[i] = float(largest);
-    min[i] = float(largest + half(1, i));
-    mean[i] = float(largest + half(2, i));
-    count[i] = half(3, i);
-    nonfinite[i] = half(4, i);
-  }
-  return { max, min, mean, count, nonfinite };
+  const floats = (/** @type {number} */ array) => new Float64Array(cells).map((_, i) => float(half(0, i) + (array && half(array, i))));
+  const counts = (/** @type {number} */ array) => new Uint32Array(cells).map((_, i) => half(array, i));
+  return { max: floats(0), min: floats(1), mean: floats(2), count: counts(3), nonfinite: counts(4) };
 }
 
 /** @type {Load<void, Record<string, number>>} */

@@ -3,7 +3,7 @@
 import { LINES, dashOf, inks } from "./colors.js";
 import { h, select } from "./dom.js";
 import { chartMenu } from "./download.js";
-import { MOVES, count, date, duration, number, ticks, within } from "./format.js";
+import { MOVES, count, date, duration, notedAlike, number, ticks, within } from "./format.js";
 import { stroke } from "./side.js";
 import { go } from "./state.js";
 import { tooltip } from "./tooltip.js";
@@ -83,8 +83,7 @@ function positive(chart) {
 export function draw(parent, given) {
   const chart = given.logX ? positive(given) : given;
   const { uPlot } = /** @type {{uPlot: new (options: PlotOptions, data: any[], parent: HTMLElement) => Plot}} */ (/** @type {any} */ (window));
-  const style = getComputedStyle(parent);
-  const { quiet, line, mark } = inks(style);
+  const { quiet, line, mark } = inks();
   const axis = { stroke: quiet, grid: { stroke: line, width: 0.5 }, ticks: { stroke: line, width: 0.5, size: 4 }, font: `${innerWidth >= 2200 ? 14 : 11}px system-ui` };
   const y = scaleY(chart);
   const { height = 200 } = chart;
@@ -95,16 +94,17 @@ export function draw(parent, given) {
     splits.map((at) => (y.distr < 3 || at === 0 || Number.isInteger(Math.log10(Math.abs(at ?? NaN))) ? at : null)) };
   const drawMark = (/** @type {Plot} */ plot) => {
     if (chart.mark == null) return;
+    const { ctx, bbox: { left, top, width, height } } = plot;
     const at = plot.valToPos(chart.mark, "x", true);
-    if (at < plot.bbox.left || at > plot.bbox.left + plot.bbox.width) return;
-    plot.ctx.save();
-    plot.ctx.strokeStyle = mark;
-    plot.ctx.setLineDash([5, 4]);
-    plot.ctx.beginPath();
-    plot.ctx.moveTo(at, plot.bbox.top);
-    plot.ctx.lineTo(at, plot.bbox.top + plot.bbox.height);
-    plot.ctx.stroke();
-    plot.ctx.restore();
+    if (at < left || at > left + width) return;
+    ctx.save();
+    ctx.strokeStyle = mark;
+    ctx.setLineDash([5, 4]);
+    ctx.beginPath();
+    ctx.moveTo(at, top);
+    ctx.lineTo(at, top + height);
+    ctx.stroke();
+    ctx.restore();
   };
   const scale = innerWidth >= 2200 ? 1.2 : 1;
   /** @type {PlotOptions} */
@@ -116,7 +116,7 @@ export function draw(parent, given) {
     axes: [
       { ...axis, ...(farX && farMarks(1)), ...(chart.unit === "step" && !chart.logX && { incrs: WHOLE }), space: Math.max(60, 7.8 * letters) * scale, size: 26 * scale,
         values: (_, at, _axis, _space, apart) => at.map((v) => (v === null ? "" : textOfX(chart, v, apart))) },
-      { ...axis, size: 66 * scale, space: (height < 180 ? 20 : 30) * scale, ...(far && farMarks(y.distr)), grid: { ...axis.grid, ...decades }, ticks: { ...axis.ticks, ...decades }, values: (_, at) => at.map((v) => (v === null ? "" : number(v))) },
+      { ...axis, size: 66 * scale, space: (height < 180 ? 20 : 30) * scale, ...(far && farMarks(y.distr)), grid: { ...axis.grid, ...decades }, ticks: { ...axis.ticks, ...decades }, values: (_, at) => notedAlike(at) },
     ],
     series: [
       {},

@@ -16,8 +16,11 @@ export function dashOf(color) {
 }
 
 const INKS = ["text", "quiet", "line", "hole", "ground", "mark", "accent"];
-/** Return the colors of the style sheet by name. @param {CSSStyleDeclaration} style @returns {Record<string, string>} */
-export const inks = (style) => Object.fromEntries(INKS.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+/** Return the colors of the style sheet by name. @returns {Record<string, string>} */
+export function inks() {
+  const style = getComputedStyle(document.body);
+  return Object.fromEntries(INKS.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+}
 
 /** Give a canvas its size in pixels of the style sheet, and return what draws on it in them. @param {HTMLCanvasElement} canvas @param {number} width @param {number} height */
 export function sized(canvas, width, height) {
@@ -72,7 +75,7 @@ export function css(value) {
 /** Return the place of a finite value in a lookup table. @param {Scale} scale @param {number} value */
 export function indexOf(scale, value) {
   if (scale.neutral && Math.abs(value) < scale.neutral) return 128;
-  const map = scale.log ? (/** @type {number} */ x) => Math.log(Math.max(x, scale.low)) : (/** @type {number} */ x) => x;
+  const map = (/** @type {number} */ x) => (scale.log ? Math.log(Math.max(x, scale.low)) : x);
   const [low, high] = [map(scale.low), map(scale.high)];
   if (!(high > low)) return 128;
   return Math.max(0, Math.min(255, Math.round(((map(value) / 2 - low / 2) / (high / 2 - low / 2)) * 255))); // half: the whole may be infinite

@@ -49,6 +49,13 @@ export const named = makerOf("span", "name");
 /** What is said instead of something else. */
 export const message = makerOf("p", "message");
 
+/** Return what is seen until something has come. @param {number} height pixels */
+export function skeleton(height) {
+  const box = h("div", { class: "skeleton", "aria-hidden": "true" });
+  box.style.height = `${height}px`;
+  return box;
+}
+
 /** Return what says an error. @param {unknown} error */
 export const failure = (error) => h("p", { class: "error", role: "alert" }, error instanceof Error ? error.message : String(error));
 

@@ -60,7 +60,7 @@ function savePng(plot, title) {
 /** Return a chart as SVG. @param {Plot} plot @param {Chart} chart @param {string} title */
 function svgOf(plot, chart, title) {
   const style = getComputedStyle(document.body);
-  const { text, quiet, line } = inks(style);
+  const { text, quiet, line } = inks();
   const { offsetLeft: left, offsetTop: top, clientWidth: width, clientHeight: height } = plot.over;
   const x = (/** @type {number} */ value) => left + plot.valToPos(value, "x");
   const y = (/** @type {number} */ value) => top + plot.valToPos(value, "y");

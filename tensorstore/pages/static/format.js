@@ -11,15 +11,21 @@ export function printable(text) {
 /** Return a number with four significant digits; null becomes "–". @param {number | null | undefined} value */
 export function number(value) {
   if (value == null) return "–";
-  if (Number.isNaN(value)) return "NaN";
-  if (value === Infinity) return "inf";
-  if (value === -Infinity) return "-inf";
-  if (value === 0) return "0";
+  if (!Number.isFinite(value)) return String(value).replace("Infinity", "inf");
   const size = Math.abs(value);
   if (Number.isInteger(value) && size < 1e6) return String(value);
-  if (size >= 1e5 || size < 1e-3) return value.toExponential(2).replace(/\.?0*e\+?/, "e");
+  if (size >= 1e5 || size < 1e-3) return exponential(value);
   return String(Number(value.toPrecision(4)));
 }
+
+/** Return the marks of an axis in one notation; null is no mark. @param {(number | null)[]} marks */
+export function notedAlike(marks) {
+  const texts = marks.map((mark) => mark === null ? "" : number(mark));
+  return texts.some((text) => text.includes("e")) ? marks.map((mark) => mark ? exponential(mark) : mark === null ? "" : "0") : texts;
+}
+
+/** @param {number} value */
+const exponential = (value) => value.toExponential(2).replace(/\.?0*e\+?/, "e");
 
 /** Return a count with thousands separated: 12,345. @param {number} value */
 export function count(value) {

@@ -23,7 +23,7 @@ export class Heatmap {
     this.canvas = h("canvas", { class: "heatmap", tabindex: "0", role: "application",
       "aria-label": "Heat map of tensors by steps. Arrow keys move, Enter opens, plus and minus zoom, 0 shows all.", ...this.listeners() });
     this.context = penOf(this.canvas);
-    this.ink = inks(getComputedStyle(parent));
+    this.ink = inks();
     this.parent = parent;
     parent.append(this.canvas);
     /** @type {Model} empty until the first is shown */
@@ -73,7 +73,7 @@ export class Heatmap {
     const { clientWidth: width, clientHeight: height } = this.parent;
     if (!model.end || !width || !height) return;
     sized(canvas, width, height);
-    this.ink = inks(getComputedStyle(canvas));
+    this.ink = inks();
     this.labeled = Math.max(...model.rows.map((row) => indentOf(row) + context.measureText(symbolOf(row) + printable(row.text)).width), 0);
     canvas.dataset.left = String(this.plot.left);
     this.drawCells(devicePixelRatio || 1);

@@ -2,7 +2,7 @@
 
 import { LINES, css, lookup } from "./colors.js";
 import { h, pathOf, s } from "./dom.js";
-import { inOrder, number, textOf, ticks } from "./format.js";
+import { inOrder, notedAlike, textOf, ticks } from "./format.js";
 import { tooltip } from "./tooltip.js";
 
 const WIDTH = 900;
@@ -12,8 +12,8 @@ const HEIGHT = 320;
 function axisOf(column, runs) {
   const values = runs.map(column.value).filter((value) => value != null);
   const finite = values.filter(Number.isFinite);
-  const axis = (/** @type {(value: any) => number} */ place, /** @type {any[]} */ marks, /** @type {(mark: any) => string} */ text) => ({ column,
-    marks: marks.map((mark) => ({ at: place(mark), text: text(mark) })),
+  const axis = (/** @type {(value: any) => number} */ place, /** @type {any[]} */ marks, /** @type {string[]} */ texts) => ({ column,
+    marks: marks.map((mark, i) => ({ at: place(mark), text: texts[i] })),
     place: (/** @type {Run} */ run) => { const at = place(column.value(run) ?? NaN); return Number.isFinite(at) ? at : null; } });
   if (finite.length && values.every((value) => typeof value === "number")) {
     let [low, high] = [Math.min(...finite), Math.max(...finite)];
@@ -22,12 +22,13 @@ function axisOf(column, runs) {
     const map = (/** @type {number} */ value) => log ? Math.log10(value) : value;
     const distinct = [...new Set(finite)];
     const marks = distinct.length < 6 && distinct.every(Number.isInteger) ? distinct : log ? ticks(Math.log10(low), Math.log10(high), 6, 1).map((exponent) => 10 ** exponent) : ticks(low, high, 6);
-    return axis((value) => (map(value) - map(low)) / (map(high) - map(low)), marks, number);
+    return axis((value) => (map(value) - map(low)) / (map(high) - map(low)), marks, notedAlike(marks));
   }
   const kinds = [...new Set(values.map(textOf))].sort(inOrder);
   const places = new Map(kinds.map((kind, i) => [kind, kinds.length === 1 ? 0.5 : i / (kinds.length - 1)]));
   const every = Math.ceil(kinds.length / 8);
-  return axis((value) => places.get(textOf(value)) ?? NaN, kinds.filter((_, i) => i % every === 0), (kind) => kind.length > 14 ? `…${kind.slice(-13)}` : kind);
+  const marks = kinds.filter((_, i) => i % every === 0);
+  return axis((value) => places.get(textOf(value)) ?? NaN, marks, marks.map((kind) => kind.length > 14 ? `…${kind.slice(-13)}` : kind));
 }
 
 /** Return a picture. @param {string} label @param {Element[]} parts */

@@ -3,7 +3,7 @@
 import { spanOf } from "./chart.js";
 import { LINES, inks, sized } from "./colors.js";
 import { h } from "./dom.js";
-import { count, number, ticks } from "./format.js";
+import { count, notedAlike, ticks } from "./format.js";
 
 /** Return the histograms for one axis, without those twenty times as wide as most. @param {Histogram[]} histograms */
 export function comparable(histograms) {
@@ -14,8 +14,8 @@ export function comparable(histograms) {
   return known.filter((histogram) => width(histogram) <= widest);
 }
 
-/** Return a canvas with ridges, the oldest on top. @param {Histogram[]} histograms ascending by step, of comparable widths @param {number} width @param {number} height @param {CSSStyleDeclaration} style @param {number | null} chosen a step to show in another color */
-export function ridgelines(histograms, width, height, style, chosen) {
+/** Return a canvas with ridges, the oldest on top. @param {Histogram[]} histograms ascending by step, of comparable widths @param {number} width @param {number} height @param {number | null} chosen a step to show in another color */
+export function ridgelines(histograms, width, height, chosen) {
   const canvas = h("canvas", { role: "img", "aria-label": `Histograms of ${histograms.length} steps` });
   const context = sized(canvas, width, height);
   const [[first]] = histograms.map(({ edges }) => Array.from(edges));
@@ -23,17 +23,18 @@ export function ridgelines(histograms, width, height, style, chosen) {
   const plot = { left: 48, top: 34, width: width - 56, height: height - 60 };
   const x = (/** @type {number} */ value) => plot.left + ((value - low) / (high - low)) * plot.width;
   const gap = plot.height / Math.max(1, histograms.length);
-  const tall = Math.min(90, Math.max(30, gap * 5));
+  const tall = Math.min(90, plot.top + gap - 2); // the oldest, too, is inside
   const top = Math.max(...histograms.flatMap(({ counts }) => density(counts)), 1e-300);
-  const { quiet, ground, line } = inks(style);
-  context.fillStyle = quiet;
+  const { quiet, ground, line } = inks();
   context.textAlign = "center";
-  for (const value of ticks(low, high, Math.floor(width / 90))) {
+  const marks = ticks(low, high, Math.floor(width / 90));
+  const texts = notedAlike(marks);
+  marks.forEach((value, i) => {
     context.fillStyle = line;
     context.fillRect(x(value), plot.top, 0.5, plot.height);
     context.fillStyle = quiet;
-    context.fillText(number(value), x(value), height - 8);
-  }
+    context.fillText(texts[i], x(value), height - 8);
+  });
   const labeled = Math.max(1, Math.ceil(14 / gap));
   histograms.forEach((histogram, i) => {
     const base = plot.top + (i + 1) * gap;

@@ -1,6 +1,6 @@
 /** What the names and values of scalars say of them. */
 
-const KINDS = [/loss|perplexity|nll|logloss/i, /acc|auc|f1|precision|recall|error|rmse|mae|reward|score|bleu|rouge|r2/i, /(^|[^a-z])lr([^a-z]|$)|learning.?rate/i];
+const KINDS = [/loss|perplexity|nll|logloss/i, /acc|auc|f1|precision|recall|(^|[-_./])error|rmse|mae|reward|score|bleu|rouge|r2/i, /(^|[^a-z])lr([^a-z]|$)|learning.?rate/i];
 const HIGHER_IS_BETTER = /acc|auc|(^|[^a-z])f1|precision|recall|reward|score|bleu|rouge|(^|[^a-z])r2|map/i;
 
 /** The data that a scalar is of, at the beginning or the end of its name: "val_loss", "train-rmse", "loss/test". */

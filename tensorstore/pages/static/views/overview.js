@@ -51,8 +51,10 @@ export function overview(root, page) {
     const run = chosenRun(page.info, now);
     const choice = choose(run, now);
     drawTools(run, choice);
+    stage.classList.toggle("skeleton", !map.model.end);
     if (!choice.mode || !choice.statistic) {
       tiles = NO_TILES;
+      stage.classList.remove("skeleton");
       fill(about, message(run.steps ? "This run has saved no statistics of tensors." : "This run has no complete step yet. The first one appears here by itself."));
       return;
     }
@@ -65,6 +67,7 @@ export function overview(root, page) {
     ]);
     if (location.hash !== shownAt) return; // another choice was made meanwhile
     tiles = loaded;
+    stage.classList.remove("skeleton");
     saved = all;
     held = heldBy(loaded);
     shown = choice;
@@ -101,8 +104,9 @@ export function overview(root, page) {
       : scaleOf(values.filter((_, i) => flags[i] === VALUE));
     const { from, to } = rangeOf(now);
     const marks = marksOf(found);
+    const [row0, row1] = now.rows?.split("-").map(Number) ?? [];
     map.show({ rows: lines.map(({ row }) => row), starts: tiles.starts, end: tiles.end, values, flags, scale, marks },
-      { step0: from ?? undefined, step1: to ?? undefined, ...(now.rows ? rowsOf(now.rows) : {}) });
+      { step0: from ?? undefined, step1: to ?? undefined, row0, row1 });
     drawLegend(scale, past, flags, marks);
     drawNote(order.length, hiddenOf(names), prefix);
     drawWorst(order, prefix);
@@ -111,9 +115,9 @@ export function overview(root, page) {
   }
 
   /**
-   * List the tensors that are furthest from their past. Among those as far as the colors reach, or with NaN, the one
-   * that left it first comes first: it may be the cause. One that began with NaN comes last. Of those that became NaN together, the one that had moved
-   * furthest comes first.
+   * List the tensors that are furthest from their past. Of those beyond the colors, or with NaN, the first to leave it
+   * is first, since it may be the cause; of those that left it together, the one that had moved furthest. One that began
+   * with NaN is last.
    * @param {number[]} order @param {string} prefix
    */
   function drawWorst(order, prefix) {
@@ -176,23 +180,17 @@ export function overview(root, page) {
 
   /** @param {Finding[]} found */
   function marksOf(found) {
-    /** @type {Mark[]} */
-    const marks = [];
-    for (const finding of found) {
-      if (finding.mode && finding.mode !== shown.mode) continue;
-      const tensor = tiles.names.indexOf(finding.tensor ?? "");
-      const row = lines.findIndex(({ members }) => members.includes(tensor));
-      marks.push({ row, step: finding.step, text: finding.sentence, onopen: () => go({ view: "findings", finding: `${finding.rule} ${finding.step}` }) });
-    }
-    return marks;
+    return found.filter(({ mode }) => !mode || mode === shown.mode).map(({ rule, step, tensor, sentence }) => {
+      const at = tiles.names.indexOf(tensor ?? "");
+      return { row: lines.findIndex(({ members }) => members.includes(at)), step, text: sentence, onopen: () => go({ view: "findings", finding: `${rule} ${step}` }) };
+    });
   }
 
   /** @param {Run} run @param {Choice} choice */
   function drawTools(run, choice) {
     fill(tools,
       select("statistic", run.statistics.map((value) => [value, inWords(value)]), choice.statistic, (stat) => go({ stat })),
-      select("color by", [["past", "change from its past"], ["value", "value"]], now.color ?? "past",
-        (color) => go({ color: color === "past" ? null : color })),
+      select("color by", [["", "change from its past"], ["value", "value"]], now.color ?? "", (color) => go({ color })),
       ...modeAndWorker(run, choice),
       run.collections.length > 1 && select("collection", [["", "all"], ...run.collections], now.collection ?? "", (collection) => go({ collection, rows: null })),
       select("rows", [["", "execution order"], ["name", "by name"]], now.order ?? "", (order) => go({ order })),
@@ -337,10 +335,4 @@ function heldBy({ names, starts, count, nonfinite, missing }) {
     });
   }
   return held;
-}
-
-/** @param {string} text */
-function rowsOf(text) {
-  const [row0, row1] = text.split("-").map(Number);
-  return { row0, row1 };
 }

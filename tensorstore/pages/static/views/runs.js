@@ -7,7 +7,7 @@ import { inOneSentence } from "../diagnosis.js";
 import { saveCsv } from "../download.js";
 import { count, date, duration, number, size, textOf } from "../format.js";
 import { parallel, scatter } from "../hyperparameters.js";
-import { bestOf, rankOf } from "../scalars.js";
+import { bestOf, isHeldOut, rankOf } from "../scalars.js";
 import { groupsOf, listedRuns, marksOf, stroke } from "../side.js";
 import { REPLACE, announce, go, link } from "../state.js";
 
@@ -62,17 +62,16 @@ export function runs(root, page) {
     const columns = all.filter(({ key }) => chosen.includes(key));
     drawPlot(all, rows);
     drawTable(columns, rows);
-    const shown = now.cols === undefined ? fitting(columns, rows) : columns;
+    const shown = now.cols === undefined ? fitting(columns) : columns;
     if (shown.length < columns.length) drawTable(shown, rows);
     drawTools(all, shown, rows);
   }
 
-  /** Return the columns that the window has room for, without empty notes and the last metadata. @param {Column[]} columns @param {Run[]} rows */
-  function fitting(columns, rows) {
+  /** Return the columns that the window has room for, without the last metadata. @param {Column[]} columns */
+  function fitting(columns) {
     const heads = body.querySelectorAll("th");
-    const isEmpty = (/** @type {Column} */ { key, value }) => (key === "tags" || key === "note") && rows.every((run) => !value(run));
     let beyond = Math.max(...[...body.querySelectorAll(".scroll")].map((box) => box.scrollWidth - box.clientWidth));
-    const out = columns.map((column, i) => ({ column, width: heads[i + 1].offsetWidth })).reverse().filter(({ column }) => isEmpty(column) || column.key.startsWith("meta "))
+    const out = columns.map((column, i) => ({ column, width: heads[i + 1].offsetWidth })).reverse().filter(({ column }) => column.key.startsWith("meta "))
       .filter(({ width }) => { beyond -= width; return beyond + width > 0; }).map(({ column }) => column);
     return columns.filter((column) => !out.includes(column));
   }
@@ -160,7 +159,7 @@ export function runs(root, page) {
       found.set(key, of.set(row.run, row));
     }
     const losses = new Set(scalars.filter(({ loss }) => loss).map(({ name }) => name));
-    const ranked = [...found].sort(([p, a], [q, b]) => rankIn(a) - rankIn(b) || b.size - a.size || Number(p.includes(" · ")) - Number(q.includes(" · ")));
+    const ranked = [...found].sort(([p, a], [q, b]) => rankIn(a) - rankIn(b) || b.size - a.size || Number(isOther(q)) - Number(isOther(p)));
     /** @param {Map<string, ScalarRow>} of */
     function rankIn(of) {
       const [first] = of.values();
@@ -189,16 +188,18 @@ export function runs(root, page) {
   /** Return the columns shown at first: a loss, another metric, metadata that differs. @param {Column[]} all @param {Run[]} rows */
   function defaultsOf(all, rows) {
     const ranked = all.filter(({ key }) => key.startsWith("best ")).map(({ key }) => key.slice(5));
-    const first = ranked.slice(0, 1);
-    const accuracy = ranked.filter((key) => rankOf(key, false) === 1).slice(0, 1);
+    const metrics = [...ranked.slice(0, 1), ...ranked.filter((key) => rankOf(key, false) === 1).slice(0, 1)];
     const differing = metadataKeys(rows).filter(({ differs }) => differs).slice(0, MOST_METADATA).map(({ key }) => `meta ${key}`);
-    return [...(rows.every(({ ended }) => ended) ? [] : ["state"]), "steps", "started", "duration", ...[...first, ...accuracy].flatMap((key) => [`last ${key}`, `best ${key}`]), ...differing,
-      ...["tags", "note"].filter(() => page.info.editable || rows.some((run) => run.note || run.tags.length)),
+    return [...(rows.every(({ ended }) => ended) ? [] : ["state"]), "steps", "started", "duration", ...metrics.flatMap((key) => [`last ${key}`, `best ${key}`]), ...differing,
+      ...(/** @type {const} */ (["tags", "note"])).filter((key) => rows.some((run) => run[key].length)),
       ...(rows.some(({ findings }) => findings) ? ["findings"] : [])];
   }
 
   return { show, grow };
 }
+
+/** Return whether a column is of other data than those of the training. @param {string} key */
+const isOther = (key) => key.includes(" · ") || isHeldOut(key);
 
 /** Return a text of two lines at most. @param {string} text */
 const clipped = (text) => text.length > 24 ? h("span", { class: "clip", title: text }, text) : text;

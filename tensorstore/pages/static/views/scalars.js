@@ -4,14 +4,14 @@ import { loadScalarTable, loadScalars } from "../api.js";
 import { axisSelect, panel } from "../chart.js";
 import { listOf, star, tickedNames, toggled } from "../choice.js";
 import { changes, drawCurves, rankOfSpecs, specsOf, title } from "../curves.js";
-import { checkbox, field, fill, h, message, named, quiet, select, table, textbox, toolbar } from "../dom.js";
+import { checkbox, field, fill, h, message, named, quiet, select, skeleton, table, textbox, toolbar } from "../dom.js";
 import { count, counted, grouped, number } from "../format.js";
 import { REPLACE, go, state } from "../state.js";
 
 const POINTS = 800;
 const PINNED = "Pinned";
 const CONSTANT = "Constant";
-const AXIS = [["step", "step of the mode"], ["global", "global step"], ["relative", "relative time"], ["time", "time"]];
+const AXIS = [["", "step of the mode"], ["global", "global step"], ["relative", "relative time"], ["time", "time"]];
 
 /** @type {ViewMaker} */
 export function scalars(root, page) {
@@ -72,7 +72,7 @@ export function scalars(root, page) {
       onchange: () => go({ smooth: Number(slider.value) ? slider.value : null }, REPLACE) });
     fill(tools,
       textbox("find", now.q ?? "", (q) => go({ q, full: null }, REPLACE), "part of a name"),
-      select("x axis", AXIS, now.x ?? "step", (x) => go({ x: x === "step" ? null : x, full: null, zoom: null })),
+      select("x axis", AXIS, now.x ?? "", (x) => go({ x, full: null, zoom: null })),
       checkbox("log x", now.logx === "1", (on) => go({ logx: on ? "1" : null })),
       axisSelect(now),
       field("smoothing", [slider, amount], "Exponential moving average; the tooltip has both numbers."),
@@ -143,13 +143,6 @@ export function scalars(root, page) {
   }
 
   return { show };
-}
-
-/** @param {number} height */
-function skeleton(height) {
-  const box = h("div", { class: "skeleton", "aria-hidden": "true" });
-  box.style.height = `${height}px`;
-  return box;
 }
 
 /** Return charts by the part of their names before a slash, the important ones first. @param {ScalarRow[]} rows @param {State} now @returns {Section[]} */

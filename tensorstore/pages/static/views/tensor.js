@@ -3,7 +3,7 @@
 import { loadHistograms, loadSeries, loadTensor, loadTensorNames, unlessMissing } from "../api.js";
 import { axisOf, axisSelect, draw, panel, spanOf, together } from "../chart.js";
 import { choose, chosenRun, inWords, modeAndWorker, rangeOf } from "../choice.js";
-import { field, fill, h, message, named, note, quiet, select, toolbar } from "../dom.js";
+import { bad, field, fill, h, message, named, note, quiet, select, skeleton, toolbar } from "../dom.js";
 import { count, counted, number, size } from "../format.js";
 import { comparable, ridgelines } from "../ridgeline.js";
 import { REPLACE, go, link } from "../state.js";
@@ -31,26 +31,29 @@ export function tensor(root, page) {
   async function show(state) {
     now = state;
     const run = chosenRun(page.info, now);
+    if (!body.childElementCount) fill(body, skeleton(500));
     const names = await loadTensorNames(run.name);
     const name = now.name ?? names[0];
     if (name === undefined) return fill(body, message("This run has no tensors yet."));
     const choice = choose(run, now);
-    const about = await loadTensor({ run: run.name, name, mode: choice.mode, worker: choice.worker });
-    const steps = about.steps;
+    const { mode, worker, statistic } = choice;
+    const of = { run: run.name, name, mode, worker };
+    const about = await loadTensor(of);
+    const { steps } = about;
     const wanted = now.step === undefined ? steps[steps.length - 1] : Number(now.step);
     step = nearest(steps, wanted);
     drawHead(run, names, name, choice, about);
     const { from, to } = rangeOf(now);
-    const query = { run: run.name, name, mode: choice.mode, worker: choice.worker, from, to };
+    const query = { ...of, from, to };
     const [series, histograms] = await Promise.all([
       loadSeries({ ...query, statistics: about.statistics, points: 500 }),
       loadHistograms({ ...query, count: RIDGES }),
     ]);
-    if (!steps.length) return fill(body, message(`This tensor has no step of mode ${choice.mode}.`));
+    if (!steps.length) return fill(body, message(`This tensor has no step of mode ${mode}.`));
     body.style.minHeight = `${body.offsetHeight}px`; // so that nothing moves meanwhile
     fill(body);
     span = spanOf([from ?? steps[0], to ?? steps[steps.length - 1]]);
-    await drawAll(series, about.shape?.length === 0 ? [] : histograms, choice.statistic, query).finally(() => { body.style.minHeight = ""; });
+    await drawAll(series, about.shape?.length === 0 ? [] : histograms, statistic, query).finally(() => { body.style.minHeight = ""; });
   }
 
   /** @param {Series} series @param {Histogram[]} histograms @param {string} statistic @param {OfTensor & Span} query */
@@ -84,7 +87,7 @@ export function tensor(root, page) {
     const banded = one.min.some((value, i) => !Object.is(value, one.max[i]));
     const label = one.statistic === "value" ? of || "value" : `${inWords(one.statistic)}${of && ` of ${of}`}`;
     const { box, body: inside } = panel(label,
-      !one.mean.length ? "" : `last ${number(one.last)}${one.nonfinite ? `, NaN or infinite at ${counted(one.nonfinite, "step")}` : ""}${series.leftOut ? `, ${counted(series.leftOut, "step")} of raw values left out` : ""}`, wide);
+      one.mean.length > 0 && [quiet(`last ${number(one.last)}`), one.nonfinite > 0 && bad(`NaN or infinite at ${counted(one.nonfinite, "step")}`), series.leftOut > 0 && quiet(`${counted(series.leftOut, "step")} of raw values left out`)], wide);
     body.append(box);
     draw(inside, {
       x: series.steps, unit: "step", span, mark: step, logY: axisOf(now), height: wide ? 210 : 150,
@@ -119,7 +122,7 @@ export function tensor(root, page) {
     const ridges = panel("Distribution over steps", wide.length ? `${counted(wide.length, "step")} from ${count(wide[0].step)} on: too wide to draw here` : "newest in front, the chosen step in orange");
     const band = panel("Quantiles over steps", "median; 25–75 % and 5–95 % of the values");
     body.append(ridges.box, band.box);
-    if (drawn.length) ridges.body.append(ridgelines(drawn, Math.max(240, ridges.body.clientWidth), 300, getComputedStyle(ridges.body), chosen));
+    if (drawn.length) ridges.body.append(ridgelines(drawn, Math.max(240, ridges.body.clientWidth), 300, chosen));
     draw(band.body, {
       x: histograms.map((each) => each.step), unit: "step", span, mark: step, height: 270, logY: axisOf(now),
       lines: QUANTILES.map((label, i) => ({ label, values: histograms.map(({ quantiles }) => quantiles[i]), color: 0, width: i === 2 ? 2 : 0.5 })),
