@@ -235,7 +235,7 @@ class LossSpike(SelectingRule):
         score, median = (standard_score if self.use_mean else robust_score)(loss, before)
         rise = loss - median > abs(median) * self.rise_percent / 100
         if (score > self.threshold and rise) or not math.isfinite(loss):
-            above = f", {score:.1f} deviations above" if math.isfinite(score) else ""
+            above = f", {score:.3g} deviations above" if math.isfinite(score) else ""
             self.fires(row, score, self.threshold, f"jumped to {loss:.4g} from {median:.4g}{above}")
 
 

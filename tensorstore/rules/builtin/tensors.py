@@ -69,7 +69,7 @@ class ExplodingTensor(SelectingRule):
         elif math.isinf(infinities):
             self.fires(row, infinities, 0.0, "holds infinities")
         elif not _is_mask(view, row, infinities):
-            self.fires(row, infinities, 0.0, f"holds {infinities:.0f} infinities")
+            self.fires(row, infinities, 0.0, f"holds {infinities:.0f} infinit{'y' if infinities == 1 else 'ies'}")
 
 
 class TensorVariance(SelectingRule):
