@@ -408,6 +408,14 @@ def test_the_name_of_a_run_is_on_one_line_in_a_table_of_1280_pixels(tmp_path: Pa
         assert max(heights) < 24
 
 
+def test_a_narrow_table_of_runs_has_the_loss_instead_of_times(url: str, tab: Any) -> None:
+    tab.set_viewport_size({"width": 390, "height": 844})
+    show(tab, url, "view=runs")
+    assert "started" not in tab.locator("thead th").all_inner_texts()
+    box = tab.locator("thead th", has_text="loss · EVAL last").bounding_box()
+    assert box["x"] + box["width"] < 390
+
+
 def test_data_that_were_not_trained_on_are_the_first_metric_of_the_table(tmp_path: Path, tab: Any) -> None:
     with tensortrial.Run(tmp_path / "run") as run:
         for step in range(3):

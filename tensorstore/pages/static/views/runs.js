@@ -67,11 +67,11 @@ export function runs(root, page) {
     drawTools(all, shown, rows);
   }
 
-  /** Return the columns that the window has room for, without the last metadata. @param {Column[]} columns */
+  /** Return the columns that the window has room for: a metric goes before metadata and times. @param {Column[]} columns */
   function fitting(columns) {
     const heads = body.querySelectorAll("th");
     let beyond = Math.max(...[...body.querySelectorAll(".scroll")].map((box) => box.scrollWidth - box.clientWidth));
-    const out = columns.map((column, i) => ({ column, width: heads[i + 1].offsetWidth })).reverse().filter(({ column }) => column.key.startsWith("meta "))
+    const out = columns.map((column, i) => ({ column, width: heads[i + 1].offsetWidth })).reverse().filter(({ column }) => /^(meta |steps|started|duration)/.test(column.key))
       .filter(({ width }) => { beyond -= width; return beyond + width > 0; }).map(({ column }) => column);
     return columns.filter((column) => !out.includes(column));
   }
