@@ -843,6 +843,28 @@ def test_the_marks_of_an_axis_have_one_notation(tmp_path: Path, tab: Any) -> Non
         assert texts == ["0", "5e5", "1e6", "1.5e6"]
 
 
+def test_the_tools_of_the_overview_are_on_one_line_of_1280_pixels(tmp_path: Path, tab: Any) -> None:
+    with tensortrial.Run(tmp_path / "run") as run:
+        for mode in ("TRAIN", "EVAL"):
+            with run.step(mode=mode):
+                run.save_tensor("w", np.arange(4.0), collections_to_write="mine")
+                run.save_tensor("other", np.arange(4.0))
+    with serving(tmp_path / "run") as served:
+        show(tab, served, "view=overview")
+        heights = [tab.get_by_label(label, exact=True).bounding_box()["y"] for label in ("statistic", "mode", "find")]
+        assert max(heights) - min(heights) < 5
+
+
+def test_a_value_with_nan_says_so_once(tmp_path: Path, tab: Any) -> None:
+    with tensortrial.Run(tmp_path / "run") as run:
+        run.save_tensor("w", np.array([1.0, np.nan, np.inf, 2.0]), step=0)
+    with serving(tmp_path / "run") as served:
+        show(tab, served, "view=tensor")
+        value = tab.locator(".panel", has_text="Value at step 0").last.inner_text()
+        assert value.count("2 elements") == 1
+        assert "2 elements NaN or infinite, first NaN at [1]" in value
+
+
 def test_the_ridges_of_two_values_are_inside_their_picture(tmp_path: Path, tab: Any) -> None:
     with tensortrial.Run(tmp_path / "run") as run:
         for step in range(24):

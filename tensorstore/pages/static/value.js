@@ -3,7 +3,7 @@
 import { NOT_IN_REPORT, addressOfNpy, loadTensor, loadTensorNames, loadValue, unlessMissing } from "./api.js";
 import { panel } from "./chart.js";
 import { NOT_FINITE, indexOf, lookup, penOf, pixelOf, scaleOf } from "./colors.js";
-import { field, h, note, quiet } from "./dom.js";
+import { bad, field, h, note, quiet } from "./dom.js";
 import { MOVES, count, counted, number, within } from "./format.js";
 import { legend } from "./heatmap.js";
 import { REPLACE, go } from "./state.js";
@@ -48,19 +48,19 @@ function valuePanel(title, value, at) {
     strides[0] * strides[1] > 1 ? `every ${strides[0]} × ${strides[1]} ` : tiles && tiles.shown < tiles.of ? `the first ${count(tiles.shown)} of ${count(tiles.of)} slices ` : "",
     npy ? h("a", { href: npy, download: `${at.name.replaceAll("/", "_")} ${at.step}.npy`, title: "Save it as a file of numpy" }, ".npy") : ""]);
   const finite = values.filter((each) => each !== null);
-  const bad = finite.filter((each) => !Number.isFinite(each)).length;
+  const faulty = finite.filter((each) => !Number.isFinite(each)).length;
   const scale = scaleOf(finite, true);
   if (value.image && !value.slice) body.append(h("img", { class: "image", src: value.image, alt: title }));
   else if (finite.every((each) => each === 0)) body.append(note("All elements here are 0."));
-  else if (bad < finite.length) body.append(legend(scale, "", number, [bad > 0 && { kind: "nonfinite", label: "NaN or infinity" }]), picture(value, scale));
+  else if (faulty < finite.length) body.append(legend(scale, "", number, [faulty > 0 && { kind: "nonfinite", label: "NaN or infinity" }]), picture(value, scale));
   if (value.shape.length > 2) body.append(slicer(value));
-  if (bad) body.append(h("p", { class: "bad" }, `${counted(bad, "element")} here NaN or infinite`));
+  if (faulty && faulty !== extremes?.nanCount) body.append(h("p", { class: "bad" }, `${counted(faulty, "element")} here NaN or infinite`));
   if (extremes) {
     const { min, max, nan, nanCount } = extremes;
     const place = (/** @type {number[]} */ where) => `at [${where.join(", ")}]`;
     body.append(h("div", { class: "quiet" },
       min && `min ${number(min.value)} ${place(min.index)}`, min && max && " · ", max && `max ${number(max.value)} ${place(max.index)}`,
-      nanCount ? `${min ? " · " : ""}${counted(nanCount, "element")} not finite${nan ? `, first NaN ${place(nan)}` : ""}` : ""));
+      min && nanCount > 0 && " · ", nanCount > 0 && bad(`${counted(nanCount, "element")} NaN or infinite${nan ? `, first NaN ${place(nan)}` : ""}`)));
   }
   return box;
 }

@@ -194,7 +194,7 @@ export function overview(root, page) {
       ...modeAndWorker(run, choice),
       run.collections.length > 1 && select("collection", [["", "all"], ...run.collections], now.collection ?? "", (collection) => go({ collection, rows: null })),
       select("rows", [["", "execution order"], ["name", "by name"]], now.order ?? "", (order) => go({ order })),
-      select("fold", [["", "nothing"], ...[1, 2, 3, 4].map((depth) => [String(depth), `modules, level ${depth}`])], now.fold ?? "",
+      select("fold", [["", "nothing"], ...[1, 2, 3, 4].map((depth) => [String(depth), `level ${depth}`])], now.fold ?? "",
         (fold) => go({ fold, toggled: null, rows: null }), "Fold the tensors of a module into one row, which shows the one that stands out."),
       textbox("find", now.q ?? "", (q) => go({ q, rows: null }, REPLACE), "part of a name"),
       (now.from || now.to || now.rows) && h("button", { onclick: () => map.reset() }, "Show all steps"));
