@@ -1,7 +1,7 @@
 /** What the page shows, all of it in the fragment of its URL, so that a link shows the same. */
 
-/** @type {Set<(state: State) => void>} */
-const listeners = new Set();
+/** @type {() => void} */
+let changed = () => {};
 
 /** Return the state that the URL holds. @returns {State} */
 export function state() {
@@ -32,14 +32,11 @@ export function go(change, { replace = false, quiet = false } = {}) {
   if (!quiet) announce();
 }
 
-export function announce() {
-  const now = state();
-  for (const listener of listeners) listener(now);
-}
+export const announce = () => changed();
 
-/** Call a function whenever the state changes. @param {(state: State) => void} listener */
+/** Call a function whenever the state changes. @param {() => void} listener */
 export function onState(listener) {
-  listeners.add(listener);
+  changed = listener;
 }
 
 addEventListener("popstate", announce);
