@@ -17,7 +17,7 @@ _IQR_TO_SIGMA = 1.349
 _LEAST_SPREAD = 0.01
 """The least spread of a series, relative to its magnitude."""
 _SHARES = (0.25, 0.5, 0.75)
-_LEAST_GROWTH = 16
+_LEAST_GROWTH = 8
 """The share of a series by which it may grow before its quartiles are read again is 1 / this."""
 _FEW = 8
 """The share of the series of a step that are scored one by one is 1 / this at most."""

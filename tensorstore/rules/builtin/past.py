@@ -18,7 +18,7 @@ from .base import SelectingRule, training_mode
 _FEWEST_PEERS = 3
 """The fewest tensors whose median score is subtracted, as a change of the learning rate moves all scores."""
 _EXACT_STEPS = 8
-"""The steps that are scored after one that may be unusual."""
+"""The steps that are scored exactly where the next one may be unusual."""
 _TIMES_COMMON = 2.0
 """A score must differ from the median score by at least this many times the median score."""
 
@@ -60,9 +60,10 @@ class StatisticAnomaly(SelectingRule):
         pasts = [self._past[key] for key in found.where(slice(size)).keys]
         while size and step < len(values):
             # The median score is below half of the threshold, too, so that no difference reaches the threshold.
-            usual = usual_steps(values[step:], pasts, 0.499 * self.threshold)
-            self._steps += numbers[step : step + usual]
-            step += usual
+            if usual := usual_steps(values[step:], pasts, 0.499 * self.threshold):
+                self._steps += numbers[step : step + usual]
+                step += usual
+                continue
             for exact in range(step, min(step + _EXACT_STEPS, len(values))):
                 self._judge_step(found.where(slice(exact * size, (exact + 1) * size)), pasts, numbers[exact])
                 step = exact + 1
