@@ -139,30 +139,31 @@ class _StepRows:
         self._reader, self.infos = reader, infos
         self._rows: dict[bool, dict[int, SavedTensor]] = {True: {}, False: {}}
         """Rows with and without statistics."""
-        self._numbers: dict[str, tuple[Array, Array]] = {}
         self._read()
 
     def _read(self) -> None:
         last = self.infos[-1]
         columns, rows = self._reader.read(self.infos[0].global_step, last.global_step)
         begins, mode_steps = (np.array([info[at] for info in self.infos]) for at in (0, 2))
-        steps = columns.numbers("global_step")[0][rows]
+        steps = columns.numbers("global_step")[0].take(rows)
         at = np.minimum(np.searchsorted(begins, steps), len(begins) - 1).astype(np.min_scalar_type(len(begins)))
-        here = columns.codes("mode", self._reader.codes)[rows] == self._reader.codes.get(last.mode.name)
-        here &= (steps == begins[at]) & (columns.numbers("mode_step")[0][rows] == mode_steps[at])
-        rows, at = rows[here], at[here]
+        here = columns.codes("mode", self._reader.codes).take(rows) == self._reader.codes.get(last.mode.name)
+        here &= (steps == begins[at]) & (columns.numbers("mode_step")[0].take(rows) == mode_steps[at])
+        if not here.all():
+            rows, at = rows[here], at[here]
         if len(begins) > 1:
             in_order = np.argsort(at, kind="stable")
-            rows, at = rows[in_order], at[in_order]
+            rows, at = rows.take(in_order), at.take(in_order)
         size, rest = divmod(len(rows), len(begins))
         if rest or (at.reshape(-1, size or 1) != np.arange(len(begins) if size else 0)[:, None]).any():
             raise Uneven
         identity = [*(columns.codes(name, self._reader.codes) for name in IDENTITY), columns.shapes()]
-        each_step = [each[rows].reshape(len(begins), size, *each.shape[1:]) for each in identity]
+        each_step = [each.take(rows, axis=0).reshape(len(begins), size, *each.shape[1:]) for each in identity]
         if any((each[1:] != each[:1]).any() for each in each_step):
             raise Uneven
         self.tensors = self._reader.tensors(last.global_step, [each[0] for each in each_step], columns, rows[:size])
-        self._columns, self._order = columns, rows.reshape(len(begins), size)[:, self.tensors.order].ravel()
+        self._columns, self._numbers = columns, dict[str, tuple[Array, Array]]()
+        self._order = rows.reshape(len(begins), size).take(self.tensors.order, axis=1).ravel()
 
     def _need(self, names: Collection[str]) -> None:
         """Read columns if they have not been read, and with those of the next steps."""
@@ -177,12 +178,14 @@ class _StepRows:
             known.update(zip(missing, self._columns.rows(self._order[missing], statistics), strict=True))
         return [known[number] for number in wanted]
 
-    def column(self, name: str) -> tuple[Array, Array]:
+    def column(self, name: str, wanted: Rows) -> tuple[Array, Array]:
         if name not in self._numbers:
             self._need([name])
-            values, is_saved = self._columns.numbers(name)
-            self._numbers[name] = np.where(is_saved, values, np.nan)[self._order], is_saved[self._order]
-        return self._numbers[name]
+            self._numbers[name] = self._columns.numbers(name)
+        rows = self._order.take(wanted)
+        values, is_saved = (each.take(rows) for each in self._numbers[name])
+        values[~is_saved] = np.nan
+        return values, is_saved
 
 
 class StepView:
@@ -233,9 +236,7 @@ class StepView:
 
     def column(self, name: str, rows: Rows) -> tuple[Array, Array]:
         """Return a saved statistic of rows as float64, NaN if it is missing, and a mask of the saved ones."""
-        rows = rows + self._first
-        values, is_saved = self._all.column(name)
-        return values[rows], is_saved[rows]
+        return self._all.column(name, rows + self._first)
 
     def measure(self, rows: Rows, names: tuple[str, ...]) -> tuple[Measured, list[NotSaved]]:
         """Return statistics of rows, as `statistics` does, and the errors of the rows that lack them.

@@ -17,7 +17,7 @@ def robust_score(value: float, before: Collection[float]) -> tuple[float, float]
     If the earlier values are equal, a thousandth of their magnitude is the deviation.
     """
     median = statistics.median(before)
-    deviation = _TO_SIGMA * statistics.median(abs(each - median) for each in before)
+    deviation = _TO_SIGMA * statistics.median([abs(each - median) for each in before])
     return (value - median) / max(deviation, 1e-3 * abs(median), 1e-12), median
 
 

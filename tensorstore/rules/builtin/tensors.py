@@ -53,7 +53,10 @@ class ExplodingTensor(SelectingRule):
             values, is_saved = map(np.array, zip(*columns, strict=True))
             nans[uncounted] = np.where((is_saved & np.isnan(values)).any(axis=0), math.nan, 0.0)
             infinities[uncounted] = np.where(np.isinf(values).any(axis=0), math.inf, 0.0)
-            counted, lacking = view.measure(full[uncounted[~is_saved.any(axis=0)]], _COUNTS)
+            uncounted = uncounted[~is_saved.any(axis=0)]
+            scalars, are_scalars = view.column("scalar", full[uncounted])
+            nans[uncounted], infinities[uncounted] = np.isnan(scalars) & are_scalars, np.isinf(scalars)
+            counted, lacking = view.measure(full[uncounted[~are_scalars]], _COUNTS)
             if lacking and len(lacking) == len(rows):
                 raise self.insufficient(lacking[-1].row, self.selector, lacking[-1].names)
             at = np.searchsorted(full, counted.rows)
