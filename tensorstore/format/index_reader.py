@@ -118,6 +118,7 @@ class IndexRows:
         names: Collection[str] | None,
         span: tuple[int, int] | None,
         read: Callable[[DecodedGroup, Positions], _T],
+        columns: Sequence[str] = (),
     ) -> list[_T]:
         """Return what `read` returns for each row group.
 
@@ -126,6 +127,7 @@ class IndexRows:
             names: The names of the tensors; None for all.
             span: The first and the last global step; None for all.
             read: A function of the row group and the positions of its rows of these tensors at these steps.
+            columns: The columns to decode with those that select rows. `read` may use others.
         """
         found: list[_T] = []
         self._storage.prefetch([path for path in paths if path not in self._files])
@@ -133,7 +135,7 @@ class IndexRows:
             try:
                 file = self._file(path)
                 for number in file.groups_with(names, span):
-                    group = self._group(file, number)
+                    group = self._group(file, number, columns)
                     found.append(read(group, group.positions(names, span)))
                     self._count(group)
                 file.release()
@@ -153,11 +155,11 @@ class IndexRows:
                 self._files.popitem(last=False)
         return file
 
-    def _group(self, file: _IndexFile, number: int) -> DecodedGroup:
+    def _group(self, file: _IndexFile, number: int, columns: Sequence[str]) -> DecodedGroup:
         key = file.path, number
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = DecodedGroup(file, number)
+            group = self._groups[key] = DecodedGroup(file, number, columns)
         else:
             self._groups.move_to_end(key)
         return group
@@ -180,7 +182,7 @@ class _IndexFile:
         self._size = storage.size(path)
         self._metadata = self._parquet.metadata
         self._groups = described_groups(self._metadata)
-        self._empty = _empty_columns(self._metadata)
+        self.empty = _empty_columns(self._metadata)
 
     @lazy
     def _data(self) -> bytes | bytearray:
@@ -213,16 +215,6 @@ class _IndexFile:
             and (names is None or any(of_names[0] <= name <= of_names[1] for name in names))
         ]
 
-    def cells(self, group: int, columns: Sequence[str]) -> tuple[dict[str, Cells], int]:
-        """Return functions that return cells of a row group's columns, and the bytes that they keep in memory."""
-        # Arrow's own memory is released at once: fresh memory for all row groups of a run would cost several times as
-        # much as decoding them.
-        stored = [name for name in columns if name not in self._empty]
-        kept = dict.fromkeys(columns, _always(None))
-        if stored:
-            kept |= zip(stored, map(_cells, self.read(group, stored)), strict=True)
-        return {name: cells for name, (cells, _) in kept.items()}, sum(nbytes for _, nbytes in kept.values())
-
     def read(self, group: int, columns: Sequence[str]) -> list[pa.Array]:
         if self._size > _READ_WHOLE and not self._storage.is_local:
             self._file.fetch(self._metadata, group, columns)
@@ -233,22 +225,19 @@ class _IndexFile:
 
 
 class DecodedGroup:
-    """The decoded columns of one row group: first the columns that select rows, the others once rows are selected."""
+    """The decoded columns of one row group: first the columns that select rows, others with them or once needed."""
 
-    def __init__(self, file: _IndexFile, number: int) -> None:
+    def __init__(self, file: _IndexFile, number: int, columns: Sequence[str]) -> None:
         self._file, self._number = file, number
-        names, steps = file.read(number, _KEYS)
+        self._cells, self.nbytes, self.counted = dict[str, Cells](), 0, 0
+        names, steps = self._decode([name for name in columns if name not in _KEYS], _KEYS)
         words, self._codes = _texts(names.dictionary)
         self._names = _compact(arrow_arrays.numpy_of(names.indices))
         self._steps = _compact(arrow_arrays.numpy_of(steps))
         # A file that a writer flushed is in the order of steps; a compacted one is not.
         self._in_order = bool((self._steps[1:] >= self._steps[:-1]).all())
-        self.nbytes = self._names.nbytes + self._steps.nbytes
-        self.counted = 0
-        self._cells: dict[str, Cells] = {
-            "name": WordCells(words, self._names),
-            "global_step": NumberCells(self._steps, None),
-        }
+        self.nbytes += self._names.nbytes + self._steps.nbytes
+        self._cells |= {"name": WordCells(words, self._names), "global_step": NumberCells(self._steps, None)}
 
     def positions(self, names: Collection[str] | None, span: tuple[int, int] | None) -> Positions:
         first, end = 0, len(self._steps)
@@ -284,10 +273,20 @@ class DecodedGroup:
     def cells(self, columns: Sequence[str]) -> list[Cells]:
         """Return functions that return cells of these columns. Columns that are not decoded yet are read together."""
         if missing := [name for name in columns if name not in self._cells]:
-            cells, nbytes = self._file.cells(self._number, missing)
-            self._cells |= cells
-            self.nbytes += nbytes
+            self._decode(missing)
         return [self._cells[name] for name in columns]
+
+    def _decode(self, columns: Sequence[str], keys: Sequence[str] = ()) -> list[pa.Array]:
+        """Decode columns, and return `keys`, which are read with them."""
+        # Arrow's own memory is released at once: fresh memory for all row groups of a run would cost several times as
+        # much as decoding them.
+        stored = [name for name in columns if name not in self._file.empty]
+        found = self._file.read(self._number, [*keys, *stored]) if keys or stored else []
+        self._cells |= dict.fromkeys(columns, _always(None)[0])
+        for name, column in zip(stored, found[len(keys) :], strict=True):
+            self._cells[name], nbytes = _cells(column)
+            self.nbytes += nbytes
+        return found[: len(keys)]
 
 
 def _texts(texts: pa.Array) -> tuple[tuple[str, ...], dict[str, int]]:

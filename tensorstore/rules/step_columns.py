@@ -120,7 +120,7 @@ def read_columns(
 
     span = ModeKeys.GLOBAL, (first, last + 1)
     paths = steps.paths_of(steps.files_of_step(first)) if first == last else steps.files_between(*span)
-    columns = StepColumns(cache.index_rows.read_each(paths, None, (first, last), decoded), wanted)
+    columns = StepColumns(cache.index_rows.read_each(paths, None, (first, last), decoded, wanted), wanted)
     every = np.arange(len(columns))
     if not steps.repeats and not steps.unknown:
         return columns, every
