@@ -36,7 +36,7 @@ def headline(trial: Trial, problem: Problem, origin: Origin | None) -> str:
         return plain_sentence(problem)
     if origin is not None:
         what = f"{in_a_line(origin.tensor)} left its own past at step {origin.step}"
-        usual = f"it changed by a ratio of {origin.change:.3g} from save to save, usual was {origin.usual:.3g}"
+        usual = f"it changed by {origin.change:.3g} of its norm between two saves, where {origin.usual:.3g} is usual"
         then = "" if problem.rule == ANOMALY else f"; {_happened(problem)}"
         return f"{what}: {usual}{_risen_rate(trial, problem.step)}{then}"
     if problem.rule == NON_FINITE:

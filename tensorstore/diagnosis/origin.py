@@ -62,7 +62,7 @@ class Origin:
     def __str__(self) -> str:
         return (
             f"from step {self.step} on, {in_a_line(self.tensor)} changes more than in its past and more than other "
-            f"weights: by a ratio of {self.change:.3g} from save to save, usual was {self.usual:.3g}"
+            f"weights: by {self.change:.3g} of its norm between two saves, where {self.usual:.3g} is usual"
         )
 
 

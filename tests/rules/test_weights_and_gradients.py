@@ -112,8 +112,8 @@ def test_a_tensor_that_leaves_its_past_alone_is_an_anomaly(write: Write, plan: d
     assert {finding.tensor for finding in found} == {"w2"}
     assert found[0].step == 20
     assert abs(found[0].observed or 0) > 10
-    assert found[0].sentence.startswith("w2 left its own past: it has l2 ")
-    assert found[0].sentence.endswith("deviations above" if factor > 1 else "deviations below")
+    assert found[0].sentence.startswith("w2 left its own past: its l2 is ")
+    assert f"deviations {'above' if factor > 1 else 'below'} the usual " in found[0].sentence
 
 
 def test_tensors_that_leave_their_past_together_are_no_anomaly(write: Write) -> None:

@@ -214,8 +214,8 @@ class LossSpike(SelectingRule):
     JUDGES_TOGETHER = True
     window: int = integer(128, "earlier losses that the newest one is compared with", least=3)
     minimum: int = integer(20, "losses before the first comparison", least=3)
-    threshold: float = number(6.0, "fires if the loss is more than this many deviations above", least=0)
-    rise_percent: float = number(0.0, "the loss must also be this many % above", least=0)
+    threshold: float = number(6.0, "fires if the loss is more than this many deviations above its past", least=0)
+    rise_percent: float = number(0.0, "the loss must also be this many % above its past", least=0)
     use_mean: bool = flag(True, "compare with the mean and the standard deviation, else with the median")
 
     def reset(self) -> None:

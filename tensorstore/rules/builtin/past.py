@@ -79,9 +79,8 @@ class StatisticAnomaly(SelectingRule):
             self._fire(row, value, float(scores[at]), float(medians[at]))
 
     def _fire(self, row: SavedTensor, value: float, score: float, median: float) -> None:
-        compared = f"{self.statistic} {value:.4g}, usual was {median:.4g}, {abs(score):.3g} deviations"
-        direction = "above" if score > 0 else "below"
-        self.fires(row, score, self.threshold, f"left its own past: it has {compared} {direction}")
+        apart = f"{abs(score):.3g} deviations {'above' if score > 0 else 'below'} the usual {median:.4g}"
+        self.fires(row, score, self.threshold, f"left its own past: its {self.statistic} is {value:.4g}, {apart}")
 
 
 def _distance(step: int, earlier: list[int]) -> float:
