@@ -7,9 +7,8 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 _T = TypeVar("_T")
 _INTERVAL_SECONDS = 0.02
@@ -43,48 +42,63 @@ def interruptible(call: Callable[[], _T], interrupt: Callable[[], Any], timeout:
     """
     if timeout is None and threading.current_thread() is not threading.main_thread():
         return call()
-    running: Future[_T] = Future()
+    running = _Running(call)
     # A daemon: an engine that does not react to an interrupt must not keep the program from ending.
-    thread = threading.Thread(target=_run, args=(running, call), name="tensortrial query", daemon=True)
+    thread = threading.Thread(target=running.run, name="tensortrial query", daemon=True)
     try:
         try:
             thread.start()
         except RuntimeError:
             return call()  # no thread can be started, so the call cannot be stopped
-        _wait(running, timeout)
+        running.wait(timeout)
     except BaseException:
-        _stop(running, interrupt)
+        running.stop(interrupt)
         raise
     return running.result()
 
 
-def _run(running: Future[_T], call: Callable[[], _T]) -> None:
-    if not running.set_running_or_notify_cancel():
-        return
-    try:
-        running.set_result(call())
-    except BaseException as exc:  # noqa: BLE001 - raised again in the waiting thread
-        running.set_exception(exc)
+class _Running(Generic[_T]):
+    """A call that is made in another thread.
 
+    A Ctrl-C may come between any two instructions of Python. In the middle of a method of a Condition or a Future, it
+    leaves a lock locked for which the other thread would wait forever. So both threads use only locks themselves.
+    """
 
-def _wait(running: Future[_T], timeout: float | None) -> None:
-    deadline = math.inf if timeout is None else time.monotonic() + timeout
-    while not _ends_within(running, min(_WAIT_SECONDS, deadline - time.monotonic())):
-        if time.monotonic() >= deadline:
-            raise DeadlinePassed
+    def __init__(self, call: Callable[[], _T]) -> None:
+        self._call = call
+        self._results, self._errors = list[_T](), list[BaseException]()
+        self._begins, self._ended = threading.Lock(), threading.Lock()
+        self._ended.acquire()
 
+    def run(self) -> None:
+        if self._begins.acquire(blocking=False):
+            try:
+                self._results.append(self._call())
+            except BaseException as exc:  # noqa: BLE001 - raised again in the waiting thread
+                self._errors.append(exc)
+            self._ended.release()
 
-def _stop(running: Future[_T], interrupt: Callable[[], Any]) -> None:
-    # After a Ctrl-C that comes before the thread has begun, no call is made.
-    if running.cancel():
-        return
-    while not _ends_within(running, _INTERVAL_SECONDS):
-        interrupt()
+    def wait(self, timeout: float | None) -> None:
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        while not self._ends_within(min(_WAIT_SECONDS, deadline - time.monotonic())):
+            if time.monotonic() >= deadline:
+                raise DeadlinePassed
 
+    def stop(self, interrupt: Callable[[], Any]) -> None:
+        # After a Ctrl-C that comes before the thread has begun, no call is made.
+        if not self._begins.acquire(blocking=False):
+            while not self._ends_within(_INTERVAL_SECONDS):
+                interrupt()
 
-def _ends_within(running: Future[_T], seconds: float) -> bool:
-    wait([running], max(0.0, seconds))
-    return running.done()
+    def result(self) -> _T:
+        if self._errors:
+            raise self._errors.pop()  # an error that is kept here would keep this frame, and that the error
+        return self._results[0]
+
+    def _ends_within(self, seconds: float) -> bool:
+        if not self._results and not self._errors:  # a wait that a Ctrl-C ended may have acquired the lock
+            self._ended.acquire(timeout=max(0.0, seconds))
+        return bool(self._results or self._errors)
 
 
 @contextmanager

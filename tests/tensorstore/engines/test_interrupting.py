@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
+import sys
 import threading
 
 import duckdb
@@ -104,6 +106,36 @@ def test_ctrl_c_stops_a_call_whose_thread_is_about_to_begin(connection, monkeypa
     threads[0].join(60)
     assert called == []
     assert connection.execute("select 1").fetchall() == [(1,)]
+
+
+def ctrl_c_at(number, begun):
+    """Return a function for `sys.settrace` that raises KeyboardInterrupt as the n-th function of Python begins."""
+
+    def trace(frame, event, arg):
+        if frame.f_code.co_name != "_remove":  # of a WeakSet, which the garbage collector calls
+            begun.append(frame.f_code.co_name)
+            if len(begun) == number:
+                raise KeyboardInterrupt
+
+    return trace
+
+
+@pytest.mark.timeout(60)
+def test_a_query_ends_at_whatever_function_of_python_ctrl_c_comes():
+    """No signal finds all functions, as some take a microsecond of the wait."""
+    for number in itertools.count(1):
+        stopped, begun = threading.Event(), []
+        before = sys.gettrace()
+        sys.settrace(ctrl_c_at(number, begun))
+        try:
+            interruptible(lambda stopped=stopped: stopped.wait(0.15), stopped.set)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+        if len(begun) < number:
+            break
+    assert begun.count("_ends_within") > 1
 
 
 class Interrupted(AbstractFileSystem):
