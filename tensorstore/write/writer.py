@@ -177,10 +177,13 @@ class Writer:
                 self._changed.notify_all()  # the thread may sleep until its flush is due
             self._num_waiting += 1
             try:
+                # Training goes on at half the writer's speed, without a long pause, until the writer has caught up.
+                waits = 2 * self._is_behind
                 # One batch always passes, however large.
-                while self._queued_bytes and (self._is_behind or self._queued_bytes + nbytes > self._queue_bytes):
+                while self._queued_bytes and (waits > 0 or self._queued_bytes + nbytes > self._queue_bytes):
                     self._changed.wait()
                     self._raise_error()
+                    waits -= 1
             finally:
                 self._num_waiting -= 1
             if self._stopping:
