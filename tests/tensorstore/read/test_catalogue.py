@@ -25,6 +25,7 @@ from tensortrial.errors import (
 )
 from tensortrial.read.step_states import StepState
 from tensortrial.read.trial import Trial
+from tensortrial.statistics.digest import digest_header, digest_of
 from tensortrial.storage.base import Paths, Tails
 from tensortrial.storage.local import LocalStorage
 
@@ -274,6 +275,11 @@ FORGED: dict[str, dict[str, Any]] = {
     "an offset past the end": {"offset": 1 << 40},
     "another shape": {"shape": [5]},
     "a negative shape": {"shape": [-1]},
+    "a negative shape of elements without bytes": {
+        "shape": [-1],
+        "dtype": "V0",
+        "digest": digest_of(np.arange(4.0).tobytes(), digest_header("V0", (-1,))),
+    },
     "another dtype": {"dtype": "int8"},
     "an unknown dtype": {"dtype": "float17"},
     "objects": {"dtype": "object"},
