@@ -152,7 +152,10 @@ class DuckDBAnswer:
         names = [name.replace('"', '""') for name in self.columns]
         cells = ", ".join(f'c{i}{text} as "{names[i]}"' for i, text in enumerate(texts))
         columns = ", ".join(f"c{i}" for i in range(len(names)))
-        query = f"select {cells} from ({self._query.strip().rstrip(';')}\n) as rows({columns})"
+        # The places of words are in bytes. A comment may follow the semicolon.
+        text = self._query.encode()
+        end = next((at for at, _ in duckdb.tokenize(self._query) if text[at : at + 1] == b";"), None)
+        query = f"select {cells} from ({text[:end].decode()}\n) as rows({columns})"
         return DuckDBAnswer(self._connect, self._in_use, query, self._parameters, self._timeout, self._remade)
 
     def _reader(self, batch_size: int) -> tuple[duckdb.DuckDBPyConnection, Any]:

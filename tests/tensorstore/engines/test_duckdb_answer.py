@@ -93,10 +93,11 @@ def test_every_method_stops_at_the_timeout(trial: Trial, way: str) -> None:
     ],
 )
 def test_values_that_arrow_lacks_are_text_in_its_tables(trial: Trial, value: str, text: str) -> None:
-    answer = trial.sql(f'select {value} as "a""b", $one as one, 2 as one; ', {"one": 1})
+    query = f"""select {value} as "ä;""b", $one as one, 2 as one -- ;\n; -- one"""
+    answer = trial.sql(query, {"one": 1})
     table = answer.to_arrow_table()
     assert table == answer.arrow().read_all()
-    assert table.column_names == ['a"b', "one", "one"]
+    assert table.column_names == ['ä;"b', "one", "one"]
     assert [column.to_pylist() for column in table.columns] == [[text], [1], [2]]
     assert str(answer.fetchall()[0][0]) in (text, "11:00:00+02:00")
 
