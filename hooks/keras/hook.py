@@ -115,6 +115,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         self._outer: Phase | None = None
         self._batch_runs = False
         self._pending: Phase | None = None
+        self._is_listed = False
         # The phase of a step that an evaluation with this hook interrupted before the step ran.
         self._suspended: Phase | None = None
         # Keras 2 need not convert the logs of each batch to numbers for this callback.
@@ -348,9 +349,11 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         """Return the function that runs the open step; None for the model's own."""
         if not self._batch_runs or self._thread is not threading.current_thread():
             return None
-        # After an error, the model may train without this hook, whose step is still open.
-        in_loop = callbacks is not None and any(each is self for each in getattr(callbacks, "callbacks", [self]))
-        if in_loop and function.phase == self._pending:
+        # After an error, the model may train without this hook, whose step is still open. A hook that is never among the
+        # callbacks is called by one of them.
+        is_listed = any(each is self for each in getattr(callbacks, "callbacks", ()))
+        self._is_listed |= is_listed
+        if callbacks is not None and is_listed == self._is_listed and function.phase == self._pending:
             self._pending = None
             return self._capture.choose(function, source)
         self._keep_apart()

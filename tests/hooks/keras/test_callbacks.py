@@ -141,3 +141,16 @@ def test_what_runs_after_a_fit_that_failed_is_no_step_of_it(make_hook: Make, aft
     trial = closed(hook)
     assert trial.steps(modes.TRAIN) == [0]
     assert trial.steps(modes.EVAL) == (list(range(BATCHES)) if after == "evaluate" else [])
+
+
+def test_gradients_are_saved_if_another_callback_calls_the_hook(make_hook: Make) -> None:
+    class Wrapper(keras.callbacks.Callback):
+        """A callback that passes each call to the hook."""
+
+        def __getattribute__(self, name: str) -> Any:
+            return getattr(hook, name)
+
+    hook = make_hook(include_collections=["gradients"], save_config=SaveConfig(save_interval=1))
+    model, (x, y) = kt.small(), kt.data(BATCHES)
+    model.fit(x, y, batch_size=kt.BATCH, callbacks=[Wrapper()], verbose=0)
+    assert closed(hook).tensor("gradients/fc1/kernelGrad").steps(modes.TRAIN) == list(range(BATCHES))
