@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, islice
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,7 @@ from .index_types import SavedTensor
 from .schema import INDEX, LENGTH_PREFIX, is_chunk_path
 from .verified_files import verified_files
 
+_T = TypeVar("_T")
 _SPEC = slice(SavedTensor._fields.index("dtype"), SavedTensor._fields.index("nbytes") + 1)
 """The cells of a row that values in one piece of memory have in common."""
 # A value is read with the 16 bytes before it; the last 4 are its length. So the value begins on a multiple of 16 in
@@ -76,12 +77,7 @@ def _read_part(storage: Storage, rows: Sequence[SavedTensor], verify: bool) -> l
     for positions, data in _read_blocks(storage, rows, raw) if raw else ():
         if verify:
             check_digests([rows[at] for at in positions], data)
-        first = rows[positions[0]]
-        try:
-            arrays = from_rows(data, first.dtype, tuple(first.shape))
-        except ValueError as exc:
-            raise _misfit(first, exc) from exc
-        for at, array in zip(positions, arrays, strict=True):
+        for at, array in zip(positions, _shaped(from_rows, rows[positions[0]], data), strict=True):
             found[at] = array
     return found
 
@@ -96,13 +92,10 @@ def _read_alone(storage: Storage, row: SavedTensor, verify: bool) -> Array:
         raise _missing(exc, [row]) from exc
     if got[0] != nbytes + LENGTH_PREFIX or memory[_LEAD - LENGTH_PREFIX : _LEAD].tobytes() != _prefix(nbytes):
         raise _misplaced(row)
-    data, shape = memory[_LEAD:], tuple(row.shape)
-    if verify and (digest := digest_of(data, digest_header(row.dtype, shape))) != row.digest:
+    data = memory[_LEAD:]
+    if verify and (digest := digest_of(data, digest_header(row.dtype, tuple(row.shape)))) != row.digest:
         raise _damaged(row, digest)
-    try:
-        return from_bytes(data, row.dtype, shape)
-    except ValueError as exc:
-        raise _misfit(row, exc) from exc
+    return _shaped(from_bytes, row, data)
 
 
 def read_bytes(storage: Storage, rows: Sequence[SavedTensor]) -> list[memoryview]:
@@ -225,10 +218,13 @@ def _from_scalar(row: SavedTensor) -> Array:
         ) from exc
 
 
-def _misfit(row: SavedTensor, exc: ValueError) -> CorruptFile:
-    return CorruptFile(
-        str(row.chunk), f"the value of {row.name!r} at step {row.global_step} does not fit its dtype and shape: {exc}"
-    )
+def _shaped(make: Callable[[Array, str, tuple[int, ...]], _T], row: SavedTensor, data: Array) -> _T:
+    """Return what `make` returns for bytes, and the dtype and shape of `row`."""
+    try:
+        return make(data, row.dtype, tuple(row.shape))
+    except ValueError as exc:
+        said = f"the value of {row.name!r} at step {row.global_step} does not fit its dtype and shape: {exc}"
+        raise CorruptFile(str(row.chunk), said) from exc
 
 
 def _no_chunk(row: SavedTensor) -> CorruptFile:

@@ -245,19 +245,17 @@ class DecodedGroup:
             # numpy's search would convert the whole column for a number of another dtype.
             first, end = bisect_left(self._steps, span[0]), bisect_right(self._steps, span[1])
             span = None
-        if names is None and span is not None:
-            return np.flatnonzero((span[0] <= self._steps) & (self._steps <= span[1]))
         if names is None:
-            found = np.arange(first, end)
+            steps = self._steps
+            return np.flatnonzero((span[0] <= steps) & (steps <= span[1])) if span else np.arange(first, end)
+        codes = [code for name in names if (code := self._codes.get(name)) is not None]
+        here = self._names[first:end]
+        if len(codes) == 1:
+            found = np.flatnonzero(here == codes[0]) + first
         else:
-            codes = [code for name in names if (code := self._codes.get(name)) is not None]
-            here = self._names[first:end]
-            if len(codes) == 1:
-                found = np.flatnonzero(here == codes[0]) + first
-            else:
-                wanted = np.zeros(len(self._codes), bool)
-                wanted[codes] = True
-                found = np.flatnonzero(wanted[here]) + first
+            wanted = np.zeros(len(self._codes), bool)
+            wanted[codes] = True
+            found = np.flatnonzero(wanted[here]) + first
         return found if span is None else found[(span[0] <= self._steps[found]) & (self._steps[found] <= span[1])]
 
     def rows(self, positions: Positions, statistics: bool) -> list[SavedTensor]:
@@ -282,7 +280,7 @@ class DecodedGroup:
         # much as decoding them.
         stored = [name for name in columns if name not in self._file.empty]
         found = self._file.read(self._number, [*keys, *stored]) if keys or stored else []
-        self._cells |= dict.fromkeys(columns, _always(None)[0])
+        self._cells |= dict.fromkeys(columns, WordCells([None], None))
         for name, column in zip(stored, found[len(keys) :], strict=True):
             self._cells[name], nbytes = _cells(column)
             self.nbytes += nbytes
