@@ -349,8 +349,8 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         """Return the function that runs the open step; None for the model's own."""
         if not self._batch_runs or self._thread is not threading.current_thread():
             return None
-        # After an error, the model may train without this hook, whose step is still open. A hook that is never among the
-        # callbacks is called by one of them.
+        # After an error, the model may train without this hook, whose step is still open. One of the callbacks calls a
+        # hook that is never among them.
         is_listed = any(each is self for each in getattr(callbacks, "callbacks", ()))
         self._is_listed |= is_listed
         if callbacks is not None and is_listed == self._is_listed and function.phase == self._pending:
