@@ -33,15 +33,7 @@ from tensortrial.snapshot.manifest import MOST_FILES_AT_CLOSE, write_manifest
 from tensortrial.storage.open import Storage, open_storage
 from tensortrial.tfevents.event_log import EventLog
 from tensortrial.version import __version__
-from tensortrial.write.claim import (
-    Resumption,
-    check_out_dir,
-    claim,
-    claim_again,
-    has_ended,
-    has_left_job,
-    saved_steps,
-)
+from tensortrial.write.claim import Resumption, check_out_dir, claim, claim_again, has_ended, has_left_job, saved_steps
 from tensortrial.write.lease import (
     Lease,
     LeaseInfo,

@@ -128,10 +128,7 @@ def _write(
         compression="zstd",
         compression_level=1,
         use_dictionary=_REPEATING,
-        column_encoding={
-            **dict.fromkeys(_GROWING, "DELTA_BINARY_PACKED"),
-            **_OF_SKETCHES,
-        },
+        column_encoding={**dict.fromkeys(_GROWING, "DELTA_BINARY_PACKED"), **_OF_SKETCHES},
         write_statistics=_SELECTING,
         store_schema=False,
     ) as writer:

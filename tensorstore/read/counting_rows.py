@@ -29,10 +29,7 @@ _KEY = ("worker", "global_step", "name", "mode", "mode_step")
 
 
 def index_rows(
-    storage: Storage,
-    path: str,
-    columns: Sequence[str] = tuple(INDEX_SCHEMA.names),
-    left_out: Collection[int] = (),
+    storage: Storage, path: str, columns: Sequence[str] = tuple(INDEX_SCHEMA.names), left_out: Collection[int] = ()
 ) -> Iterator[pa.Table]:
     """Yield the rows of an index file, without those of some numbers. Texts are dictionaries.
 

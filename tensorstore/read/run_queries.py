@@ -13,15 +13,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from ..engines.base import LEFT_OUT, Answer, Database, Engine, FilesView, RunFile, UnreadableFile, plain
-from ..errors import (
-    ConfigurationError,
-    CorruptFile,
-    FileError,
-    MissingChunk,
-    MissingIndexFile,
-    RunClosed,
-    StorageError,
-)
+from ..errors import ConfigurationError, CorruptFile, FileError, MissingChunk, MissingIndexFile, RunClosed, StorageError
 from ..format import arrow_arrays
 from ..format.index_types import is_index_path
 from ..format.schema import FINDINGS, FINDINGS_SCHEMA, INDEX, INDEX_SCHEMA, TENSORS, TENSORS_SCHEMA, WorkerInfo

@@ -118,12 +118,7 @@ class Tensor:
         return {step: shape for step, row in rows.items() if (shape := tuple(row.shape)) != UNKNOWN_SHAPE}
 
     def reduction(
-        self,
-        step_num: int,
-        reduction_name: str,
-        mode: ModeKeys = GLOBAL,
-        worker: str | None = None,
-        abs: bool = False,
+        self, step_num: int, reduction_name: str, mode: ModeKeys = GLOBAL, worker: str | None = None, abs: bool = False
     ) -> float:
         """Return one statistic at a step as a number.
 

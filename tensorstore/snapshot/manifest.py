@@ -17,17 +17,7 @@ import pyarrow.parquet as pq
 from ..errors import CorruptFile
 from ..format.checksum import check_file, read_ends, seal_needs, sealed
 from ..format.documents import Count, Number, read_document
-from ..format.schema import (
-    COLLECTIONS,
-    END,
-    FOOTER_FORMAT,
-    FORMAT,
-    LEASES,
-    MANIFEST,
-    RUN_FILE,
-    RunInfo,
-    current_files,
-)
+from ..format.schema import COLLECTIONS, END, FOOTER_FORMAT, FORMAT, LEASES, MANIFEST, RUN_FILE, RunInfo, current_files
 from ..storage.base import Paths, Storage, Tails
 from ..storage.foreign_errors import missing
 from .index_files import list_index, read_index
