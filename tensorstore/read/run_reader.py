@@ -318,7 +318,7 @@ class RunReader:
         if step is None:
             return list(self.snapshot.steps.tensors_of_mode(mode))
         sets = self.snapshot.steps.sets_at(step, mode)
-        rows: list[tuple[str, Sequence[str]]] = [row for each in sets for row in self.snapshot.steps.tensors(each)]
+        rows: list[tuple[str, Sequence[str]]] = [row for each in sets for row in self.snapshot.steps.name_sets[each]]
         return rows if len(sets) < 2 else sorted(rows)
 
     def _no_tensor(self, name: str) -> TensorUnavailable:

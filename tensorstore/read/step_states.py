@@ -18,7 +18,7 @@ from ..format.index_types import SavedTensor
 from ..format.schema import COLLECTIONS, INDEX, FlushRange, flush_range_of, index_folder, worker_of
 from ..mode import ModeKeys, checked_step
 from ..snapshot.columns import Lookup
-from ..snapshot.saved_steps import MODES, Columns, SavedSteps, StepInfo
+from ..snapshot.saved_steps import MODES, NEVER, Columns, SavedSteps, StepInfo
 from ..snapshot.snapshot import Snapshot
 from ..snapshot.workers import natural
 from ..storage.open import Storage
@@ -30,7 +30,6 @@ _INCOMPLETE_STEP_WINDOW = "SMDEBUG_INCOMPLETE_STEP_WAIT_WINDOW"
 _MOST_CHECKED = 200
 """The number of steps on each side that are checked for a hint: an error must not cost a scan of a long run."""
 _SHOWN_WORKERS = 3
-_NEVER = int(np.iinfo(np.int64).max)
 
 
 class StepState(Enum):
@@ -317,7 +316,7 @@ def complete_steps(saved: SavedSteps, mode: ModeKeys, session: Session) -> tuple
 def _reached(saved: SavedSteps, mode: ModeKeys, session: Session) -> _Reached:
     pending = session.num_workers - len(session.ended)
     if pending <= 0:
-        return _Reached(_NEVER, _NEVER, _NEVER)
+        return _Reached(NEVER, NEVER, NEVER)
     # A worker that has ended will not write the steps that it lacks. A worker that has not begun may still go back.
     done = session.ended | session.not_begun
     writes = np.array([worker not in done for worker in saved.workers], bool)
@@ -332,7 +331,7 @@ def _reached(saved: SavedSteps, mode: ModeKeys, session: Session) -> _Reached:
     last, of_mode = last[furthest], of_mode[furthest]
     has_mode = of_mode >= 0
     parts = last, of_mode[has_mode], last[~has_mode]
-    return _Reached(*(int(each.min(initial=_NEVER)) for each in parts))
+    return _Reached(*(int(each.min(initial=NEVER)) for each in parts))
 
 
 @dataclass(frozen=True, slots=True)

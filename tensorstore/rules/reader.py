@@ -416,7 +416,7 @@ class Reader:
         is_new |= ~counted[at]
         bounds = [*np.flatnonzero(is_new).tolist(), len(at)]
         for begin, end in pairwise(bounds):
-            rows = len(self.saved.workers) * sum(len(saved.tensors(each)) for each in saved.sets_at(steps[begin]))
+            rows = len(self.saved.workers) * sum(len(saved.name_sets[each]) for each in saved.sets_at(steps[begin]))
             most = max(1, _ROWS_TOGETHER // max(rows, 1))
             most -= most % TILE_STEPS if most > TILE_STEPS else 0
             for first in range(begin, end, most):
@@ -505,22 +505,20 @@ class Reader:
 
     def steps_of(self, selector: Selector) -> list[int]:
         """Return the global steps at which a selected tensor was saved, ascending."""
-        saved = self.saved
-        return sorted(
-            {step for each in saved.sets() if self._select(selector, each) for step in saved.steps_of_set(each)}
-        )
+        return sorted({step for each in self._sets_of(selector) for step in self.saved.steps_of_set(each)})
 
     def modes_of(self, selector: Selector) -> set[ModeKeys]:
         """Return the modes in which a selected tensor was saved, by the first and last step of each set of names."""
-        saved = self.saved
-        sets = [name_set for name_set in saved.sets() if self._select(selector, name_set)]
         ends = {
             (step, each)
-            for each in sets
-            for of_set in [saved.steps_of_set(each)]
+            for each in self._sets_of(selector)
+            for of_set in [self.saved.steps_of_set(each)]
             for step in (*of_set[:1], *of_set[-1:])
         }
-        return {info.mode for step, name_set in ends for info in saved.infos(step, name_set=name_set)}
+        return {info.mode for step, name_set in ends for info in self.saved.infos(step, name_set=name_set)}
+
+    def _sets_of(self, selector: Selector) -> list[int]:
+        return [name_set for name_set in range(self.saved.num_sets) if self._select(selector, name_set)]
 
     def values(self, rows: Sequence[SavedTensor]) -> list[Array]:
         missing = [row for row in rows if _key(row) not in self._values]
@@ -567,7 +565,7 @@ class Reader:
         key = (selector, name_set)
         names = self._selected.get(key)
         if names is None:
-            names = sorted(name for name, of in self.saved.tensors(name_set) if selector.matches(name, of))
+            names = sorted(name for name, of in self.saved.name_sets[name_set] if selector.matches(name, of))
             self._selected[key] = names
         return names
 

@@ -99,7 +99,7 @@ class Columns(NamedTuple):
         return ((MODES[mode].name, mode_step, global_step) for mode, mode_step, global_step in cells)
 
 
-_NEVER = int(np.iinfo(np.int64).max)
+NEVER = int(np.iinfo(np.int64).max)
 _KINDS = ("i4", "i4", "i1", "i8", "i8", "i8", "i4")
 
 
@@ -178,6 +178,9 @@ class SavedSteps:
     """By worker: the steps that it has saved again, in another mode or as another step of their mode."""
     unknown: Mapping[str, frozenset[StepKey]] = field(default_factory=dict)
     """By worker: the steps that files hold but `columns` lacks: overruled ones, and ones that are new since."""
+
+    _tensors_of_modes: dict[ModeKeys, list[NamedTensor]] = field(init=False, default_factory=dict)
+    _steps_of_sets: dict[int, list[int]] = field(init=False, default_factory=dict)
 
     # Growing.
 
@@ -370,25 +373,21 @@ class SavedSteps:
         For these workers it is another step, or a step of another mode; or the same step has another global step.
         """
         if len(self.workers) < 2:
-            return _NEVER
+            return NEVER
         of, steps = self.columns.mode_step * len(MODES) + self.columns.mode, np.array(self.by_global_step.distinct)
         found = [steps[self.by_global_step.least(of) != self.by_global_step.greatest(of)]]
         for rows, lookup in self._of_modes.values():
             places = self.columns.global_step[rows]
             first, last = lookup.least(places), lookup.greatest(places)
             found.append(first[first != last])
-        return int(np.concatenate(found).min(initial=_NEVER))
+        return int(np.concatenate(found).min(initial=NEVER))
 
     @property
     def are_in_step(self) -> bool:
         """True if each global step is the same step of a mode for all workers that saved it."""
-        return self.first_uneven_step == _NEVER
+        return self.first_uneven_step == NEVER
 
     # Names.
-
-    def sets(self) -> Iterable[int]:
-        """Return the numbers of all sets of tensors."""
-        return range(self.num_sets)
 
     def sets_at(self, step: int, mode: ModeKeys = GLOBAL) -> list[int]:
         """Return the sets of tensors that a step of a mode holds."""
@@ -398,20 +397,12 @@ class SavedSteps:
         """Return the sets that hold a tensor."""
         return [number for number in self.name_sets.holding(name) if number < self.num_sets]
 
-    def tensors(self, name_set: int) -> tuple[NamedTensor, ...]:
-        """Return the tensors of a set, by name, with their collections."""
-        return self.name_sets[name_set]
-
     def tensors_of_mode(self, mode: ModeKeys) -> list[NamedTensor]:
         """Return the tensors that were saved in a mode (GLOBAL: in any), by name."""
         if mode not in self._tensors_of_modes:
-            sets = self.sets() if mode is GLOBAL else distinct(self.in_mode(mode)[0].name_set).tolist()
-            self._tensors_of_modes[mode] = sorted(set(chain.from_iterable(map(self.tensors, sets))))
+            sets = range(self.num_sets) if mode is GLOBAL else distinct(self.in_mode(mode)[0].name_set).tolist()
+            self._tensors_of_modes[mode] = sorted(set(chain.from_iterable(map(self.name_sets.__getitem__, sets))))
         return self._tensors_of_modes[mode]
-
-    @lazy
-    def _tensors_of_modes(self) -> dict[ModeKeys, list[NamedTensor]]:
-        return {}
 
     @lazy
     def names(self) -> dict[str, None]:
@@ -428,10 +419,6 @@ class SavedSteps:
     @lazy
     def _by_set(self) -> Lookup:
         return Lookup(self.columns.name_set)
-
-    @lazy
-    def _steps_of_sets(self) -> dict[int, list[int]]:
-        return {}
 
     def _are_held(self, names: Iterable[str]) -> npt.NDArray[np.bool_]:
         """Return a mask of the sets that hold any of the names."""
@@ -468,7 +455,7 @@ class SavedSteps:
         for (row, *_), sets in self._saved_again:
             if sets not in names_of:
                 # A tensor that the worker saved twice is listed twice.
-                counts = Counter(name for number in sets for name in dict(self.tensors(number)))
+                counts = Counter(name for number in sets for name in dict(self.name_sets[number]))
                 names_of[sets] = [name for name, count in counts.items() if count > 1]
             worker, step = self.workers[self.columns.worker[row]], int(self.columns.global_step[row])
             found += [(worker, step, name) for name in names_of[sets]]
@@ -479,7 +466,7 @@ class SavedSteps:
         last = dict.fromkeys(self.repeated, -1)
         rows = self.columns.of(np.isin(self.columns.global_step, [step for _, step, _ in last]))
         for worker, step, name_set, file in rows.cells("worker", "global_step", "name_set", "file"):
-            keys = ((self.workers[worker], step, name) for name, _ in self.tensors(name_set))
+            keys = ((self.workers[worker], step, name) for name, _ in self.name_sets[name_set])
             last |= {key: file for key in keys if key in last}
         return [key for key, file in last.items() if self.paths[file] in paths]
 
@@ -552,14 +539,15 @@ class SavedSteps:
     @property
     def num_tensors(self) -> Integers:
         """The number of tensors of each row."""
-        return np.array([len(self.name_sets[number]) for number in self.sets()], np.int64)[self.columns.name_set]
+        sizes = np.array([len(self.name_sets[number]) for number in range(self.num_sets)], np.int64)
+        return sizes[self.columns.name_set]
 
     def table(self, run: str = "") -> pa.Table:
         """Return the rows of the view `steps` for a run of this name: one a step of a worker."""
         num_tensors, counts = self.num_tensors, np.ones(len(self.columns.file), bool)
         for (*earlier, last), sets in self._saved_again:
             counts[earlier] = False
-            num_tensors[last] = len({name for number in sets for name, _ in self.tensors(number)})
+            num_tensors[last] = len({name for number in sets for name, _ in self.name_sets[number]})
         columns = self.columns.of(counts)
 
         def words(known: Sequence[str], codes: Integers) -> pa.Array:
@@ -611,7 +599,7 @@ def _contradicts(known: Columns, new: Columns, worker: int) -> bool:
 
 def _spans(rows: Columns, first: int, end: int) -> tuple[Integers, Integers]:
     """Return the first and the last global step of each file from `first` to before `end`."""
-    lowest, highest = np.full(end - first, np.iinfo(np.int64).max), np.full(end - first, -1)
+    lowest, highest = np.full(end - first, NEVER), np.full(end - first, -1)
     np.minimum.at(lowest, rows.file - first, rows.global_step)
     np.maximum.at(highest, rows.file - first, rows.global_step)
     return lowest, highest

@@ -89,7 +89,7 @@ class Model:
             if row is last[row.worker, row.global_step]
         ]
         assert saved.columns.saved_at.tolist() == [row.saved_at for row in rows]
-        assert [saved.tensors(number) for number in saved.columns.name_set.tolist()] == [row.tensors for row in rows]
+        assert [saved.name_sets[number] for number in saved.columns.name_set.tolist()] == [row.tensors for row in rows]
         assert [saved.paths[number] for number in saved.columns.file.tolist()] == [path for path, _ in self.rows]
         assert saved.files() == [path for path, _, _ in saved.spans] == unique(path for path, _ in self.rows)
         assert saved.chunk_paths() == [f"chunk of {path}" for path in sorted(saved.files(), key=[*saved.chunks].index)]

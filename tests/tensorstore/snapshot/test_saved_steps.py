@@ -27,15 +27,15 @@ def test_the_rows_and_names_of_a_run(model: Model) -> None:
     assert not saved.contradicts
     assert list(saved.workers) == unique(row.worker for row in rows)
     assert saved.modes() == {row.mode for row in rows}
-    assert {saved.tensors(number) for number in saved.sets()} == {row.tensors for row in rows}
+    assert {saved.name_sets[number] for number in range(saved.num_sets)} == {row.tensors for row in rows}
     assert list(saved.names) == sorted({name for row in rows for name, _ in row.tensors})
     for name in "abcd":
         holding = {row.tensors for row in rows if name in dict(row.tensors)}
-        assert {saved.tensors(number) for number in saved.sets_of(name)} == holding
+        assert {saved.name_sets[number] for number in saved.sets_of(name)} == holding
         files = {path for path, row in model.rows if row.tensors in holding}
         assert sorted(saved.paths_of(saved.files_of_tensor(name))) == sorted(files)
-    for number in saved.sets():
-        held = {row.global_step for row in rows if row.tensors == saved.tensors(number)}
+    for number in range(saved.num_sets):
+        held = {row.global_step for row in rows if row.tensors == saved.name_sets[number]}
         assert saved.steps_of_set(number) == sorted(held)
     last = {row.worker: max(each.global_step for each in rows if each.worker == row.worker) for row in rows}
     at = {row.worker: max(each.saved_at for each in rows if each.worker == row.worker) for row in rows}
@@ -58,7 +58,7 @@ def test_the_steps_of_a_mode(model: Model, mode: ModeKeys) -> None:
     for step in range(-1, STEPS + 1):
         found = [row for at, _, row in rows if at == step]
         assert len(saved.rows_of(step, mode)) == len(found)
-        assert [saved.tensors(number) for number in saved.sets_at(step, mode)] == unique(row.tensors for row in found)
+        assert [saved.name_sets[number] for number in saved.sets_at(step, mode)] == unique(row.tensors for row in found)
         places = {row.worker: (row.global_step, row.mode, row.mode_step) for row in found}
         assert saved.places(step, mode) == places
         latest_first = sorted(found, key=lambda row: -row.saved_at)
