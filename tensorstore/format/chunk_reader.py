@@ -223,8 +223,7 @@ def _shaped(make: Callable[[Array, str, tuple[int, ...]], _T], row: SavedTensor,
     try:
         return make(data, row.dtype, tuple(row.shape))
     except ValueError as exc:
-        said = f"the value of {row.name!r} at step {row.global_step} does not fit its dtype and shape: {exc}"
-        raise CorruptFile(str(row.chunk), said) from exc
+        raise _unreadable(row, f"does not fit its dtype and shape: {exc}") from exc
 
 
 def _no_chunk(row: SavedTensor) -> CorruptFile:
@@ -234,18 +233,17 @@ def _no_chunk(row: SavedTensor) -> CorruptFile:
     )
 
 
+def _unreadable(row: SavedTensor, fault: str) -> CorruptFile:
+    return CorruptFile(str(row.chunk), f"the value of {row.name!r} at step {row.global_step} {fault}")
+
+
 def _misplaced(row: SavedTensor) -> CorruptFile:
-    return CorruptFile(
-        str(row.chunk), f"the value of {row.name!r} at step {row.global_step} is not where the index says"
-    )
+    return _unreadable(row, "is not where the index says")
 
 
 def _damaged(row: SavedTensor, digest: int) -> CorruptFile:
-    return CorruptFile(
-        str(row.chunk),
-        f"the value of {row.name!r} at step {row.global_step} of worker {row.worker!r} is damaged: its digest "
-        f"is {digest:016x}, and {row.digest or 0:016x} was saved",
-    )
+    saved = f"{row.digest or 0:016x} was saved"
+    return _unreadable(row, f"of worker {row.worker!r} is damaged: its digest is {digest:016x}, and {saved}")
 
 
 def _row_group(row: SavedTensor) -> tuple[str, int, int]:
@@ -273,9 +271,7 @@ class _Decoder:
         except (CorruptFile, FileNotFoundError):
             raise
         except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as exc:
-            raise CorruptFile(
-                str(row.chunk), f"the value of {row.name!r} at step {row.global_step} cannot be read: {exc}"
-            ) from exc
+            raise _unreadable(row, f"cannot be read: {exc}") from exc
 
     def _parts(self, row: SavedTensor) -> Iterator[pa.Buffer]:
         """Yield the parts of a value, which are consecutive rows of one or more row groups.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import accumulate, pairwise
 from typing import Any
@@ -194,15 +194,19 @@ def _columns(worker: str, steps: Sequence[IndexedStep]) -> list[pa.Array]:
         nbytes,
         numbers(saved_at_us, pa.timestamp("us", tz="UTC")),
         collections,
-        rows.scalars(),
+        rows.consecutive(lambda indexed: indexed.scalars, np.float64),
         *rows.statistics(),
-        rows.histograms(),
-        rows.sketches(),
+        rows.pairs_of_lists(lambda indexed: indexed.histograms, HISTOGRAM),
+        rows.pairs_of_lists(lambda indexed: indexed.sketches, SKETCH),
         *rows.spans(),
         parameter,
-        rows.digests(),
+        rows.consecutive(lambda indexed: indexed.digests, np.uint64),
         rows.orders(),
     ]
+
+
+_Cells = Sequence[tuple[int, Sequence[float]]]
+_Pair = tuple[Sequence[float] | Array, ...]
 
 
 class _Rows:
@@ -212,20 +216,13 @@ class _Rows:
         self._count = sum(counts)
         self._steps = list(zip(accumulate(counts, initial=0), steps, strict=False))
 
-    def scalars(self) -> pa.Array:
-        values, valid = self._column(np.float64)
+    def consecutive(self, cells_of: Callable[[IndexedStep], _Cells], dtype: type[np.generic]) -> pa.Array:
+        """Return a column of the cells of consecutive rows that a step has, each list with its first row."""
+        values, valid = self._column(dtype)
         for begin, indexed in self._steps:
-            for first, scalars in indexed.scalars:
-                rows = slice(begin + first, begin + first + len(scalars))
-                values[rows], valid[rows] = scalars, True
-        return self._cells(values, valid)
-
-    def digests(self) -> pa.Array:
-        values, valid = self._column(np.uint64)
-        for begin, indexed in self._steps:
-            for first, digests in indexed.digests:
-                rows = slice(begin + first, begin + first + len(digests))
-                values[rows], valid[rows] = np.array(digests, np.uint64), True
+            for first, cells in cells_of(indexed):
+                rows = slice(begin + first, begin + first + len(cells))
+                values[rows], valid[rows] = np.array(cells, dtype), True
         return self._cells(values, valid)
 
     def orders(self) -> pa.Array:
@@ -254,15 +251,9 @@ class _Rows:
         empty = pa.nulls(self._count, pa.float64())
         return [self._cells(*columns[name]) if name in columns else empty for name in STATISTICS]
 
-    def histograms(self) -> pa.Array:
-        saved = {begin + row: found for begin, indexed in self._steps for row, found in indexed.histograms.items()}
-        return self._pairs_of_lists(saved, HISTOGRAM)
-
-    def sketches(self) -> pa.Array:
-        saved = {begin + row: found for begin, indexed in self._steps for row, found in indexed.sketches.items()}
-        return self._pairs_of_lists(saved, SKETCH)
-
-    def _pairs_of_lists(self, saved: Mapping[int, tuple[Sequence[float] | Array, ...]], kind: pa.DataType) -> pa.Array:
+    def pairs_of_lists(self, pairs_of: Callable[[IndexedStep], Mapping[int, _Pair]], kind: pa.DataType) -> pa.Array:
+        """Return a column of the pairs of lists that some rows of a step have: histograms, or sketches."""
+        saved = {begin + row: found for begin, indexed in self._steps for row, found in pairs_of(indexed).items()}
         if not saved:
             return pa.nulls(self._count, kind)
         columns = []

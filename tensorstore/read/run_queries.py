@@ -16,7 +16,7 @@ from ..engines.base import LEFT_OUT, Answer, Database, Engine, FilesView, RunFil
 from ..errors import ConfigurationError, CorruptFile, FileError, MissingChunk, MissingIndexFile, RunClosed, StorageError
 from ..format import arrow_arrays
 from ..format.index_types import is_index_path
-from ..format.schema import FINDINGS, FINDINGS_SCHEMA, INDEX, INDEX_SCHEMA, TENSORS, TENSORS_SCHEMA, WorkerInfo
+from ..format.schema import FINDINGS, FINDINGS_SCHEMA, INDEX, INDEX_SCHEMA, TENSORS, TENSORS_SCHEMA
 from ..format.verified_files import verified_files
 from ..snapshot.saved_steps import SavedSteps, StepRange
 from ..snapshot.snapshot import Snapshot, repeated, superseded_files
@@ -83,8 +83,22 @@ class QuerySources:
 
     def collections(self, run: str = "") -> pa.Table:
         """Return the rows of the view `collections` for a run of this name."""
-        documents = ((info, each) for info in self._reader.snapshot.workers.infos for each in info.collections)
-        return arrow_arrays.table(COLLECTIONS, [(run, *_collection_row(*each)) for each in documents])
+        rows = [
+            (
+                run,
+                info.worker,
+                document["name"],
+                document["name"] in info.include_collections,
+                document.get("include_regex") or [],
+                document.get("tensor_names") or [],
+                json.dumps(document.get("save_config")),
+                json.dumps(document.get("reduction_config")),
+                document.get("save_histogram"),
+            )
+            for info in self._reader.snapshot.workers.infos
+            for document in info.collections
+        ]
+        return arrow_arrays.table(COLLECTIONS, rows)
 
     def superseded_rows(self, run: str = "") -> pa.Table:
         """Return the rows of index files whose tensor was saved again at the step, for a run of this name.
@@ -234,20 +248,6 @@ class QuerySources:
 def parquet_files(storage: Storage, folder: str) -> list[str]:
     """Return the paths of the Parquet files directly in a folder of a run."""
     return [f"{folder}/{name}" for name in storage.list(folder) if name.endswith(".parquet")]
-
-
-def _collection_row(info: WorkerInfo, document: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the cells of a row of `collections`, without the run, from a collection's JSON document."""
-    return (
-        info.worker,
-        document["name"],
-        document["name"] in info.include_collections,
-        document.get("include_regex") or [],
-        document.get("tensor_names") or [],
-        json.dumps(document.get("save_config")),
-        json.dumps(document.get("reduction_config")),
-        document.get("save_histogram"),
-    )
 
 
 # The parts of each view: views over files, and small tables.

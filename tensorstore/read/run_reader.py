@@ -281,7 +281,7 @@ class RunReader:
 
     def exclude(self, error: FileError) -> None:
         """Record that a file of the run is damaged. The rest of the run can be read."""
-        self.change(lambda snapshot: snapshot.with_damaged(error.path, error))
+        self.change(lambda snapshot: snapshot.with_damaged(error))
 
     def mark_ended(self, worker: str | None) -> None:
         """Record in the run that all workers, or one, have ended. Raise InvalidWorker for an unknown worker."""

@@ -182,16 +182,13 @@ class Tensor:
         if value is None:  # the statistics take 0.01 s to import
             from ..statistics.derived import derive
             from ..statistics.single import statistic
-        if value is None and row.has_raw:
-            value = statistic(self._reader.read([row])[0], name)
+
+            value = None if row.has_raw else derive(name, saved, row.shape)
+            if value is None:
+                value = statistic(self._raw(row, name, step_num, mode), name)
             if value is None:
                 hint = f"{name} is not defined for dtype {row.dtype}"
                 raise TensorUnavailableForStep(self.name, step_num, mode, hint=hint)
-        if value is None:
-            value = derive(name, saved, row.shape)
-        if value is None:
-            hint = f"neither its {name} nor its raw value was saved"
-            raise TensorUnavailableForStep(self.name, step_num, mode, has_reductions=True, hint=hint)
         return np.array(value)
 
     def _by_axis(self, row: SavedTensor, step_num: int, name: str, mode: ModeKeys, number: int) -> Array:
@@ -203,10 +200,7 @@ class Tensor:
         saved = self._reader.saved_row(name_by_axis(self.name, name, axis), row.global_step, row.worker)
         if saved is not None and saved.has_raw:
             return self._reader.read([saved])[0]
-        if not row.has_raw:
-            hint = f"neither its {name} along axis {axis} nor its raw value was saved"
-            raise TensorUnavailableForStep(self.name, step_num, mode, has_reductions=True, hint=hint)
-        found = statistics_by_axis(self._reader.read([row])[0], (name,), axis)
+        found = statistics_by_axis(self._raw(row, f"{name} along axis {axis}", step_num, mode), (name,), axis)
         if not found:
             hint = f"{name} is not defined for dtype {row.dtype}"
             raise TensorUnavailableForStep(self.name, step_num, mode, hint=hint)
@@ -214,11 +208,13 @@ class Tensor:
 
     def _digest(self, step_num: int, mode: ModeKeys, worker: str | None) -> int:
         row = self._reader.row(self.name, step_num, mode, worker)
-        if row.digest is not None:
-            return row.digest
+        return digest_of_array(self._raw(row, "digest", step_num, mode)) if row.digest is None else row.digest
+
+    def _raw(self, row: SavedTensor, what: str, step_num: int, mode: ModeKeys) -> Array:
+        """Return the raw value of a row, from which `what` is computed."""
         if row.has_raw:
-            return digest_of_array(self._reader.read([row])[0])
-        hint = "neither its digest nor its raw value was saved"
+            return self._reader.read([row])[0]
+        hint = f"neither its {what} nor its raw value was saved"
         raise TensorUnavailableForStep(self.name, step_num, mode, has_reductions=True, hint=hint)
 
     def reduction_values(
@@ -278,10 +274,7 @@ class Tensor:
         if row.sketch is not None:
             values, counts = (numpy_of(row.sketch[part].values) for part in Sketch._fields)
             return np.array(quantile(Sketch(values, counts), q))
-        if not row.has_raw:
-            hint = "neither its quantiles nor its raw value was saved"
-            raise TensorUnavailableForStep(self.name, step_num, mode, has_reductions=True, hint=hint)
-        sketch = sketch_of(self._reader.read([row])[0])
+        sketch = sketch_of(self._raw(row, "quantiles", step_num, mode))
         if sketch is None:
             raise TensorUnavailableForStep(self.name, step_num, mode, hint=f"dtype {row.dtype} has no quantiles")
         return np.array(quantile(sketch, q))

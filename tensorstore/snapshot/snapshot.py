@@ -109,9 +109,9 @@ class Snapshot:
         """Return whether a file cannot be read for a cause that may pass, and not for long."""
         return path in self._unread and time.monotonic() - self._unread[path] < PENDING_SECONDS
 
-    def with_damaged(self, path: str, error: FileError) -> Snapshot:
+    def with_damaged(self, error: FileError) -> Snapshot:
         """Return the snapshot after a file was found damaged. The first error of a file is kept."""
-        return self if path in self.damaged else replace(self, unreadable={**self.unreadable, path: error})
+        return self if error.path in self.damaged else replace(self, unreadable={**self.unreadable, error.path: error})
 
     def with_unread(self, path: str) -> Snapshot:
         """Return the snapshot after a file could not be read because of an error that may pass."""

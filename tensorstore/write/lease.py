@@ -349,9 +349,9 @@ def wait_until_stopped(storage: Storage, leases: Iterable[LeaseInfo]) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def in_use(storage: Storage, lease: LeaseInfo) -> RunInUse:
+def in_use(storage: Storage, lease: LeaseInfo, remedy: str = "") -> RunInUse:
     """Return the error that names the process which writes to a run."""
-    return RunInUse(storage.url, lease.worker, str(lease.process), lease.started_at)
+    return RunInUse(storage.url, lease.worker, str(lease.process), lease.started_at, remedy)
 
 
 def _clock() -> float:
@@ -439,7 +439,7 @@ def check_unused(observer: Observer, storage: Storage, remedy: str = _REMEDY, ow
         RunInUse: A process writes; `remedy` says what to do.
     """
     for lease in observer.alive(each for each in read_leases(storage) if each != own):
-        raise RunInUse(storage.url, lease.worker, str(lease.process), lease.started_at, remedy)
+        raise in_use(storage, lease, remedy)
 
 
 def remove_run(storage: Storage, kept: str = "") -> None:

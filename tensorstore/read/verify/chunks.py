@@ -21,7 +21,7 @@ from ...storage.base import ReadableRanges
 from ...storage.open import Storage, StoredFile
 from .index import rows_of
 from .report import Findings
-from .stream import FileInMemory, Piece, ValueRanges, pieces_of
+from .stream import FileInMemory, ValueRanges, pieces_of
 
 _KEYS = ["name", "mode", "mode_step", "global_step", "worker", "dtype", "shape"]
 _SMALL_BYTES, _SMALL_REMOTE_BYTES = 1 << 20, 64 << 20
@@ -77,20 +77,14 @@ def _stream(
     for piece in pieces_of(source, chunk, begin, end):
         if is_first:
             findings.read(chunk, len(piece.data))
-            _check_blocks(seal, piece, findings)
+            try:
+                piece.check(seal)
+            except FileError as exc:
+                findings.damaged(chunk, exc)
         values.check(piece)
     proved = np.zeros(len(rows), bool)
     proved[values.rows[values.proved]] = True
     return rows.filter(pa.array(~proved))
-
-
-def _check_blocks(seal: Seal, piece: Piece, findings: Findings) -> None:
-    try:
-        if piece.error is not None:
-            raise piece.error
-        seal.check(piece.data, piece.start)
-    except FileError as exc:
-        findings.damaged(seal.path, exc)
 
 
 def _keys(source: ReadableRanges, chunk: str) -> tuple[pa.Table, list[int]]:

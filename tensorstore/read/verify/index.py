@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...errors import CorruptFile
-from ...format.checksum import Seal, read_end, read_seal
+from ...format.checksum import read_end, read_seal
 from ...format.footer import footer_of, row_groups
 from ...format.index_reader import LOCATION_COLUMNS, described_groups, read_rows
 from ...format.index_types import IndexSummary, SavedTensor, read_summary
@@ -35,7 +35,10 @@ def check_index_file(
     summary = read_summary(path, end, size if data is None else len(data))
     try:
         if data is None:
-            _check_pieces(storage, read_seal(path, end, size))
+            # Piece by piece, so that it is read whole only if it is undamaged, and not, say, sparse.
+            seal = read_seal(path, end, size)
+            for piece in pieces_of(storage, path, 0, seal.nbytes):
+                piece.check(seal)
             data = storage.read(path)
         findings.read(path, len(data))
         table = read_rows(path, data)
@@ -47,14 +50,6 @@ def check_index_file(
     raw = table.filter(table["chunk"].is_valid())
     findings.count(path, len(table), len(raw))
     return summary, raw
-
-
-def _check_pieces(storage: Storage, seal: Seal) -> None:
-    """Verify a large file piece by piece, so that it is read whole only if it is undamaged, and not, say, sparse."""
-    for piece in pieces_of(storage, seal.path, 0, seal.nbytes):
-        if piece.error is not None:
-            raise piece.error
-        seal.check(piece.data, piece.start)
 
 
 def _check_rows(worker: str, path: str, summary: IndexSummary, table: pa.Table) -> None:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ...dtypes import Array, parse_dtype
 from ...errors import StorageError, UnsupportedValue
 from ...format.arrow_arrays import numpy_of
-from ...format.checksum import BLOCK_BYTES
+from ...format.checksum import BLOCK_BYTES, Seal
 from ...format.schema import LENGTH_PREFIX
 from ...statistics.digest import LEAF_BYTES, digest_header, digest_of, digest_of_leaves, leaves_of
 from ...storage.base import Blocks, ByteRange
@@ -51,6 +51,12 @@ class Piece(NamedTuple):
     """The bytes: fewer than requested if the file ends early or cannot be read. Valid until the next piece."""
     error: StorageError | None = None
     """The reason why they could not be read."""
+
+    def check(self, seal: Seal) -> None:
+        """Raise the error of bytes that could not be read, or that do not match their checksums."""
+        if self.error is not None:
+            raise self.error
+        seal.check(self.data, self.start)
 
 
 def pieces_of(source: FileInMemory | Storage, path: str, start: int, end: int) -> Iterator[Piece]:
