@@ -180,12 +180,7 @@ class Recorder(StepRecorder):
                 self.called_steps.enqueue(at)
 
     def replan(self, step: Step, number: Any = None) -> None:
-        """Plan for a step after collections have changed.
-
-        Args:
-            step: The step.
-            number: Its number in the mode, if it has not begun: see `CalledSteps.find`.
-        """
+        """Plan for a step after collections have changed; `number` is that of a step that has not begun, if known."""
         if step.mode_step < 0:
             number = self.clock.next_number(step.mode) if number is None else step_number(number)
             step = Step(step.mode, number, 0)

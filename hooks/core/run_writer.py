@@ -112,10 +112,7 @@ class RunWriter:
         self._open(f"{self._first_dir.rstrip('/')}-{self._number}")
 
     def resume(self, follows: bool = False) -> None:
-        """Continue after the steps of the run, if it has any.
-
-        Args:
-            follows: This process only follows the job's steps, and writes nothing.
+        """Continue after the steps of the run, if it has any. A process that only `follows` them writes nothing.
 
         Raises:
             ConfigurationError: Nothing can be written there.

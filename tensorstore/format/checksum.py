@@ -200,15 +200,7 @@ def read_seal(path: str, end: Bytes, size: int) -> Seal:
 
 
 def check_file(path: str, data: Bytes) -> Seal:
-    """Verify all bytes of a Parquet file by its seal, and return the seal.
-
-    Args:
-        path: The path of the file, relative to the run.
-        data: All bytes of the file.
-
-    Raises:
-        CorruptFile: A byte is damaged, the file has no seal, or was published at another path.
-    """
+    """Verify all bytes of a Parquet file by its seal, and return the seal. Raises CorruptFile; see `read_seal`."""
     seal = read_seal(path, data, len(data))
     seal.check(data)
     return seal

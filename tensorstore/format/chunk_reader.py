@@ -41,12 +41,7 @@ def read_values(storage: Storage, rows: Sequence[SavedTensor], verify: bool = Tr
 
     Small values of one dtype and shape share pieces of memory of up to 4 MB; every other value has memory of its own.
     A value is one byte range of its chunk; ranges of several rows are read together. Compressed values, and those of 1
-    GB and more, are read through their row group.
-
-    Args:
-        storage: The run.
-        rows: Rows of its index.
-        verify: Compare values in chunks with their digests.
+    GB and more, are read through their row group. With `verify`, values in chunks are compared with their digests.
 
     Raises:
         MissingChunk: A chunk is missing.
@@ -106,14 +101,9 @@ def read_bytes(storage: Storage, rows: Sequence[SavedTensor]) -> list[memoryview
 
 
 def check_digests(rows: Sequence[SavedTensor], data: Array) -> None:
-    """Compare values of one dtype and shape with the digests that the index has of them.
+    """Raise CorruptFile unless values of one dtype and shape match the digests in their rows of the index.
 
-    Args:
-        rows: The rows of the values.
-        data: The bytes of the values, (count, nbytes) of uint8.
-
-    Raises:
-        CorruptFile: The bytes differ from the saved ones.
+    `data` are the bytes of the values, (count, nbytes) of uint8.
     """
     found = digests_of_rows(data, digest_header(rows[0].dtype, tuple(rows[0].shape)))
     if found != [row.digest for row in rows]:

@@ -99,14 +99,6 @@ def read_integer(data: bytes, position: int) -> tuple[int, int]:
     return (number >> 1) ^ -(number & 1), position
 
 
-def read_binary(data: bytes, position: int) -> tuple[bytes, int]:
-    """Return bytes that follow their length, and the position after them."""
-    length, position = read_varint(data, position)
-    if length > len(data) - position:
-        raise ValueError(f"{length} bytes are announced where {len(data) - position} are left")
-    return data[position : position + length], position + length
-
-
 def read_struct(data: bytes, position: int = 0, depth: int = 0) -> tuple[dict[int, Any], int]:
     """Return the fields of a struct by their numbers, and the position after it."""
     if depth > _DEEPEST:
@@ -134,7 +126,10 @@ def read_value(data: bytes, position: int, kind: int, depth: int = 0) -> tuple[A
     if _I16 <= kind <= _I64:
         return read_integer(data, position)
     if kind == _BINARY:
-        return read_binary(data, position)
+        length, position = read_varint(data, position)
+        if length > len(data) - position:
+            raise ValueError(f"{length} bytes are announced where {len(data) - position} are left")
+        return data[position : position + length], position + length
     if kind == _STRUCT:
         return read_struct(data, position, depth)
     if kind == LIST:

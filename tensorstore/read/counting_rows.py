@@ -99,10 +99,7 @@ class ValueLocation(NamedTuple):
     parts: int
 
     def rows(self, starts: Sequence[int]) -> range:
-        """Return the rows of the chunk.
-
-        Args:
-            starts: The first row of each row group, and the number of all rows.
+        """Return the rows of the chunk; `starts` are the first row of each row group, and the number of all rows.
 
         Raises:
             ValueError: The chunk does not have these rows.

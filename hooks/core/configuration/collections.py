@@ -112,13 +112,7 @@ class CollectionManager:
             self._unchecked.discard(name)
 
     def choose(self, names: Iterable[str], regexes: Iterable[str] | str | None = None, save_all: bool = False) -> None:
-        """Choose what is saved.
-
-        Args:
-            names: The names of collections.
-            regexes: Also save the tensors that match one of these regular expressions.
-            save_all: Save every tensor.
-        """
+        """Save the collections of these names, tensors that match one of `regexes`, and with `save_all` every tensor."""
         self.include(chosen := list(names))
         self._unchecked.update(chosen)
         if regexes:
@@ -173,9 +167,7 @@ class CollectionManager:
     def warn_of_unmatched(self, due: Iterable[str], tensors: Callable[[], Iterable[str]]) -> None:
         """Log a warning, once for each collection, if its regular expressions match no tensor of its first saved step.
 
-        Args:
-            due: The names of the collections that the step saves.
-            tensors: Returns the names of the step's tensors.
+        The step saves the collections `due`, and `tensors` returns the names of its tensors.
         """
         new = [name for name in sorted(due) if name not in self._compared]
         if not new:

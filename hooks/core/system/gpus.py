@@ -11,13 +11,10 @@ _MILLIWATTS = 1000.0
 
 
 class Gpus:
-    """The GPUs that the driver knows, by the driver's numbers: CUDA_VISIBLE_DEVICES has no effect.
-
-    Args:
-        nvml: The module `pynvml`, initialized.
-    """
+    """The GPUs that the driver knows, by the driver's numbers: CUDA_VISIBLE_DEVICES has no effect."""
 
     def __init__(self, nvml: ModuleType) -> None:
+        """`nvml` is the module `pynvml`, initialized."""
         self._nvml = nvml
         count: int = nvml.nvmlDeviceGetCount()
         self._gpus = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]

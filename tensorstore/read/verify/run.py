@@ -34,10 +34,6 @@ def verify_run(storage: Storage, progress: bool = False) -> Verification:
     The run may be written and compacted meanwhile. Memory is bounded by the largest index file, and by the largest
     value that is damaged, compressed or has several parts.
 
-    Args:
-        storage: The folder of the run.
-        progress: Show a progress bar, if tqdm is installed.
-
     Raises:
         StorageError: The folder cannot be listed.
         UnknownFormat: A later release wrote a file.
