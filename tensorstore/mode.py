@@ -53,6 +53,7 @@ class ModeKeys(Enum):
 
 
 modes = ModeKeys
+GLOBAL = ModeKeys.GLOBAL
 
 
 def checked_step(step: Any) -> Any:

@@ -12,14 +12,9 @@ from tensortrial.config.save_config import SaveConfig, with_save_config
 from tensortrial.errors import ConfigurationError
 from tensortrial.suggestions import near_names
 
-from ..core.configuration.json_config import (
-    HookConfiguration,
-    errors_naming,
-    is_sagemakers,
-    read_configuration,
-    read_document,
-)
+from ..core.configuration.json_config import HookConfiguration, errors_naming, is_sagemakers, read_configuration
 from ..core.configuration.options import HookOptions
+from ..core.configuration.sagemaker import read_document
 
 _COLLECTIONS = "collections"
 # The arguments of PyTorch's hook are included.

@@ -388,6 +388,13 @@ def flush_range_of(path: str) -> FlushRange | None:
     return FlushRange(first, int(found[2] or first))
 
 
+def flushes_in(path: str) -> FlushRange:
+    """Return the flushes of a file whose name has their numbers."""
+    flushes = flush_range_of(path)
+    assert flushes is not None
+    return flushes
+
+
 class FirstFlush(NamedTuple):
     """The beginning of a worker's session in the run."""
 
@@ -404,10 +411,7 @@ FROM_START = FirstFlush()
 
 def range_path(first: str, last: str) -> str:
     """Return the path of a file that supersedes those from `first` to `last`, in their folder."""
-    begin, end = flush_range_of(first), flush_range_of(last)
-    assert begin is not None
-    assert end is not None
-    return f"{folder_of(first)}/{begin.first:08d}-{end.last:08d}.parquet"
+    return f"{folder_of(first)}/{flushes_in(first).first:08d}-{flushes_in(last).last:08d}.parquet"
 
 
 def folder_of(path: str) -> str:

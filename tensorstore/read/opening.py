@@ -15,9 +15,7 @@ from ..snapshot.saved_steps import StepRange, checked_range
 from ..snapshot.snapshot import Snapshot, run_info
 from ..storage.open import Storage, open_storage
 from .trial import Trial
-from .waiting import deadline_of
-
-_POLL_SECONDS = 0.05
+from .waiting import POLL_SECONDS, deadline_of
 
 
 def create_trial(  # noqa: PLR0913 - all options of a trial
@@ -133,4 +131,4 @@ def wait_for_run(storage: Storage, timeout: float | None) -> RunInfo:
         except (RunNotFound, MissingCollectionFiles):
             if deadline is None or time.monotonic() >= deadline:
                 raise
-        time.sleep(_POLL_SECONDS)
+        time.sleep(POLL_SECONDS)

@@ -6,13 +6,12 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ..mode import ModeKeys
+from ..mode import GLOBAL, ModeKeys
 from ..snapshot.saved_steps import StepRange
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-GLOBAL = ModeKeys.GLOBAL
 Names = str | Iterable[str] | None
 
 

@@ -31,7 +31,7 @@ from ..errors import (
 from ..format.chunk_reader import read_values
 from ..format.index_types import SavedTensor
 from ..format.schema import MANIFEST, RunInfo, collections_path
-from ..mode import ModeKeys, checked_step, checked_steps
+from ..mode import GLOBAL, ModeKeys, checked_step, checked_steps
 from ..snapshot.saved_steps import SavedSteps, StepRange
 from ..snapshot.snapshot import Snapshot, after_compaction, read_run_file, repeated, run_info, take
 from ..snapshot.workers import mark_ended, natural
@@ -47,7 +47,6 @@ logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-GLOBAL = ModeKeys.GLOBAL
 _ENDED_SECONDS = 1.0
 _LOCAL_CLAIMS_SECONDS = 1.0
 _REMOTE_CLAIMS_SECONDS = 10.0

@@ -28,11 +28,9 @@ from .opening import create_trial
 from .plots import RunsPlots
 from .run_queries import RunQueries
 from .run_reader import RunReader
-from .trial import Trial, run_reader_of
+from .trial import SIZE_SECONDS, Trial, run_reader_of
 
 _PARALLEL = 16
-# A notebook shows a table without a request, so numbers that take longer to compute are left out.
-_SIZES_SECONDS = 0.1
 _SIZES = "select run, count(distinct global_step), sum(nbytes) from tensors group by run"
 
 RunLocation = str | os.PathLike[str] | Trial
@@ -230,7 +228,7 @@ class Runs:
 
     def _repr_html_(self) -> str:
         try:
-            found = self.sql(_SIZES, timeout=_SIZES_SECONDS).fetchall()
+            found = self.sql(_SIZES, timeout=SIZE_SECONDS).fetchall()
         except TensorTrialError:
             found = []  # it takes long, is closed, or damaged; the rest is known
         sizes = {run: f", {steps:,} steps, {nbytes / 1e6:,.1f} MB of tensors" for run, steps, nbytes in found}

@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import ConfigurationError, CorruptFile, FileError, NoMoreData, StepNotYetAvailable, StepUnavailable
 from ..format.index_types import SavedTensor
 from ..format.schema import COLLECTIONS, INDEX, FlushRange, flush_range_of, index_folder, worker_of
-from ..mode import ModeKeys, checked_step
+from ..mode import GLOBAL, ModeKeys, checked_step
 from ..snapshot.columns import Lookup
 from ..snapshot.saved_steps import MODES, NEVER, Columns, SavedSteps, StepInfo
 from ..snapshot.snapshot import Snapshot
@@ -25,7 +25,6 @@ from ..storage.open import Storage
 
 _T = TypeVar("_T")
 
-GLOBAL = ModeKeys.GLOBAL
 _INCOMPLETE_STEP_WINDOW = "SMDEBUG_INCOMPLETE_STEP_WAIT_WINDOW"
 _MOST_CHECKED = 200
 """The number of steps on each side that are checked for a hint: an error must not cost a scan of a long run."""
@@ -301,7 +300,7 @@ def complete_steps(saved: SavedSteps, mode: ModeKeys, session: Session) -> tuple
     first = lookup.least(rows.global_step)
     before = first < session.first_step
     complete = before | (first <= reached.global_step)
-    if mode is not ModeKeys.GLOBAL:
+    if mode is not GLOBAL:
         in_mode = (np.array(steps) <= reached.mode_step) & (first <= reached.of_others)
         complete = np.where(first < saved.first_uneven_step, complete, before | in_mode)
     begun = np.array(saved.by_global_step.distinct)
@@ -396,7 +395,7 @@ class LostRows:
 
         The neighbors are steps of all workers or, if these are not in step, of the file's worker.
         """
-        if mode is ModeKeys.GLOBAL:
+        if mode is GLOBAL:
             return lost.may_hold_between(step - 1, step + 1)
         found = self._of_worker(self._saved.columns.of(self._saved.rows_of(step, mode)), lost.worker).global_step
         if len(found):
@@ -412,11 +411,11 @@ class LostRows:
 
 
 def _step_of(row: SavedTensor, mode: ModeKeys) -> int:
-    return row.global_step if mode is ModeKeys.GLOBAL else row.mode_step
+    return row.global_step if mode is GLOBAL else row.mode_step
 
 
 def _named(row: SavedTensor, mode: ModeKeys) -> str:
-    return f"step {row.global_step}" if mode is ModeKeys.GLOBAL else f"step {row.mode_step} of mode {mode.name}"
+    return f"step {row.global_step}" if mode is GLOBAL else f"step {row.mode_step} of mode {mode.name}"
 
 
 def _lost_of(path: str, error: FileError, files: Sequence[tuple[str, int, int]]) -> _Lost | None:

@@ -13,14 +13,12 @@ from ..format.arrow_arrays import numpy_of
 from ..format.index_types import SavedTensor
 from ..format.schema import UNKNOWN_SHAPE
 from ..html_table import html_table
-from ..mode import ModeKeys, checked_step
+from ..mode import GLOBAL, ModeKeys, checked_step
 from ..statistics.definitions import STATISTICS, name_by_axis, parse_axis, parse_statistic
 from ..statistics.digest import digest_of_array
 
 if TYPE_CHECKING:
     from .run_reader import RunReader
-
-GLOBAL = ModeKeys.GLOBAL
 
 
 class Tensor:

@@ -15,7 +15,7 @@ from ..engines.base import Answer, Engine
 from ..errors import ConfigurationError, FileError, InvalidWorker, QueryLimit, TensorTrialError
 from ..format.schema import RunInfo
 from ..html_table import html_table
-from ..mode import ModeKeys, checked_steps
+from ..mode import GLOBAL, ModeKeys, checked_steps
 from ..snapshot.saved_steps import StepRange, checked_range
 from ..snapshot.snapshot import Snapshot, run_info
 from ..snapshot.workers import natural
@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-GLOBAL = ModeKeys.GLOBAL
-# A notebook shows a table without a request, so numbers that take longer to compute are left out.
-_SIZE_SECONDS = 0.1
+SIZE_SECONDS = 0.1
+"""A notebook shows a table without a request, so numbers that take longer to compute are left out."""
 
 
 class Trial:
@@ -610,7 +609,7 @@ class Trial:
                 yield f"collection {name}", f"{count:,} tensor{'s' * (count != 1)}"
         with suppress(QueryLimit):
             query = "select coalesce(sum(nbytes), 0) from tensors"
-            nbytes = int(self.sql(query, timeout=_SIZE_SECONDS).fetchall()[0][0])
+            nbytes = int(self.sql(query, timeout=SIZE_SECONDS).fetchall()[0][0])
             yield "size", f"{nbytes / 1e6:,.1f} MB of tensors"
 
 

@@ -15,7 +15,7 @@ from .step_states import StepState, described
 logger = logging.getLogger(__name__)
 
 SAY_AFTER_SECONDS = 30.0
-_POLL_SECONDS = 0.05
+POLL_SECONDS = 0.05
 
 
 def deadline_of(timeout: float | None) -> float | None:
@@ -65,7 +65,7 @@ class Waiting:
             if deadline is not None and time.monotonic() >= deadline:
                 raise StepNotYetAvailable(step, mode, self.reason)
             self.tick()
-            time.sleep(_POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
         if state is StepState.UNAVAILABLE:
             raise self._reader.states.missing(step, mode)
 

@@ -10,7 +10,7 @@ from typing import Any
 from tensortrial import dtypes
 from tensortrial.config.collection import NUMBERS, Collection, Collections
 from tensortrial.errors import UnavailableError
-from tensortrial.mode import ModeKeys
+from tensortrial.mode import GLOBAL, ModeKeys
 from tensortrial.read import tensor, trial
 from tensortrial.read.opening import wait_for_run
 from tensortrial.read.trial import run_reader_of
@@ -21,7 +21,6 @@ from .constants import SCALAR_PREFIX
 
 __all__ = ["LocalTrial", "S3Trial", "Trial", "create_trial"]
 
-GLOBAL = ModeKeys.GLOBAL
 _FRAMEWORKS_OF_NUMBERS = ("keras", "xgboost")
 """The frameworks whose tensors in the collections of numbers have one element."""
 

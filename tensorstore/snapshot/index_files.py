@@ -12,7 +12,7 @@ from ..errors import FileError, MissingIndexFile, StorageError
 from ..forking import lazy
 from ..format.checksum import read_ends
 from ..format.index_types import IndexSummary, read_summary
-from ..format.schema import FlushRange, current_files, end_path, flush_range_of, folder_of, index_folder
+from ..format.schema import FlushRange, current_files, end_path, flush_range_of, flushes_in, folder_of, index_folder
 from ..storage.base import FileSource
 
 _SUFFIX = ".parquet"
@@ -67,9 +67,7 @@ class IndexFile(NamedTuple):
     @property
     def flushes(self) -> FlushRange:
         """The flushes that the file holds. Its name must have numbers."""
-        flushes = flush_range_of(self.path)
-        assert flushes is not None
-        return flushes
+        return flushes_in(self.path)
 
     @property
     def holds_one_flush(self) -> bool:
@@ -182,9 +180,8 @@ class _Reading:
         held = self._held.get(folder_of(path), {})
         if path in held or path in self._damaged:
             return True
-        flushes = flush_range_of(path)
-        assert flushes is not None
-        last = FlushRange(flushes.last, flushes.last)
+        number = flushes_in(path).last
+        last = FlushRange(number, number)
         damaged = (flush_range_of(bad) for bad in self._damaged if folder_of(bad) == folder_of(path))
         return any(of is not None and of.supersedes(last) for of in (*held.values(), *damaged))
 

@@ -17,11 +17,10 @@ from ..errors import ConfigurationError
 from ..forking import lazy
 from ..format import arrow_arrays
 from ..format.index_types import IndexSummary, NamedTensor, StepSummary
-from ..mode import ModeKeys
+from ..mode import GLOBAL, ModeKeys
 from .columns import Integers, Lookup, distinct
 from .index_files import IndexFile
 
-GLOBAL = ModeKeys.GLOBAL
 MODES = tuple(ModeKeys)
 _MODE_CODES = {mode.name: code for code, mode in enumerate(MODES)}
 

@@ -13,7 +13,7 @@ from ..errors import AlreadyPublished, CorruptFile, MissingChunk, StorageError
 from ..format.chunk_merge import merge_chunks
 from ..format.index_types import IndexedStep
 from ..format.index_writer import indexed_rows, publish_compacted
-from ..format.schema import current_files, flush_range_of, folder_of, range_path
+from ..format.schema import current_files, flushes_in, folder_of, range_path
 from ..snapshot.index_files import list_index
 from ..storage.open import Storage
 
@@ -67,9 +67,7 @@ class SmallIndex:
 
     def _publish(self, path: str, steps: Sequence[IndexedStep]) -> None:
         rows, summary = indexed_rows(self._worker, steps, self._previous[folder_of(path)])
-        flushes = flush_range_of(path)
-        assert flushes is not None
-        chunks = merge_chunks(self._storage, rows, self._worker, flushes, self._codec, most_bytes=_BYTES)
+        chunks = merge_chunks(self._storage, rows, self._worker, flushes_in(path), self._codec, most_bytes=_BYTES)
         if chunks is None:
             return
         summary = replace(summary, chunks=chunks.chunks())

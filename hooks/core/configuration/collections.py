@@ -112,7 +112,7 @@ class CollectionManager:
             self._unchecked.discard(name)
 
     def choose(self, names: Iterable[str], regexes: Iterable[str] | str | None = None, save_all: bool = False) -> None:
-        """Save the collections of these names, tensors that match one of `regexes`, and with `save_all` every tensor."""
+        """Save the collections of these names, tensors that match one of `regexes`, and with `save_all` all tensors."""
         self.include(chosen := list(names))
         self._unchecked.update(chosen)
         if regexes:

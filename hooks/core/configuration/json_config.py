@@ -68,18 +68,9 @@ def read_configuration(path: str | None = None, out_dir: str | None = None) -> H
     """
     path = path or sagemaker.hook_configuration_path()
     with errors_naming(path):
-        document = read_document(path)
+        document = sagemaker.read_document(path)
         _warn_of_unknown_keys(document, _TOP, path)
         return _parse(document, path, out_dir)
-
-
-def read_document(path: str) -> dict[str, Any]:
-    """Return the JSON object in a file. To be called inside `errors_naming`."""
-    with open(path, encoding="utf-8") as file:
-        document = json.load(file)
-    if not isinstance(document, dict):
-        raise ConfigurationError(f"the hook's configuration must be a JSON object, got {document!r:.200}")
-    return document
 
 
 def is_sagemakers(document: Mapping[str, Any]) -> bool:

@@ -145,17 +145,21 @@ def _read(variable: str, default: str) -> dict[str, Any] | None:
     """Return a configuration; None if there is none. One that cannot be read is logged: training goes on without."""
     path = os.environ.get(variable) or default
     try:
-        with open(path, encoding="utf-8") as file:
-            document = json.load(file)
-        if not isinstance(document, dict):
-            raise ValueError(f"it must be a JSON object, got {document!r:.200}")
+        return read_document(path)
     except FileNotFoundError:
         if os.environ.get(variable):
             _warn_once(f"{variable} names the file {path}, which does not exist")
-        return None
     except (OSError, ValueError) as exc:
         _warn_once(f"{path} cannot be read and is ignored: {exc}")
-        return None
+    return None
+
+
+def read_document(path: str) -> dict[str, Any]:
+    """Return the JSON object in a file. Raises OSError, and ValueError for another content."""
+    with open(path, encoding="utf-8") as file:
+        document = json.load(file)
+    if not isinstance(document, dict):
+        raise ConfigurationError(f"the configuration must be a JSON object, got {document!r:.200}")
     return document
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import starmap
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...errors import CorruptFile
+from ...format.arrow_arrays import broadcast, numbers, texts
 from ...format.checksum import read_end, read_seal
 from ...format.footer import footer_of, row_groups
 from ...format.index_reader import LOCATION_COLUMNS, described_groups, read_rows
@@ -85,18 +87,13 @@ def _check_groups(path: str, data: bytes, table: pa.Table) -> None:
 def _said(summary: IndexSummary) -> pa.Table:
     """Return the rows that the footer of an index file describes."""
     names = [[name for name, _ in each] for each in summary.name_sets]
-    counts = [len(names[step.name_set]) for step in summary.steps]
-
-    def broadcast(cells: Sequence[object], kind: pa.DataType) -> pa.Array:
-        positions = [number for number, count in enumerate(counts) for _ in range(count)]
-        return pa.array(cells, kind).take(pa.array(positions, pa.int64()))
-
+    of_step = np.repeat(np.arange(len(summary.steps)), [len(names[step.name_set]) for step in summary.steps])
     return pa.table(
         {
-            "global_step": broadcast([step.global_step for step in summary.steps], pa.int64()),
-            "name": pa.array([name for step in summary.steps for name in names[step.name_set]], pa.string()),
-            "mode": broadcast([step.mode for step in summary.steps], pa.string()),
-            "mode_step": broadcast([step.mode_step for step in summary.steps], pa.int64()),
+            "global_step": broadcast(numbers([step.global_step for step in summary.steps], pa.int64()), of_step),
+            "name": texts([name for step in summary.steps for name in names[step.name_set]]),
+            "mode": broadcast(texts([step.mode for step in summary.steps]), of_step),
+            "mode_step": broadcast(numbers([step.mode_step for step in summary.steps], pa.int64()), of_step),
         }
     )
 
