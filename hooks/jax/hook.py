@@ -140,12 +140,7 @@ class Hook(CalledHook):
 
     @guarded
     def log_in_jit(
-        self,
-        values: Mapping[str, Any],
-        *,
-        step: Any = None,
-        mode: ModeKeys | str | None = None,
-        ordered: bool = True,
+        self, values: Mapping[str, Any], *, step: Any = None, mode: ModeKeys | str | None = None, ordered: bool = True
     ) -> None:
         """Save numbers from inside a function that JAX traces: `jit`, `scan`, `while_loop`.
 
@@ -164,13 +159,7 @@ class Hook(CalledHook):
 
     @guarded
     def save_tree_in_jit(
-        self,
-        collection: str,
-        tree: Any,
-        step: Any = None,
-        *,
-        mode: ModeKeys | str | None = None,
-        ordered: bool = True,
+        self, collection: str, tree: Any, step: Any = None, *, mode: ModeKeys | str | None = None, ordered: bool = True
     ) -> None:
         """Save the leaves of a tree from inside a function that JAX traces; see `log_in_jit` and `save_tree`.
 

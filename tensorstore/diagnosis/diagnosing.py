@@ -40,10 +40,7 @@ group by parameter
 
 
 def diagnose(
-    run: str | os.PathLike[str] | Trial,
-    *,
-    storage_options: Mapping[str, Any] | None = None,
-    progress: bool = False,
+    run: str | os.PathLike[str] | Trial, *, storage_options: Mapping[str, Any] | None = None, progress: bool = False
 ) -> Diagnosis:
     """Find out what went wrong in a run, where it began, and what to try.
 

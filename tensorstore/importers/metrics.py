@@ -27,18 +27,7 @@ from ..storage.open import Storage
 from ..write.writer import Writer
 from .modes import MODES
 from .numbers import Numbers, publish_numbers
-from .target import (
-    FLUSH_SECONDS,
-    WORKER,
-    Begin,
-    Found,
-    begin_of,
-    begun,
-    claim_target,
-    collection_of,
-    run_info,
-    writing,
-)
+from .target import FLUSH_SECONDS, WORKER, Begin, Found, begin_of, begun, claim_target, collection_of, run_info, writing
 
 logger = logging.getLogger(__name__)
 

@@ -22,15 +22,7 @@ from ..errors import CorruptFile
 from ..storage.open import Storage
 from .histograms import drawn_of
 from .metrics import Drawn, Points, Report, joined, log
-from .tables import (
-    column_like,
-    find_tables,
-    points_of_columns,
-    points_of_rows,
-    read_table,
-    steps_of,
-    times_of,
-)
+from .tables import column_like, find_tables, points_of_columns, points_of_rows, read_table, steps_of, times_of
 from .tracked_runs import ImportOptions, import_exported
 
 _EXPORTED = {"run_id", "attribute_path", "attribute_type", "step", "timestamp", "float_value"}

@@ -41,10 +41,7 @@ def remove(path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] |
 
 
 def move(
-    path: str | os.PathLike[str],
-    to: str | os.PathLike[str],
-    *,
-    storage_options: Mapping[str, Any] | None = None,
+    path: str | os.PathLike[str], to: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None
 ) -> str:
     """Move a run with all files in its folder. A reader finds the complete run at the old or the new place.
 

@@ -14,10 +14,7 @@ from ..storage.open import open_storage
 
 
 def verify(
-    path: str | os.PathLike[str],
-    *,
-    storage_options: Mapping[str, Any] | None = None,
-    progress: bool = False,
+    path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None, progress: bool = False
 ) -> Verification:
     """Read every byte of a run, and return its damaged, unfinished and unneeded parts.
 

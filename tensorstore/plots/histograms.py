@@ -11,17 +11,7 @@ from ..dtypes import Array
 from ..errors import ConfigurationError, TensorUnavailableForStep
 from ..read.trial import Trial
 from ..statistics.histogram import histogram
-from .drawing import (
-    NOT_FINITE,
-    NOT_FINITE_LABEL,
-    Floats,
-    add_legend,
-    drawable,
-    matplotlib,
-    new_axes,
-    set_title,
-    shown,
-)
+from .drawing import NOT_FINITE, NOT_FINITE_LABEL, Floats, add_legend, drawable, matplotlib, new_axes, set_title, shown
 from .numbers import as_floats
 from .selection import Selection, nothing_saved
 from .thinning import evenly

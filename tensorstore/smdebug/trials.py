@@ -192,12 +192,7 @@ class S3Trial(Trial):
     """
 
     def __init__(
-        self,
-        name: str | None,
-        bucket_name: str,
-        prefix_name: str,
-        range_steps: StepRange | None = None,
-        **options: Any,
+        self, name: str | None, bucket_name: str, prefix_name: str, range_steps: StepRange | None = None, **options: Any
     ) -> None:
         super().__init__(f"s3://{bucket_name}/{prefix_name}", name, range_steps, **options)
 

@@ -89,11 +89,7 @@ NOTHING = Computed(())
 
 
 def from_raw(
-    reader: Reader,
-    statistics: Sequence[str],
-    where: str,
-    parameters: Mapping[str, Any],
-    most_bytes: int | None = None,
+    reader: Reader, statistics: Sequence[str], where: str, parameters: Mapping[str, Any], most_bytes: int | None = None
 ) -> Computed:
     """Compute statistics of the rows that lack one and have a raw value.
 

@@ -31,12 +31,7 @@ _QUERY = """
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each step, on a line.")
 @storage_option
 def follow(
-    run: str,
-    last: int,
-    regex: tuple[str, ...],
-    timeout: float | None,
-    as_json: bool,
-    storage_options: tuple[str, ...],
+    run: str, last: int, regex: tuple[str, ...], timeout: float | None, as_json: bool, storage_options: tuple[str, ...]
 ) -> None:
     """Print each step with its scalars as it is saved, like tail -f.
 

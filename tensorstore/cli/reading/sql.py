@@ -21,12 +21,7 @@ from ..rows import RowOutput, output_options
 @output_options
 @timeout_option
 @storage_option
-def sql(
-    arguments: tuple[str, ...],
-    rows: RowOutput,
-    timeout: float | None,
-    storage_options: tuple[str, ...],
-) -> None:
+def sql(arguments: tuple[str, ...], rows: RowOutput, timeout: float | None, storage_options: tuple[str, ...]) -> None:
     """Run one SELECT on the views of one or several runs.
 
     `SHOW TABLES` lists the views, such as tensors, scalars and reductions. `DESCRIBE tensors` lists the columns of one.

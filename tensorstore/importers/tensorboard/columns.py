@@ -22,17 +22,7 @@ from ...tfevents.tfrecord import HEADER, Block, blocks, checksum_error
 from ...tfevents.wire import Value, fields, message, number, signed
 from ..times import LATEST
 from .known_scalars import MODE_STEPS_END, KnownScalars, Scalars
-from .values import (
-    Kind,
-    Plugin,
-    hyperparameters,
-    is_single,
-    kind_of,
-    number_of,
-    plugin_of,
-    tag_of,
-    values_of,
-)
+from .values import Kind, Plugin, hyperparameters, is_single, kind_of, number_of, plugin_of, tag_of, values_of
 
 _WALL_TIME, _STEP, _SUMMARY, _SESSION = 1, 2, 5, 7
 _START = 1
