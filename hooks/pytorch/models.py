@@ -70,7 +70,7 @@ class Models:
         if _takes_callbacks(module, root.name):
             # It precedes all other forward pre-hooks, so that their captures belong to the step.
             begin = BeginStep(self._receiver, root)
-            self._keep(module, module.register_forward_pre_hook(begin, prepend=True))
+            self._handles.setdefault(module, []).append(module.register_forward_pre_hook(begin, prepend=True))
         self.follow(root)
         return root
 
@@ -271,11 +271,9 @@ class Models:
             self._register(module, inputs, outputs)
 
     def _register(self, module: torch.nn.Module, inputs: Inputs, outputs: Outputs, prepend: bool = False) -> None:
-        self._keep(module, module.register_forward_pre_hook(inputs, with_kwargs=True, prepend=prepend))
-        self._keep(module, module.register_forward_hook(outputs, prepend=prepend))
-
-    def _keep(self, module: torch.nn.Module, handle: Any) -> None:
-        self._handles.setdefault(module, []).append(handle)
+        handles = self._handles.setdefault(module, [])
+        handles.append(module.register_forward_pre_hook(inputs, with_kwargs=True, prepend=prepend))
+        handles.append(module.register_forward_hook(outputs, prepend=prepend))
 
     def _name(self, name: str, path: str, is_parameter: bool) -> None:
         """Add a parameter with its gradient, or a buffer, to the built-in collections of its kind."""

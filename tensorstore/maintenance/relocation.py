@@ -72,7 +72,8 @@ def move(
     for file in source.walk():
         folder, _, name = file.path.rpartition("/")
         if folder and name == RUN_FILE:
-            _check_unused(open_storage(f"{source.url}/{folder}", storage_options))
+            inner = open_storage(f"{source.url}/{folder}", storage_options)
+            check_unused(Observer(inner), inner)
     if not _renamed(source, target):
         copied = _copy(source, target)
         # Files that were added or changed since are kept. Without run.json, they are not a run.
@@ -91,12 +92,8 @@ def _removable(path: str | os.PathLike[str], storage_options: Mapping[str, Any] 
     if os.path.islink(storage.url):
         real = os.path.realpath(storage.url)
         raise StorageError(storage.url, f"it is a symbolic link to {real}; name that folder, or delete the link")
-    _check_unused(storage)
-    return storage
-
-
-def _check_unused(storage: Storage) -> None:
     check_unused(Observer(storage), storage)
+    return storage
 
 
 def _renamed(source: Storage, target: Storage) -> bool:
@@ -120,7 +117,7 @@ def _copy(source: Storage, target: Storage) -> set[StoredFile]:
         for file in sorted(source.walk(), key=lambda file: file.path == RUN_FILE):
             _copy_file(source, target, file)
             copied.append(file)
-        _check_unused(source)
+        check_unused(Observer(source), source)
     except BaseException:
         for file in reversed(copied):
             with suppress(StorageError):

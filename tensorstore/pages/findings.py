@@ -8,7 +8,6 @@ from typing import Any
 
 from ..errors import ConfigurationError, TensorTrialError
 from ..mode import ModeKeys
-from ..read.trial import run_reader_of
 from .open_run import SAME_FINDING, OpenRun
 from .payload import number
 
@@ -62,7 +61,7 @@ def diagnosis(run: OpenRun) -> dict[str, Any]:
 def _step_of_mode(
     run: OpenRun, step: int | None, mode: str | None, worker: str | None = None
 ) -> tuple[int | None, str | None]:
-    if step is not None and (info := run_reader_of(run.trial).states.info(step, ModeKeys.GLOBAL, worker)) is not None:
+    if step is not None and (info := run.reader.states.info(step, ModeKeys.GLOBAL, worker)) is not None:
         return info.mode_step, info.mode.name
     return step, mode  # the finding is of a lost step
 

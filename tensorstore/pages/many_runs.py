@@ -9,7 +9,6 @@ from ..engines.base import Rows
 from ..named_queries import list_queries, named_query
 from ..plots.thinning import finite_mean, thinned
 from ..read.run_queries import OF_MANY_RUNS
-from ..read.trial import run_reader_of
 from .open_run import OpenRun
 from .payload import number
 from .query_process import Job
@@ -120,7 +119,7 @@ def run_named(served: ServedRuns, run: OpenRun, name: str, parameters: Mapping[s
     """Return the rows of a named query over one run, or over all runs if a parameter names a run."""
     known = named_query(name).parameters
     is_over_all = any(parameter.type == "run" or parameter.name == "runs" for parameter in known)
-    chosen = served.storages if is_over_all else [run_reader_of(run.trial).storage]
+    chosen = served.storages if is_over_all else [run.reader.storage]
     values: dict[str, Any] = {key: value for key, value in parameters.items() if value != ""}
     if len(chosen) > 1 and any(parameter.name == "runs" for parameter in known):
         values.setdefault("runs", run.name)
@@ -129,15 +128,13 @@ def run_named(served: ServedRuns, run: OpenRun, name: str, parameters: Mapping[s
 
 def run_sql(served: ServedRuns, runs: Sequence[str], query: str) -> dict[str, Any]:
     """Return the rows of one SELECT on the views of one run or of several."""
-    chosen = (
-        [run_reader_of(run.trial).storage for run in map(served.run, runs)] if len(runs) == 1 else served.named(runs)
-    )
+    chosen = [run.reader.storage for run in map(served.run, runs)] if len(runs) == 1 else served.named(runs)
     return served.queries.answer(Job(chosen, runs[0] if len(runs) == 1 else "", query))
 
 
 def list_views(served: ServedRuns, run: OpenRun) -> list[dict[str, Any]]:
     """Return the views with their columns, as in a query over several runs."""
-    storage = run_reader_of(run.trial).storage
+    storage = run.reader.storage
     return [
         {"name": view, "columns": served.queries.answer(Job([storage], "", f"select * from {view} limit 0"))["columns"]}
         for view in OF_MANY_RUNS

@@ -13,7 +13,6 @@ from ..format.schema import UNKNOWN_SHAPE
 from ..mode import ModeKeys
 from ..plots.numbers import as_floats
 from ..plots.thinning import evenly, finite_mean
-from ..read.trial import run_reader_of
 from ..statistics.computed import USUAL
 from ..statistics.histogram import histogram
 from .open_run import OpenRun, known_statistics
@@ -40,7 +39,7 @@ def describe_tensor(run: OpenRun, name: str, mode: str, worker: str) -> dict[str
     steps = run.trial.tensor(name).steps(ModeKeys.parse(mode), show_incomplete_steps=True)
     answer: dict[str, Any] = {"dtype": "", "shape": None, "nbytes": None, "statistics": [], "steps": steps}
     if steps:
-        rows = run_reader_of(run.trial).rows_at(name, steps[-1], ModeKeys.parse(mode), statistics=True)
+        rows = run.reader.rows_at(name, steps[-1], ModeKeys.parse(mode), statistics=True)
         row, known = rows[0], set[str]()
         for each in rows:
             known |= known_statistics(each.statistics or [], each.dtype, each.shape, each.scalar)
@@ -189,7 +188,7 @@ def raw(run: OpenRun, name: str, mode: str, worker: str, step: int, most: int | 
     tensor = run.trial.tensor(name)
     wanted = worker or None
     try:
-        if most is not None and run_reader_of(run.trial).row(name, step, ModeKeys.parse(mode), wanted).nbytes > most:
+        if most is not None and run.reader.row(name, step, ModeKeys.parse(mode), wanted).nbytes > most:
             return None
         value = tensor.value(step, ModeKeys.parse(mode), wanted)
     except TensorUnavailableForStep:

@@ -100,7 +100,8 @@ class OpenRun:
 
     def __init__(self, trial: Trial) -> None:
         self.trial = trial
-        self._reader = run_reader_of(trial)
+        self.reader = run_reader_of(trial)
+        """The gateway to the run, which refreshes by itself."""
         self._lock = threading.Lock()
         self._kept: dict[Any, _Kept] = {}
         self._tiles: tuple[QuerySources, Tiles] | None = None
@@ -118,32 +119,32 @@ class OpenRun:
     @property
     def tiles(self) -> Tiles:
         """The tiles of the run. They are made again when the run goes back or is replaced."""
-        sources = self._reader.sources
+        sources = self.reader.sources
         with self._lock:
             if self._tiles is None or self._tiles[0] is not sources:
-                kept = kept_tiles(self.info.id, self._reader.storage.url)
-                self._tiles = sources, Tiles(self._reader, sources, lambda: self.names, kept)
+                kept = kept_tiles(self.info.id, self.reader.storage.url)
+                self._tiles = sources, Tiles(self.reader, sources, lambda: self.names, kept)
             return self._tiles[1]
 
     @property
     def version(self) -> Hashable:
         """A value that changes with each refresh that found something new, or read the run again."""
-        return self._reader.sources, self._reader.version
+        return self.reader.sources, self.reader.version
 
     @property
     def damaged(self) -> list[str]:
         """Sentences about the files that cannot be read."""
-        return [f"{path}: {error}" for path, error in self._reader.snapshot.damaged.items()]
+        return [f"{path}: {error}" for path, error in self.reader.snapshot.damaged.items()]
 
     def refresh(self) -> Hashable:
         """Find new data, and return the version."""
-        self._reader.refresh()
+        self.reader.refresh()
         return self.version
 
     def state(self) -> tuple[Hashable, bool, tuple[str, ...]]:
         """Return a value that changes when there is something new to show: data, the end of the job, findings."""
         ended = self.trial.loaded_all_steps
-        findings = parquet_files(self._reader.storage, FINDINGS)
+        findings = parquet_files(self.reader.storage, FINDINGS)
         return self.refresh(), ended, tuple(findings)
 
     def count_findings(self) -> int:
@@ -162,15 +163,15 @@ class OpenRun:
 
     def recorded_findings(self, query: str) -> list[dict[str, Any]]:
         """Return the rows of a query on the findings in the run. If there are none, no database is started."""
-        self._reader.now()
-        if not parquet_files(self._reader.storage, FINDINGS):
+        self.reader.now()
+        if not parquet_files(self.reader.storage, FINDINGS):
             return []
         rows = self.trial.sql(query)
         return [dict(zip(rows.columns, row, strict=True)) for row in rows.fetchall()]
 
     def kept(self, key: Any, make: Callable[[], _T]) -> _T:
         """Return the result of `make`, which is cached until the run grows."""
-        self._reader.now()  # refreshes a run that has ended at most once a second
+        self.reader.now()  # refreshes a run that has ended at most once a second
         version = self.version
         with self._lock:
             kept = self._kept.setdefault(key, _Kept())
@@ -181,11 +182,11 @@ class OpenRun:
 
     @property
     def modes(self) -> list[str]:
-        return self.kept("modes", lambda: modes_of(self._reader.snapshot.steps))
+        return self.kept("modes", lambda: modes_of(self.reader.snapshot.steps))
 
     def steps(self, mode: str) -> ModeSteps:
         """Return the saved steps of a mode."""
-        return self.kept(("steps", mode), lambda: mode_steps(self._reader.snapshot.steps, mode))
+        return self.kept(("steps", mode), lambda: mode_steps(self.reader.snapshot.steps, mode))
 
     @property
     def names(self) -> list[str]:
@@ -205,14 +206,14 @@ class OpenRun:
     @property
     def num_values(self) -> int:
         """The number of tensors that were saved, counted at each step of each worker."""
-        steps = self._reader.snapshot.steps
+        steps = self.reader.snapshot.steps
         saved = np.bincount(steps.columns.name_set).tolist()
         return sum(times * len(steps.name_sets[number]) for number, times in enumerate(saved))
 
     @property
     def nbytes(self) -> int:
         """The size of all files of the run."""
-        return self.kept("nbytes", lambda: sum(file.nbytes for file in self._reader.storage.walk()))
+        return self.kept("nbytes", lambda: sum(file.nbytes for file in self.reader.storage.walk()))
 
     @property
     def collections(self) -> dict[str, list[str]]:
@@ -220,14 +221,14 @@ class OpenRun:
         return self.kept("collections", lambda: {name: list(of) for name, of in self._tensors()})
 
     def _tensors(self) -> list[tuple[str, Any]]:
-        return self._reader.tensors(ModeKeys.GLOBAL)
+        return self.reader.tensors(ModeKeys.GLOBAL)
 
     @property
     def _outer(self) -> _Outer:
         return self.kept("outer", self._read_outer)
 
     def _read_outer(self) -> _Outer:
-        names, sources = [name for name, _ in self._tensors()], self._reader.sources
+        names, sources = [name for name, _ in self._tensors()], self.reader.sources
         rows = [row for at in enumerate(_telling_steps(sources.steps)) for row in self._rows_at(*at)]
         firsts: dict[str, tuple[Any, ...]] = {}
         raw, has_digests = dict[str, None](), False
@@ -253,13 +254,13 @@ class OpenRun:
 
     def _rows_at(self, position: int, step: int) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """Yield the rows of a global step, each with `position` before its columns _TOLD and STATISTICS."""
-        sources = self._reader.sources
+        sources = self.reader.sources
 
         def cells(group: DecodedGroup, at: Positions) -> list[tuple[Any, ...]]:
             return list(zip(*(column(at) for column in group.cells([*_TOLD, *STATISTICS])), strict=True))
 
         paths = sources.readable_index(sources.steps.files_around(step))
-        parts = self._reader.read_rows(lambda cache, _: cache.index_rows.read_each(paths, None, (step, step), cells))
+        parts = self.reader.read_rows(lambda cache, _: cache.index_rows.read_each(paths, None, (step, step), cells))
         return ((position, row) for rows in parts for row in rows)
 
     def _made_of_several(
@@ -311,7 +312,7 @@ class OpenRun:
         raw = [name for name in names if name in self._outer.raw]
         if not raw:
             return NOTHING
-        return from_raw(self._reader, statistics, "list_contains($names, name)", {"names": raw}, _MOST_READ)
+        return from_raw(self.reader, statistics, "list_contains($names, name)", {"names": raw}, _MOST_READ)
 
     def _choice(self, statistic: str, mode: str, worker: str) -> Choice:
         if statistic in (VALUE, UPDATE_RATIO):

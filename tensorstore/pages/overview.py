@@ -16,7 +16,6 @@ from ..format.schema import RunInfo
 from ..maintenance.notes import notes_of
 from ..nested import flat
 from ..read.runs import Runs
-from ..read.trial import run_reader_of
 from ..snapshot.snapshot import run_info
 from ..snapshot.workers import natural
 from ..storage.open import Storage
@@ -49,7 +48,7 @@ def describe_run(run: OpenRun) -> dict[str, Any]:
         "collections": sorted({each for of in run.collections.values() for each in of}),
         "findings": run.count_findings(),
         "damaged": run.damaged,
-        **_about(run_reader_of(run.trial).storage, run.info),
+        **_about(run.reader.storage, run.info),
     }
 
 

@@ -16,7 +16,6 @@ import numpy as np
 from ..dtypes import IMAGE_CHANNELS, Array, channels_last, to_numpys_own
 from ..errors import UnavailableError
 from ..mode import ModeKeys
-from ..read.trial import run_reader_of
 from .one_tensor import raw
 from .open_run import OpenRun
 from .payload import number, numbers
@@ -53,7 +52,7 @@ def value(run: OpenRun, name: str, mode: str, worker: str, step: int, chosen: st
         return None
     if whole is None:
         return None
-    row = run_reader_of(run.trial).row(name, step, ModeKeys.parse(mode), worker or None)
+    row = run.reader.row(name, step, ModeKeys.parse(mode), worker or None)
     picture = _picture(whole, chosen)
     strides = (1, 1) if picture.tiles else _strides(picture.elements.shape)
     shown, gaps = _reduced(picture.elements, strides), picture.gaps
