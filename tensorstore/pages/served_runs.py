@@ -17,7 +17,7 @@ from ..format.schema import END, FINDINGS, INDEX, RUN_FILE
 from ..maintenance.notes import change_notes, notes_of
 from ..parallel import in_threads
 from ..read.run_reader import RunReader
-from ..read.runs import RunLocations, Runs, RunSearch, short_names
+from ..read.runs import RunLocations, Runs, RunSearch, nothing_opened, short_names
 from ..read.trial import Trial, run_reader_of
 from ..snapshot.snapshot import run_info
 from ..storage.open import Storage
@@ -214,20 +214,11 @@ class ServedRuns:
             except FileNotFoundError:
                 return {}, {}
         search = RunSearch(self._options)
-        try:
-            found = {storage.url: storage for storage in search.at(location)}
-        except TensorTrialError as exc:
-            return {}, {**search.damaged, location: exc}
-        if not found and not search.damaged:
-            return {}, {location: RunNotFound(location, "there is no run here, nor in the folders below")}
-        return found, search.damaged
+        return {storage.url: storage for storage in search.find(location)}, search.damaged
 
     def _nothing(self) -> TensorTrialError:
         errors = list(self.damaged.values())
-        if len(errors) == 1:
-            return errors[0]
-        reasons = "; ".join(map(str, errors[:3])) + (f"; and {len(errors) - 3} more" if len(errors) > 3 else "")
-        return RunNotFound(", ".join(map(_spelled, self._locations)), f"no run can be opened: {reasons}")
+        return errors[0] if len(errors) == 1 else nothing_opened(self._locations, errors)
 
     def state(self) -> tuple[list[object], bool]:
         """Return a value that changes when there is something new to show, and whether all opened runs have ended."""
@@ -344,10 +335,6 @@ def _locations(runs: Runs | RunLocations) -> list[str | Storage]:
     if not listed:
         raise ConfigurationError("a page needs a folder, a pattern, or a list of runs; the list is empty")
     return [run_reader_of(each).storage if isinstance(each, Trial) else os.fspath(each) for each in listed]
-
-
-def _spelled(location: str | Storage) -> str:
-    return location if isinstance(location, str) else location.url
 
 
 def _listing(storage: Storage) -> object:

@@ -185,7 +185,7 @@ class Runs:
         opened = in_threads(lambda url: self._open(storages[url], names[url], known.get(url)), storages, _PARALLEL)
         runs = {run.name: run for run in opened if run is not None}
         if not runs:
-            raise _nothing_opened(", ".join(map(_spelled, self._locations)), list(self._not_opened.values()))
+            raise nothing_opened(self._locations, list(self._not_opened.values()))
         self.close()
         with self._lock:
             self._runs, self._queries, self._closed = runs, None, False
@@ -243,13 +243,8 @@ class Runs:
     def _find(self, location: str | Storage) -> list[Storage]:
         if isinstance(location, Storage):
             return [location]
-        search, found = RunSearch(self._options), list[Storage]()
-        try:
-            found = list(search.at(location))
-        except TensorTrialError as exc:
-            search.damaged[_spelled(location)] = exc
-        if not found and not search.damaged:
-            search.damaged[_spelled(location)] = RunNotFound(location, "there is no run here, nor in the folders below")
+        search = RunSearch(self._options)
+        found = search.find(location)
         self._not_opened.update(search.damaged)
         return found
 
@@ -291,11 +286,12 @@ def _location(location: RunLocation | Storage) -> str | Storage:
     return run_reader_of(location).storage if isinstance(location, Trial) else as_location(location)
 
 
-def _nothing_opened(locations: str, errors: list[TensorTrialError]) -> RunNotFound:
+def nothing_opened(locations: Iterable[str | Storage], errors: Sequence[TensorTrialError]) -> RunNotFound:
+    """Return the error for locations at which no run can be opened, from the errors of each."""
     if len(errors) == 1 and isinstance(errors[0], RunNotFound):
         return errors[0]
     reasons = "; ".join(map(str, errors[:3])) + (f"; and {len(errors) - 3} more" if len(errors) > 3 else "")
-    return RunNotFound(locations, f"no run can be opened: {reasons}")
+    return RunNotFound(", ".join(map(_spelled, locations)), f"no run can be opened: {reasons}")
 
 
 def _row(run: RunReader) -> tuple[Any, ...]:
@@ -333,12 +329,21 @@ class RunSearch:
     def __init__(self, options: Mapping[str, Any] | None) -> None:
         self._options = options
         self.damaged: dict[str, TensorTrialError] = {}
-        """Folders that could not be listed."""
+        """The errors of folders that could not be listed, and of a location without runs."""
 
-    def at(self, location: str) -> Iterator[Storage]:
-        head, *pattern = self._split(location)
-        for found in self._matching(head, pattern) if pattern else [location]:
-            yield from self._below(found, _DEPTH)
+    def find(self, location: str) -> list[Storage]:
+        """Return the runs of a location."""
+        found = list[Storage]()
+        try:
+            head, *pattern = self._split(location)
+            for folder in self._matching(head, pattern) if pattern else [location]:
+                found += self._below(folder, _DEPTH)
+        except TensorTrialError as exc:
+            self.damaged[_spelled(location)] = exc
+            return []
+        if not found and not self.damaged:
+            self.damaged[_spelled(location)] = RunNotFound(location, "there is no run here, nor in the folders below")
+        return found
 
     def _split(self, location: str) -> list[str]:
         """Return the folder at the beginning of a pattern, and the parts from the first one with a wildcard on."""
