@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import TypeVar
 
+from .errors import TensorTrialError
 from .visible import visible
 
 _MOST_ROWS = 50
@@ -24,6 +25,14 @@ def html_table(title: str, rows: Iterable[tuple[str, object]]) -> str:
     if len(found) > _MOST_ROWS:
         lines.append(f"<tr><td colspan=2>and {len(found) - _MOST_ROWS:,} more</td></tr>")
     return f"<div><b>{_text(title)}</b><table>{''.join(lines)}</table></div>"
+
+
+def html_facts(title: str, facts: Iterable[tuple[str, object]]) -> str | None:
+    """Return a table of what is read of a run; None, so that a notebook shows the text, if it is damaged or closed."""
+    try:
+        return html_table(title, facts)
+    except TensorTrialError:
+        return None
 
 
 def html_rows(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

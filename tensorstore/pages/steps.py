@@ -75,5 +75,4 @@ def mode_steps(saved: SavedSteps, mode: str) -> ModeSteps:
 
 def modes_of(saved: SavedSteps) -> list[str]:
     """Return the modes that have steps, training first."""
-    order = [ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT, ModeKeys.GLOBAL]
-    return [mode.name for mode in order if mode in saved.modes()]
+    return [mode.name for mode in saved.modes()]

@@ -191,8 +191,7 @@ class StepStates:
         def has(step: int, mode: ModeKeys) -> bool:
             return not sets.isdisjoint(saved.sets_at(step, mode))
 
-        modes = saved.modes()
-        others = [each.name for each in ModeKeys if each in modes and each is not mode and has(step, each)]
+        others = [each.name for each in saved.modes() if each is not mode and has(step, each)]
         at = bisect_left(steps, step)
         before = (each for each in reversed(steps[max(0, at - _MOST_CHECKED) : at]) if has(each, mode))
         after = (each for each in steps[at : at + _MOST_CHECKED] if has(each, mode) and each != step)

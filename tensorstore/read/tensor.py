@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..dtypes import Array
-from ..errors import ConfigurationError, ShapeUnavailableForStep, TensorTrialError, TensorUnavailableForStep
+from ..errors import ConfigurationError, ShapeUnavailableForStep, TensorUnavailableForStep
 from ..format.arrow_arrays import numpy_of
 from ..format.index_types import SavedTensor
 from ..format.schema import UNKNOWN_SHAPE
-from ..html_table import html_table
+from ..html_table import html_facts
 from ..mode import GLOBAL, ModeKeys, checked_step
 from ..statistics.definitions import STATISTICS, name_by_axis, parse_axis, parse_statistic
 from ..statistics.digest import digest_of_array
@@ -311,10 +311,7 @@ class Tensor:
             raise ConfigurationError(f"n must be a number of steps or None, got {n!r}") from exc
 
     def _repr_html_(self) -> str | None:
-        try:
-            return html_table(f"Tensor {self.name}", self._facts())
-        except TensorTrialError:
-            return None  # the trial was closed, or is damaged: the notebook then shows the text
+        return html_facts(f"Tensor {self.name}", self._facts())
 
     def _facts(self) -> Iterator[tuple[str, object]]:
         yield "trial", self._reader.name

@@ -12,9 +12,9 @@ from ..config.collection import Collection, CollectionKeys, Collections
 from ..config.metadata import Environment
 from ..dtypes import Array
 from ..engines.base import Answer, Engine
-from ..errors import ConfigurationError, FileError, InvalidWorker, QueryLimit, TensorTrialError
+from ..errors import ConfigurationError, FileError, InvalidWorker, QueryLimit
 from ..format.schema import RunInfo
-from ..html_table import html_table
+from ..html_table import html_facts
 from ..mode import GLOBAL, ModeKeys, checked_steps
 from ..snapshot.saved_steps import StepRange, checked_range
 from ..snapshot.snapshot import Snapshot, run_info
@@ -206,8 +206,7 @@ class Trial:
         Returns:
             The modes, in the order of their definition.
         """
-        saved = self._reader.now().saved.modes()
-        return [mode for mode in ModeKeys if mode in saved]
+        return self._reader.now().saved.modes()
 
     def global_step(self, mode: ModeKeys, mode_step: int) -> int:
         """Return the global step of a step of a mode, by the first worker that has it.
@@ -592,10 +591,7 @@ class Trial:
         return f"Trial({self.name!r}, path={self.path!r})"
 
     def _repr_html_(self) -> str | None:
-        try:
-            return html_table(f"Trial {self.name}", self._facts())
-        except TensorTrialError:
-            return None  # it was closed, or is damaged: the notebook then shows the text
+        return html_facts(f"Trial {self.name}", self._facts())
 
     def _facts(self) -> Iterator[tuple[str, object]]:
         yield "path", self.path

@@ -455,7 +455,7 @@ class Reader:
                 self._tensors.popitem(last=False)
         return known
 
-    def modes(self) -> set[ModeKeys]:
+    def modes(self) -> list[ModeKeys]:
         """Return the modes with a saved step."""
         return self.saved.modes()
 

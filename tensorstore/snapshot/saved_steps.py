@@ -316,9 +316,9 @@ class SavedSteps:
         rows, lookup = self._of_modes[mode]
         return self.columns.of(rows), lookup
 
-    def modes(self) -> set[ModeKeys]:
-        """Return the modes with saved steps."""
-        return {mode for mode, (rows, _) in self._of_modes.items() if len(rows)}
+    def modes(self) -> list[ModeKeys]:
+        """Return the modes with saved steps, in the order of their definition."""
+        return [mode for mode, (rows, _) in self._of_modes.items() if len(rows)]
 
     def infos(self, step: int, mode: ModeKeys = GLOBAL, name_set: int | None = None) -> list[StepInfo]:
         """Return a step of a mode as each worker saved it, ascending; with `name_set`, only if it has these tensors."""
