@@ -1,8 +1,9 @@
 """Flips bits of runs, one at a time, and asks for all that the flipped file tells: `make flips FLIPS=1000 SEED=1`.
 
-A flip passes if each answer is right, or an error of this project, or lacks rows while `trial.damaged` names the file.
-It fails on any other answer, on an exception of another project, and on the end of the process. `--every` flips every
-bit of a small run. `make flips FLIP=17 SEED=1` does one flip again.
+A flip passes if each answer is right, or an error of this project, or lacks rows while `trial.damaged` names the file,
+and if `verify` names the file. It fails on any other answer, on an exception of another project, and on the end of the
+process. Some files are cut instead, and a manifest is also removed. `--every` flips every bit of small runs, and cuts
+their files at every byte. `make flips FLIP=17 SEED=1` does one flip again.
 
 With `--asked 50`, the checksums of the flipped file are verified by themselves, which takes a thousandth of the time.
 Only where they do not refuse the file, and for one flip in 50, all is asked.
@@ -15,7 +16,6 @@ import logging
 import mmap
 import os
 import pickle
-import shutil
 import signal
 import struct
 import sys
@@ -33,16 +33,19 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import numpy as np  # noqa: E402
-from samples import write_run  # noqa: E402
+from samples import write_closed_run, write_run  # noqa: E402
 
 import tensortrial  # noqa: E402
 from support.runs import Job  # noqa: E402
 from tensortrial.errors import CorruptFile, TensorTrialError  # noqa: E402
 from tensortrial.format.checksum import check_file  # noqa: E402
 from tensortrial.format.documents import read_object  # noqa: E402
+from tensortrial.format.schema import MANIFEST  # noqa: E402
 from tensortrial.maintenance.compaction import compact  # noqa: E402
+from tensortrial.maintenance.notes import read_notes  # noqa: E402
 from tensortrial.mode import ModeKeys  # noqa: E402
 from tensortrial.rules.finding import Finding, FindingLog  # noqa: E402
+from tensortrial.storage.open import Storage, open_storage  # noqa: E402
 
 SECONDS = 120
 """For one flip. It takes a tenth of a second; a machine may be busy."""
@@ -88,18 +91,22 @@ INDEX: dict[str, Ask] = {
     "view reductions": _sql("select * from reductions"),
     "view steps": _sql("select * from steps"),
 }
+DOCUMENTS: dict[str, Ask] = {
+    **{name: INDEX[name] for name in ("steps", "names", "view steps")},
+    "collections": lambda trial: [
+        (name, repr(each.include_regex), repr(each.tensor_names)) for name, each in trial.collections().items()
+    ],
+    "workers": lambda trial: trial.workers(),
+    "ended": lambda trial: ["yes"] * trial.loaded_all_steps,
+    "notes": lambda trial: [repr(read_notes(open_storage(trial.path)))],
+    "view collections": _sql("select * from collections"),
+}
 QUESTIONS: dict[str, dict[str, Ask]] = {
     "index": INDEX,
     "tensors": {"values": _values, "view tensor_values": _sql("select * from tensor_values")},
     "findings": {"view findings": _sql("select * from findings")},
-    "documents": {
-        **{name: INDEX[name] for name in ("steps", "names", "view steps")},
-        "collections": lambda trial: [
-            (name, repr(each.include_regex), repr(each.tensor_names)) for name, each in trial.collections().items()
-        ],
-        "workers": lambda trial: trial.workers(),
-        "view collections": _sql("select * from collections"),
-    },
+    "documents": DOCUMENTS,
+    MANIFEST: {**INDEX, **DOCUMENTS},
 }
 """What is asked after a flip in a file of a folder: all that reads this file."""
 
@@ -121,7 +128,7 @@ def is_refused(path: str, data: bytes) -> bool:
     return False
 
 
-def ask(run: Path, kind: str) -> tuple[Answers, bool]:
+def ask(run: str, kind: str) -> tuple[Answers, bool]:
     """Return the answers of a run, and whether it names a damaged file."""
     answers: Answers = dict.fromkeys(QUESTIONS[kind])
     try:
@@ -136,19 +143,39 @@ def ask(run: Path, kind: str) -> tuple[Answers, bool]:
         return answers, True
 
 
+def names_damage(run: str, file: str) -> bool:
+    """Return whether `verify` names a damaged file, or raises an error of this project."""
+    try:
+        return file in [each.path for each in tensortrial.verify(run).damaged]
+    except TensorTrialError:
+        return True
+
+
 @dataclass
 class Template:
     run: Path
     files: list[str]
+    is_remote: bool = False
+    """True for a run that is read in an object store, as only such runs are opened by their manifest."""
     truth: dict[str, Answers] = field(default_factory=dict)
 
     @classmethod
     def of(cls, run: Path) -> Template:
         files = sorted(file.relative_to(run).as_posix() for file in run.rglob("*") if file.is_file())
-        truth = {kind: ask(run, kind)[0] for kind in QUESTIONS}
-        for kind, answers in truth.items():
-            assert None not in answers.values(), (kind, answers)
-        return cls(run, files, truth)
+        made = cls(run, files, MANIFEST in files)
+        url = made.copy(run.parent / "asked").url
+        for kind in QUESTIONS:
+            made.truth[kind], damaged = ask(url, kind)
+            assert not damaged
+            assert None not in made.truth[kind].values(), (kind, made.truth[kind])
+        return made
+
+    def copy(self, folder: Path) -> Storage:
+        """Copy the run into a folder, or into the memory of this process."""
+        storage = open_storage(f"memory://{self.run.name}" if self.is_remote else folder / self.run.name)
+        for file in self.files:
+            storage.replace(file, (self.run / file).read_bytes())
+        return storage
 
 
 def write_templates(folder: Path, every: bool) -> list[Template]:
@@ -160,11 +187,11 @@ def write_templates(folder: Path, every: bool) -> list[Template]:
         log = FindingLog(job.storage)
         log.add([Finding("r", None, None, None, None, None, None, "s")])
         log.flush()
-        return [Template.of(run)]
+        return [Template.of(run), Template.of(write_closed_run(folder / "tiny-closed", steps=1))]
     runs = [write_run(folder / "plain"), write_run(folder / "two", workers=2), write_run(folder / "zstd", codec="zstd")]
     runs.append(write_run(folder / "compacted", codec="lz4"))
     compact(runs[-1], delete_older_than=0)
-    runs.append(_write_larger(folder / "larger"))
+    runs += [_write_larger(folder / "larger"), write_closed_run(folder / "closed")]
     return [Template.of(run) for run in runs]
 
 
@@ -186,27 +213,43 @@ def _write_larger(run: Path) -> Path:
     return run
 
 
+CUT, REMOVED = 8, 9
+
+
 @dataclass(frozen=True)
 class Flip:
     template: int
     file: str
     position: int
     bit: int
+    """Of the byte at the position; CUT if the file ends before it, REMOVED if there is no file."""
+
+    def apply(self, good: bytes) -> bytes | None:
+        """Return the damaged file; None if it is removed."""
+        if self.bit == REMOVED:
+            return None
+        if self.bit == CUT:
+            return good[: self.position]
+        bad = bytearray(good)
+        bad[self.position] ^= 1 << self.bit
+        return bytes(bad)
 
 
-_KINDS = {"index": 9, "tensors": 6, "documents": 4, "findings": 1}
+_KINDS = {"index": 9, "tensors": 6, "documents": 5, "findings": 1, MANIFEST: 4}
 
 
 def random_flip(number: int, seed: int, templates: list[Template]) -> Flip:
     rng = Random(f"{seed} {number}")
-    chosen = rng.randrange(len(templates))
-    template = templates[chosen]
     (kind,) = rng.choices(list(_KINDS), list(_KINDS.values()))
-    file = rng.choice([file for file in template.files if kind_of(file) == kind] or template.files)
-    size = (template.run / file).stat().st_size
+    chosen, file = rng.choice(
+        [(at, file) for at, template in enumerate(templates) for file in template.files if kind_of(file) == kind]
+    )
+    size = (templates[chosen].run / file).stat().st_size
     # Half of them near the end: footers say where all else is.
     first = max(0, size - 4000) if rng.random() < 0.5 else 0
-    return Flip(chosen, file, rng.randrange(first, size), rng.randrange(8))
+    # Without its manifest, a run is listed, and nothing is lost.
+    bits = [*range(8), CUT, *([REMOVED] if file == MANIFEST else [])]
+    return Flip(chosen, file, rng.randrange(first, size), rng.choice(bits))
 
 
 def every_flip(templates: list[Template]) -> list[Flip]:
@@ -215,7 +258,7 @@ def every_flip(templates: list[Template]) -> list[Flip]:
         for number, template in enumerate(templates)
         for file in template.files
         for position in range((template.run / file).stat().st_size)
-        for bit in range(8)
+        for bit in (*range(8), CUT)
     ]
 
 
@@ -233,22 +276,25 @@ class Totals:
         self.failures += other.failures
 
 
-def try_flip(flip: Flip, template: Template, run: Path, totals: Totals, again: str, is_asked: bool = True) -> None:
+def try_flip(flip: Flip, template: Template, run: Storage, totals: Totals, again: str, is_asked: bool = True) -> None:
     """Flip a bit in a copy of a run, ask unless the file is refused and `is_asked` is false, and put it right again."""
-    file, kind = run / flip.file, kind_of(flip.file)
-    good = file.read_bytes()
-    bad = bytearray(good)
-    bad[flip.position] ^= 1 << flip.bit
-    if not is_asked and is_refused(flip.file, bytes(bad)):
-        totals.flips[kind] += 1
+    kind = kind_of(flip.file)
+    good = (template.run / flip.file).read_bytes()
+    bad = flip.apply(good)
+    is_whole = bad is None or (flip.file.endswith(".json") and not is_refused(flip.file, bad))
+    totals.flips[kind] += 1
+    if not is_asked and bad is not None and is_refused(flip.file, bad):
         totals.named[kind] += 1
         return
-    file.write_bytes(bad)
-    what = f"bit {flip.bit} of byte {flip.position} of {len(good)} of {template.run.name}/{flip.file}"
-    totals.flips[kind] += 1
+    if bad is None:
+        run.remove(flip.file)
+    else:
+        run.replace(flip.file, bad)
+    done = {CUT: "the end at", REMOVED: "no file instead of"}.get(flip.bit, f"bit {flip.bit} of")
+    what = f"{done} byte {flip.position} of {len(good)} of {template.run.name}/{flip.file}"
     totals.asked += 1
     try:
-        answers, damaged = ask(run, kind)
+        answers, damaged = ask(run.url, kind)
         wrong = [
             name
             for name, truth in template.truth[kind].items()
@@ -259,10 +305,12 @@ def try_flip(flip: Flip, template: Template, run: Path, totals: Totals, again: s
         totals.named[kind] += damaged or None in answers.values()
         if wrong:
             totals.failures.append(f"{what}: wrong without a sign: {', '.join(wrong)}\n{again}")
+        if not is_whole and not names_damage(run.url, flip.file):
+            totals.failures.append(f"{what}: verify does not name the file\n{again}")
     except Exception:  # noqa: BLE001 - reported
         totals.failures.append(f"{what}\n{traceback.format_exc()}{again}")
     finally:
-        file.write_bytes(good)
+        run.replace(flip.file, good)
 
 
 class Worker:
@@ -296,7 +344,7 @@ class Worker:
 
     def _work(self, first: int) -> None:
         logging.disable()
-        runs = [shutil.copytree(each.run, self._folder / each.run.name, dirs_exist_ok=True) for each in self._templates]
+        runs = [each.copy(self._folder) for each in self._templates]
         totals = Totals()
         for index in range(first, len(self._numbers)):
             if time.monotonic() > self._deadline:
@@ -304,9 +352,9 @@ class Worker:
             self._at[:] = struct.pack("<q", index)
             signal.alarm(SECONDS)
             flip = self._flip_of(number := self._numbers[index])
-            run = Path(runs[flip.template])
+            template, run = self._templates[flip.template], runs[flip.template]
             is_asked = index % self._selection.asked == 0
-            try_flip(flip, self._templates[flip.template], run, totals, self._selection.again(number), is_asked)
+            try_flip(flip, template, run, totals, self._selection.again(number), is_asked)
             if index % 50 == 49:
                 self._result.write_bytes(pickle.dumps(totals))
         signal.alarm(0)

@@ -6,8 +6,15 @@ from pathlib import Path
 
 import numpy as np
 
-from support.runs import EVAL, TRAIN, Job
+import tensortrial
+from support.plain_hook import WorkerHook
+from support.runs import CREATED, EVAL, TRAIN, Job
+from tensortrial.config.reduction_config import ReductionConfig
+from tensortrial.format.checksum import document_bytes
+from tensortrial.format.schema import MANIFEST, STOP_FILE, LostInfo, lost_path
+from tensortrial.maintenance.compaction import compact
 from tensortrial.rules.finding import Finding, FindingLog
+from tensortrial.storage.open import open_storage
 
 STATISTICS = ("min", "max", "mean", "l2", "nan_count")
 
@@ -32,4 +39,33 @@ def write_run(folder: Path, workers: int = 1, codec: str = "none") -> Path:
     log = FindingLog(jobs[0].storage)
     log.add([Finding("r", None, None, None, None, None, None, "s")])
     log.flush()
+    return folder
+
+
+def write_closed_run(folder: Path, steps: int = 4) -> Path:
+    """Write a run with a file of each kind: two workers ended it in an object store, where it was compacted."""
+    storage = open_storage(f"memory://written/{folder.name}")
+    form = ReductionConfig(["min", "max"], save_raw_tensor=True)
+    hooks = [WorkerHook(storage.url, rank, 2, reduction_config=form) for rank in range(2)]
+    for step in range(steps):
+        for rank, hook in enumerate(hooks):
+            with hook.step():
+                hook.save_scalar("loss", (1.0 + rank) / (step + 1))
+                hook.save_tensor("w", np.arange(3.0) + 100 * rank + step)
+                hook.save_tensor("norms", np.arange(3.0) + step)
+            hook.flush()
+    for hook in hooks:
+        hook.close()
+    log = FindingLog(storage)
+    log.add([Finding("r", None, None, None, None, None, None, "s")])
+    log.flush()
+    compact(storage.url, delete_older_than=0)
+    tensortrial.annotate(storage.url, note="a note", tags=["tag"])
+    storage.create(STOP_FILE, document_bytes({"reason": "a reason"}))
+    lost = LostInfo("tensors/lost.parquet", "a reason", CREATED)
+    storage.create(lost_path(lost.path), lost.to_bytes())
+    for path in (file.path for file in storage.walk()):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(storage.read(path))
+    assert (folder / MANIFEST).exists()
     return folder
