@@ -156,7 +156,7 @@ def _fetched(
 ) -> list[tuple[Any, ...]]:
     """Return the rows of a query. If a file cannot be read, note it in `damaged` and return no rows."""
     try:
-        return trial.sql(query, dict(parameters)).fetchall()
+        return run_reader_of(trial).sql(query, dict(parameters)).fetchall()
     except FileError as exc:
         damaged.setdefault(exc.path, exc)
         return []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ..read.trial import Trial
+from ..read.trial import Trial, run_reader_of
 from ..visible import in_a_line
 from .checks import ANOMALY, NON_FINITE, SPIKES
 from .origin import Origin
@@ -56,7 +56,7 @@ def _happened(problem: Problem) -> str:
 
 
 def _last_loss(trial: Trial, problem: Problem) -> str:
-    rows = trial.sql(_LAST_LOSS, {"step": problem.step}).fetchall()
+    rows = run_reader_of(trial).sql(_LAST_LOSS, {"step": problem.step}).fetchall()
     if not rows or not math.isfinite(rows[0][2]):
         return ""
     name, step, value = rows[0]
@@ -66,7 +66,7 @@ def _last_loss(trial: Trial, problem: Problem) -> str:
 def _risen_rate(trial: Trial, step: int) -> str:
     """Return a clause about the learning rate that rose most above its earlier values until a step."""
     of_name: dict[str, list[tuple[int, float]]] = {}
-    for name, at, value in trial.sql(_RATES, {"step": step, "pattern": _RATE}).fetchall():
+    for name, at, value in run_reader_of(trial).sql(_RATES, {"step": step, "pattern": _RATE}).fetchall():
         of_name.setdefault(name, []).append((at, value))
     risen = [(*rise, name) for name, rates in of_name.items() if (rise := _rise(rates)) is not None]
     if not risen:

@@ -97,7 +97,7 @@ class DuckDBDatabase(Database):
         self._files = RunFiles(storages)
         self._locked = False
         self._parsed: dict[tuple[str, tuple[str, ...]], UserQuery] = {}
-        self._described: dict[str, tuple[list[str], list[str]]] = {}
+        self._described: dict[str, list[tuple[str, str]]] = {}
         """The columns and their types of queries that were bound since the views were made."""
         self._without_run: dict[str, str] = {}
         """The SELECT of each view over files, without the column `run`."""
@@ -203,7 +203,7 @@ class DuckDBDatabase(Database):
     # Views.
 
     def make_view(self, view: str, with_run: bool) -> None:
-        self._described.clear()
+        self._described = {}
         text = load_view(view)
         if not with_run:
             # To bind a view of many columns over another one takes longer than to read a small file.
@@ -277,13 +277,9 @@ class DuckDBDatabase(Database):
         remade: Callable[[], bool] = lambda: False,
     ) -> DuckDBAnswer:
         self._lock_down()
-        with query_errors(timeout):
-            # The answer has cursors of its own, because its rows are computed lazily, while others run queries.
-            described = None if parameters else self._described.get(query.text)
-            answer = DuckDBAnswer(self._cursor, self._in_use, query.text, parameters, timeout, remade, described)
-        if not parameters and len(self._described) < _KEPT_QUERIES:
-            self._described[query.text] = answer.columns, answer.types
-        return answer
+        described = self._described if not parameters and len(self._described) < _KEPT_QUERIES else {}
+        # The answer has cursors of its own, because its rows are computed lazily, while others run queries.
+        return DuckDBAnswer(self._cursor, self._in_use, query.text, parameters, timeout, remade, described)
 
     def _cursor(self) -> duckdb.DuckDBPyConnection:
         """Return a new connection to this database, so that other queries need not wait for this one."""

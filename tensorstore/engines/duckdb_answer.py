@@ -57,7 +57,7 @@ class DuckDBAnswer:
         parameters: Mapping[str, Any] | None = None,
         timeout: float | None = None,
         remade: Callable[[], bool] = lambda: False,
-        described: tuple[list[str], list[str]] | None = None,
+        described: dict[str, list[tuple[str, str]]] | None = None,
     ) -> None:
         self._remade = remade
         self._connect = connect
@@ -69,13 +69,26 @@ class DuckDBAnswer:
         self._cursor: Iterator[tuple[Any, ...]] | None = None
         # The first method that fetches rows uses this relation, and need not bind the query again.
         self._ready: tuple[duckdb.DuckDBPyConnection, Any] | None = None
-        if described is None:
-            self._ready = _, relation = self._repeated(self._bound)
-            described = list(relation.columns), [str(each) for each in relation.types]
-        self.columns, self.types = map(list, described)
-        """The names of the columns, and their types as DuckDB calls them."""
+        self._described = {} if described is None else described
         self.snapshots: Mapping[str, str] = {}
         """The ids of the snapshots that were queried, by the name of the run; '' for a run that was opened alone."""
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return [name for name, _ in self._columns]
+
+    @property
+    def types(self) -> list[str]:
+        """The types of the columns, as DuckDB calls them."""
+        return [kind for _, kind in self._columns]
+
+    @property
+    def _columns(self) -> list[tuple[str, str]]:
+        if self._query not in self._described:
+            self._ready = _, relation = self._repeated(self._bound)
+            self._described[self._query] = [(name, str(kind)) for name, kind, *_ in relation.description]
+        return self._described[self._query]
 
     # Rows.
 
@@ -192,8 +205,9 @@ class DuckDBAnswer:
     # Running.
 
     def _connection(self) -> duckdb.DuckDBPyConnection:
-        connection = self._connect()
-        connection.execute("begin transaction read only")
+        with query_errors():
+            connection = self._connect()
+            connection.execute("begin transaction read only")
         return connection
 
     def _bound(self) -> tuple[duckdb.DuckDBPyConnection, Any]:
@@ -264,16 +278,7 @@ class _ExecutedQuery:
         self.fetchnumpy = self._connection.fetchnumpy
         self.df = self._connection.df
         self.to_arrow_reader = self._connection.to_arrow_reader
-
-    @property
-    def columns(self) -> list[str]:
-        """The names of the columns."""
-        return [name for name, *_ in self._connection.description]
-
-    @property
-    def types(self) -> list[Any]:
-        """Their types."""
-        return [each for _, each, *_ in self._connection.description]
+        self.description = self._connection.description
 
     def to_arrow_table(self) -> pa.Table:
         """Return all rows."""

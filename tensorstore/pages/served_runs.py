@@ -155,10 +155,10 @@ class ServedRuns:
                 self._together = *shown, opened, {run.name: run.storage.url for run in opened.all}
             runs, urls = self._together[2:]
             try:
-                rows = runs.sql(query, dict(values)).fetchall()
+                rows = runs.queries.sql(query, dict(values)).fetchall()
             except CorruptFile:  # raised once, because from now on the file is marked as damaged and left out
                 self._opened.clear()  # the views of one run read the file again
-                rows = runs.sql(query, dict(values)).fetchall()
+                rows = runs.queries.sql(query, dict(values)).fetchall()
         called = {storage.url: name for name, storage in self._storages.items()}
         return [(called.get(urls[run], run), *rest) for run, *rest in rows]
 

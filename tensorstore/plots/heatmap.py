@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..read.trial import Trial
+from ..read.trial import Trial, run_reader_of
 from ..snapshot.workers import natural
 from ..statistics.past import past_scores
 from .columns import with_gaps
@@ -124,14 +124,14 @@ def draw_heatmap(trial: Trial, chosen: Selection, ax: Any, own_past: bool = True
 
 
 def _read(trial: Trial, chosen: Selection, most: int) -> _Cells:
-    first, last = trial.sql(_EXTENT.format(rows=chosen.rows), chosen.parameters).fetchall()[0]
+    first, last = run_reader_of(trial).sql(_EXTENT.format(rows=chosen.rows), chosen.parameters).fetchall()[0]
     if first is None:
         raise nothing_saved(chosen)
     width = max(1, -(-(last - first + 1) // most))
     if width > 1:
         # Steps may be far apart, so they are counted.
         counted = f"select count(distinct step) from ({chosen.rows}) where value is not null"
-        width = 1 if trial.sql(counted, chosen.parameters).fetchall()[0][0] <= most else width
+        width = 1 if run_reader_of(trial).sql(counted, chosen.parameters).fetchall()[0][0] <= most else width
     found = trial.sql(_CELLS.format(rows=chosen.rows), {**chosen.parameters, "width": width}).to_arrow_table()
     names = found["name"].combine_chunks().dictionary_encode()
     row_of, known = names.indices.to_numpy(zero_copy_only=False), names.dictionary.to_pylist()

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..dtypes import Array
 from ..errors import ConfigurationError, TensorUnavailableForStep
-from ..read.trial import Trial
+from ..read.trial import Trial, run_reader_of
 from ..statistics.histogram import histogram
 from .drawing import NOT_FINITE, NOT_FINITE_LABEL, Floats, add_legend, drawable, matplotlib, new_axes, set_title, shown
 from .numbers import as_floats
@@ -67,7 +67,7 @@ def _read(trial: Trial, chosen: Selection, name: str) -> tuple[list[_Ridge], int
     """Return the ridges, and the number of steps that they are chosen from."""
     for raw in (False, True):
         query = _STEPS.format(rows=chosen.rows)
-        steps = [step for (step,) in trial.sql(query, {**chosen.parameters, "raw": raw}).fetchall()]
+        steps = [step for (step,) in run_reader_of(trial).sql(query, {**chosen.parameters, "raw": raw}).fetchall()]
         if steps:
             some = evenly(steps, _MOST)
             ridges = _of_raw_values(trial, chosen, name, some) if raw else _saved(trial, chosen, some)
@@ -78,7 +78,7 @@ def _read(trial: Trial, chosen: Selection, name: str) -> tuple[list[_Ridge], int
 
 
 def _saved(trial: Trial, chosen: Selection, steps: list[int]) -> list[_Ridge]:
-    rows = trial.sql(_SAVED.format(rows=chosen.rows), {**chosen.parameters, "steps": steps}).fetchall()
+    rows = run_reader_of(trial).sql(_SAVED.format(rows=chosen.rows), {**chosen.parameters, "steps": steps}).fetchall()
     return [
         _ridge(step, np.asarray(each["edges"], float), np.asarray(each["counts"], float), int(wrong))
         for step, each, wrong in rows

@@ -11,7 +11,7 @@ import numpy as np
 from ..dtypes import Array
 from ..errors import ConfigurationError
 from ..mode import ModeKeys
-from ..read.trial import Trial
+from ..read.trial import Trial, run_reader_of
 from .drawing import (
     LINES,
     NOT_FINITE,
@@ -59,7 +59,7 @@ def draw_raw_value(trial: Trial, name: str, step: int | None, mode: ModeKeys, wo
 
 def _last_step(trial: Trial, name: str, mode: ModeKeys, worker: str | None) -> int:
     query = _LAST.format(step="global_step" if mode is ModeKeys.GLOBAL else "mode_step")
-    found = trial.sql(query, {"name": name, "mode": mode.name, "worker": worker}).fetchall()[0][0]
+    found = run_reader_of(trial).sql(query, {"name": name, "mode": mode.name, "worker": worker}).fetchall()[0][0]
     if found is None:
         raise ConfigurationError(
             f"no raw value of {name!r} was saved; plot.scalars({name!r}) draws scalars, and with a statistic, such as "

@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import ConfigurationError
 from ..mode import ModeKeys
 from ..read.runs import Runs
-from ..read.trial import Trial
+from ..read.trial import Trial, run_reader_of
 from ..snapshot.workers import natural
 from .columns import gaps
 from .drawing import (
@@ -126,7 +126,8 @@ def _read(source: Trial | Runs, chosen: Selection, most: int) -> list[_Line]:
     saved = f"select * from ({chosen.rows}) where value is not null"
     thin = thinned(saved, "run, name, mode" if many else "name, mode")
     query = _LINES.format(run="run" if many else "''", rows=thin, mean=finite_mean("value"))
-    rows = source.sql(query, {**chosen.parameters, "points": most}).fetchall()
+    queries = source.queries if isinstance(source, Runs) else run_reader_of(source)
+    rows = queries.sql(query, {**chosen.parameters, "points": most}).fetchall()
     if not rows:
         raise nothing_saved(chosen)
     found: dict[tuple[str, str, str], list[Any]] = {}

@@ -47,7 +47,7 @@ def frame_of(
     value = "scalar" if parsed is None else f"coalesce({computed.expression(parsed)}, {of_scalar(parsed)})"
     step = "global_step" if mode is ModeKeys.GLOBAL else "mode_step"
     query = _QUERY.format(step=step, value=value, source=computed.source, where=_WHERE)
-    rows = reader.sql(query, parameters | computed.parameters, None).fetchall()
+    rows = reader.sql(query, parameters | computed.parameters).fetchall()
     if not rows:
         what = "scalar value; pass a statistic, such as 'l2'" if statistic is None else f"saved {statistic}"
         raise ConfigurationError(f"none of {len(names)} matching tensors has a {what}")

@@ -329,7 +329,7 @@ class RunQueries:
             return self._database
 
     def sql(self, query: str, parameters: dict[str, Any] | None = None, timeout: float | None = None) -> Answer:
-        """Return the rows of a user's query.
+        """Return the rows of a query. The engine binds it when its columns or rows are first requested.
 
         Raise QueryRefused for anything but one SELECT, and QueryError if the engine cannot run it. If a file was
         damaged or deleted after its verification, the error names the file, and the next query leaves it out.

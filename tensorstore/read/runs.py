@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from .. import forking
 from ..config.reduction_config import boolean
-from ..engines.base import Answer, Engine
+from ..engines.base import Answer, Engine, checked
 from ..errors import ConfigurationError, RunClosed, RunNotFound, StorageError, TensorTrialError
 from ..format import arrow_arrays
 from ..format.documents import utc
@@ -160,7 +160,7 @@ class Runs:
             QueryError: The engine cannot run the query.
             QueryTimeout: The query took longer than `timeout`.
         """
-        return self.queries.sql(query, parameters, timeout)
+        return checked(self.queries.sql(query, parameters, timeout))
 
     @property
     def plot(self) -> RunsPlots:

@@ -40,7 +40,7 @@ class Reader(Protocol):
     def storage(self) -> Any:
         """The files of the run. If another run replaces it, this is another object."""
 
-    def sql(self, query: str, parameters: dict[str, Any] | None, timeout: float | None) -> Any:
+    def sql(self, query: str, parameters: dict[str, Any]) -> Any:
         """Return the rows of a query on the views of the run."""
 
     def saved_row(self, name: str, global_step: int, worker: str) -> Any:
@@ -109,7 +109,7 @@ def from_raw(
     lacks = " or ".join(f"{expression(each)} is null" for each in statistics)
     if not statistics:
         return NOTHING
-    found = reader.sql(_LACKING.format(where=where, lacks=lacks), dict(parameters), None).fetchall()
+    found = reader.sql(_LACKING.format(where=where, lacks=lacks), dict(parameters)).fetchall()
     known = _kept.setdefault(reader.storage, {})
     missing = [key for key in found if any((each, key) not in known for each in statistics)]
     if len(known) + len(missing) * len(statistics) > _MOST_KEPT:
