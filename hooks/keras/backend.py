@@ -83,6 +83,20 @@ def functions_run_eagerly() -> bool:
     return bool(tf.config.functions_run_eagerly())
 
 
+def uncompiled() -> AbstractContextManager[Any]:
+    """Return a context manager in which code that torch.compile has compiled runs as Python, and none is compiled.
+
+    Compiled code would keep the observers of one step, and a graph for each.
+    """
+    # Otherwise nothing is compiled, and to import it takes a second.
+    if "torch._dynamo" not in sys.modules:
+        return nullcontext()
+    import torch
+
+    stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+    return stance
+
+
 def outside_of_graphs() -> AbstractContextManager[Any]:
     """Return a context manager for eager execution, also while a graph is being built."""
     if graph() is None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import keras
 
-from .backend import BACKEND, IS_TENSORFLOW
+from .backend import BACKEND, IS_TENSORFLOW, uncompiled
 from .names import Names
 from .step_tensors import StepTensors
 from .traced_flags import TracedFlags
@@ -173,7 +173,7 @@ class CapturingStep(ABC):
 
 
 class EagerStep(CapturingStep):
-    """The model's own function, whose tensors are collected while it runs."""
+    """The model's own function, whose tensors are collected while it runs, without torch.compile."""
 
     def __init__(self, original: Callable[[Any], Any], *args: Any) -> None:
         super().__init__(*args)
@@ -182,7 +182,8 @@ class EagerStep(CapturingStep):
     def run(self, source: Any) -> tuple[Any, dict[str, Any]]:
         """Run the step on the next batch of `source`. Return its result, and its tensors by name."""
         self.tensors.begin()
-        result = self._original(source)
+        with uncompiled():
+            result = self._original(source)
         return result, self.tensors.end()
 
 

@@ -71,6 +71,35 @@ TORCH = """
     assert trial.tensor("predictions_0").steps(tt.modes.PREDICT) == [0]
 """
 
+TORCH_COMPILED = """
+    import functools, sys
+    sys.modules["tensorflow"] = None  # as if it were not installed
+    import numpy as np
+    import torch
+    torch.compile = functools.partial(torch.compile, backend="eager")  # it rounds like Python
+    import tensortrial.hooks.keras as tt
+    from support.keras_training import data, fit, small
+
+    plain = small(metrics=[])  # compiling it would take half a minute
+    fit(plain, 2)
+    model = small(metrics=[], jit_compile=True)
+    kernel, bias = model.get_weights()[:2]
+    x, y = data(1)
+    torch.nn.functional.cross_entropy(model(torch.tensor(x)), torch.tensor(y).long()).backward()
+    gradient = model.get_layer("fc1").kernel.value.grad.numpy().copy()
+    model.zero_grad()
+    hook = tt.KerasHook(sys.argv[1], include_collections=["gradients", "layers", "labels"], save_interval=1)
+    fit(model, 2, hook)
+    hook.close()
+    for found, weight in zip(model.get_weights(), plain.get_weights(), strict=True):
+        np.testing.assert_array_equal(found, weight)
+    trial = tt.create_trial(sys.argv[1])
+    for name, value in {"fc1/outputs": x @ kernel + bias, "gradients/fc1/kernelGrad": gradient, "labels_0": y}.items():
+        assert trial.tensor(name).steps(tt.modes.TRAIN) == [0, 1], name
+        found = trial.tensor(name).value(0, tt.modes.TRAIN)
+        np.testing.assert_allclose(found.reshape(value.shape), value, rtol=1e-4, atol=1e-6, err_msg=name)
+"""
+
 JAX = """
     import logging, sys
     import tensortrial.hooks.keras as tt
@@ -122,6 +151,12 @@ def test_a_script_of_smdebug_runs_unchanged(tmp_path: Path) -> None:
 @pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed here")
 def test_all_tensors_are_saved_on_the_torch_backend(tmp_path: Path) -> None:
     run(tmp_path, TORCH, KERAS_BACKEND="torch", TENSORTRIAL_STRICT="1")
+
+
+@pytest.mark.skipif(keras.__version__ < "3", reason="Keras 2 has no other backend than TensorFlow")
+@pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed here")
+def test_training_under_torch_compile_is_saved_without_a_change(tmp_path: Path) -> None:
+    run(tmp_path, TORCH_COMPILED, KERAS_BACKEND="torch", TENSORTRIAL_STRICT="1")
 
 
 @pytest.mark.skipif(keras.__version__ < "3", reason="Keras 2 has no other backend than TensorFlow")
