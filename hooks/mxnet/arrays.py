@@ -47,10 +47,19 @@ def host_copy(array: Any) -> Array:
     return values.view(parse_dtype("bfloat16")) if values.dtype == _BFLOAT16 else values
 
 
+def weight_copy(array: Any) -> Array:
+    """Return a host copy of an array that may be a weight.
+
+    Its first prediction makes MXNet reorder a weight in memory. `asnumpy` does not wait for that, but a copy by MXNet's
+    engine does. `detach` keeps the copy out of a recorded graph. MXNet cannot copy an empty array.
+    """
+    return host_copy(array.detach().copyto(mx.cpu()) if array.ndim > 1 and array.size else array)
+
+
 def converted(value: Any) -> Array:
     """Return a user's value as an array. It may be an array of MXNet or numpy, a number, or lists of these."""
     if isinstance(value, mx.nd.NDArray):
-        return host_copy(value)
+        return weight_copy(value)
     if isinstance(value, (list, tuple)) and any(isinstance(each, mx.nd.NDArray) for each in value):
         return np.stack([converted(each) for each in value])
     return np.asarray(value)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from mxnet import gluon
 
 from tensortrial.config.collection import CollectionKeys
+from tensortrial.dtypes import Array
 
 from ..core.configuration.collections import ModuleCollection
 from ..core.log import logger
 from ..core.recorder import Recorder, guarded
 from ..core.step_clock import OccurrenceCounter
 from ..library.unique_names import take_name
-from .arrays import arrays_in, device_of, host_copy
+from .arrays import arrays_in, device_of, host_copy, weight_copy
 from .backward import observe_backward, stop_observing_backward
 from .callbacks import BeginStep, EndForward, InputCallback, OutputCallback
 from .gradients import Gradient, fresh_gradients
@@ -209,7 +210,7 @@ class Capture:
             if parameter._data is None:
                 uninitialized.append(parameter)
             else:
-                self._capture(self._parameter_names[parameter], parameter._data[0])
+                self._capture(self._parameter_names[parameter], parameter._data[0], weight_copy)
         return uninitialized
 
     def _capture_gradient(self, name: str, gradient: Gradient) -> None:
@@ -217,10 +218,10 @@ class Capture:
         if plan is not None:
             self.recorder.record(plan, gradient.unscaled(), owned=True)
 
-    def _capture(self, name: str, array: Any) -> None:
+    def _capture(self, name: str, array: Any, copy: Callable[[Any], Array] = host_copy) -> None:
         plan = self.recorder.planner.plan(name)
         if plan is not None:
-            self.recorder.record(plan, host_copy(array), owned=True)
+            self.recorder.record(plan, copy(array), owned=True)
 
 
 def _hybridized(block: Any) -> Iterator[Any]:
