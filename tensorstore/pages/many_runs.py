@@ -53,9 +53,7 @@ def _rows(served: ServedRuns, runs: Sequence[str], query: str, values: Mapping[s
     """Return the rows of a SELECT on `{scalars}`, whose first column is the run. Deleted runs are left out."""
     if len(runs) == 1:
         one = query.format(scalars="(select $run as run, * from scalars)")
-        found = served.of_each(
-            runs, lambda run: run_reader_of(run.trial).sql(one, {**values, "run": run.name}).fetchall()
-        )
+        found = served.of_each(runs, lambda run: run.reader.sql(one, {**values, "run": run.name}).fetchall())
         return [row for rows in found for row in rows]
     return served.rows_of(runs, query.format(scalars="scalars"), values)
 
