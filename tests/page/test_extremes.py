@@ -86,4 +86,6 @@ def test_charts_and_images_show_them(folder: Path, tab: Any) -> None:
         for name in VALUES:
             show(tab, url, f"view=tensor&name=t/{name}")
             tab.wait_for_selector("canvas[aria-label^=Histograms]")
-            assert tab.locator(".error, .bad").count() == 0, name
+            # The variance of the ends of float64 is infinite.
+            expected = ["NaN or infinite at 2 steps"] if name == "ends" else []
+            assert tab.locator(".error, .bad").all_inner_texts() == expected, name
