@@ -56,13 +56,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("docs")
     script = ROOT / "examples" / "digits.py"
-    with warm.start([script, "train", "runs/digits"], cwd=folder, preload=warm.TORCH) as training:
-        demo = warm.run([script, "watch", "runs/digits"], cwd=folder, timeout=300)
-        _, error = training.communicate(timeout=300)
-    assert (training.returncode, demo.returncode) == (0, 0), error + demo.stderr
-    assert "step 50 is here, the job is still training" in demo.stdout
-    assert "gradient/Net_conv1.weight" in demo.stdout
-    accuracy = float(demo.stdout.partition("EVAL accuracy")[2].split("\n")[0].split()[-1])
+    # The reader is there first. On a busy machine it might begin when the training has ended.
+    with warm.start([script, "watch", "runs/digits"], cwd=folder, preload=warm.TORCH) as watching:
+        training = warm.run([script, "train", "runs/digits"], cwd=folder, timeout=300)
+        demo, error = watching.communicate(timeout=300)
+    assert (training.returncode, watching.returncode) == (0, 0), training.stderr + error
+    assert "step 50 is here, the job is still training" in demo
+    assert "gradient/Net_conv1.weight" in demo
+    accuracy = float(demo.partition("EVAL accuracy")[2].split("\n")[0].split()[-1])
     assert accuracy > 0.9
     return folder
 
