@@ -431,14 +431,17 @@ class Writer:
         The values may include some of a step that is still open. Its rows follow once it has closed.
         """
         with contextlib.nullcontext() if self._lease is None else self._lease.writing():
-            for key, (_, chunk) in list(self._chunks.items()):
-                chunk.finish()
-                chunk.publish()
-                del self._chunks[key]
-            self._chunk_bytes = 0
-            if self._closed:
-                self._publish_index()
-            self._flush += 1
+            self._publish_all()
+
+    def _publish_all(self) -> None:
+        for key, (_, chunk) in list(self._chunks.items()):
+            chunk.finish()
+            chunk.publish()
+            del self._chunks[key]
+        self._chunk_bytes = 0
+        if self._closed:
+            self._publish_index()
+        self._flush += 1
 
     def _supersede(self, back_to: Progress) -> None:
         with contextlib.nullcontext() if self._lease is None else self._lease.writing():
