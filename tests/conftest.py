@@ -1,4 +1,4 @@
-"""What all tests share: the servers that `support.servers` starts, and a disk that is soon full."""
+"""The fixtures of all tests: the servers that `support.servers` starts, and a disk that is soon full."""
 
 import atexit
 import gc

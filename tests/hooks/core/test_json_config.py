@@ -149,7 +149,7 @@ class TestLayers:
 
 
 class TestWhere:
-    """Where the configuration is. SageMaker's own paths belong to the machine, so tests replace them."""
+    """The place of the configuration. SageMaker's own paths belong to the machine, so tests replace them."""
 
     def test_the_variable_names_the_file(self, write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SMDEBUG_CONFIG_FILE_PATH", write({"HookParameters": {"save_interval": 3}}))

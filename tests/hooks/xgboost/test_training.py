@@ -150,7 +150,7 @@ def test_steps_count_in_the_mode_that_is_set(make_hook: Make, out: str) -> None:
 
 
 def test_nothing_is_computed_that_is_not_due(make_hook: Make, out: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is computed and thrown away is seen only at the calls."""
+    """Statistics that are computed in vain are seen only at the calls."""
     training, validation = cancer()
     collections = ["predictions", "full_shap", "trees", "feature_importance", "hyperparameters"]
     hook = make_hook(include_collections=collections, train_data=training, validation_data=validation)
