@@ -108,7 +108,8 @@ class Writer:
     never sees a row whose value is missing. When more than `queue_bytes` wait, or wait too long, `put` waits: memory
     and delay stay bounded and nothing is dropped.
 
-    An error in the thread (a full disk, say) stops the writer for good: `put`, `flush` and `close` raise it.
+    An error in the thread (a full disk, say) stops the writer for good: `put`, `flush` and `close` raise it. What was
+    published before stays readable.
     """
 
     def __init__(  # noqa: PLR0913 - the only function where all options of a run meet
@@ -173,12 +174,12 @@ class Writer:
         nbytes = sum(_nbytes(record) for record in records)
         with self._changed:
             self._raise_error()
-            if self._queued_bytes + nbytes > self._queue_bytes:
+            # Training goes on at half the writer's speed, without a long pause, until the writer has caught up.
+            waits = 2 * self._is_behind
+            if waits or self._queued_bytes + nbytes > self._queue_bytes:
                 self._changed.notify_all()  # the thread may sleep until its flush is due
             self._num_waiting += 1
             try:
-                # Training goes on at half the writer's speed, without a long pause, until the writer has caught up.
-                waits = 2 * self._is_behind
                 # One batch always passes, however large.
                 while self._queued_bytes and (waits > 0 or self._queued_bytes + nbytes > self._queue_bytes):
                     self._changed.wait()
@@ -433,6 +434,14 @@ class Writer:
         with contextlib.nullcontext() if self._lease is None else self._lease.writing():
             self._publish_all()
 
+    def _supersede(self, back_to: Progress) -> None:
+        with contextlib.nullcontext() if self._lease is None else self._lease.writing():
+            supersede_after(self._storage, self._worker, back_to.global_step, self._flush)
+            self._flush, self._last_index_file, self._last_folder = next_flush(self._storage, self._worker)
+        self._small = None
+        if self._also_to is not None:
+            self._also_to.go_back(back_to.mode_steps)
+
     def _publish_all(self) -> None:
         for key, (_, chunk) in list(self._chunks.items()):
             chunk.finish()
@@ -442,14 +451,6 @@ class Writer:
         if self._closed:
             self._publish_index()
         self._flush += 1
-
-    def _supersede(self, back_to: Progress) -> None:
-        with contextlib.nullcontext() if self._lease is None else self._lease.writing():
-            supersede_after(self._storage, self._worker, back_to.global_step, self._flush)
-            self._flush, self._last_index_file, self._last_folder = next_flush(self._storage, self._worker)
-        self._small = None
-        if self._also_to is not None:
-            self._also_to.go_back(back_to.mode_steps)
 
     def _publish_index(self) -> None:
         steps = [indexed for _, indexed in sorted(self._closed.items())]
