@@ -6,6 +6,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from types import FrameType
 from typing import Any, Literal
 
 import keras
@@ -65,8 +66,7 @@ class StepFunction:
 
     def __call__(self, *args: Any) -> Any:
         # A callback may train on a batch of its own while a step of `fit` is open, or in a `fit` of its own.
-        caller = sys._getframe(1)
-        callbacks = None if caller.f_code.co_name in _ON_BATCH else caller.f_locals.get("callbacks", ())
+        callbacks = _callbacks_of(sys._getframe(1))
         # On JAX, the first argument is the model's state, followed by the data.
         with self._as_traced(self, args[-1]):
             step = self._choose(self, args[-1], callbacks)
@@ -120,6 +120,15 @@ def original_function(model: Any, phase: Phase) -> Any:
 def fetches_early() -> bool:
     """Return whether `evaluate` fetches the model's function before it calls callbacks, as in Keras 2."""
     return str(keras.__version__).startswith("2.")
+
+
+def _callbacks_of(caller: FrameType) -> Any:
+    """Return the callbacks of the loop that called a step; None outside of loops."""
+    if caller.f_code.co_name in _ON_BATCH:
+        return None
+    # In Keras 2, `evaluate` runs its steps through a helper.
+    loop = caller if "callbacks" in caller.f_locals else caller.f_back
+    return loop.f_locals.get("callbacks", ()) if loop else ()
 
 
 def _was_traced(function: Any) -> bool:
