@@ -44,6 +44,11 @@ class Server(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}/hook"
 
+    def stop(self) -> None:
+        self.closing.set()
+        self.shutdown()
+        self.server_close()
+
 
 class Handler(BaseHTTPRequestHandler):
     server: Server
@@ -78,9 +83,7 @@ def serve() -> Iterator[Any]:
 
     yield start
     for server in servers:
-        server.closing.set()
-        server.shutdown()
-        server.server_close()
+        server.stop()
 
 
 def test_a_webhook_tries_again_until_the_server_takes_it(trial: tensortrial.Trial, serve: Any) -> None:
@@ -95,10 +98,13 @@ def test_a_webhook_tries_again_until_the_server_takes_it(trial: tensortrial.Tria
 
 
 def test_a_webhook_that_is_not_answered_never_holds_up_the_rule(trial: tensortrial.Trial, serve: Any) -> None:
-    # The server holds the request until the test has ended, so this returns only if it does not wait for an answer.
-    webhook = Webhook(serve().url, timeout=3600)
+    # The server holds the request until it is closed, so this returns only if it does not wait for an answer.
+    server = serve()
+    webhook = Webhook(server.url, timeout=3600, pause=0.001)
     assert len(invoke_rule(Always(trial, action_str=webhook))) == 1
     webhook.close(timeout=0)
+    server.stop()
+    webhook.close(timeout=60)  # which logs an error that would otherwise be found in a later test
 
 
 def test_a_url_where_nobody_is_is_logged(
@@ -106,8 +112,7 @@ def test_a_url_where_nobody_is_is_logged(
 ) -> None:
     server = serve()
     url = server.url
-    server.shutdown()
-    server.server_close()
+    server.stop()
     webhook = Webhook(url, pause=0.001)
     with caplog.at_level(logging.ERROR, logger="tensortrial.rules"):
         assert len(invoke_rule(Always(trial, action_str=webhook))) == 1
