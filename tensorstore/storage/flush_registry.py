@@ -38,6 +38,8 @@ def add_flush(key: str, callback: Callable[[], None], written_by: Callable[[], i
 
 def flush(key: str) -> None:
     """Call the flushes of the run `key`, without the lock, because a flush may take seconds, and may list the run."""
+    if key not in _flushes:
+        return
     with _lock:
         callbacks = list(_flushes.get(key, {}).values())
     for callback, _ in callbacks:

@@ -32,9 +32,9 @@ from .base import (
     too_large,
 )
 from .durability import DurableFolders, sync_file
-from .folder_listings import Entries, FolderListings, entries
 from .foreign_errors import translated
 from .gathered_write import BoundedWrites, append_all
+from .kept_reads import Entries, KeptReads, entries
 from .open_files import Descriptor, OpenFiles, fill, neighbors, open_to_read, read_at, read_owned, successive
 
 _T = TypeVar("_T")
@@ -78,8 +78,13 @@ class LocalStorage(Storage):
         return OpenFiles(self._open)
 
     @lazy
-    def _listings(self) -> FolderListings:
-        return FolderListings()
+    def _kept(self) -> KeptReads:
+        return KeptReads()
+
+    @lazy
+    def _has_device(self) -> bool:
+        """True if the run is on a disk of this machine, and not on a file server, as far as is known."""
+        return sys.platform == "linux" and os.major(os.stat(self.url).st_dev) > 0
 
     @property
     def _flush_key(self) -> str:
@@ -110,14 +115,40 @@ class LocalStorage(Storage):
             _refuse_links(self.url, path)
             raise
 
+    def _status(self, path: str, are_folders_checked: bool = False) -> os.stat_result:
+        """Return the present state of a file or folder. Raises StorageError for a path through a symbolic link."""
+        if not self._has_device:
+            # What a file server shows of a file that is not open may be old.
+            number = open_to_read(f"{self.url}/{path}") if are_folders_checked else self._open(path)
+            try:
+                return os.fstat(number)
+            finally:
+                os.close(number)
+        if not are_folders_checked and (folder := check_path(path).rpartition("/")[0]) and not self._follow_links:
+            _refuse_links(self.url, folder)
+        found = os.stat(f"{self.url}/{path}", follow_symlinks=self._follow_links)
+        if stat.S_ISLNK(found.st_mode):
+            raise _link_error(path, f"{self.url}/{path}")
+        return found
+
     def exists_any(self) -> bool:
         with translated("", "list"):
             return bool(entries(self.url)) or (os.path.exists(self.url) and not os.path.isdir(self.url))
 
     def read(self, path: str) -> bytes:
-        return self.read_document(path, sys.maxsize)
+        return self._read_whole(path, sys.maxsize)
 
     def read_document(self, path: str, most: int = DOCUMENT_BYTES) -> bytes:
+        try:
+            status = self._status(path) if self._has_device else None
+        except OSError:
+            with translated(path, "read"):  # only now, because refreshes read a document often
+                raise
+        if status is None:
+            return self._read_whole(path, most)
+        return self._kept.get((path, most), status, lambda: self._read_whole(path, most))
+
+    def _read_whole(self, path: str, most: int) -> bytes:
         try:
             number = self._open(path)  # a file object makes six more system calls
             try:
@@ -130,7 +161,7 @@ class LocalStorage(Storage):
             finally:
                 os.close(number)
         except OSError:
-            with translated(path, "read"):  # only now, because refreshes read a document often
+            with translated(path, "read"):
                 raise
 
     def read_tail(self, path: str, length: int) -> tuple[bytes, int]:
@@ -215,7 +246,7 @@ class LocalStorage(Storage):
                 # All files of a folder precede `after` unless `after` is in it. Comparing the folders' names would be
                 # wrong, because 'a-b/x' precedes 'a/x'.
                 if (stem > after or after.startswith(stem)) and sub.is_dir():
-                    names = self._listings.read(sub.path, _names_of_files, open_to_read, sub.path)
+                    names = self._listed(f"{folder}/{sub.name}", _names_of_files, are_folders_checked=True)
                     seen = bisect_right(names, after[len(stem) :]) if after.startswith(stem) else 0
                     found += [f"{folder}/{stem}{name}" for name in names[seen:]]
         except OSError:
@@ -223,8 +254,14 @@ class LocalStorage(Storage):
                 raise
         return sorted(found)
 
-    def _listed(self, folder: str, what: Callable[[Entries], Sequence[_T]]) -> Sequence[_T]:
-        return self._listings.read(f"{self.url}/{folder}", what, self._open, folder)
+    def _listed(
+        self, folder: str, what: Callable[[Entries], Sequence[_T]], are_folders_checked: bool = False
+    ) -> Sequence[_T]:
+        try:
+            status = self._status(folder, are_folders_checked)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return self._kept.get((folder, what), status, lambda: what(entries(f"{self.url}/{folder}")))
 
     def create(self, path: str, data: bytes | memoryview) -> None:
         temporary = self._write_temporary(path, data, self._durable)

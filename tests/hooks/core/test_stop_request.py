@@ -113,6 +113,7 @@ def test_a_step_of_training_opens_no_file_but_for_a_poll(
     import tensortrial.hooks.pytorch as tt
 
     set_limits(monkeypatch, seconds_between_reads_of_a_local_stop_request=seconds)
+    monkeypatch.setattr("os.major", lambda _: 0)  # as on a file server; on a disk, a poll opens no file either
     hook = tt.Hook(tmp_path / "run", save_interval=1, save_all=True)
     model, loss = torch.nn.Linear(4, 1), torch.nn.MSELoss()
     hook.register_module(model)

@@ -547,7 +547,8 @@ def test_pandas_reads_a_folder_of_a_run_without_this_package(tmp_path: Path, fol
     assert set(frame["mode"]) == {"TRAIN", "EVAL"}
 
 
-def test_a_value_of_a_known_tensor_refreshes_a_living_run_once(tmp_path: Path) -> None:
+def test_a_value_of_a_known_tensor_refreshes_a_living_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.major", lambda _: 0)  # as on a file server, whose folders are opened at each refresh
     with Job(tmp_path / "run") as job:
         job.step({"w": np.arange(4.0)})
         job.flush()

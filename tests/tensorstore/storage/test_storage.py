@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -235,6 +236,14 @@ def test_merged_reads_serve_every_range(ranges: list[ByteRange], near: int, long
     assert all(len(read.serves) == 1 or read.span.length <= longest for read in merged)
 
 
+@pytest.fixture(params=["disk", "file server"])
+def file_system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run is on a disk of this machine; or on a file system without a device, as those of file servers."""
+    if request.param == "file server":
+        monkeypatch.setattr("os.major", lambda _: 0)
+
+
+@pytest.mark.usefixtures("file_system")
 def test_a_folder_is_listed_again_once_it_has_changed(tmp_path: Path) -> None:
     storage = open_storage(tmp_path)
     for number in range(300):  # many within one tick of the file system's clock
@@ -249,6 +258,7 @@ def test_a_folder_is_listed_again_once_it_has_changed(tmp_path: Path) -> None:
     assert storage.list_after("index", "a/0298") == ["index/a/0300"]
 
 
+@pytest.mark.usefixtures("file_system")
 def test_names_in_a_folder_are_listed_again_once_it_has_changed(tmp_path: Path) -> None:
     storage = open_storage(tmp_path)
     assert storage.list("end") == []
@@ -264,24 +274,27 @@ def test_names_in_a_folder_are_listed_again_once_it_has_changed(tmp_path: Path) 
     assert storage.list("end") == [f"{number:04d}.json" for number in range(1, 301)]
 
 
+@pytest.mark.usefixtures("file_system")
 def test_a_file_that_appears_within_a_tick_of_the_clock_is_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """File systems here have finer clocks than others."""
-    fstat = os.fstat
 
-    def coarse(number: int) -> SimpleNamespace:
-        found = {name: getattr(fstat(number), name) for name in dir(os.stat_result) if name.startswith("st_")}
+    def coarse(status: Callable[..., os.stat_result], *args: object, **kwargs: bool) -> SimpleNamespace:
+        result = status(*args, **kwargs)
+        found = {name: getattr(result, name) for name in dir(os.stat_result) if name.startswith("st_")}
         tick = found["st_ctime_ns"] // 10_000_000 * 10_000_000 + 1
         return SimpleNamespace(**{**found, "st_mtime_ns": tick, "st_ctime_ns": tick})
 
     storage = open_storage(tmp_path)
-    monkeypatch.setattr("os.fstat", coarse)
+    for status in ("stat", "fstat"):
+        monkeypatch.setattr(os, status, partial(coarse, getattr(os, status)))
     for number in range(300):
         storage.create(f"end/{number:04d}.json", b"")
         assert len(storage.list("end")) == number + 1
 
 
+@pytest.mark.usefixtures("file_system")
 def test_a_folder_that_replaces_another_is_listed(tmp_path: Path) -> None:
     storage = open_storage(tmp_path / "run")
     for folder, worker in (("run", "a"), ("other", "b")):
@@ -296,6 +309,7 @@ def test_a_folder_that_replaces_another_is_listed(tmp_path: Path) -> None:
     assert (storage.list("end"), storage.list_after("index")) == (["b.json"], ["index/b/0"])
 
 
+@pytest.mark.usefixtures("file_system")
 @pytest.mark.parametrize("folder", ["end", "index", "index/a"])
 def test_a_link_that_replaces_a_listed_folder_is_refused(tmp_path: Path, folder: str) -> None:
     storage = open_storage(tmp_path / "run")
@@ -309,6 +323,7 @@ def test_a_link_that_replaces_a_listed_folder_is_refused(tmp_path: Path, folder:
         storage.list("end"), storage.list_after("index")
 
 
+@pytest.mark.usefixtures("file_system")
 @pytest.mark.parametrize("is_in_place", [True, False])
 def test_a_changed_document_is_read_even_if_its_time_is_the_old_one(tmp_path: Path, is_in_place: bool) -> None:
     storage, file = open_storage(tmp_path), tmp_path / "run.json"
@@ -319,9 +334,26 @@ def test_a_changed_document_is_read_even_if_its_time_is_the_old_one(tmp_path: Pa
             storage.replace("run.json", content)
         os.utime(file, (1_000_000, 1_000_000))
         assert storage.read_document("run.json") == content
+        _wait_for_a_tick(file)
+        for _ in range(2):  # the second time from memory
+            assert storage.read_document("run.json") == content
+
+
+@pytest.mark.usefixtures("file_system")
+def test_a_kept_document_that_was_removed_is_missing(tmp_path: Path) -> None:
+    storage, file = open_storage(tmp_path), tmp_path / "run.json"
+    storage.create("run.json", b"{}")
+    _wait_for_a_tick(file)
+    assert storage.read_document("run.json") == b"{}"
+    file.unlink()
+    with pytest.raises(FileNotFoundError):
+        storage.read_document("run.json")
+    file.symlink_to(tmp_path / "other.json")
+    with pytest.raises(StorageError, match="symbolic link"):
+        storage.read_document("run.json")
 
 
 def _wait_for_a_tick(folder: Path) -> None:
-    """Wait until the last change of a folder is older than a tick of the clock, so that its listing is kept."""
+    """Wait until the last change of a file or folder is older than a tick of the clock, so that its content is kept."""
     changed = folder.stat().st_ctime_ns
     wait_until(lambda: time.time_ns() - changed >= 200_000_000)
