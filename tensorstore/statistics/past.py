@@ -19,6 +19,8 @@ _LEAST_SPREAD = 0.01
 _SHARES = (0.25, 0.5, 0.75)
 _LEAST_GROWTH = 8
 """The share of a series by which it may grow before its quartiles are read again is 1 / this."""
+_TOGETHER = 1024
+"""The series of which several steps are scored at once: what that needs fits into the processor's cache."""
 _FEW = 8
 """The share of the series of a step that are scored one by one is 1 / this at most."""
 
@@ -47,8 +49,59 @@ def past_scores(values: Floats, pasts: Sequence[array[float]], fewest: int) -> t
     return scores, medians
 
 
+def scores_of_steps(values: Floats, pasts: Sequence[array[float]], fewest: int) -> tuple[Floats, Floats]:
+    """Return what `past_scores` returns for the next values of n series, shape (steps, n), and add these values."""
+    scores, medians = np.empty((2, *values.shape))
+    if len(values) > 1 and min(map(len, pasts)) >= max(fewest, 1) and np.isfinite(values).all():
+        for first in range(0, len(pasts), _TOGETHER):
+            some = slice(first, first + _TOGETHER)
+            found = _scored(values[:, some], *_before_each_step(values[:, some], pasts[some]))
+            scores[:, some], medians[:, some] = found
+            _add(values[:, some], pasts[some])
+    else:
+        for step, newest in enumerate(values):
+            scores[step], medians[step] = past_scores(newest, pasts, fewest)
+    return scores, medians
+
+
+def _before_each_step(values: Floats, pasts: Sequence[array[float]]) -> Floats:
+    """Return the least value and the quartiles of each series before each step, shape (4, steps, n).
+
+    The value of rank r of two ascending series together is the least of max(a[r - j], b[j - 1]) for j = 0, 1, …, where
+    what lies before a series is -inf, and what lies after it inf.
+    """
+    steps, n = values.shape
+    last = np.array(list(map(len, pasts))) - 1
+    # The part of each series around each quartile that may contain it at one of the steps.
+    starts, width = np.rint(np.outer(_SHARES, last)).astype(np.int64) - steps, 2 * steps + 1
+    parts = np.full((len(_SHARES), n, width), np.inf)
+    for at, past in enumerate(pasts):
+        numbers = np.frombuffer(past)
+        for part, start in zip(parts[:, at], starts[:, at].tolist(), strict=True):
+            missing = max(0, -start)
+            part[:missing] = -np.inf
+            known = numbers[start + missing : start + width]
+            part[missing : missing + len(known)] = known
+    found = np.empty((1 + len(_SHARES), steps, n))
+    found[0] = np.minimum.accumulate(np.vstack([[past[0] for past in pasts], values[:-1]]))
+    added = np.full((n, steps), -np.inf)
+    for step in range(steps):
+        added[:, 1 : step + 1] = np.sort(values[:step].T, axis=1)
+        ranks = np.rint(np.outer(_SHARES, last + step)).astype(np.int64) - starts
+        before = np.take_along_axis(parts, ranks[:, :, np.newaxis] - np.arange(step + 1), axis=2)
+        candidates = np.maximum(before, added[:, : step + 1])
+        found[1:, step] = candidates.min(axis=2)
+    return found
+
+
 def _scores(values: Floats, pasts: Sequence[Sequence[float]]) -> tuple[Floats, Floats]:
-    least, quarter, medians, three_quarters = _at(pasts, lambda size: (0, *_ranks(size)))
+    return _scored(values, *_at(pasts, lambda size: (0, *_ranks(size))))
+
+
+def _scored(
+    values: Floats, least: Floats, quarter: Floats, medians: Floats, three_quarters: Floats
+) -> tuple[Floats, Floats]:
+    """Return the scores of values and the medians, by the least earlier value and the quartiles."""
     floor = np.maximum(_LEAST_SPREAD * np.absolute(medians), 1e-12)
     low, middle, high, value = quarter, medians, three_quarters, values
     if (in_logarithms := (least > 0) & (values > 0)).any():
@@ -104,10 +157,15 @@ def usual_steps(values: Floats, pasts: Sequence[array[float]], limit: float) -> 
         return bool((abs(_scores(values[step, few], grown)[0]) < limit).all())
 
     usual = next((step for step in np.flatnonzero(doubtful.any(axis=1)).tolist() if not is_within(step)), steps)
-    for past, column, is_finite in zip(pasts, values[:usual].T, finite[:usual].T, strict=True):
+    _add(values[:usual], pasts)
+    return usual
+
+
+def _add(values: Floats, pasts: Sequence[array[float]]) -> None:
+    """Add the finite values of some steps to each series."""
+    for past, column, is_finite in zip(pasts, values.T, np.isfinite(values.T), strict=True):
         past.frombytes(column[is_finite].tobytes())
         np.frombuffer(past).sort(kind="stable")
-    return usual
 
 
 def _ranks(size: int) -> list[int]:

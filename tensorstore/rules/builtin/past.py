@@ -10,15 +10,18 @@ import numpy as np
 from ...errors import InvalidRuleParameter
 from ...format.index_types import SavedTensor
 from ...statistics.definitions import STATISTICS
-from ...statistics.past import past_scores, usual_steps
+from ...statistics.past import scores_of_steps, usual_steps
+from ...statistics.sums import Floats
 from ..parameter import integer, number, text
 from ..reader import Measured, Selector, StepView
 from .base import SelectingRule, training_mode
 
 _FEWEST_PEERS = 3
 """The fewest tensors whose median score is subtracted, as a change of the learning rate moves all scores."""
-_EXACT_STEPS = 8
+_EXACT_STEPS = 32
 """The steps that are scored exactly where the next one may be unusual."""
+_GROWTH = 4
+"""The factor by which the steps that are tried at once grow while they are usual."""
 _TIMES_COMMON = 2.0
 """A score must differ from the median score by at least this many times the median score."""
 
@@ -58,19 +61,22 @@ class StatisticAnomaly(SelectingRule):
         numbers = [info.mode_step for info in view.infos]
         values = found[self.statistic].reshape(len(view.infos), size)
         pasts = [self._past[key] for key in found.where(slice(size)).keys]
+        tried = _EXACT_STEPS
         while size and step < len(values):
             # The median score is below half of the threshold, too, so that no difference reaches the threshold.
-            if usual := usual_steps(values[step:], pasts, 0.499 * self.threshold):
+            if usual := usual_steps(values[step : step + tried], pasts, 0.499 * self.threshold):
                 self._steps += numbers[step : step + usual]
-                step += usual
+                step, tried = step + usual, _GROWTH * tried
                 continue
-            for exact in range(step, min(step + _EXACT_STEPS, len(values))):
-                self._judge_step(found.where(slice(exact * size, (exact + 1) * size)), pasts, numbers[exact])
-                step = exact + 1
+            tried = _EXACT_STEPS
+            exact = scores_of_steps(values[step : step + tried], pasts, self.minimum)
+            for scores, medians in zip(*exact, strict=True):
+                here = found.where(slice(step * size, (step + 1) * size))
+                self._judge_step(here, scores, medians, numbers[step])
+                step += 1
 
-    def _judge_step(self, found: Measured, pasts: list[array[float]], step: int) -> None:
-        scores, medians = past_scores(found[self.statistic], pasts, self.minimum)
-        scores /= _distance(step, self._steps) ** 2
+    def _judge_step(self, found: Measured, scores: Floats, medians: Floats, step: int) -> None:
+        scores = scores / _distance(step, self._steps) ** 2
         self._steps.append(step)
         known = scores[~np.isnan(scores)]
         common = float(np.median(known)) if len(known) >= _FEWEST_PEERS else 0.0
