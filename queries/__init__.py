@@ -10,15 +10,16 @@ Each file opens with a comment: the question or the view, the parameters, and th
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
+from pkgutil import get_data
 
 
 @cache
 def load(name: str) -> str:
     """Return the text of a query, such as `named/best_runs`. Raises KeyError for an unknown name."""
     try:
-        return files(__name__).joinpath(f"{name}.sql").read_text(encoding="utf-8")
-    except FileNotFoundError:
+        # importlib.resources imports modules first, which takes longer than reading all files.
+        return (get_data(__name__, f"{name}.sql") or b"").decode()
+    except OSError:
         folder = name.rpartition("/")[0]
         raise KeyError(f"unknown query {name!r}; known queries: {', '.join(names(folder))}") from None
 
@@ -30,5 +31,7 @@ def load_view(view: str, schema: str = "catalogue") -> str:
 
 def names(folder: str) -> list[str]:
     """Return the names of the queries in a folder, sorted."""
+    from importlib.resources import files
+
     entries = (entry.name for entry in files(__name__).joinpath(folder).iterdir())
     return sorted(entry.removesuffix(".sql") for entry in entries if entry.endswith(".sql"))
