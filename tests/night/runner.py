@@ -27,8 +27,7 @@ PATIENCE_SECONDS = 900
 """After its time, until a finder that goes on is killed. A case or a set-up may take long on a busy machine."""
 SHOWN_FAILURES = 20
 BUILD_SECONDS = 10.0
-"""Of one finder with one seed in the build, which runs two."""
-FIXED_SEED = 1
+"""Of one finder in the build; one that runs alone has twice as long."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Finder:
     in_build: str | None = ""
     """Further arguments in the build; None if it is left to the night."""
     is_alone: bool = False
-    """True for a program with processes for all cores. One seed is enough for it in the build."""
+    """True for a program with processes for all cores."""
     share: float = 1.0
     """Its part of the time, relative to the others."""
     least_hours: float = 0.0
@@ -184,25 +183,23 @@ def report(results: Sequence[Result], title: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def seed_of_commit() -> int | None:
-    """Return a seed that differs with each commit; None where there is no git."""
+def seed_of_commit() -> int:
+    """Return a seed that differs with each commit; 1 where there is no git."""
     try:
         done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
-        return None
+        return 1
     return int(done.stdout.strip()[:6], 16)
 
 
 def build(at_once: int) -> list[Result]:
-    """Run each finder for some seconds, with a fixed seed and with one of the commit."""
-    seeds = [seed for seed in (FIXED_SEED, seed_of_commit()) if seed is not None]
-    print(f"seeds: {seeds[0]}, and of this commit {seeds[1:]}", flush=True)
+    """Run each finder for some seconds, with the seed of the commit."""
+    seed = seed_of_commit()
+    print(f"the seed of this commit: {seed}", flush=True)
     jobs = []
     for name, finder in FINDERS.items():
-        if finder.in_build is None:
-            continue
-        for seed in seeds[-1:] if finder.is_alone else seeds:
-            seconds = BUILD_SECONDS * (len(seeds) if finder.is_alone else 1)
+        if finder.in_build is not None:
+            seconds = BUILD_SECONDS * (2 if finder.is_alone else 1)
             arguments = name, finder, seconds, seed, finder.in_build
             jobs.append((finder.is_alone, lambda arguments=arguments: run_finder(*arguments)))
     return run_all(jobs, at_once)
