@@ -225,12 +225,13 @@ build/env-fakesnow-links build/env-bqemulator-links: build/env-%-links: build/en
 	$(INSTALL) .venv-$*/bin/python $(EDITABLE) --no-deps -e .
 	@touch $@
 
-# Installs what the shell's variable names, which may be nothing.
+# Installs what the shell's variable names, which may be nothing. Parts of the build that begin together may ask for the
+# same; a service that the package starts must not keep the lock.
 define apt-get
 if [ -z "$(1)" ]; then exit 0; \
 elif ! command -v apt-get > /dev/null; then echo "No apt-get here. Install by hand what provides:$(1)"; exit 1; fi; \
 export DEBIAN_FRONTEND=noninteractive; install="$(SUDO) apt-get install -o DPkg::Lock::Timeout=600 -y -qq --no-install-recommends $(1)"; \
-$$install || { $(SUDO) apt-get update -qq && $$install; }
+mkdir -p build; flock --close build/apt.lock $(SHELL) -c "$$install || { $(SUDO) apt-get update -qq && $$install; }"
 endef
 
 # The libraries that benchmarks/peers compares with.

@@ -52,11 +52,12 @@ def _in(folder: str, *names: str) -> tuple[str, ...]:
 
 
 _TENSORFLOW = _in("hooks", "keras", "session", "tensorflow")
-# Each is the target `test-NAME` of the Makefile. They run in this order.
+# Each is the target `test-NAME` of the Makefile. They begin in this order, those that take long first.
 PARTS = {
     "page": Part(0, ("tensorstore/pages",)),
-    "spark": Part(1, ("queries", "tensorstore/engines/spark.py")),
     "tf": Part(2, _TENSORFLOW),
+    "tf215": Part(1, (*_TENSORFLOW, *_in("tests/smdebug", "jobs/keras_job.py", "programs/tensorflow"))),
+    "emulators": Part(2, ("queries/named", *_in("tensorstore/exports/targets", "bigquery.py", "snowflake.py"))),
     "models": Part(
         0,
         (
@@ -65,8 +66,7 @@ PARTS = {
             *_in("hooks", "lightning", "mxnet", "pytorch", "transformers"),
         ),
     ),
-    "tf215": Part(1, (*_TENSORFLOW, *_in("tests/smdebug", "jobs/keras_job.py", "programs/tensorflow"))),
-    "mxnet": Part(2, ("hooks/mxnet", *_in("tests/smdebug", "jobs/gluon_job.py", "programs/mxnet"))),
+    "spark": Part(1, ("queries", "tensorstore/engines/spark.py")),
     "trackers": Part(
         1,
         (
@@ -74,8 +74,8 @@ PARTS = {
             *_in("tensorstore/importers", "aim", "mlflow", "trackio.py", "wandb"),
         ),
     ),
-    "emulators": Part(2, ("queries/named", *_in("tensorstore/exports/targets", "bigquery.py", "snowflake.py"))),
     "horovod": Part(0, ("constraints/tf215.txt", "hooks/session")),
+    "mxnet": Part(2, ("hooks/mxnet", *_in("tests/smdebug", "jobs/gluon_job.py", "programs/mxnet"))),
 }
 
 # A change of these is near every part; so is one of a file that is in no place that is known here.
