@@ -336,6 +336,8 @@ TESTS_TF := tests/hooks/keras tests/hooks/session tests/importers/tensorboard/te
 TESTS_MXNET := tests/hooks/mxnet
 TESTS_TRACKERS := tests/importers/trackers $(addprefix tests/hooks/,hydra ignite nvdlfw_inspect ray torchtitan)
 TESTS_MODELS := tests/models tests/test_examples.py $(addprefix tests/hooks/,catboost jax lightgbm)
+# The examples that `make test-slow` runs in each build.
+EXAMPLES_SLOW := breast_cancer_xgboost digits regression_numpy
 # The pages of a framework's own; `make test` runs all others.
 TEST_PAGE := tests/test_docs.py::test_the_examples_of_a_framework_run
 # Programs that were written for smdebug; each environment runs those of its framework.
@@ -412,6 +414,7 @@ test-page: env-page chromium  ## Run the tests of the page in a real browser; sc
 .PHONY: test-models
 test-models: env-models env-mxnet  ## Run models of transformers, PyTorch, Keras and Gluon, each hooked and without a hook
 	$(PY) -m pytest -n $(CORES) --dist worksteal $(PYTEST_ARGS) $(TESTS_MODELS) \
+	    $(foreach example,$(EXAMPLES_SLOW),--deselect 'tests/test_examples.py::test_an_example_runs[$(example).py') \
 	    $(foreach page,boosting jax transformers lightning accelerate,'$(TEST_PAGE)[$(page).md]')
 	$(VENV_MXNET)/bin/python -m pytest $(PYTEST_ARGS) tests/models/test_gluon_zoo.py
 

@@ -14,7 +14,6 @@ from tensortrial.mode import modes
 pytest.importorskip("transformers")
 
 SCRIPT = """
-import sys
 import torch, transformers
 from tensortrial.hooks.pytorch import SaveConfig
 from tensortrial.hooks.transformers import TensorTrialCallback
@@ -26,28 +25,37 @@ config = transformers.GPT2Config(
     embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0,
 )
 texts = [{"input_ids": each, "labels": each} for each in torch.randint(3, 64, (24, 8))]
-arguments = transformers.TrainingArguments(
-    output_dir="out", max_steps=3, per_device_train_batch_size=2, gradient_accumulation_steps=2, logging_steps=1,
-    save_strategy="no", report_to="none", use_cpu=True, disable_tqdm=True, dataloader_pin_memory=False,
-)
-callback = TensorTrialCallback(
-    "run", include_workers=sys.argv[1], include_collections=["gradients"], include_regex="_input_",
-    save_config=SaveConfig(save_interval=1),
-)
-transformers.Trainer(
-    transformers.GPT2LMHeadModel(config), arguments, train_dataset=texts, callbacks=[callback]
-).train()
-callback.close()
+
+for workers in ("one", "all"):
+    arguments = transformers.TrainingArguments(
+        output_dir="out", max_steps=3, per_device_train_batch_size=2, gradient_accumulation_steps=2, logging_steps=1,
+        save_strategy="no", report_to="none", use_cpu=True, disable_tqdm=True, dataloader_pin_memory=False,
+    )
+    callback = TensorTrialCallback(
+        workers, include_workers=workers, include_collections=["gradients"], include_regex="_input_",
+        save_config=SaveConfig(save_interval=1),
+    )
+    transformers.Trainer(
+        transformers.GPT2LMHeadModel(config), arguments, train_dataset=texts, callbacks=[callback]
+    ).train()
+    callback.close()
 torch.distributed.destroy_process_group()
 """
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the runs of a job that trains twice: its processes take longer to start than to train."""
+    folder = tmp_path_factory.mktemp("processes")
+    run_training(SCRIPT, folder, by=TORCHRUN)
+    return folder
 
 
 @pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.parametrize("include_workers", ["one", "all"])
-def test_each_process_of_a_job_is_a_worker(tmp_path: Path, include_workers: str) -> None:
-    run_training(SCRIPT, tmp_path, include_workers, by=TORCHRUN)
-    trial = create_trial(tmp_path / "run")
+def test_each_process_of_a_job_is_a_worker(folder: Path, include_workers: str) -> None:
+    trial = create_trial(folder / include_workers)
     workers = ["worker_0", "worker_1"] if include_workers == "all" else ["worker_0"]
     assert trial.workers() == workers
     assert trial.loaded_all_steps

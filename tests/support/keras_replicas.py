@@ -1,8 +1,8 @@
-"""Trains on two replicas, as the arguments of the tests of distribution say: how, which workers, and where to save.
+"""Trains on two replicas, one job after another, as the arguments of the tests of distribution say.
 
-    keras_replicas.py fit|loop|eager|multiworker|multiworker-fit one|all RUN
+    keras_replicas.py mirrored|multiworker FOLDER fit|loop|eager:one|all...
 
-Each replica sees one half of each batch.
+Each job saves a run below the folder, `fit:one`. Each replica sees one half of each batch.
 """
 
 from __future__ import annotations
@@ -30,6 +30,13 @@ def fit(hook: Any, strategy: Any) -> None:
         history = kt.fit(model, STEPS, callback).history
         results.append([history, kt.evaluate(model, 2, callback), _predict(model, callback)])
     np.testing.assert_equal(*results)
+
+
+def fit_alone(hook: Any, strategy: Any) -> None:
+    """Train by `fit` with the hook only."""
+    with strategy.scope():
+        model = kt.small()
+    kt.fit(model, STEPS, hook)
 
 
 def _predict(model: Any, hook: Any) -> Any:
@@ -61,28 +68,27 @@ def loop(hook: Any, strategy: Any, compiled: bool = True) -> None:
         hook.save_tape_logs({"labels": y, "accuracy": 0.5})
 
 
-def main(how: str, workers: str, run: str) -> None:
-    if how.startswith("multiworker"):
+def main(kind: str, folder: str, *jobs: str) -> None:
+    if kind == "multiworker":
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
     else:
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
         strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    hook = tt.KerasHook(
-        run,
-        include_collections=COLLECTIONS,
-        save_config=tt.SaveConfig(save_interval=1),
-        include_workers=workers,
-    )
-    if how == "fit":
-        fit(hook, strategy)
-    elif how == "multiworker-fit":
-        with strategy.scope():
-            model = kt.small()
-        kt.fit(model, STEPS, hook)
-    else:
-        loop(hook, strategy, how != "eager")
-    hook.close()
+    for job in jobs:
+        how, workers = job.split(":")
+        hook = tt.KerasHook(
+            f"{folder}/{job}",
+            include_collections=COLLECTIONS,
+            save_config=tt.SaveConfig(save_interval=1),
+            include_workers=workers,
+        )
+        if how == "fit":
+            (fit_alone if kind == "multiworker" else fit)(hook, strategy)
+        else:
+            loop(hook, strategy, how != "eager")
+        hook.close()
+        tt.del_hook()
 
 
 if __name__ == "__main__":

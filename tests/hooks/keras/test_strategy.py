@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -27,21 +28,36 @@ HALF = kt.BATCH // 2
 pytestmark = pytest.mark.distributed
 
 
-def run(folder: Path, how: str, workers: str, *variables: dict[str, str]) -> Any:
-    """Train in processes of their own, one for each set of variables, and open what they saved."""
+def run(folder: Path, kind: str, *jobs: str, variables: Sequence[Mapping[str, str]] = ({},)) -> Path:
+    """Train in processes of their own, one for each set of variables, all jobs in each; return the folder."""
     path = os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    environment["TENSORTRIAL_STRICT"] = "1"
     with ExitStack() as stack:
         processes = []
-        for each in variables or ({},):
-            command = [sys.executable, keras_replicas.__file__, how, workers, str(folder / "run")]
+        for each in variables:
+            command = [sys.executable, keras_replicas.__file__, kind, str(folder), *jobs]
             process = subprocess.Popen(command, env={**environment, **each}, stderr=subprocess.PIPE, text=True)
             processes.append(stack.enter_context(process))
             stack.callback(process.kill)
         for process in processes:
             _, err = process.communicate(timeout=200)
             assert process.returncode == 0, err
-    return create_trial(folder / "run")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def mirrored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs of jobs with two replicas in one process, which takes longer to start than to train."""
+    jobs = ("loop:all", "fit:all", "eager:all", "fit:one", "loop:one")
+    return run(tmp_path_factory.mktemp("mirrored"), "mirrored", *jobs)
+
+
+@pytest.fixture(scope="module")
+def multiworker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs of jobs of two processes."""
+    jobs = ("loop:one", "loop:all", *([] if kt.KERAS_3 else ["fit:all"]))  # Keras 3 has no such fit
+    return run(tmp_path_factory.mktemp("multiworker"), "multiworker", *jobs, variables=cluster())
 
 
 def half(step: int, replica: int) -> tuple[Any, Any]:
@@ -84,8 +100,8 @@ def check_replicas(trial: Any, mode: Any, workers: list[str], loss: str | None) 
 @pytest.mark.parametrize(
     "how", [pytest.param("fit", marks=pytest.mark.slow), "loop", pytest.param("eager", marks=pytest.mark.slow)]
 )
-def test_each_replica_is_a_worker(tmp_path: Path, how: str) -> None:
-    trial = run(tmp_path, how, "all")
+def test_each_replica_is_a_worker(mirrored: Path, how: str) -> None:
+    trial = create_trial(mirrored / f"{how}:all")
     fitted = how == "fit"
     check_replicas(trial, tt.modes.TRAIN if fitted else tt.modes.GLOBAL, DEVICES, None if fitted else "loss")
     if fitted:
@@ -99,8 +115,8 @@ def test_each_replica_is_a_worker(tmp_path: Path, how: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["fit", "loop"])
-def test_the_first_replica_is_the_only_worker_by_default(tmp_path: Path, how: str) -> None:
-    trial = run(tmp_path, how, "one")
+def test_the_first_replica_is_the_only_worker_by_default(mirrored: Path, how: str) -> None:
+    trial = create_trial(mirrored / f"{how}:one")
     check_replicas(trial, tt.modes.TRAIN if how == "fit" else tt.modes.GLOBAL, ["worker_0"], None)
 
 
@@ -117,12 +133,12 @@ def cluster() -> list[dict[str, str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["one", "all"])
-def test_workers_of_several_processes_are_saved(tmp_path: Path, workers: str) -> None:
-    trial = run(tmp_path, "multiworker", workers, *cluster())
+def test_workers_of_several_processes_are_saved(multiworker: Path, workers: str) -> None:
+    trial = create_trial(multiworker / f"loop:{workers}")
     check_replicas(trial, tt.modes.GLOBAL, WORKERS if workers == "all" else WORKERS[:1], "loss")
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(kt.KERAS_3, reason="Keras 3 has no fit under MultiWorkerMirroredStrategy")
-def test_workers_of_several_processes_are_saved_in_fit(tmp_path: Path) -> None:
-    check_replicas(run(tmp_path, "multiworker-fit", "all", *cluster()), tt.modes.TRAIN, WORKERS, None)
+def test_workers_of_several_processes_are_saved_in_fit(multiworker: Path) -> None:
+    check_replicas(create_trial(multiworker / "fit:all"), tt.modes.TRAIN, WORKERS, None)
