@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from support import warm
 from tensortrial import create_trial
 
 PROGRAM = """
@@ -32,6 +31,7 @@ with net.session([hook]) as session:
             time.sleep(0.01)
 hook.close()
 """
+MODULES = ("tensorflow", "tensortrial.hooks.tensorflow", "support.graph_training")
 CLUSTER = {"chief": ["localhost:1"], "worker": ["localhost:2"]}
 LAUNCHERS = {
     "horovod": [{"HOROVOD_RANK": str(rank), "HOROVOD_SIZE": "2"} for rank in range(2)],
@@ -45,19 +45,14 @@ LAUNCHERS = {
 @pytest.mark.distributed
 @pytest.mark.parametrize(("launcher", "workers"), [("horovod", "one"), ("horovod", "all"), ("tensorflow", "all")])
 def test_are_named_and_counted_as_their_launcher_says(tmp_path: Path, launcher: str, workers: str) -> None:
-    (tmp_path / "train.py").write_text(PROGRAM)
-    path = os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "OMPI_", "HOROVOD_"))}
     with ExitStack() as stack:
-        processes = []
-        for variables in LAUNCHERS[launcher]:
-            environment = {**kept, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **variables}
-            command = [sys.executable, "train.py", workers]
-            process = stack.enter_context(
-                subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
+        processes = [
+            stack.enter_context(
+                warm.start(["-c", PROGRAM, workers], cwd=tmp_path, env={**kept, **variables}, preload=MODULES)
             )
-            stack.callback(process.kill)
-            processes.append(process)
+            for variables in LAUNCHERS[launcher]
+        ]
         for process in processes:
             _, err = process.communicate(timeout=120)
             assert process.returncode == 0, err
