@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,10 +15,11 @@ import pytest
 import tensorflow as tf
 
 import tensortrial.hooks.tensorflow as tt
-from support import keras_replicas
+from support import keras_replicas, warm
 from support import keras_training as kt
 from tensortrial import create_trial
 
+MODULES = ("tensorflow", "keras", "tensortrial.hooks.tensorflow")
 DEVICES = [f"/job:localhost/replica:0/task:0/device:CPU:{number}" for number in range(2)]
 WORKERS = ["worker_0", "worker_1"]
 HALF = kt.BATCH // 2
@@ -30,16 +29,13 @@ pytestmark = pytest.mark.distributed
 
 def run(folder: Path, kind: str, *jobs: str, variables: Sequence[Mapping[str, str]] = ({},)) -> Path:
     """Train in processes of their own, one for each set of variables, all jobs in each; return the folder."""
-    path = os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    environment["TENSORTRIAL_STRICT"] = "1"
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "TENSORTRIAL_STRICT": "1"}
+    arguments = [keras_replicas.__file__, kind, folder, *jobs]
     with ExitStack() as stack:
-        processes = []
-        for each in variables:
-            command = [sys.executable, keras_replicas.__file__, kind, str(folder), *jobs]
-            process = subprocess.Popen(command, env={**environment, **each}, stderr=subprocess.PIPE, text=True)
-            processes.append(stack.enter_context(process))
-            stack.callback(process.kill)
+        processes = [
+            stack.enter_context(warm.start(arguments, env={**environment, **each}, preload=MODULES))
+            for each in variables
+        ]
         for process in processes:
             _, err = process.communicate(timeout=200)
             assert process.returncode == 0, err
