@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support.programs import TORCHRUN, run_training
+from support.programs import run_workers
 from tensortrial import Trial, create_trial
 from tensortrial.mode import modes
 
@@ -96,8 +96,9 @@ callback.close()
 
 
 def launch(program: str, folder: Path) -> Trial:
-    """Run a program in two processes, as torchrun starts it."""
-    assert "nothing was saved" not in run_training(BEGINNING + program, folder, by=TORCHRUN)
+    """Run a program in two processes."""
+    modules = ("torch.distributed.fsdp", "tensortrial.hooks.accelerate", "tensortrial.hooks.lightning")
+    assert "nothing was saved" not in run_workers(BEGINNING + program, folder, *modules)
     return create_trial(folder / "run")
 
 

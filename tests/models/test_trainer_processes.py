@@ -1,4 +1,4 @@
-"""The callback for the Trainer in a job of two processes, as torchrun starts it."""
+"""The callback for the Trainer in a job of two processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support.programs import TORCHRUN, run_training
+from support.programs import run_workers
 from tensortrial import create_trial
 from tensortrial.mode import modes
 
@@ -47,7 +47,7 @@ torch.distributed.destroy_process_group()
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the runs of a job that trains twice: its processes take longer to start than to train."""
     folder = tmp_path_factory.mktemp("processes")
-    run_training(SCRIPT, folder, by=TORCHRUN)
+    run_workers(SCRIPT, folder, "transformers.models.gpt2", "transformers.trainer", "tensortrial.hooks.transformers")
     return folder
 
 

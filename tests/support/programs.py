@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from support import warm
@@ -70,6 +71,35 @@ def run_training(script: str, folder: Path, *arguments: str, by: Sequence[str] =
     )
     assert done.returncode == 0, done.stderr
     return done.stderr
+
+
+def run_workers(script: str, folder: Path, *modules: str) -> str:
+    """Run a training in two processes with the variables of torchrun, as `run_training` does. Return their errors.
+
+    The processes are forked from one with the modules' imports. `run_training` by TORCHRUN starts torchrun itself.
+    """
+    from torch.distributed import TCPStore
+
+    (folder / "train.py").write_text(script)
+    # torchrun, too, holds the store of its workers: no other test can take its port.
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    common = {
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
+        "GROUP_RANK": "0", "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_RUN_ID": "tests", "TENSORTRIAL_STRICT": "1",
+    }  # fmt: skip
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TENSORTRIAL_")}
+    errors = []
+    with ExitStack() as stack:
+        processes = []
+        for rank in ("0", "1"):
+            environment = {**inherited, **common, "RANK": rank, "LOCAL_RANK": rank}
+            process = warm.start(["train.py"], cwd=folder, env=environment, preload=(*warm.TORCH, *modules))
+            processes.append(stack.enter_context(process))
+        for process in processes:
+            errors.append(process.communicate(timeout=300)[1])
+            assert process.returncode == 0, errors[-1]
+    return "".join(errors)
 
 
 def _finished(process: warm.Process | subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
