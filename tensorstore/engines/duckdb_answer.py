@@ -38,8 +38,8 @@ _FIRST_ROWS, _MOST_ROWS = 64, 10_000
 _FETCHED_BYTES = 8 << 20
 
 
-_NOT_IN_ARROW = re.compile(r'(?<!")\b(UHUGEINT|BIGNUM|BIT|TIME WITH TIME ZONE)\b')
-"""DuckDB's types, alone or nested, whose values its Arrow tables cut off or spell as bytes of its own."""
+_TEXT_IN_COLUMNS = re.compile(r'(?<!")\b(UHUGEINT|BIGNUM|BIT|TIME WITH TIME ZONE)\b')
+"""DuckDB's types, alone or nested, that its tables of Arrow and numpy lack, cut off or spell as bytes of its own."""
 
 
 class DuckDBAnswer:
@@ -127,12 +127,12 @@ class DuckDBAnswer:
 
     def fetchnumpy(self) -> dict[str, Any]:
         """Return the columns as numpy arrays, by name."""
-        return self._take(lambda relation: relation.fetchnumpy())
+        return self._with_texts()._take(lambda relation: relation.fetchnumpy())
 
     def df(self) -> Any:
         """Return a pandas DataFrame."""
         _need("pandas", "df()")
-        return self._take(lambda relation: relation.df())
+        return self._with_texts()._take(lambda relation: relation.df())
 
     to_df = df
 
@@ -142,8 +142,7 @@ class DuckDBAnswer:
 
     def to_arrow_table(self) -> pa.Table:
         """Return an Arrow table."""
-        answer = self._for_arrow()
-        return answer.to_arrow_table() if answer else self._take(lambda relation: relation.to_arrow_table())
+        return self._with_texts()._take(lambda relation: relation.to_arrow_table())
 
     def arrow(self, batch_size: int | None = None) -> pa.RecordBatchReader:
         """Return a reader of record batches, which runs the query while it is read.
@@ -152,16 +151,15 @@ class DuckDBAnswer:
             batch_size: The most rows of a batch; None for 1,000,000, or 64 where a column has raw values.
         """
         batch_size = batch_size or (_FIRST_ROWS if "BLOB" in self.types else _BATCH_ROWS)
-        if answer := self._for_arrow():
-            return answer.arrow(batch_size)
-        connection, reader = self._repeated(lambda: self._reader(batch_size))
-        return pa.RecordBatchReader.from_batches(reader.schema, self._batches(connection, reader))
+        answer = self._with_texts()
+        connection, reader = answer._repeated(lambda: answer._reader(batch_size))
+        return pa.RecordBatchReader.from_batches(reader.schema, answer._batches(connection, reader))
 
-    def _for_arrow(self) -> DuckDBAnswer | None:
-        """Return an answer with text for the values of types that Arrow lacks; None if there are none."""
-        texts = ["::varchar" if _NOT_IN_ARROW.search(each) else "" for each in self.types]
+    def _with_texts(self) -> DuckDBAnswer:
+        """Return an answer with text for the values of types that tables of Arrow and numpy lack; else this one."""
+        texts = ["::varchar" if _TEXT_IN_COLUMNS.search(each) else "" for each in self.types]
         if not any(texts):
-            return None
+            return self
         names = [name.replace('"', '""') for name in self.columns]
         cells = ", ".join(f'c{i}{text} as "{names[i]}"' for i, text in enumerate(texts))
         columns = ", ".join(f"c{i}" for i in range(len(names)))

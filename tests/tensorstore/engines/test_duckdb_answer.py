@@ -92,7 +92,7 @@ def test_every_method_stops_at_the_timeout(trial: Trial, way: str) -> None:
         ("'11:00:00+02'::timetz", "11:00:00+02"),
     ],
 )
-def test_values_that_arrow_lacks_are_text_in_its_tables(trial: Trial, value: str, text: str) -> None:
+def test_values_that_tables_of_other_libraries_lack_are_text_in_them(trial: Trial, value: str, text: str) -> None:
     query = f"""select {value} as "ä;""b", $one as one, 2 as one -- ;\n; -- one"""
     answer = trial.sql(query, {"one": 1})
     table = answer.to_arrow_table()
@@ -100,6 +100,9 @@ def test_values_that_arrow_lacks_are_text_in_its_tables(trial: Trial, value: str
     assert table.column_names == ['ä;"b', "one", "one"]
     assert [column.to_pylist() for column in table.columns] == [[text], [1], [2]]
     assert str(answer.fetchall()[0][0]) in (text, "11:00:00+02:00")
+    assert answer.fetchnumpy()['ä;"b'].tolist() == [text]
+    pytest.importorskip("pandas")
+    assert answer.df().to_numpy().tolist() == [[text, 1, 2]]
 
 
 @pytest.mark.parametrize("parameters", [None, {"past": 3}], ids=["no parameters", "parameters"])
