@@ -61,6 +61,7 @@ def open_runs(
 
     Raises:
         RunNotFound: No run can be opened.
+        StorageError: No run can be opened, and a storage refused to list a place or to read a run.
         ConfigurationError: The list is empty, or a place is neither a path nor a URL.
     """
     if isinstance(places, str | os.PathLike | Trial) or not isinstance(places, Iterable):
@@ -176,6 +177,7 @@ class Runs:
 
         Raises:
             RunNotFound: No run can be opened. Open runs stay open.
+            StorageError: The same, and a storage refused to list a place or to read a run.
         """
         self._not_opened = {}
         found = in_threads(self._find, self._locations, _PARALLEL)
@@ -286,12 +288,15 @@ def _location(location: RunLocation | Storage) -> str | Storage:
     return run_reader_of(location).storage if isinstance(location, Trial) else as_location(location)
 
 
-def nothing_opened(locations: Iterable[str | Storage], errors: Sequence[TensorTrialError]) -> RunNotFound:
+def nothing_opened(locations: Iterable[str | Storage], errors: Sequence[TensorTrialError]) -> TensorTrialError:
     """Return the error for locations at which no run can be opened, from the errors of each."""
     if len(errors) == 1 and isinstance(errors[0], RunNotFound):
         return errors[0]
-    reasons = "; ".join(map(str, errors[:3])) + (f"; and {len(errors) - 3} more" if len(errors) > 3 else "")
-    return RunNotFound(", ".join(map(_spelled, locations)), f"no run can be opened: {reasons}")
+    texts = sorted(map(str, errors))  # several threads found them
+    reasons = "; ".join(texts[:3]) + (f"; and {len(texts) - 3} more" if len(texts) > 3 else "")
+    # A storage that refuses may hold runs.
+    kind = StorageError if any(isinstance(error, StorageError) for error in errors) else RunNotFound
+    return kind(", ".join(map(_spelled, locations)), f"no run can be opened: {reasons}")
 
 
 def _row(run: RunReader) -> tuple[Any, ...]:

@@ -16,7 +16,15 @@ from support.permissions import bound_by_modes
 from support.runs import EVAL, TRAIN, Job, edit_document
 from support.servers import ObjectStore
 from tensortrial.config.collection import Collection
-from tensortrial.errors import ConfigurationError, MissingChunk, QueryError, QueryRefused, RunClosed, RunNotFound
+from tensortrial.errors import (
+    ConfigurationError,
+    MissingChunk,
+    QueryError,
+    QueryRefused,
+    RunClosed,
+    RunNotFound,
+    StorageError,
+)
 from tensortrial.read.run_queries import OF_ONE_RUN
 from tensortrial.rules import VanishingGradient, watch
 
@@ -182,6 +190,24 @@ def test_a_folder_that_cannot_be_listed_is_named_and_left_out(tmp_path: Path) ->
     assert runs.names == ["open"]
     assert list(runs.damaged) == [str(tmp_path / "shut")]
     assert f"refuses the list ({tmp_path}/shut): Permission denied" in str(runs.damaged[str(tmp_path / "shut")])
+
+
+def test_places_that_cannot_be_listed_are_an_error_of_the_storage(tmp_path: Path) -> None:
+    (tmp_path / "shut").mkdir(0)
+    places = [tmp_path / name for name in ("none", "shut", "empty")]
+    with pytest.raises(StorageError, match=r"empty: there is no run here.*none: .*refuses the list .*Permission denied"):
+        bound_by_modes(lambda: tensortrial.open_runs(places))
+
+
+def test_a_bucket_that_refuses_to_be_listed_is_an_error_of_the_storage(ceph_s3: ObjectStore) -> None:
+    bucket = ceph_s3.new_bucket()
+    name = bucket.removeprefix("s3://")
+    deny = {"Effect": "Deny", "Principal": "*", "Action": ["s3:ListBucket"], "Resource": [f"arn:aws:s3:::{name}"]}
+    ceph_s3.client.put_bucket_policy(Bucket=name, Policy=json.dumps({"Version": "2012-10-17", "Statement": [deny]}))
+    with pytest.raises(StorageError, match=f"bucket refuses the list .bucket '{name}'.*AccessDenied, HTTP 403"):
+        tensortrial.open_runs(f"{bucket}/runs", storage_options=ceph_s3.storage_options)
+    with pytest.raises(StorageError, match=f"bucket refuses the .*'{name}'.*AccessDenied, HTTP 403"):
+        tensortrial.create_trial(f"{bucket}/runs/a", storage_options=ceph_s3.storage_options)
 
 
 @pytest.mark.parametrize("places", [None, 5, ["runs", 3]])
