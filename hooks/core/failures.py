@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterable
 
 from tensortrial.errors import RunError
 from tensortrial.redaction import without_credentials
+from tensortrial.truth import is_switched_on
 
 from .log import logger
 
@@ -21,6 +21,7 @@ class Failures:
     """The errors inside the hook of `out_dir`, and the values and calls that it left out. Each is logged once."""
 
     def __init__(self, out_dir: str) -> None:
+        strict()  # a wrong value is an error before training begins
         self._out_dir = out_dir
         self.first: str | None = None
         """The error that turned the hook off, in one line; None if it is on."""
@@ -97,4 +98,4 @@ class Failures:
 
 def strict() -> bool:
     """Return whether errors inside a hook are raised instead of logged: TENSORTRIAL_STRICT=1."""
-    return os.environ.get(STRICT_VARIABLE, "0") not in ("", "0")
+    return is_switched_on(STRICT_VARIABLE, default=False)

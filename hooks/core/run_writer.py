@@ -32,6 +32,7 @@ from tensortrial.mode import ModeKeys
 from tensortrial.snapshot.manifest import MOST_FILES_AT_CLOSE, write_manifest
 from tensortrial.storage.open import Storage, open_storage
 from tensortrial.tfevents.event_log import EventLog
+from tensortrial.truth import is_switched_on
 from tensortrial.version import __version__
 from tensortrial.write.claim import Resumption, check_out_dir, claim, claim_again, has_ended, has_left_job, saved_steps
 from tensortrial.write.lease import (
@@ -80,8 +81,7 @@ class RunWriter:
         self._first_dir, self._number = os.fspath(options.out_dir), 1
         self._open(self._first_dir)
         self._lease_seconds = lease_seconds()
-        forced = os.environ.get(FORCE_VARIABLE, "0").lower() not in ("", "0", "false")
-        self._force = options.force or forced
+        self._force = options.force or is_switched_on(FORCE_VARIABLE, default=False)
         self.resumes = False
         """True if the run existed before and is continued."""
         self._resumes_at: tuple[str, int] | None = None

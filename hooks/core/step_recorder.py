@@ -13,6 +13,7 @@ from tensortrial.config.save_config import GROWING, GROWING_STEPS, SaveConfig
 from tensortrial.errors import ConfigurationError, TrainingStopped
 from tensortrial.format.record import BatchBuffers, Step
 from tensortrial.mode import ModeKeys
+from tensortrial.truth import is_switched_on
 
 from .called_steps import CalledSteps, step_number
 from .configuration.collections import CollectionManager, define_health
@@ -27,8 +28,6 @@ from .run_writer import RunWriter
 from .step_clock import StepClock
 from .system.metrics import SystemMetrics
 from .user_values import shown
-
-_OFF_VARIABLES = ("TENSORTRIAL", "USE_SMDEBUG")
 
 # A run of fewer steps is a trial, for which no warning is needed.
 _MANY_STEPS = 10
@@ -459,4 +458,4 @@ class StepRecorder:
 
 def switched_on() -> bool:
     """Return whether hooks save anything: not with TENSORTRIAL=0 or USE_SMDEBUG=0."""
-    return all(os.environ.get(name, "1").lower() not in ("0", "false") for name in _OFF_VARIABLES)
+    return all(is_switched_on(name, default=True) for name in ("TENSORTRIAL", "USE_SMDEBUG"))

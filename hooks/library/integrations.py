@@ -10,6 +10,7 @@ from typing import Any
 
 from tensortrial.errors import ConfigurationError
 from tensortrial.mode import ModeKeys
+from tensortrial.truth import truth_of
 
 from ..core.base_hook import BaseHook
 
@@ -38,7 +39,7 @@ def arguments_in(variable: str) -> dict[str, Any]:
         ConfigurationError: The value is anything else.
     """
     value = os.environ.get(variable, "").strip()
-    if value.lower() in ("", "1", "true"):
+    if not value or truth_of(value):
         return {}
     try:
         found = json.loads(value)

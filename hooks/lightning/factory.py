@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from tensortrial.truth import truth_of
+
 from ..core.log import logger
 from ..launch.launch import active_launch
 from ..library.integrations import arguments_in
@@ -19,7 +21,7 @@ def callbacks() -> list[Any]:
     There are none unless TENSORTRIAL_LIGHTNING is set or the script was started by `tensortrial run`.
     """
     value = os.environ.get(VARIABLE, "").strip()
-    if value.lower() in ("0", "false"):
+    if truth_of(value) is False:
         return []
     if not value:
         return _launched()

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from ..errors import ConfigurationError
 from ..statistics.definitions import STATISTICS, parse_axis, parse_statistic
+from ..truth import truth_of
 from .changes import Configuration
 from .json_document import JsonDocument
 
@@ -167,12 +168,10 @@ def boolean(name: str, value: Any) -> bool:
         value = value[0]
     if isinstance(value, bool):
         return value
-    text = str(value).strip().lower()
-    if text in ("true", "1", "yes"):
-        return True
-    if text in ("false", "0", "no", "none", ""):
-        return False
-    raise ConfigurationError(f"{name} must be true or false, got {value!r}")
+    found = False if str(value).strip().lower() in ("none", "") else truth_of(str(value))
+    if found is None:
+        raise ConfigurationError(f"{name} must be true or false, got {value!r}")
+    return found
 
 
 def _norm(name: str) -> str:

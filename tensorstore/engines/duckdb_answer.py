@@ -127,12 +127,14 @@ class DuckDBAnswer:
 
     def fetchnumpy(self) -> dict[str, Any]:
         """Return the columns as numpy arrays, by name."""
-        return self._with_texts()._take(lambda relation: relation.fetchnumpy())
+        answer = self._with_texts()
+        return answer.fetchnumpy() if answer else self._take(lambda relation: relation.fetchnumpy())
 
     def df(self) -> Any:
         """Return a pandas DataFrame."""
         _need("pandas", "df()")
-        return self._with_texts()._take(lambda relation: relation.df())
+        answer = self._with_texts()
+        return answer.df() if answer else self._take(lambda relation: relation.df())
 
     to_df = df
 
@@ -142,7 +144,8 @@ class DuckDBAnswer:
 
     def to_arrow_table(self) -> pa.Table:
         """Return an Arrow table."""
-        return self._with_texts()._take(lambda relation: relation.to_arrow_table())
+        answer = self._with_texts()
+        return answer.to_arrow_table() if answer else self._take(lambda relation: relation.to_arrow_table())
 
     def arrow(self, batch_size: int | None = None) -> pa.RecordBatchReader:
         """Return a reader of record batches, which runs the query while it is read.
@@ -151,15 +154,16 @@ class DuckDBAnswer:
             batch_size: The most rows of a batch; None for 1,000,000, or 64 where a column has raw values.
         """
         batch_size = batch_size or (_FIRST_ROWS if "BLOB" in self.types else _BATCH_ROWS)
-        answer = self._with_texts()
-        connection, reader = answer._repeated(lambda: answer._reader(batch_size))
-        return pa.RecordBatchReader.from_batches(reader.schema, answer._batches(connection, reader))
+        if answer := self._with_texts():
+            return answer.arrow(batch_size)
+        connection, reader = self._repeated(lambda: self._reader(batch_size))
+        return pa.RecordBatchReader.from_batches(reader.schema, self._batches(connection, reader))
 
-    def _with_texts(self) -> DuckDBAnswer:
-        """Return an answer with text for the values of types that tables of Arrow and numpy lack; else this one."""
+    def _with_texts(self) -> DuckDBAnswer | None:
+        """Return an answer with text for the values of types that Arrow and numpy lack; None if there are none."""
         texts = ["::varchar" if _TEXT_IN_COLUMNS.search(each) else "" for each in self.types]
         if not any(texts):
-            return self
+            return None
         names = [name.replace('"', '""') for name in self.columns]
         cells = ", ".join(f'c{i}{text} as "{names[i]}"' for i, text in enumerate(texts))
         columns = ", ".join(f"c{i}" for i in range(len(names)))

@@ -19,6 +19,7 @@ import numpy as np
 from xxhash import xxh3_64_digest, xxh3_128_hexdigest
 
 from ..errors import ConfigurationError
+from ..truth import truth_of
 from .grid import Grid
 
 logger = logging.getLogger(__name__)
@@ -116,13 +117,13 @@ def kept_tiles(run_id: str, location: str) -> KeptTiles | None:
         ConfigurationError: The size is not a whole number.
     """
     chosen = os.environ.get(FOLDER_VARIABLE, "")
-    if chosen.lower() in ("off", "0", "no", "false"):
+    if (truth := truth_of(chosen)) is False:
         return None
     size = os.environ.get(SIZE_VARIABLE, str(_MOST_MEGABYTES))
     if not size.isdecimal():
         raise ConfigurationError(f"{SIZE_VARIABLE} must be a whole number of megabytes, got {size!r}")
     try:
-        folder = Path(chosen) if chosen else _cache_folder() / "tensortrial" / "tiles"
+        folder = Path(chosen) if chosen and not truth else _cache_folder() / "tensortrial" / "tiles"
     except RuntimeError:  # a user without a home
         return None
     return KeptTiles(folder, int(size) * 1_000_000, f"{run_id} {location}")

@@ -264,11 +264,7 @@ _Files = Callable[[QuerySources], list[str]]
 _Rows = Callable[[QuerySources, str], pa.Table]
 # The sources that are views over files, with their files and the rows that do not count.
 _OVER_FILES: Mapping[str, tuple[FilesView, _Files, _Rows | None]] = {
-    "tensors": (
-        FilesView("tensors", INDEX_SCHEMA, "saved_at"),
-        QuerySources.index_files,
-        QuerySources.superseded_rows,
-    ),
+    "tensors": (FilesView("tensors", INDEX_SCHEMA, "saved_at"), QuerySources.index_files, QuerySources.superseded_rows),
     "tensor_values": (
         FilesView("tensor_values", TENSORS_SCHEMA),
         QuerySources.chunk_files,

@@ -176,8 +176,7 @@ class Runs:
         """Find new runs, and new data in the open runs.
 
         Raises:
-            RunNotFound: No run can be opened. Open runs stay open.
-            StorageError: The same, and a storage refused to list a place or to read a run.
+            RunNotFound, StorageError: No run can be opened, as for `open_runs`. Open runs stay open.
         """
         self._not_opened = {}
         found = in_threads(self._find, self._locations, _PARALLEL)
@@ -289,12 +288,11 @@ def _location(location: RunLocation | Storage) -> str | Storage:
 
 
 def nothing_opened(locations: Iterable[str | Storage], errors: Sequence[TensorTrialError]) -> TensorTrialError:
-    """Return the error for locations at which no run can be opened, from the errors of each."""
+    """Return the error for locations at which no run can be opened, although a storage that refuses may hold runs."""
     if len(errors) == 1 and isinstance(errors[0], RunNotFound):
         return errors[0]
     texts = sorted(map(str, errors))  # several threads found them
     reasons = "; ".join(texts[:3]) + (f"; and {len(texts) - 3} more" if len(texts) > 3 else "")
-    # A storage that refuses may hold runs.
     kind = StorageError if any(isinstance(error, StorageError) for error in errors) else RunNotFound
     return kind(", ".join(map(_spelled, locations)), f"no run can be opened: {reasons}")
 

@@ -11,13 +11,13 @@ script in this way shadows it.
 from __future__ import annotations
 
 import importlib.machinery
-import os
 import sys
 import warnings
 from pathlib import Path
 from typing import Any
 
 from ..script import add_to_python_path
+from ..truth import is_switched_on
 from .finder import Finder
 from .names import MODULES
 
@@ -85,4 +85,4 @@ def _is_installed() -> bool:
     return loaded is not None and not str(getattr(loaded, "__file__", "")).startswith(_PATH)
 
 
-install(shadow=os.environ.get(SHADOW_VARIABLE, "0") not in ("", "0"))
+install(shadow=is_switched_on(SHADOW_VARIABLE, default=False))

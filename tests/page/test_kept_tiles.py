@@ -213,9 +213,10 @@ def test_two_servers_at_once_leave_whole_tiles(tmp_path: Path) -> None:
 
 
 def test_the_environment_chooses_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TENSORTRIAL_CACHE", "off")
-    assert kept_tiles("run", "/run") is None
-    monkeypatch.delenv("TENSORTRIAL_CACHE")
+    for word in ("off", "No"):
+        monkeypatch.setenv("TENSORTRIAL_CACHE", word)
+        assert kept_tiles("run", "/run") is None
+    monkeypatch.setenv("TENSORTRIAL_CACHE", "on")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     chosen = kept_tiles("run", "/run")
     assert chosen is not None

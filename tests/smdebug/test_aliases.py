@@ -70,6 +70,8 @@ def test_an_installed_smdebug_is_not_shadowed_by_default(tmp_path: Path) -> None
     left = python("-c", program, PYTHONPATH=_path(tmp_path))
     assert left.stdout == "True\n"
     assert "`import smdebug` imports the installed smdebug" in left.stderr
+    left = python("-c", program, PYTHONPATH=_path(tmp_path), TENSORTRIAL_SHADOW_SMDEBUG="false")
+    assert left.stdout == "True\n"
     done = python("-c", program, PYTHONPATH=_path(tmp_path), TENSORTRIAL_SHADOW_SMDEBUG="1")
     assert done.stdout == "False\n"
     assert "the installed smdebug is shadowed" in done.stderr

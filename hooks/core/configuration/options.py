@@ -14,6 +14,7 @@ from tensortrial.config.collection import Collection, CollectionKeys
 from tensortrial.config.reduction_config import ReductionConfig, boolean
 from tensortrial.config.save_config import DEFAULT_SAVE_INTERVAL, STEP_ARGUMENTS, SaveConfig, with_save_config
 from tensortrial.errors import ConfigurationError
+from tensortrial.truth import truth_of
 
 from ..user_values import shown
 
@@ -139,7 +140,6 @@ SYSTEM_METRICS_VARIABLE = "TENSORTRIAL_SYSTEM_METRICS"
 
 DEFAULT_SECONDS = 10.0
 _LEAST_SECONDS = 0.1
-_WORDS = {"0": False, "false": False, "1": True, "true": True}
 
 
 def parse_interval(value: Any) -> float | None:
@@ -151,8 +151,8 @@ def parse_interval(value: Any) -> float | None:
         ConfigurationError: It is not True, False, None or a number of seconds of at least 0.1.
     """
     value = os.environ.get(SYSTEM_METRICS_VARIABLE, "").strip() or value
-    if isinstance(value, str):
-        value = _WORDS.get(value.lower(), value)
+    if isinstance(value, str) and (truth := truth_of(value)) is not None:
+        value = truth
     if value is None or isinstance(value, bool):
         return DEFAULT_SECONDS if value else None
     try:

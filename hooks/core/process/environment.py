@@ -18,6 +18,7 @@ from tensortrial.config.metadata import Environment
 from tensortrial.config.reduction_config import names
 from tensortrial.errors import ConfigurationError
 from tensortrial.redaction import without_secrets
+from tensortrial.truth import truth_of
 
 from ..log import logger
 
@@ -139,7 +140,7 @@ def parse_parts(value: bool | Iterable[str] | str) -> frozenset[str]:
     """
     variable = os.environ.get(VARIABLE, "").strip()
     if variable:
-        value = {"0": False, "false": False, "1": True, "true": True}.get(variable.lower(), variable)
+        value = variable if (truth := truth_of(variable)) is None else truth
     if isinstance(value, bool):
         return frozenset(PARTS if value else ())
     found = frozenset(names(value))

@@ -195,7 +195,7 @@ def test_a_folder_that_cannot_be_listed_is_named_and_left_out(tmp_path: Path) ->
 def test_places_that_cannot_be_listed_are_an_error_of_the_storage(tmp_path: Path) -> None:
     (tmp_path / "shut").mkdir(0)
     places = [tmp_path / name for name in ("none", "shut", "empty")]
-    with pytest.raises(StorageError, match=r"empty: there is no run here.*none: .*refuses the list .*Permission denied"):
+    with pytest.raises(StorageError, match=r"empty: there is no run.*none: .*refuses the list .*Permission denied"):
         bound_by_modes(lambda: tensortrial.open_runs(places))
 
 
