@@ -12,6 +12,7 @@ from ..errors import TensorTrialError
 from ..suggestions import near_names
 from ..version import __version__
 from ..visible import visible
+from .sentences import sentence_of
 from .writing.run import DESCRIPTION, run
 
 # The commands by group: the module of each, whose function has the module's name, and the first line of its help.
@@ -111,7 +112,7 @@ class _Commands(click.Group):
         except BrokenPipeError:
             raise
         except OSError as exc:  # the disk is full that --help is written to
-            raise click.ClickException(visible(str(exc))) from exc
+            raise click.ClickException(sentence_of(exc)) from exc
         except KeyboardInterrupt:
             _end_interrupted()
 
@@ -119,13 +120,13 @@ class _Commands(click.Group):
         try:
             return super().invoke(ctx)
         except TensorTrialError as exc:
-            raise click.ClickException(visible(str(exc))) from exc
+            raise click.ClickException(sentence_of(exc)) from exc
         except BrokenPipeError:
             raise  # click ends without a message
         except OSError as exc:  # the disk of the output is full
-            raise click.ClickException(visible(str(exc))) from exc
+            raise click.ClickException(sentence_of(exc)) from exc
         except click.ClickException as exc:
-            vars(exc)["message"] = visible(_explained(exc))
+            vars(exc)["message"] = visible(_explained(exc), keep="")
             raise
         except KeyboardInterrupt:
             _end_interrupted()

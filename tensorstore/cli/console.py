@@ -24,8 +24,8 @@ _FOLDED_WIDTH = 24
 
 
 def print_line(text: str, err: bool = False) -> None:
-    """Print a line for people."""
-    click.echo(visible(text), err=err)
+    """Print one line for people: line breaks, such as that of a path, are escaped."""
+    click.echo(visible(text, keep="\t"), err=err)
 
 
 def print_name(name: str) -> None:
@@ -52,7 +52,7 @@ def working(what: str) -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    status = Console(stderr=True).status(visible(f"{what} …"))
+    status = Console(stderr=True).status(visible(f"{what} …", keep=""))
     timer = threading.Timer(DELAY_SECONDS, status.start)
     timer.daemon = True
     timer.start()

@@ -21,6 +21,7 @@ from ..storage.open import open_storage
 from ..suggestions import near_names
 from .completion import complete_run
 from .console import print_line, working
+from .sentences import sentence_of
 
 _MOST_FOLDERS = 100
 
@@ -96,11 +97,16 @@ def _is_pattern(run: str, storage_options: Sequence[str]) -> bool:
 
 @contextmanager
 def error_status(status: int) -> Iterator[None]:
-    """Print an error and end with a status, where status 1, the usual one, says that something was found."""
+    """Print an error and end with a status, where status 1, the usual one, says that something was found.
+
+    It is the innermost decorator of such a command, so that an error of its output, such as a full disk, counts too.
+    """
     try:
         yield
-    except TensorTrialError as exc:
-        print_line(f"Error: {exc}", err=True)
+    except BrokenPipeError:
+        raise  # click ends without a message
+    except (TensorTrialError, OSError) as exc:
+        click.echo(f"Error: {sentence_of(exc)}", err=True)
         raise SystemExit(status) from exc
 
 

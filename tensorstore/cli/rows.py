@@ -25,7 +25,22 @@ from .console import console_for, print_table, working
 FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
 """The characters that begin a formula in a spreadsheet."""
 
+STDOUT = "/dev/stdout"
+
 _SPECIAL = re.compile('[,"\r\n]')
+
+
+class OutputFile(click.Path):
+    """A file to write; `-` is standard output."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not value:
+            self.fail("a file needs a name, got ''; leave the option out for its default", param, ctx)
+        return super().convert(STDOUT if value == "-" else value, param, ctx)
+
 
 _OPTIONS = (
     click.option(
@@ -36,9 +51,7 @@ _OPTIONS = (
         show_default=True,
         help="The format of the rows; json is one object per line, arrow an IPC stream.",
     ),
-    click.option(
-        "-o", "--output", type=click.Path(dir_okay=False), help="Write to this file. [default: standard output]"
-    ),
+    click.option("-o", "--output", type=OutputFile(), help="Write to this file. [default: standard output]"),
     click.option(
         "--guard-formulas",
         is_flag=True,
@@ -104,7 +117,7 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def with_output(form: str, output: str | None, guard_formulas: bool, **arguments: Any) -> None:
-        command(rows=RowOutput(form, output, guard_formulas), **arguments)
+        command(rows=RowOutput(form, None if output == STDOUT else output, guard_formulas), **arguments)
 
     for option in reversed(_OPTIONS):
         with_output = option(with_output)

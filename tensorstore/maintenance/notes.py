@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ..errors import ConfigurationError, CorruptFile, NotARun, TensorTrialError
+from ..errors import ConfigurationError, CorruptFile, NotARun, RunNotFound, TensorTrialError
 from ..format.checksum import document_bytes
 from ..format.documents import from_object, read_document
 from ..format.schema import NOTES_FILE, RUN_FILE
@@ -110,7 +110,8 @@ def annotate(
         All notes of the run.
 
     Raises:
-        NotARun: No run is at `path`.
+        RunNotFound: Nothing is at `path`.
+        NotARun: The files at `path` are not a run.
         ConfigurationError: An argument has another type; tags are one text instead of several.
         CorruptFile: The notes are damaged, and not all of them are replaced.
         StorageError: The file cannot be written.
@@ -119,6 +120,8 @@ def annotate(
         if isinstance(given, str):
             raise ConfigurationError(f"{name} must be a list of texts such as [{given!r}], got {given!r}")
     storage = open_storage(path, storage_options)
+    if not storage.exists_any():
+        raise RunNotFound(storage.url, "no run was found here")
     if RUN_FILE not in storage.list(""):
         raise NotARun(storage.url, f"it has no {RUN_FILE}, so it is not a run")
     values = {"note": note, "tags": None if tags is None else list(tags), "archived": archived}

@@ -106,7 +106,8 @@ def _renamed(source: Storage, target: Storage) -> bool:
     except OSError as exc:
         if exc.errno == errno.EXDEV:
             return False
-        raise StorageError(target.url, f"the run cannot be moved here: {exc.strerror}") from exc
+        reason = "this is inside the run" if exc.errno == errno.EINVAL else exc.strerror
+        raise StorageError(target.url, f"the run cannot be moved here: {reason}") from exc
     return True
 
 

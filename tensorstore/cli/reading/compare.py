@@ -38,6 +38,7 @@ _SHOWN = 20
 @click.option("--all", "shows_all", is_flag=True, help="Print all tensors that differ, not only the first 20.")
 @output_options
 @storage_option
+@error_status(_ERROR)
 def compare(
     a: str,
     b: str | None,
@@ -60,7 +61,7 @@ def compare(
     tensortrial compare runs/fp32 runs/bf16 --rtol 1e-2 --map '^module[.]='
     tensortrial compare runs/ddp --workers worker_0 worker_1
     """
-    with error_status(_ERROR), runs_below_hint(a, storage_options), working("comparing"):
+    with runs_below_hint(a, storage_options), working("comparing"):
         found = compare_runs(
             a,
             b,

@@ -22,6 +22,7 @@ _HEALTHY, _SICK, _ERROR = 0, 1, 2
 @click.option("--json", "as_json", is_flag=True, help="Print the whole answer as one JSON object.")
 @progress_option
 @storage_option
+@error_status(_ERROR)
 def diagnose(run: str, whole: bool, as_json: bool, progress: bool, storage_options: tuple[str, ...]) -> None:
     """Find out what went wrong, where it began, and what to try.
 
@@ -31,8 +32,7 @@ def diagnose(run: str, whole: bool, as_json: bool, progress: bool, storage_optio
     The exit status is 0 if there are no problems, 1 if there are any, and 2 if there are none but the run, or a file of
     it, cannot be read.
     """
-    with error_status(_ERROR):
-        found = diagnose_run(open_trial(run, storage_options), progress=progress)
+    found = diagnose_run(open_trial(run, storage_options), progress=progress)
     if as_json:
         click.echo(json.dumps(found.to_json(), ensure_ascii=False))
     else:

@@ -8,13 +8,14 @@ import click
 
 from ..console import print_line, working
 from ..options import count_of, error_status, opened_runs, runs_argument, storage_option
+from ..rows import STDOUT, OutputFile
 
 _FOUND, _FAILED = 1, 2
 
 
 @click.command()
 @runs_argument
-@click.option("-o", "--output", "path", type=click.Path(dir_okay=False), default="report.html", show_default=True)
+@click.option("-o", "--output", "path", type=OutputFile(), default="report.html", show_default=True)
 @click.option("--rules", "with_rules", is_flag=True, help="Evaluate all built-in rules first, on runs that have ended.")
 @click.option(
     "--diagnose/--no-diagnose",
@@ -23,6 +24,7 @@ _FOUND, _FAILED = 1, 2
     help="Begin with the results of `tensortrial diagnose`. [default: for small runs]",
 )
 @storage_option
+@error_status(_FAILED)
 def report(
     runs: tuple[str, ...], path: str, with_rules: bool, with_diagnosis: bool | None, storage_options: tuple[str, ...]
 ) -> None:
@@ -38,11 +40,12 @@ def report(
     from ...pages.report import write_report
     from ...pages.served_runs import ServedRuns
 
-    with error_status(_FAILED), opened_runs(runs, storage_options) as opened:
+    with opened_runs(runs, storage_options) as opened:
         served = ServedRuns(opened)
         if with_rules:
             served.of_each(served.names, evaluate_rules)
         with working(f"writing {path}"):
             found = write_report(served, path, with_diagnosis)
-    print_line(f"{path}: {count_of(len(served.names), 'run')}, {count_of(found, 'finding')}")
+    said = f"{path}: {count_of(len(served.names), 'run')}, {count_of(found, 'finding')}"
+    print_line(said, err=path == STDOUT)
     sys.exit(_FOUND if found else 0)

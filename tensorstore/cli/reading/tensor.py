@@ -70,7 +70,9 @@ def tensor(
     if value is None:
         print_line("no raw value was saved at this step")
     else:
-        print_line(np.array2string(np.asarray(value), threshold=_SHOWN, edgeitems=3, precision=5, max_line_width=79))
+        text = np.array2string(np.asarray(value), threshold=_SHOWN, edgeitems=3, precision=5, max_line_width=79)
+        for line in text.split("\n"):
+            print_line(line)
 
 
 def _value(tensor: Tensor, step: int, mode: ModeKeys, worker: str | None) -> Any:

@@ -10,9 +10,16 @@ import click
 from ...errors import RunError, StorageError
 from ...maintenance import verification
 from ...read.verify import Damage, Verification
-from ...visible import visible
 from ..console import print_line
-from ..options import count_of, parse_options, progress_option, runs_argument, runs_below_hint, storage_option
+from ..options import (
+    count_of,
+    error_status,
+    parse_options,
+    progress_option,
+    runs_argument,
+    runs_below_hint,
+    storage_option,
+)
 from ..ranges import ranges
 
 _DAMAGED, _USAGE = 1, 2
@@ -29,6 +36,7 @@ _UNNAMED = {
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each run, on a line.")
 @progress_option
 @storage_option
+@error_status(_USAGE)
 def verify(runs: tuple[str, ...], as_json: bool, progress: bool, storage_options: tuple[str, ...]) -> None:
     """Read every byte of runs, and print which files are damaged.
 
@@ -56,7 +64,7 @@ def verify(runs: tuple[str, ...], as_json: bool, progress: bool, storage_options
             click.echo(json.dumps(report.to_json()))
         else:
             for text in _lines(report):
-                print_line(visible(text, keep=""))  # the name of a file may contain a line break
+                print_line(text)
         if not report.is_whole:
             status = max(status, _DAMAGED)
     raise SystemExit(status)

@@ -45,6 +45,7 @@ _NOTHING_FIRED, _FIRED, _COULD_NOT_RUN = 0, 1, 2
     help="The format of the findings.",
 )
 @storage_option
+@error_status(_COULD_NOT_RUN)
 def watch(
     run: str,
     rules: tuple[str, ...],
@@ -71,21 +72,20 @@ def watch(
     from ...rules.configuration import parse_rule, read_rules
     from ...rules.running import watch as follow
 
-    with error_status(_COULD_NOT_RUN):
-        chosen = [parse_rule(text) for text in rules] + (read_rules(config) if config else [])
-        if not chosen:
-            raise click.UsageError("missing rule; pass --rule NAME or --config FILE")
-        with waiting_hint(timeout):
-            trial = open_trial(run, storage_options, timeout)
-        made = [each.make(trial) for each in chosen]
-        names = ", ".join(dict.fromkeys(rule.rule_name for rule in made))
-        print_line(f"watching {trial.path} by {names}; {_last_step(trial)}", err=True)
-        found = follow(trial, made, start_step, end_step, record=record, timeout=timeout)
-        status = _print_findings(found, form)
-        _say_end(trial, names, status)
-        if not any(start_step <= step and (end_step is None or step < end_step) for step in trial.steps()):
-            click.echo("no step was evaluated: the run has none between --start-step and --end-step", err=True)
-            status = _COULD_NOT_RUN
+    chosen = [parse_rule(text) for text in rules] + (read_rules(config) if config else [])
+    if not chosen:
+        raise click.UsageError("missing rule; pass --rule NAME or --config FILE")
+    with waiting_hint(timeout):
+        trial = open_trial(run, storage_options, timeout)
+    made = [each.make(trial) for each in chosen]
+    names = ", ".join(dict.fromkeys(rule.rule_name for rule in made))
+    print_line(f"watching {trial.path} by {names}; {_last_step(trial)}", err=True)
+    found = follow(trial, made, start_step, end_step, record=record, timeout=timeout)
+    status = _print_findings(found, form)
+    _say_end(trial, names, status)
+    if not any(start_step <= step and (end_step is None or step < end_step) for step in trial.steps()):
+        click.echo("no step was evaluated: the run has none between --start-step and --end-step", err=True)
+        status = _COULD_NOT_RUN
     sys.exit(status)
 
 

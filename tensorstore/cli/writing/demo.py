@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -47,13 +48,18 @@ def demo(folder: str) -> None:
         is_saved = _train(folder)
     except RunExists as exc:
         raise click.ClickException(
-            f"{folder} holds a run already: name another folder, or delete it by `tensortrial rm {folder}`"
+            f"{folder} holds a run already: name another folder, or delete it by `tensortrial rm {_word(folder)}`"
         ) from exc
     if not is_saved:
         raise click.ClickException(f"nothing was saved to {folder}; see the reason above")
     print_line(f"The run is in {folder}. Look at it by:")
     for command in ("diagnose", "show", "page"):
-        print_line(f"  tensortrial {command} {folder}")
+        print_line(f"  tensortrial {command} {_word(folder)}")
+
+
+def _word(folder: str) -> str:
+    """Return a folder as an argument of a command in a shell."""
+    return shlex.quote(f"./{folder}" if folder.startswith("-") else folder)
 
 
 def _train(folder: str) -> bool:

@@ -36,6 +36,10 @@ def note(
     options = parse_options(storage_options)
     with runs_below_hint(run, storage_options):
         now = annotate(run, note=text, add_tags=tags, remove_tags=removed, archived=archived, storage_options=options)
-    facts = [now.note, f"tags: {', '.join(now.tags)}" if now.tags else "", "archived" if now.archived else ""]
+    facts = [
+        *now.note.split("\n"),
+        f"tags: {', '.join(now.tags)}" if now.tags else "",
+        "archived" if now.archived else "",
+    ]
     for fact in [fact for fact in facts if fact] or ["nothing is noted"]:
         print_line(fact)

@@ -148,7 +148,8 @@ def test_an_interval_is_seconds_or_a_switch(value: object, expected: float | Non
 
 
 @pytest.mark.parametrize(
-    ("variable", "expected"), [("0", None), ("1", 10.0), ("2.5", 2.5), ("false", None), ("", 5.0), (" ", 5.0)]
+    ("variable", "expected"),
+    [("0", None), ("1", 10.0), ("2.5", 2.5), ("off", None), ("yes", 10.0), ("", 5.0), (" ", 5.0)],
 )
 def test_the_variable_overrides_the_argument(
     variable: str, expected: float | None, monkeypatch: pytest.MonkeyPatch

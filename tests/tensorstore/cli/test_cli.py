@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -392,6 +393,11 @@ def test_the_names_of_other_programs_lead_to_the_command(wrong: str, right: str)
 def test_o_is_the_file_that_a_command_writes(run: Path, tmp_path: Path) -> None:
     run_command("sql", run, "select 1 as one", "-o", tmp_path / "one.csv", "--format", "csv")
     assert (tmp_path / "one.csv").read_text() == "one\n1\n"
+    assert run_command("sql", run, "select 1 as one", "-o", "-", "--format", "csv", cwd=tmp_path).stdout == "one\n1\n"
+    assert not (tmp_path / "-").exists()
+    for command in (["ls", run], ["sql", run, "select 1"], ["compare", run, run], ["report", run]):
+        refused = run_command(*command, "-o", "", status=2).stderr
+        assert "Invalid value for '-o' / '--output': a file needs a name, got ''" in refused
     context = click.Context(main)
     for name in main.list_commands(context):
         short = [each for each in main.get_command(context, name).params if "-o" in each.opts]
@@ -439,6 +445,14 @@ def test_demo_writes_a_run_that_is_diagnosed(tmp_path: Path) -> None:
     assert "since step 200" in found
     assert "lower the learning rate of layer1.weight" in found
     assert "holds a run already" in run_command("demo", tmp_path / "demo", status=1).stderr
+
+
+def test_demo_prints_commands_that_a_shell_understands(tmp_path: Path) -> None:
+    printed = run_command("demo", "--", "-my run's", cwd=tmp_path).stdout
+    (line,) = [line for line in printed.splitlines() if "tensortrial show" in line]
+    assert "2" in run_command(*shlex.split(line)[1:], cwd=tmp_path).stdout
+    printed = run_command("demo", "--", "-my run's", cwd=tmp_path, status=1).stderr
+    assert shlex.split(printed.partition("`")[2].partition("`")[0]) == ["tensortrial", "rm", "./-my run's"]
 
 
 def test_demo_says_where_it_cannot_write(tmp_path: Path) -> None:

@@ -113,6 +113,44 @@ def test_a_line_break_in_the_name_of_a_run_begins_no_line(tmp_path: Path, comman
     assert not any(line.lstrip().startswith("two") for line in printed.splitlines())
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("info", "one\ntwo"),
+        ("ls", "one\ntwo"),
+        ("report", "one\ntwo"),
+        ("verify", "one\ntwo"),
+        ("rm", "--yes", "one\ntwo"),
+        ("demo", "file/one\ntwo"),
+        ("ls", "run", "--output", "none/one\ntwo"),
+        ("tensor", "run", "one\ntwo"),
+        ("info", "run", "--one\ntwo"),
+        ("one\ntwo",),
+    ],
+    ids=str,
+)
+def test_a_line_break_in_an_argument_does_not_split_the_error(run: Path, arguments: tuple[str, ...]) -> None:
+    (run.parent / "file").touch()
+    *_, error = run_command(*arguments, cwd=run.parent, status=None).stderr.splitlines()
+    assert error.startswith("Error: ")
+    assert r"one\ntwo" in error
+
+
+@pytest.mark.parametrize("command", ["rm", "mv", "report"])
+def test_a_line_break_in_the_name_of_a_run_does_not_split_what_was_done(tmp_path: Path, command: str) -> None:
+    for name in ("one\ntwo", "other"):
+        with Job(tmp_path / name) as job:
+            job.step({"loss": 1.0}, TRAIN)
+    more = {"rm": ["--yes"], "mv": ["three\nfour"], "report": ["--output", "three\nfour"]}[command]
+    (line,) = run_command(command, "one\ntwo", *more, cwd=tmp_path).stdout.splitlines()
+    assert ("one" if command == "rm" else "three") + "\\n" in line
+
+
+def test_the_lines_of_a_note_and_of_the_error_of_a_query_stay_lines(run: Path) -> None:
+    assert run_command("note", run, "one\ntwo", "--tag", "a\tb").stdout.splitlines() == ["one", "two", "tags: a\tb"]
+    assert len(run_command("sql", run, "select none from tensors", status=1).stderr.splitlines()) > 1
+
+
 def test_names_that_an_encoding_lacks_are_escaped(tmp_path: Path) -> None:
     with Job(tmp_path / "run") as job:
         job.step({"grad→é": 1.0}, TRAIN)

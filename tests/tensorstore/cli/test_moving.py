@@ -100,7 +100,7 @@ def test_mv_moves_a_run_into_an_empty_folder(run: Path) -> None:
 
 def test_mv_into_a_folder_of_the_run_itself_loses_nothing(run: Path) -> None:
     refused = run_command("mv", f"file://{run}", run / "inner", status=1)
-    assert "the run cannot be moved here" in refused.stderr
+    assert "the run cannot be moved here: this is inside the run" in refused.stderr
     assert losses(run) == [0, 1, 2, 3]
     write("memory://itself/a")
     run_command("mv", "memory://itself/a", "memory://itself/a/inner")

@@ -179,7 +179,7 @@ def test_show_says_that_the_last_value_is_not_finite(place: Path) -> None:
     assert "the last value is nan" in run_command("show", place / "good").stdout
 
 
-@pytest.mark.parametrize("command", ["info", "show", "names", "steps", "follow", "verify", "repair", "compact"])
+@pytest.mark.parametrize("command", ["info", "show", "names", "steps", "follow", "note", "verify", "repair", "compact"])
 def test_a_mistyped_path_names_the_run_next_to_it(place: Path, command: str) -> None:
     done = run_command(command, "goood", status=None, cwd=place)
     assert done.returncode
@@ -222,13 +222,28 @@ def test_a_shell_completes_commands_runs_queries_and_rules(place: Path, tmp_path
         terminal.close(force=True)
 
 
-@pytest.mark.parametrize("arguments", [["names", "good"], ["--help"], ["--version"]])
-def test_a_full_disk_under_the_output_is_an_error_of_one_line(place: Path, arguments: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("status", "arguments"),
+    [
+        (1, ["names", "good"]),
+        (1, ["--help"]),
+        (1, ["--version"]),
+        # With these, 1 says that something was found.
+        (2, ["compare", "good", "good"]),
+        (2, ["diagnose", "good"]),
+        (2, ["verify", "good"]),
+        (2, ["report", "good", "--output", "good.html"]),
+    ],
+    ids=str,
+)
+def test_a_full_disk_under_the_output_is_an_error_of_one_line(place: Path, status: int, arguments: list[str]) -> None:
     with open("/dev/full", "wb") as full:
         command = [sys.executable, "-c", PROGRAM, *arguments]
         done = subprocess.run(command, cwd=place, stdout=full, stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 1
-    assert done.stderr == "Error: [Errno 28] No space left on device\n"
+    assert done.returncode == status
+    *_, error = done.stderr.splitlines()
+    assert error == "Error: the output cannot be written: No space left on device"
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("streams", [">&-", ">&- 2>&-"])
