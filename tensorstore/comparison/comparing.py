@@ -114,7 +114,8 @@ class _Comparing:
         self._mode = None if mode is None else ModeKeys.parse(mode)
         self._workers, self._steps = workers, steps
         self._check()
-        self._only = Only(), Only()
+        compared = "" if self._mode in (None, ModeKeys.GLOBAL) else self._mode.name
+        self._only = Only(mode=compared), Only(mode=compared)
         self._incomplete = [0, 0]
         self._damaged: dict[str, FileError] = {}
         self.sides = self._sides()

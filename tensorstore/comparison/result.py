@@ -161,6 +161,8 @@ class Only:
     """By mode."""
     workers: list[str] = field(default_factory=list)
     """Their names."""
+    mode: str = ""
+    """The only mode that was compared; '' if all were."""
 
     def __bool__(self) -> bool:
         return bool(self.tensors or self.steps or self.workers)
@@ -172,7 +174,8 @@ class Only:
             side: `a` or `b`.
         """
         if self.tensors:
-            yield f"only {side} has {_counted(len(self.tensors), 'tensor')}: {_some(self.tensors)}"
+            of_mode = f" of {self.mode}" if self.mode else ""
+            yield f"only {side} has {_counted(len(self.tensors), 'tensor')}{of_mode}: {_some(self.tensors)}"
         for mode, steps in self.steps.items():
             of_mode = "" if mode == "GLOBAL" else f" of {mode}"
             yield f"only {side} has {_counted(len(steps), 'step')}{of_mode}: {_some(list(map(str, steps)))}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
-from support.runs import Job
+from support.runs import EVAL, TRAIN, Job
 from tensortrial.cli import main
 
 
@@ -90,3 +91,15 @@ def test_a_name_with_line_breaks_forges_no_answer(tmp_path: Path) -> None:
     output = compare(str(tmp_path / "a"), str(tmp_path / "b")).output
     assert "\x1b" not in output
     assert not any(line.startswith("no difference") for line in output.splitlines())
+
+
+def test_rows_of_several_modes_name_the_mode(tmp_path: Path) -> None:
+    for name, of_train, of_eval in (("a", ["loss"], ["loss", "weight"]), ("b", ["loss", "weight"], ["loss"])):
+        with Job(tmp_path / name) as job:
+            job.step(dict.fromkeys(of_train, 1.0), TRAIN)
+            job.step(dict.fromkeys(of_eval, 1.0), EVAL)
+    found = compare(str(tmp_path / "a"), str(tmp_path / "b")).stdout
+    assert re.search(r"TRAIN 0 +weight +only b has it at this step", found)
+    assert re.search(r"EVAL 0 +weight +only a has it at this step", found)
+    found = compare(str(tmp_path / "a"), str(tmp_path / "b"), "--mode", "TRAIN").stdout
+    assert "only b has 1 tensor of TRAIN: weight" in found

@@ -86,10 +86,11 @@ def _status(found: Comparison) -> int:
     return _DIFFERENT if differs else _ERROR
 
 
-def _cells(found: Difference) -> dict[str, str]:
+def _cells(found: Difference, with_mode: bool) -> dict[str, str]:
     order = "" if found.order is None else str(found.order)
     worker = found.worker or found.worker_b or ""
-    return dict(zip(_COLUMNS, (str(found.step), order, in_a_line(found.label), worker, str(found)), strict=True))
+    step = f"{found.mode} {found.step}" if with_mode else str(found.step)
+    return dict(zip(_COLUMNS, (step, order, in_a_line(found.label), worker, str(found)), strict=True))
 
 
 def _print(found: Comparison, most: int | None) -> None:
@@ -99,6 +100,8 @@ def _print(found: Comparison, most: int | None) -> None:
     if shown:
         # The table must fit into 80 columns.
         columns = _COLUMNS if len({each.worker or each.worker_b for each in shown}) > 1 else _WITHOUT_WORKER
-        print_table(console_for(), columns, [[_cells(each)[column] for column in columns] for each in shown])
+        with_mode = len({each.mode for each in shown}) > 1
+        cells = [_cells(each, with_mode) for each in shown]
+        print_table(console_for(), columns, [[each[column] for column in columns] for each in cells])
     if len(found.differences) > len(shown):
         print_line(f"and {len(found.differences) - len(shown):,} more tensors; --all prints them")
