@@ -25,15 +25,15 @@ _FIRSTS = f"""
 def findings(run: OpenRun) -> list[dict[str, Any]]:
     """Return the first finding of each rule in each tensor and mode, by step, with the number of findings.
 
-    Most rules repeat their finding at every later step.
+    Most rules repeat their finding at every later step. Findings about the run as a whole have no step, and are last.
     """
     firsts: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for each in sorted(
-        [*run.recorded_findings(_FIRSTS), *run.unrecorded_findings()], key=lambda each: int(each["step"])
-    ):
+    found = [*run.recorded_findings(_FIRSTS), *run.unrecorded_findings()]
+    for each in sorted(found, key=lambda each: (each["step"] is None, each["step"] or 0)):
         first = firsts.setdefault(tuple(each[key] for key in SAME_FINDING), {**each, "times": 0, "last": each["step"]})
         first["times"] += each.get("times", 1)
-        first["last"] = max(first["last"], each.get("last", each["step"]))
+        last = each.get("last", each["step"])
+        first["last"] = first["last"] if last is None else max(first["last"] or 0, last)
     return [_finding(run, each) for each in firsts.values()]
 
 

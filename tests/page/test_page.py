@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import tensortrial
+from support.commands import run_command
 from support.pages import CLIENT, fetch
 from support.queried_runs import write_runs
 from support.runs import EPOCH, TRAIN, Job
@@ -340,6 +341,19 @@ def test_what_a_rule_finds_again_and_again_is_one_finding_with_a_count(tmp_path:
     assert [[each[key] for key in ("tensor", "step", "times", "last")] for each in found] == [
         ["a", 3, 27, 29],
         ["b", 10, 2, 20],
+    ]
+
+
+def test_findings_about_a_run_as_a_whole_come_last(tmp_path: Path) -> None:
+    with Job(tmp_path / "run") as job:
+        job.step({"w": np.array([np.nan])})
+    assert run_command("watch", tmp_path / "run", "--rule", "LossNotDecreasing", "--rule", "ExplodingTensor", status=2)
+    run_command("report", tmp_path / "run", "-o", tmp_path / "report.html", status=1)
+    with page(tmp_path / "run") as served:
+        found = fetch(served, "findings", run="run")
+    assert [(each["rule"], each["step"], each["last"]) for each in found] == [
+        ("ExplodingTensor", 0, 0),
+        ("LossNotDecreasing", None, None),
     ]
 
 

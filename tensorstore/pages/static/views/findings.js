@@ -18,11 +18,11 @@ export function findings(root, page) {
     const firsts = await loadFindings(run.name);
     drawDiagnosis(diagnosis, page, run, inFull);
     if (!firsts.length) return fill(body, message("No rule has written a finding into this run. To watch it: ", h("code", {}, `tensortrial watch ${run.path} --rule ExplodingTensor`)));
-    fill(body, h("p", { class: "summary" }, `Rules that watched it: the first finding is at step ${count(firsts[0].step)}: ${firsts[0].sentence}`), table({
+    fill(body, h("p", { class: "summary" }, `Rules that watched it: ${firsts[0].step === null ? "" : `the first finding is at step ${count(firsts[0].step)}: `}${firsts[0].sentence}`), table({
       rows: firsts, sort: "step",
       attributes: (row) => ({ class: now.finding === `${row.rule} ${row.step}` && "chosen" }),
       columns: [
-        { title: "step", number: true, key: (row) => row.step, cell: (row) => h("a", { href: around(run, row), title: "In the overview" }, count(row.step)) },
+        { title: "step", number: true, key: (row) => row.step, cell: (row) => row.step === null ? "" : h("a", { href: around(run, row), title: "In the overview" }, count(row.step)) },
         { title: "rule", key: (row) => row.rule },
         { title: "tensor", key: (row) => row.tensor, cell: (row) => row.tensor && tensorLink(row.tensor, { step: row.step, mode: row.mode }) },
         { title: "what was found", cell: (row) => h("span", { class: row.failed && "warn" }, row.sentence) },

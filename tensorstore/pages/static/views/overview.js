@@ -180,7 +180,7 @@ export function overview(root, page) {
 
   /** @param {Finding[]} found */
   function marksOf(found) {
-    return found.filter(({ mode }) => !mode || mode === shown.mode).map(({ rule, step, tensor, sentence }) => {
+    return found.filter(({ mode, step }) => step !== null && (!mode || mode === shown.mode)).map(({ rule, step, tensor, sentence }) => {
       const at = tiles.names.indexOf(tensor ?? "");
       return { row: lines.findIndex(({ members }) => members.includes(at)), step, text: sentence, onopen: () => go({ view: "findings", finding: `${rule} ${step}` }) };
     });
