@@ -36,10 +36,10 @@ def main() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Discard what is written to a standard stream that was closed before the start (`>&-`): Python has none for it."""
-    for name in ("stdout", "stderr"):
+    """Replace a standard stream that was closed before the start (`<&-`, `>&-`), for which Python has None."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _escape_what_cannot_be_encoded() -> None:

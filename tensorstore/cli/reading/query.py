@@ -8,6 +8,7 @@ from ...named_queries import list_queries, named_query, query_text
 from ...named_queries import query as run_query
 from ..argument_order import runs_and_name
 from ..completion import complete_run_or_query
+from ..console import console_for, print_table
 from ..options import opened_runs, parse_options, storage_option, timeout_option
 from ..rows import RowOutput, output_options
 
@@ -57,10 +58,9 @@ def query(
 
 def _describe(name: str | None) -> None:
     if name is None:
-        queries = list_queries()
-        width = max(map(len, queries))
-        for each in queries.values():
-            click.echo(f"{each.name:{width}}  {each.question}")
+        print_table(
+            console_for(), ["query", "question"], [[each.name, each.question] for each in list_queries().values()]
+        )
         return
     query = named_query(name)
     click.echo(f"{query.question}\n")

@@ -148,6 +148,7 @@ def long_names(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["sql", "RUN", "from scalars select name, mode_step, value"], ["-7.40736e+06"]),
         (["query", "RUN", "step_times"], ["59"]),
         (["compare", "RUN", "other"], ["max"]),
+        (["query"], ["losses"]),
     ],
     ids=lambda value: value[0],
 )
@@ -244,6 +245,15 @@ def test_a_full_disk_under_the_output_is_an_error_of_one_line(place: Path, statu
     *_, error = done.stderr.splitlines()
     assert error == "Error: the output cannot be written: No space left on device"
     assert "Traceback" not in done.stderr
+
+
+def test_rm_without_standard_input_asks_nobody(place: Path) -> None:
+    command = ["sh", "-c", 'exec "$0" -m tensortrial rm good <&-', sys.executable]
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        2,
+        "Error: there is no terminal to ask on; pass --yes to delete without a question",
+    )
 
 
 @pytest.mark.parametrize("streams", [">&-", ">&- 2>&-"])
