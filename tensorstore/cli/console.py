@@ -74,12 +74,29 @@ def print_table(console: Console, columns: Sequence[str], rows: Sequence[Sequenc
     if rows and least_width(columns, rows) > console.width:
         _print_records(console, columns, rows)
         return
+    if rows and least_width(columns, rows, fold=False) <= console.width and not console.options.ascii_only:
+        _print_unfolded(console, columns, rows)
+        return
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*row)
     console.print(table)
+
+
+def _print_unfolded(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table that fits as rich prints it, which takes a second for 400 rows of 50 columns."""
+    widths = [max(map(cell_len, column)) for column in zip(columns, *rows, strict=True)]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(cells, widths, strict=True))
+        return f" {(' ' * COLUMN_GAP).join(padded)} "
+
+    empty, rule = line([""] * len(widths)), "─" * (sum(widths) + COLUMN_GAP * (len(widths) - 1))
+    console.out(empty, highlight=False)
+    console.out(line(columns), style="bold", highlight=False)
+    console.out("\n".join([f" {rule} ", *map(line, rows), empty]), highlight=False)
 
 
 def _without_constants(

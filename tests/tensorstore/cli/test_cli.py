@@ -17,7 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.table import Table
 
 from support.commands import run_command
 from support.file_access import before
@@ -218,6 +220,19 @@ def test_sql_that_reaches_elsewhere_is_refused_in_a_sentence(run: Path, query: s
     done = run_command("sql", run, query, status=1)
     assert "INSTALL" not in done.stderr
     assert "a query can" in done.stderr or "only one SELECT" in done.stderr
+
+
+def test_a_table_that_fits_is_printed_as_rich_prints_it() -> None:
+    columns, rows = ["name", "層", "b"], [["x", "", "🙂"], ["a longer cell", "ü", "1"], ["", "e\u0301", ""]]
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*row)
+    ours, by_rich = io.StringIO(), io.StringIO()
+    print_table(Console(file=ours, width=80), columns, rows)
+    Console(file=by_rich, width=80).print(table)
+    assert ours.getvalue() == by_rich.getvalue()
 
 
 def test_a_table_too_wide_for_the_terminal_has_a_line_for_each_column() -> None:
