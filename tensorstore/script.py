@@ -26,11 +26,13 @@ def prepared_script(arguments: Sequence[str]) -> Callable[[], None]:
         A function that runs it once. Errors of the script, including SystemExit, are raised.
 
     Raises:
-        ConfigurationError: The path does not exist.
+        ConfigurationError: The path does not exist, or is a folder without a `__main__.py`.
     """
     path = arguments[0]
     if not os.path.exists(path):
         raise ConfigurationError(f"script {path!r} does not exist")
+    if os.path.isdir(path) and not {"__main__.py", "__main__.pyc"}.intersection(os.listdir(path)):
+        raise ConfigurationError(f"script {path!r} is a folder without a __main__.py")
 
     def run() -> None:
         sys.argv = list(arguments)

@@ -430,7 +430,10 @@ def _views_read(connection: duckdb.DuckDBPyConnection, query: str, views: Collec
     if "\0" in query:
         raise QueryError("a query can have no zero byte in it")
     try:
+        query.encode()  # a shell may pass any bytes
         statements = connection.extract_statements(query)
+    except UnicodeEncodeError as exc:
+        raise QueryError(f"a query must be valid UTF-8, and character {exc.start} of it is not") from None
     except duckdb.Error as exc:
         raise QueryError(f"this is not SQL that DuckDB understands: {exc}") from None
     kinds = [statement.type for statement in statements]

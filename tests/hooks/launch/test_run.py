@@ -129,6 +129,12 @@ def test_ctrl_c_ends_a_script_as_it_does_without(tmp_path: Path) -> None:
         assert process.returncode == -signal.SIGINT
 
 
+def test_a_folder_without_a_main_module_is_no_script(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    done = warm_python(tmp_path, *RUN, "folder", status=2)
+    assert done.stderr == "tensortrial run: script 'folder' is a folder without a __main__.py\n"
+
+
 def test_a_folder_that_holds_a_run_ends_the_command_before_the_script_begins(tmp_path: Path) -> None:
     existing_run(tmp_path / "run")
     (tmp_path / "show.py").write_text("print('begins')")

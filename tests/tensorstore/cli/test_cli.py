@@ -303,6 +303,7 @@ def test_mark_ended_fails_if_no_mark_can_be_stored(run: Path, worker: list[str])
         (1, ["info", "nowhere"], "no run was found here"),
         (1, ["sql", "RUN", "drop table x"], "only one SELECT"),
         (1, ["sql", "RUN", "select nothing from tensors"], "nothing"),
+        (1, ["sql", "RUN", "select '\udcff'"], "a query must be valid UTF-8, and character 8 of it is not"),
         (1, ["names", "RUN", "--regex", "("], "is not a regular expression"),
         (2, ["info", "RUN", "--storage-option", "endpoint"], "must be KEY=VALUE, and one has no ="),
         (
