@@ -307,7 +307,8 @@ class _Evaluation:
             self.done = True
             raise
         except UnavailableError as exc:
-            self._skipped = exc
+            # A damaged file is the reason that matters, also if later steps do not have the tensors.
+            self._skipped = self._skipped if isinstance(self._skipped, FileError) else exc
             return []
         except FileError as exc:
             if self._damaged is None:

@@ -423,3 +423,14 @@ def test_the_demonstration_is_diagnosed_with_layer_step_and_learning_rate(tmp_pa
     assert "after 'lr of the third layer' rose from 0.1 to " in found.headline
     assert found.headline.endswith("since step 200.")
     assert problem.advice == "lower the learning rate of MLP_blocks.2.linear.weight, or clip its gradient"
+
+
+def test_a_rule_whose_values_are_damaged_is_not_checked_for_that_reason(tmp_path: Path) -> None:
+    with Job(tmp_path) as job:
+        for _ in range(3):
+            job.step({"gradient/w": np.ones(500)}, collections=("gradients",))
+        job.step({"loss": 1.0})
+    for chunk in (tmp_path / "tensors").rglob("*.parquet"):
+        chunk.write_bytes(chunk.read_bytes()[:1000])
+    (rule,) = [each for each in tensortrial.diagnose(tmp_path).unchecked if each.rule == "VanishingGradient"]
+    assert rule.reason.startswith("tensors/mode=GLOBAL/")
