@@ -45,7 +45,8 @@ def read_launch_configuration(path: str, out_dir: str | None) -> HookConfigurati
 
 def _parse(document: Mapping[str, Any]) -> HookConfiguration:
     _check_keys(document, [*_ARGUMENTS, _COLLECTIONS], "")
-    arguments = with_save_config({key: value for key, value in document.items() if key != _COLLECTIONS})
+    arguments = {key: value for key, value in document.items() if key != _COLLECTIONS}
+    with_save_config(arguments)  # checks them
     _convert_configs(arguments)
     collections = document.get(_COLLECTIONS) or {}
     if not isinstance(collections, dict) or not all(isinstance(each, dict) for each in collections.values()):

@@ -34,7 +34,8 @@ class HookOwner:
         """
         super().__init__()
         _check(self._hook_type, out_dir, hook, options)
-        self._out_dir, self._options = out_dir, with_save_config(options)
+        with_save_config(options)  # checks them
+        self._out_dir, self._options = out_dir, options
         self._hook = hook
 
     @property

@@ -242,6 +242,23 @@ def test_an_environment_variable_has_the_arguments_of_report_to_tensortrial(
         TensorTrialCallback()
 
 
+def test_an_interval_alone_saves_health_at_that_interval(
+    made_trainer: MakeTrainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENSORTRIAL_TRANSFORMERS", json.dumps({"save_interval": 2}))
+    trainer = made_trainer(None, report_to="tensortrial")
+    trainer.train()
+    trainer.pop_callback(TensorTrialCallback).close()
+    callback = TensorTrialCallback(tmp_path / "run", save_interval=2)
+    made_trainer(callback).train()
+    callback.close()
+    for folder in (tmp_path / "out" / "tensortrial", tmp_path / "run"):
+        trial = create_trial(folder)
+        gradient = trial.tensor("gradient/GPT2LMHeadModel_transformer.wte.weight")
+        assert gradient.steps(modes.TRAIN) == [2, 4]
+        assert gradient.reduction_value(4, "l2", modes.TRAIN) > 0
+
+
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's
 def test_adapters_leave_the_names_of_the_model_as_they_are(made_trainer: MakeTrainer, tmp_path: Path) -> None:
     peft = pytest.importorskip("peft")

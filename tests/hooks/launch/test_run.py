@@ -239,6 +239,17 @@ def test_a_training_is_saved_as_the_configuration_says(tmp_path: Path) -> None:
     assert trial.tensor_names(collection="losses") == ["loss_output_0"]
 
 
+def test_an_interval_alone_saves_health_at_that_interval(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "train.py").write_text(f"{TRAIN}\ntrain(5)")
+    (tmp_path / "hook.json").write_text(json.dumps({"out_dir": "run", "save_interval": 2}))
+    done = python(tmp_path, *RUN, "--config", "hook.json", "train.py")
+    assert done.returncode == 0, done.stderr
+    trial = create_trial(str(tmp_path / "run"))
+    assert trial.tensor("gradient/Linear_weight").steps(modes.TRAIN) == [0, 2, 4]
+    assert trial.tensor("loss_output_0").steps(modes.TRAIN) == [0, 2, 4]
+
+
 @pytest.mark.slow
 def test_processes_that_a_script_spawns_are_saved(tmp_path: Path) -> None:
     pytest.importorskip("torch")
