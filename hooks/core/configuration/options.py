@@ -114,7 +114,6 @@ def makes_choice(arguments: Mapping[str, Any]) -> bool:
 
 def at_steps(arguments: Mapping[str, Any], save_config: SaveConfig | None) -> dict[str, Any]:
     """Return the arguments of a hook, with the steps of a library's log if they choose what is saved, but not when."""
-    # Without a choice, `save_interval` stays an argument, because a `save_config` would be one.
     return {"save_config": save_config, **with_save_config(arguments)} if makes_choice(arguments) else dict(arguments)
 
 
