@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ..config.collection import Collection
+from ..config.collection import Collection, CollectionKeys
 from ..errors import ConfigurationError
 from ..mode import ModeKeys
 from ..read.plots import Names
@@ -96,6 +96,8 @@ def select(
     steps: StepRange | None,
 ) -> Selection:
     """Return the selection of a plot of one or several runs. Raises ConfigurationError if none of them has it."""
+    if names is None and statistic is None:
+        names = _losses(trials)
     patterns = None if names is None else _patterns(names)
     found = list(dict.fromkeys(name for trial in trials for name in _matching(trial, patterns)))
     if not found:
@@ -154,6 +156,12 @@ def _patterns(names: str | Iterable[str]) -> list[str]:
     if not patterns or not all(isinstance(each, str) and each for each in patterns):
         raise ConfigurationError(f"names must be a name, a collection, a pattern or several, got {names!r:.200}")
     return patterns
+
+
+def _losses(trials: Sequence[Trial]) -> str | None:
+    """Return the collection of the losses, else of the metrics; None if both are empty."""
+    both = (CollectionKeys.LOSSES, CollectionKeys.METRICS)
+    return next((key for key in both if any(each.tensor_names(collection=Collection(key)) for each in trials)), None)
 
 
 def _matching(trial: Trial, patterns: Sequence[str] | None) -> list[str]:

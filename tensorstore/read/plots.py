@@ -50,7 +50,7 @@ class RunsPlots:
         factor of 100. Each of several runs has a color. Runs without any of these tensors are left out.
 
         Args:
-            names: A name, a collection such as `losses`, a pattern, or several; None for all tensors that have values.
+            names: A name, a collection, a pattern such as `*`, or several; None for the losses, or the metrics if none.
             statistic: A statistic such as l2; None for the values of scalars.
             mode: The mode that steps are counted in; GLOBAL draws all modes over the global step.
             worker: One worker; None for all.

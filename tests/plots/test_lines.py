@@ -46,6 +46,18 @@ def test_names_and_patterns_are_not_warned_of_as_unknown_collections(
     assert not caplog.messages
 
 
+def test_scalars_without_names_are_the_losses(tmp_path: Path) -> None:
+    with tensortrial.Run(tmp_path / "run") as logged:
+        for step in range(3):
+            logged.log({"loss": 1.0 / (step + 1), "val_loss": 1.0, "tokens_per_second": 1e5, "lr": 0.1}, step=step)
+    ax = tensortrial.create_trial(tmp_path / "run").plot.scalars()
+    assert labels(ax) == ["loss", "val_loss"]
+    assert ax.get_title(loc="left") == "run: losses"
+    with tensortrial.Run(tmp_path / "other") as logged:
+        logged.log({"score": 1.0, "lr": 0.1}, step=0)
+    assert labels(tensortrial.create_trial(tmp_path / "other").plot.scalars()) == ["lr", "score"]
+
+
 def test_a_line_is_broken_where_a_step_is_missing(run: Path) -> None:
     ax = tensortrial.create_trial(run).plot.scalars("loss", mode=TRAIN)
     values = dict(zip(*line(ax, "", "loss", "TRAIN").get_data(), strict=True))
