@@ -25,7 +25,7 @@ from ..read.opening import no_refresh
 from ..read.trial import Trial, run_reader_of
 from ..read.waiting import Waiting
 from .action import ActionList
-from .finding import Finding, FindingLog, Findings
+from .finding import Finding, FindingLog, Findings, three_digits
 from .reader import StepView, reader_of
 from .rule import Rule
 
@@ -256,7 +256,7 @@ def polled(
             logger.warning("run %s: the evaluation ends, and the job has not ended: %s", trial.path, why)
             return
         if timeout is not None and waiting.seconds >= timeout:
-            raise RunStalled(trial.path, f"no new step for {waiting.seconds:.3g} seconds: {waiting.reason}")
+            raise RunStalled(trial.path, f"no new step for {three_digits(waiting.seconds)} seconds: {waiting.reason}")
         waiting.tick()
         yield []
         time.sleep(poll_seconds)

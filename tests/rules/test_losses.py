@@ -134,6 +134,12 @@ def test_loss_spike(write: Write) -> None:
     assert finding.sentence.startswith("loss jumped to 5 from 1.01")
 
 
+def test_thousands_of_deviations_are_said_in_digits(write: Write) -> None:
+    trial = write(losses([1.0 + 0.01 * (i % 3) for i in range(20)] + [11.0]), **LOSSES)
+    (finding,) = invoke_rule(rules.LossSpike(trial))
+    assert finding.sentence == "loss jumped to 11 from 1.01, 1,210 deviations above"
+
+
 def test_a_loss_that_becomes_nan_is_said_without_deviations(write: Write) -> None:
     trial = write(losses([1.0 + 0.01 * (i % 3) for i in range(20)] + [math.nan]), **LOSSES)
     (finding,) = invoke_rule(rules.LossSpike(trial))

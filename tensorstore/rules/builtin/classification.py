@@ -9,6 +9,7 @@ import numpy as np
 
 from ...dtypes import Array
 from ...format.index_types import SavedTensor
+from ..finding import three_digits
 from ..parameter import flag, integer, number, regexes, text
 from ..reader import Selector, StepView
 from .base import BuiltinRule
@@ -57,7 +58,7 @@ class ClassImbalance(BuiltinRule):
     def _judge_counts(self, row: SavedTensor) -> None:
         (largest, most), (smallest, least) = self._counts.most_common()[0], self._counts.most_common()[-1]
         if (ratio := most / least) > self.threshold_imbalance:
-            classes = f"{ratio:.3g} times as many of class {largest} as of class {smallest}"
+            classes = f"{three_digits(ratio)} times as many of class {largest} as of class {smallest}"
             sentence = f"has {classes}, above {self.threshold_imbalance:g}"
             self.fires(row, ratio, self.threshold_imbalance, sentence)
         for label, count in sorted(self._pairs.items()):

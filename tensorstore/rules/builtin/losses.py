@@ -12,6 +12,7 @@ from itertools import groupby
 from ...errors import InvalidRuleParameter
 from ...format.index_types import SavedTensor
 from ...mode import ModeKeys
+from ..finding import three_digits
 from ..parameter import flag, integer, mode, number, regexes
 from ..reader import Selector, StepView
 from .base import BuiltinRule, SelectingRule, training_mode
@@ -75,7 +76,7 @@ class LossNotDecreasing(SelectingRule):
             self.fires(row, loss, None, f"is {loss} after {before:.4g} {since}")
         elif -fall > self.increase_threshold_percent:
             limit = f"above {self.increase_threshold_percent:g} %"
-            sentence = f"rose by {-fall:.3g} % {since}, {limit}: {before:.4g} to {loss:.4g}"
+            sentence = f"rose by {three_digits(-fall)} % {since}, {limit}: {before:.4g} to {loss:.4g}"
             self.fires(row, fall, -self.increase_threshold_percent, sentence)
         else:
             sentence = (
@@ -235,7 +236,7 @@ class LossSpike(SelectingRule):
         score, median = (standard_score if self.use_mean else robust_score)(loss, before)
         rise = loss - median > abs(median) * self.rise_percent / 100
         if (score > self.threshold and rise) or not math.isfinite(loss):
-            above = f", {score:.3g} deviations above" if math.isfinite(score) else ""
+            above = f", {three_digits(score)} deviations above" if math.isfinite(score) else ""
             self.fires(row, score, self.threshold, f"jumped to {loss:.4g} from {median:.4g}{above}")
 
 

@@ -12,6 +12,7 @@ from ...format.index_types import SavedTensor
 from ...statistics.definitions import STATISTICS
 from ...statistics.past import scores_of_steps, usual_steps
 from ...statistics.sums import Floats
+from ..finding import three_digits
 from ..parameter import integer, number, text
 from ..reader import Measured, Selector, StepView
 from .base import SelectingRule, training_mode
@@ -85,7 +86,7 @@ class StatisticAnomaly(SelectingRule):
             self._fire(row, value, float(scores[at]), float(medians[at]))
 
     def _fire(self, row: SavedTensor, value: float, score: float, median: float) -> None:
-        apart = f"{abs(score):.3g} deviations {'above' if score > 0 else 'below'} the usual {median:.4g}"
+        apart = f"{three_digits(abs(score))} deviations {'above' if score > 0 else 'below'} the usual {median:.4g}"
         self.fires(row, score, self.threshold, f"left its own past: its {self.statistic} is {value:.4g}, {apart}")
 
 

@@ -7,6 +7,7 @@ import time
 from ...read.step_states import described
 from ...snapshot.saved_steps import StepInfo
 from ..action import StopTraining
+from ..finding import three_digits
 from ..parameter import flag, number, text
 from ..reader import StepView
 from .base import BuiltinRule
@@ -44,7 +45,7 @@ class StalledTraining(BuiltinRule):
             return
         seconds = view.info.saved_at - before.saved_at
         if before.saved_at and seconds > self.threshold:
-            sentence = f"{seconds:.0f} seconds passed after step {before.global_step}, above {self.threshold:g}"
+            sentence = f"{seconds:,.0f} seconds passed after step {before.global_step}, above {self.threshold:g}"
             self.report(sentence, observed=seconds, threshold=self.threshold)
 
     def invoke_between_steps(self) -> bool:
@@ -56,7 +57,7 @@ class StalledTraining(BuiltinRule):
         last = self._newest
         after = "since it is watched" if last is None else f"after step {last.global_step}"
         step = None if last is None else last.global_step
-        sentence = f"no new step for {seconds:.0f} seconds {after}, above {self.threshold:g}"
+        sentence = f"no new step for {seconds:,.0f} seconds {after}, above {self.threshold:g}"
         late = self.base_trial.late_workers()
         worker = late[0].worker if len(late) == 1 else None
         reason = described(late, self.base_trial.path)
@@ -69,7 +70,7 @@ class StalledTraining(BuiltinRule):
         seconds = time.monotonic() - self._seen_at
         if not self._has_fired or seconds <= 2 * self.threshold:
             return None
-        return f"no new step for {seconds:.3g} seconds, more than twice the threshold of {self.rule_name}"
+        return f"no new step for {three_digits(seconds)} seconds, more than twice the threshold of {self.rule_name}"
 
 
 StalledTrainingRule = StalledTraining

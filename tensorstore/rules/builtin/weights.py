@@ -9,6 +9,7 @@ import numpy as np
 
 from ...dtypes import Array
 from ...format.index_types import SavedTensor
+from ..finding import three_digits
 from ..parameter import integer, number, regexes
 from ..reader import NotSaved, Rows, Selector, StepView
 from .activation_modules import RELU, patterns
@@ -130,7 +131,7 @@ class PoorWeightInitialization(BuiltinRule):
         (least, narrowest), (most, broadest) = min(found, key=itemgetter(0)), max(found, key=itemgetter(0))
         ratio = most / least if least else math.inf
         if ratio > self.threshold and most > 0:
-            more = f"{ratio:.3g} times the variance of {narrowest.name}"
+            more = f"{three_digits(ratio)} times the variance of {narrowest.name}"
             sentence = f"is the input of an activation with {more}, above {self.threshold:g}"
             self.fires(broadest, ratio, self.threshold, sentence)
         return True
