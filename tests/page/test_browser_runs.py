@@ -830,17 +830,27 @@ def test_charts_of_a_tensor_have_equal_axes_of_steps(tmp_path: Path, tab: Any) -
             assert all(each == marks[0] and each for each in marks), zoomed
 
 
-def test_the_marks_of_an_axis_have_one_notation(tmp_path: Path, tab: Any) -> None:
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([step * 150_000.0 for step in range(11)], ["0", "5e5", "1e6", "1.5e6"]),
+        ([10.0**-step for step in range(9)], ["1e-8", "1e-6", "1e-4", "1e-2", "1"]),
+        ([*[0.0] * 10, float("nan")], ["-0.1", "-0.05", "0", "0.05", "0.1"]),
+    ],
+)
+def test_the_marks_of_an_axis_have_one_notation(
+    tmp_path: Path, tab: Any, values: list[float], expected: list[str]
+) -> None:
     with tensortrial.Run(tmp_path / "run") as run:
-        for step in range(11):
-            run.log({"tokens": step * 150_000.0}, step=step)
+        for step, value in enumerate(values):
+            run.log({"tokens": value}, step=step)
     with serving(tmp_path / "run") as served:
         show(tab, served, "view=scalars")
         tab.locator(".menu summary").click()
         with tab.expect_download() as saved:
             tab.get_by_role("button", name="SVG").click()
         texts = [each.text for each in ElementTree.parse(saved.value.path()).iter() if each.get("text-anchor") == "end"]
-        assert texts == ["0", "5e5", "1e6", "1.5e6"]
+        assert texts == expected
 
 
 def test_the_tools_of_the_overview_are_on_one_line_of_1280_pixels(tmp_path: Path, tab: Any) -> None:

@@ -30,7 +30,7 @@ function scaleY({ logY = "linear", lines }) {
   const [least, most, median] = [ordered[0], ordered[ordered.length - 1], ordered[ordered.length >> 1]];
   const isCrowded = most > 1e7 * least; // uPlot has a mark for each decade
   if (logY === "log") return { distr: 3, isCrowded };
-  if (logY === "linear" || sizes.length < 2 || most < 1e4 * median) return { distr: 1 };
+  if (logY === "linear" || sizes.length < 2 || most < 1e4 * median) return { distr: 1, ...(!sizes.length && { range: farRange }) }; // for zeros, uPlot's is 0 to 100
   return positive ? { distr: 3, isCrowded } : { distr: 4, asinh: 10 ** Math.floor(Math.log10(median)), isCrowded }; // from others, uPlot's marks never end
 }
 

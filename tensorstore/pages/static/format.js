@@ -25,7 +25,7 @@ export function notedAlike(marks) {
 }
 
 /** @param {number} value */
-const exponential = (value) => value.toExponential(2).replace(/\.?0*e\+?/, "e");
+const exponential = (value) => value.toExponential(2).replace(/\.?0*e\+?/, "e").replace("e0", "");
 
 /** Return a count with thousands separated: 12,345. @param {number} value */
 export function count(value) {
