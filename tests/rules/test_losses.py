@@ -134,6 +134,12 @@ def test_loss_spike(write: Write) -> None:
     assert finding.sentence.startswith("loss jumped to 5 from 1.01")
 
 
+def test_a_loss_that_rose_a_little_is_said_to_have_risen(write: Write) -> None:
+    trial = write(losses([1.0] + [1.01] * 10), **LOSSES)
+    (finding,) = invoke_rule(rules.LossNotDecreasing(trial))
+    assert finding.sentence == "loss rose by 1 % since step 0, instead of falling by more than 0.1 %: 1 to 1.01"
+
+
 def test_thousands_of_deviations_are_said_in_digits(write: Write) -> None:
     trial = write(losses([1.0 + 0.01 * (i % 3) for i in range(20)] + [11.0]), **LOSSES)
     (finding,) = invoke_rule(rules.LossSpike(trial))

@@ -79,10 +79,9 @@ class LossNotDecreasing(SelectingRule):
             sentence = f"rose by {three_digits(-fall)} % {since}, {limit}: {before:.4g} to {loss:.4g}"
             self.fires(row, fall, -self.increase_threshold_percent, sentence)
         else:
-            sentence = (
-                f"fell by {fall:.3g} % {since}, not by more than {self.diff_percent:g} %: {before:.4g} to {loss:.4g}"
-            )
-            self.fires(row, fall, self.diff_percent, sentence)
+            moved = f"rose by {three_digits(-fall)}" if fall < 0 else f"fell by {three_digits(fall)}"
+            least = f"{'instead of falling' if fall < 0 else 'not'} by more than {self.diff_percent:g} %"
+            self.fires(row, fall, self.diff_percent, f"{moved} % {since}, {least}: {before:.4g} to {loss:.4g}")
 
 
 class Overfit(BuiltinRule):
