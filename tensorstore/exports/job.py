@@ -126,7 +126,6 @@ class _Job:
 
     def run(self, progress: bool, prune: bool) -> Export:
         self._target.prepare({table: self._target.schema_of(SCHEMAS[table]) for table in self._tables})
-        damaged = dict(self._runs.damaged)
         sources = [Source(run.name, run.storage) for run in self._runs.all]
         held = self._held(sources)
         growing = [table for table in self._tables if table in GROWING]
@@ -137,6 +136,7 @@ class _Job:
         with progress_bar(total, progress and total > 0, "export", "row") as advance:
             for table in growing:
                 self._write(table, sources, held, advance)
+        damaged = dict(self._runs.damaged)  # also of files whose rows an earlier export had to leave out
         for source in sources:
             damaged.update(source.damaged)
         pruned = self._prune(sources) if prune else ()

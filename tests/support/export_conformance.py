@@ -489,3 +489,13 @@ class JobConformance(ExportConformance):
         done = self.export(run, target)
         assert [Path(path).name for path in done.damaged] == [damaged_file.name]
         assert done.rows["steps"] == 4
+
+    def test_a_file_that_was_left_out_is_said_again(self, tmp_path: Path, target: str) -> None:
+        """Its footer is whole, so its steps are known and its rows are not."""
+        run = write_run(tmp_path / "a", 4)
+        (file,) = (run / "index").rglob("*.parquet")
+        content = bytearray(file.read_bytes())
+        content[50:54] = b"XXXX"
+        file.write_bytes(content)
+        assert [Path(path).name for path in self.export(run, target).damaged] == [file.name]
+        assert [Path(path).name for path in self.export(run, target).damaged] == [file.name]
