@@ -77,14 +77,15 @@ class Callback(TrainingSteps, lightning.Callback):  # type: ignore[misc]
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Begin a step, unless the open one accumulates."""
         self._go_back(trainer)
-        if self._saves and not self._accumulates:
-            self._hook.register_module(pl_module)
+        if not self._saves:
+            return
+        self._hook.register_module(pl_module)
+        for optimizer in trainer.optimizers:  # they may have been replaced; before the step, of which they save values
+            self._hook.register_optimizer(optimizer)
+        if not self._accumulates:
             self._begin_step(_step_of(trainer), ModeKeys.TRAIN)
             self._accumulates = True
             self._progress = self._progress_of(trainer)
-        if self._saves:
-            for optimizer in trainer.optimizers:  # they may have been replaced
-                self._hook.register_optimizer(optimizer)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """End the step, if an optimizer has stepped."""

@@ -377,6 +377,7 @@ def test_a_callback_without_a_choice_saves_the_health_of_the_model(tmp_path: Pat
     for name in ("Net_layer.weight", "gradient/Net_layer.weight", "update/Net_layer.weight", "layer_output_0"):
         assert trial.tensor(name).steps(modes.TRAIN) == growing
         assert trial.tensor(name).reduction_value(20, "l2", mode=modes.TRAIN) is not None
+    assert trial.tensor("hyperparameters/SGD/group_0/lr").steps(modes.TRAIN) == growing
     assert trial.tensor("train_loss").steps(modes.TRAIN) == list(range(25))
 
 
