@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
+
+import numpy as np
+import xxhash
 
 from ..errors import ConfigurationError
 from ..html_table import TableOfValues
+from ..statistics.digest import digest_of_array
 
-MOST_ELEMENTS = 1000
-"""The most elements of a stored array. A larger one is replaced by a sentence."""
-_MOST_VALUES = 10_000
-"""The most elements of a stored list."""
+_MOST_JSON = 64_000
+"""The most characters of an array, a list or a mapping in JSON. A larger one is replaced by a sentence."""
+_MOST_ELEMENTS = _MOST_JSON // 3
+"""The most elements of an array or list that may be that short: `[0, 0]`."""
+_MOST_DIGESTED = 1 << 24
+"""The most elements of an array that is read for its digest: a lazy one may not fit into memory."""
 _MOST_KEPT = 50_000
 """The most values that a run stores. A text counts as one value for each ten characters."""
 _VALUE_TEXT = 10
@@ -32,7 +40,8 @@ def checked_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the metadata of a run in the types of JSON.
 
     Arrays, tensors and numbers of numpy become numbers; NaN, infinities and objects that JSON lacks become texts. A
-    large array or list becomes a text that describes it, and so does an object that contains itself.
+    array, list or mapping above 64 kB in JSON becomes a sentence with its type, shape, dtype and digest, and an object
+    within itself becomes `<cycle>`.
 
     Raises:
         ConfigurationError: The metadata is not a mapping.
@@ -62,23 +71,31 @@ class _Conversion:
             return self._text(value)
         try:
             if id(value) in within:
-                return f"{_name(value)} that contains itself"
+                return "<cycle>"
             if isinstance(value, Mapping | list | tuple | set | frozenset):
                 return self._container(value, within)
-            if (size := _size(value)) is not None and (size > MOST_ELEMENTS or self._left <= 0):
-                return f"{_name(value)} of shape {tuple(value.shape)} and dtype {value.dtype}"
+            size = _size(value)
+            if size is not None and (size > _MOST_ELEMENTS or self._left <= 0):
+                return _array(value, size)
             if hasattr(value, "tolist") and len(within) < _DEEPEST:
-                return self._value(value.tolist(), (*within, id(value)))
+                plain = value.tolist()
+                if size is not None and len(json.dumps(plain, default=str)) > _MOST_JSON:
+                    return _array(value, size)
+                return self._value(plain, (*within, id(value)))
             return self._text(value)
         except Exception as exc:  # noqa: BLE001 - a user's class may raise anything, which must not end training
             return f"{_name(value)} that cannot be kept: {type(exc).__name__}"
 
     def _container(self, value: Any, within: tuple[int, ...]) -> Any:
-        if len(value) > _MOST_VALUES or self._left <= 0 or len(within) >= _DEEPEST:
-            return self._text(f"{_name(value)} of {len(value)} values")
+        described = f"{_name(value)} of {len(value)} values"
+        if len(value) > _MOST_ELEMENTS or self._left <= 0 or len(within) >= _DEEPEST:
+            return self._text(described)
         if isinstance(value, Mapping):
-            return self.mapping(value, within)
-        return [self._value(each, (*within, id(value))) for each in value]
+            found: Any = self.mapping(value, within)
+        else:
+            found = [self._value(each, (*within, id(value))) for each in value]
+        text = json.dumps(found).encode()
+        return found if len(text) <= _MOST_JSON else f"{described}, digest {xxhash.xxh3_64_hexdigest(text)}"
 
     def _text(self, value: Any) -> str:
         text = str(value)
@@ -89,6 +106,16 @@ class _Conversion:
 
 def _name(value: Any) -> str:
     return type(value).__name__
+
+
+def _array(value: Any, size: int) -> str:
+    """Return a sentence about an array of any library."""
+    described = f"{_name(value)} of shape {tuple(value.shape)}, dtype {value.dtype}"
+    if size <= _MOST_DIGESTED:
+        with suppress(Exception):  # of a library whose array NumPy cannot read
+            plain = value.detach().cpu() if hasattr(value, "detach") else value
+            return f"{described}, digest {digest_of_array(np.ascontiguousarray(plain)):016x}"
+    return described
 
 
 def _size(value: Any) -> int | None:

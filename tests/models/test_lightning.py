@@ -432,8 +432,8 @@ def test_hyperparameters_of_any_size_do_not_hold_up_training(tmp_path: Path) -> 
     made_trainer(tmp_path, callback).fit(Pretrained(torch.zeros(400, 100), options), loader(1))
     callback.close()
     metadata = create_trial(tmp_path / "run").info.metadata
-    assert metadata["table"] == "Tensor of shape (400, 100) and dtype torch.float32"
-    assert metadata["options"]["all"] == "dict that contains itself"
+    assert metadata["table"].startswith("Tensor of shape (400, 100), dtype torch.float32, digest ")
+    assert metadata["options"]["all"] == "<cycle>"
 
 
 def test_a_callback_without_arguments_saves_to_the_run_of_the_logger(tmp_path: Path) -> None:

@@ -57,16 +57,23 @@ def shared(depth: int) -> list[Any]:
     ("value", "expected"),
     [
         (np.zeros(1000), [0.0] * 1000),
-        (np.zeros((40_000, 100), np.float32), "ndarray of shape (40000, 100) and dtype float32"),
+        (np.zeros((40_000, 100), np.float32), "ndarray of shape (40000, 100), dtype float32, digest 24477953022bae74"),
+        (np.full((2, 3000), 1 / 3), "ndarray of shape (2, 3000), dtype float64, digest e7802125e18ef2c3"),
+        ([1 / 3] * 3000, [1 / 3] * 3000),
+        (
+            {"a": {"b": [1 / 3] * 5000, "lr": 0.1}},
+            {"a": {"b": "list of 5000 values, digest 7fe70eef4237e76b", "lr": 0.1}},
+        ),
+        (np.broadcast_to(np.float32(0), (1 << 20, 1 << 20)), "ndarray of shape (1048576, 1048576), dtype float32"),
         (np.array(2.5), 2.5),
         (np.float32(0.5), 0.5),
         ([0] * 10_000, [0] * 10_000),
-        ([0] * 10_001, "list of 10001 values"),
-        ({"a": dict.fromkeys(range(20_000))}, {"a": "dict of 20000 values"}),
+        ([0] * 30_001, "list of 30001 values"),
+        ({"a": dict.fromkeys(range(30_000))}, {"a": "dict of 30000 values"}),
         ("x" * 100_000, "x" * 100_000),
         ("x" * 100_001, "x" * 100_000 + "… (100001 characters)"),
-        (itself(dict), {"lr": 0.1, "me": "dict that contains itself"}),
-        ([itself(list)], [[0.1, "list that contains itself"]]),
+        (itself(dict), {"lr": 0.1, "me": "<cycle>"}),
+        ([itself(list)], [[0.1, "<cycle>"]]),
         (Odd(), "Odd that cannot be kept: RuntimeError"),
         (Endless(), "endless"),
         (10**300, 10**300),
@@ -91,7 +98,7 @@ def test_metadata_of_many_values_becomes_short(tmp_path: Path, value: Any) -> No
 def test_metadata_that_contains_itself_is_kept_once(tmp_path: Path) -> None:
     metadata: dict[str, Any] = {"lr": 0.1}
     metadata["all"] = metadata
-    assert kept(tmp_path / "run", metadata) == {"lr": 0.1, "all": "dict that contains itself"}
+    assert kept(tmp_path / "run", metadata) == {"lr": 0.1, "all": "<cycle>"}
 
 
 def test_metadata_that_is_no_mapping_is_refused(tmp_path: Path) -> None:
