@@ -263,7 +263,7 @@ class RunWriter:
 
     def _run_info(self) -> RunInfo:
         return RunInfo(
-            created_at=_now(),
+            started_at=_now(),
             id=uuid.uuid4().hex,
             framework=self._framework.name,
             num_workers=self.duty.num_workers,

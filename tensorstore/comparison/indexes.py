@@ -85,7 +85,7 @@ class Indexes:
             first, end = reader.range_steps or (None, None)
             paths = reader.sources.index_files()
             left_out = reader.sources.superseded_rows()
-            view = FilesView(side.view, INDEX_SCHEMA, "saved_at", first=first, end=end, left_out=left_out or None)
+            view = FilesView(side.view, INDEX_SCHEMA, first=first, end=end, left_out=left_out or None)
             files = [RunFile(reader.storage, path, is_exact=reader.sources.is_exact(path)) for path in paths]
             self._database.make_files_view(view, files)
         self.skip([])

@@ -49,8 +49,6 @@ class FilesView:
 
     name: str
     schema: pa.Schema
-    time: str = ""
-    """The column of times, which the view returns as UTC without a time zone; '' if there is none."""
     step: str = "global_step"
     """The column that `first` and `end` refer to."""
     first: int | None = None

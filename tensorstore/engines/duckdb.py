@@ -43,7 +43,6 @@ _TYPES = {
     pa.list_(pa.string()): "varchar[]",
     pa.list_(pa.int64()): "bigint[]",
     pa.string(): "varchar",
-    pa.timestamp("us"): "timestamp",
     pa.timestamp("us", tz="UTC"): "timestamp with time zone",
     HISTOGRAM: "struct(edges double[], counts bigint[])",
     SKETCH: 'struct("values" double[], counts bigint[])',
@@ -213,7 +212,7 @@ class DuckDBDatabase(Database):
             self.execute(f"create or replace view {view} as {text}")
 
     def make_files_view(self, view: FilesView, files: Sequence[RunFile]) -> None:
-        columns = ", ".join(_column(view, name) for name in view.schema.names)
+        columns = ", ".join(f'"{name}"' for name in view.schema.names)
         # An index file may hold steps of both sides of the range.
         bounds = [(">=", view.first), ("<", view.end)]
         tests = [f"{view.step} {sign} {int(step)}" for sign, step in bounds if step is not None]
@@ -327,14 +326,6 @@ class DuckDBDatabase(Database):
             self._connection = None
 
 
-def _column(view: FilesView, name: str) -> str:
-    """Return the expression of a column of a view over files."""
-    if name == view.time:
-        # DuckDB needs pytz, which may be missing, to convert a time with a zone to Python.
-        return f'make_timestamp(epoch_us("{name}")) as "{name}"'
-    return f'"{name}"'
-
-
 def _read_parquet(uris: Sequence[str], *options: str) -> str:
     # Paths are part of the text: a view can have no parameters, and DuckDB 1.5 would read all rows at once.
     paths = ", ".join(map(_text, uris))
@@ -363,8 +354,7 @@ def _connect(memory_limit: str | None) -> duckdb.DuckDBPyConnection:
     try:
         with _engine_errors():
             connection = duckdb.connect(":memory:", config=config)
-            # The times of views are UTC without a zone. A comparison with now() treats them as times of the session's
-            # zone.
+            # Texts and parts of times, such as hours, are those of the session's zone.
             connection.execute("set global TimeZone = 'UTC'")
             return connection
     except duckdb.Error as exc:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
 import duckdb
@@ -27,7 +28,7 @@ from ..errors import (
 )
 from ..html_table import html_rows
 from ..snapshot.snapshot import repeated
-from .base import Rows, UnreadableFile
+from .base import Rows, UnreadableFile, rows_of
 from .interrupting import DeadlinePassed, interruptible
 from .run_files import PROTOCOL
 
@@ -99,6 +100,8 @@ class DuckDBAnswer:
 
     def fetchall(self) -> Rows:
         """Return all rows as Python values."""
+        if self._needs_pytz:
+            return list(self)
         # A relation is bound twice: when it is made, and when it runs. So none is made here.
         return self._take(
             lambda rows: rows.fetchall(), lambda connection: connection.execute(self._query, self._parameters)
@@ -106,6 +109,10 @@ class DuckDBAnswer:
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         """Yield the rows as Python values, while the query runs."""
+        if self._needs_pytz:
+            for batch in self.arrow():
+                yield from rows_of(batch)
+            return
         connection, rows = self._repeated(self._begun)
         try:
             while rows:
@@ -114,6 +121,11 @@ class DuckDBAnswer:
                 rows = self._run(connection, partial(connection.fetchmany, count))
         finally:
             connection.close()
+
+    @property
+    def _needs_pytz(self) -> bool:
+        """Return whether DuckDB lacks the package that it makes times with a zone with. Then they come from Arrow."""
+        return find_spec("pytz") is None and any("TIMESTAMP WITH TIME ZONE" in kind for kind in self.types)
 
     def _begun(self) -> tuple[duckdb.DuckDBPyConnection, Rows]:
         """Return a connection that runs the query, and its first rows."""

@@ -32,7 +32,7 @@ except ImportError as missing:
 
 _SCHEMES = {"file", "s3", "s3a", "gs", "hdfs", "abfs", "abfss"}
 _SETTINGS = {
-    # Times in a run are UTC.
+    # Texts and parts of times, such as hours, are those of the session's zone.
     "spark.sql.session.timeZone": "UTC",
     # Otherwise a query could read the environment of the driver: ${env:…}.
     "spark.sql.variable.substitute": "false",
@@ -152,14 +152,9 @@ class SparkDatabase(Database):
 
     def _send_tables(self) -> None:
         for table in self._changed & set(self._tables):
-            self._frame(self._tables[table].combine_chunks()).createOrReplaceTempView(f"catalogue_{table}")
+            frame = self._session.createDataFrame(self._tables[table].combine_chunks())
+            frame.createOrReplaceTempView(f"catalogue_{table}")
         self._changed.clear()
-
-    def _frame(self, rows: pa.Table) -> DataFrame:
-        frame = self._session.createDataFrame(rows)
-        # Spark treats a time without a zone as one of the session's zone.
-        times = [field.name for field in rows.schema if pa.types.is_timestamp(field.type)]
-        return frame.withColumns({name: frame[name].cast("timestamp_ntz") for name in times}) if times else frame
 
     # Queries.
 
@@ -208,8 +203,6 @@ class SparkDatabase(Database):
         # An expression is not pushed into the scan, which would miss -0.0 in a dictionary when it searches for 0.0.
         floats = [field.name for field in view.schema if pa.types.is_floating(field.type)]
         frame = frame.withColumns({name: frame[name] * 1.0 for name in floats})
-        if view.time:
-            frame = frame.withColumn(view.time, frame[view.time].cast("timestamp_ntz"))
         if view.first is not None:
             frame = frame.where(frame[view.step] >= view.first)
         if view.end is not None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from ..nested import flat
 from ..read.runs import RunLocations, Runs, open_runs
 
-_RUNS = "select * exclude (versions, metadata), metadata from runs order by started, run"
+_RUNS = "select * exclude (versions, metadata), metadata from runs order by started_at, run"
 _SUMMARY = "select * from run_summary order by name, mode"
 
 

@@ -55,8 +55,8 @@ _TEXTS = pa.list_(_TEXT)
 REPLACED = {
     "runs": _schema(
         pa.field("path", _TEXT),
-        pa.field("started", _TIME),
-        pa.field("ended", _TIME),
+        pa.field("started_at", _TIME),
+        pa.field("ended_at", _TIME),
         pa.field("framework", _TEXT),
         pa.field("versions", _TEXT),
         pa.field("workers", pa.int32()),

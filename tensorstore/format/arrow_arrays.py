@@ -7,6 +7,7 @@ trains for a second, and for the first query of a run.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC
 from typing import Any
 
 import numpy as np
@@ -61,8 +62,9 @@ def column(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
         return texts(cells)
     if pa.types.is_list(kind):
         return lists(cells, column([value for cell in cells if cell is not None for value in cell], kind.value_type))
-    if pa.types.is_timestamp(kind):  # of datetimes without a time zone, or integers
-        return numbers(np.array(cells, f"datetime64[{kind.unit}]").view(np.int64), kind, _present(cells))
+    if pa.types.is_timestamp(kind):  # of datetimes, in UTC if they have no time zone, or of integers
+        naive = [t.astimezone(UTC).replace(tzinfo=None) if getattr(t, "tzinfo", None) else t for t in cells]
+        return numbers(np.array(naive, f"datetime64[{kind.unit}]").view(np.int64), kind, _present(cells))
     if pa.types.is_integer(kind):
         return numbers([0 if cell is None else cell for cell in cells], kind, _present(cells))
     if pa.types.is_floating(kind):

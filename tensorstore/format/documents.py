@@ -146,9 +146,9 @@ def check_value(name: str, value: Any, expected: Any) -> None:
 
 
 def utc(text: str) -> datetime:
-    """Return a time in ISO 8601 as UTC without time zone. Raises ValueError."""
+    """Return a time in ISO 8601 in UTC. Raises ValueError."""
     try:
-        return datetime.fromisoformat(text).astimezone(UTC).replace(tzinfo=None)
+        return datetime.fromisoformat(text).astimezone(UTC)
     except OverflowError as exc:
         raise ValueError(f"{text!r} is outside the range of UTC times") from exc
 

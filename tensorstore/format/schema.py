@@ -212,7 +212,7 @@ def path_component(worker: str) -> str:
 class RunInfo:
     """`run.json`: the identity of the run. Written once, by the first worker."""
 
-    created_at: Time
+    started_at: Time
     """ISO 8601 with time zone."""
     framework: str = ""
     num_workers: Count = 1
@@ -242,6 +242,8 @@ class RunInfo:
                 raise UnknownFormat(
                     url, f"the run has format {number}, this release reads up to {FORMAT}: upgrade tensortrial"
                 )
+            if "created_at" in document:  # the key of runs before December 2026
+                document.setdefault("started_at", document["created_at"])
             return from_object(document, cls)
         except UnknownFormat:
             raise

@@ -86,7 +86,7 @@ def run_info(
     known = known[known > 0]
     began = datetime.fromtimestamp(int(known.min()) / 1e9, UTC) if len(known) else datetime.now(UTC)
     return RunInfo(
-        created_at=began.isoformat(),
+        started_at=began.isoformat(),
         id=uuid.uuid4().hex,
         framework=framework,
         num_workers=num_workers,
@@ -119,7 +119,7 @@ def claim_target(
     worker = WorkerInfo(
         WORKER,
         1,
-        run.created_at,
+        run.started_at,
         [{"name": each, "tensor_names": names[each]} for each in collections],
         [*collections],
         first_global_step=begin.step if begin.goes_back else 0,

@@ -36,7 +36,7 @@ def query_files(
     """
     files = [RunFile(reader.storage, path, is_exact=reader.sources.is_exact(path)) for path in paths]
     rows = [("", path, row) for path in paths for row in left_out.get(path, ())]
-    view = FilesView("tiled", INDEX_SCHEMA, "saved_at", left_out=arrow_arrays.table(LEFT_OUT, rows) if rows else None)
+    view = FilesView("tiled", INDEX_SCHEMA, left_out=arrow_arrays.table(LEFT_OUT, rows) if rows else None)
     queries = reader.queries
     with queries.of_files:  # the view must not change before all rows are fetched
         with queries.lock:

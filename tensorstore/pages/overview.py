@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC
 from typing import Any
 
 import numpy as np
@@ -53,7 +52,7 @@ def describe_run(run: OpenRun) -> dict[str, Any]:
 
 
 def _about(storage: Storage, info: RunInfo) -> dict[str, Any]:
-    started = utc(info.created_at).replace(tzinfo=UTC).timestamp() * 1000
+    started = utc(info.started_at).timestamp() * 1000
     return {"started": started, "framework": info.framework, "metadata": flat(info.metadata), **notes_of(storage)}
 
 

@@ -264,14 +264,14 @@ _Files = Callable[[QuerySources], list[str]]
 _Rows = Callable[[QuerySources, str], pa.Table]
 # The sources that are views over files, with their files and the rows that do not count.
 _OVER_FILES: Mapping[str, tuple[FilesView, _Files, _Rows | None]] = {
-    "tensors": (FilesView("tensors", INDEX_SCHEMA, "saved_at"), QuerySources.index_files, QuerySources.superseded_rows),
+    "tensors": (FilesView("tensors", INDEX_SCHEMA), QuerySources.index_files, QuerySources.superseded_rows),
     "tensor_values": (
         FilesView("tensor_values", TENSORS_SCHEMA),
         QuerySources.chunk_files,
         QuerySources.unsaved_values,
     ),
-    "findings": (FilesView("findings", FINDINGS_SCHEMA, "found_at", "step"), QuerySources.finding_files, None),
-    "superseded": (FilesView("superseded", INDEX_SCHEMA, "saved_at"), QuerySources.superseded_files, None),
+    "findings": (FilesView("findings", FINDINGS_SCHEMA, "step"), QuerySources.finding_files, None),
+    "superseded": (FilesView("superseded", INDEX_SCHEMA), QuerySources.superseded_files, None),
 }
 # Listed for each query: rules of other processes may write findings at any time, and compaction supersedes files.
 _LISTED = ("findings", "superseded")

@@ -270,8 +270,8 @@ _RUNS = pa.schema(
     [
         ("run", pa.string()),
         ("path", pa.string()),
-        ("started", pa.timestamp("us")),
-        ("ended", pa.timestamp("us")),
+        ("started_at", pa.timestamp("us", tz="UTC")),
+        ("ended_at", pa.timestamp("us", tz="UTC")),
         ("framework", pa.string()),
         ("versions", pa.string()),
         ("workers", pa.int32()),
@@ -301,7 +301,7 @@ def _row(run: RunReader) -> tuple[Any, ...]:
     return (
         run.name,
         run.storage.url,
-        utc(run.info.created_at),
+        utc(run.info.started_at),
         _ended_at(run),
         run.info.framework,
         json.dumps(dict(run.info.versions)),

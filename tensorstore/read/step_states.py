@@ -6,7 +6,7 @@ import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote
@@ -58,9 +58,7 @@ class LateWorker:
     @property
     def behind_seconds(self) -> float | None:
         """Seconds since it saved its last step; None if it has saved none."""
-        if self.saved_at is None:
-            return None
-        return (datetime.now(UTC) - self.saved_at.replace(tzinfo=UTC)).total_seconds()
+        return None if self.saved_at is None else (datetime.now(UTC) - self.saved_at).total_seconds()
 
     def __str__(self) -> str:
         if self.last_step is None or self.saved_at is None:
@@ -238,10 +236,8 @@ def described(late: Sequence[LateWorker], url: str) -> str:
 
 def _last_saved(progress: tuple[int, int] | None) -> tuple[int | None, datetime | None]:
     """Return the last step of a worker and its time in UTC; None for both if it has saved none."""
-    if progress is None:
-        return None, None
-    step, saved_at_us = progress
-    return step, datetime(1970, 1, 1) + timedelta(microseconds=saved_at_us)
+    step, saved_at_us = progress or (None, None)
+    return step, None if saved_at_us is None else datetime.fromtimestamp(saved_at_us / 1e6, UTC)
 
 
 def step_state(step: int, steps: Sequence[int], complete: Sequence[bool], job_ended: bool) -> StepState:

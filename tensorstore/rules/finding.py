@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from ..errors import FileError
 from ..format.arrow_arrays import table
-from ..format.documents import utc
 from ..format.index_writer import sealed_parquet
 from ..format.schema import FINDINGS, FINDINGS_SCHEMA
 from ..html_table import html_table
@@ -121,7 +120,7 @@ def _write(storage: Storage, findings: list[Finding]) -> None:
     name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{uuid.uuid4().hex}.parquet"
     sink = storage.sink(f"{FINDINGS}/{name}")
     try:
-        rows = [astuple(replace(each, found_at=utc(each.found_at.isoformat()))) for each in findings]
+        rows = list(map(astuple, findings))
         with sealed_parquet(sink, FINDINGS_SCHEMA, compression="zstd", write_statistics=False) as writer:
             writer.write_table(table(FINDINGS_SCHEMA, rows))
         sink.publish()

@@ -31,7 +31,7 @@ STEPS = pa.schema(
         ("mode_step", pa.int64()),
         ("global_step", pa.int64()),
         ("worker", pa.string()),
-        ("saved_at", pa.timestamp("us")),
+        ("saved_at", pa.timestamp("us", tz="UTC")),
         ("num_tensors", pa.int64()),
     ]
 )
@@ -558,7 +558,7 @@ class SavedSteps:
             arrow_arrays.numbers(columns.mode_step, pa.int64()),
             arrow_arrays.numbers(columns.global_step, pa.int64()),
             words(self.workers, columns.worker),
-            arrow_arrays.numbers(columns.saved_at, pa.timestamp("us")),
+            arrow_arrays.numbers(columns.saved_at, STEPS.field("saved_at").type),
             arrow_arrays.numbers(num_tensors[counts], pa.int64()),
         ]
         return pa.Table.from_arrays(arrays, schema=STEPS)

@@ -89,11 +89,11 @@ def test_a_time_is_the_same_moment_in_every_time_zone(tmp_path: Path, run: Path)
             f"select count(*) from {view} where saved_at <= {begun}": count
             for view, count in (("tensors", 5), ("scalars", 2), ("steps", 1))
         },
-        f"select count(*) from runs where started = {begun} and started < now()": 1,
+        f"select count(*) from runs where started_at = {begun} and started_at < now()": 1,
         "select count(*) from steps where saved_at <= '2026-01-01 00:00+00'": 1,
         f"select count(*) from steps where saved_at > {just_now}": 1,
         f"select count(*) from findings where found_at > {just_now} and found_at <= now()": 2,
-        f"select count(*) from runs where ended > {just_now} and ended <= now()": 1,
+        f"select count(*) from runs where ended_at > {just_now} and ended_at <= now()": 1,
     }
     of_parts = (
         "select distinct hour(saved_at), saved_at::date from steps where saved_at < '2026-01-01 00:10' order by all"

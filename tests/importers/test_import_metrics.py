@@ -66,7 +66,7 @@ class TestATableOfCsv:
         source = _write(tmp_path / "log.csv", f"step,loss,timestamp\n0,1,{_NOON.timestamp()}\n1,2,\n")
         run = import_run(source, tmp_path / "run", progress=False)
         trial = tensortrial.create_trial(run)
-        assert datetime.fromisoformat(trial.info.created_at) == _NOON
+        assert datetime.fromisoformat(trial.info.started_at) == _NOON
         ((first,),) = trial.sql("select saved_at from scalars where global_step = 0").fetchall()
         assert first == _NOON.replace(tzinfo=None)
 
@@ -77,14 +77,14 @@ class TestATableOfCsv:
         run = import_run(source, tmp_path / "run", progress=False, report=reported.append)
         trial = tensortrial.create_trial(run)
         assert trial.verify().is_whole
-        assert datetime.fromisoformat(trial.info.created_at) > _NOON
+        assert datetime.fromisoformat(trial.info.started_at) > _NOON
         assert reported == [f"{source}: 1 times of 'timestamp' that are not between 1973 and 2200"]
 
     @pytest.mark.parametrize("unit", [1, 1e3, 1e6, 1e9])
     def test_keeps_times_in_any_unit(self, tmp_path: Path, unit: float) -> None:
         source = _write(tmp_path / "log.csv", f"step,loss,time\n0,1,{int(_NOON.timestamp() * unit)}\n")
         trial = tensortrial.create_trial(import_run(source, tmp_path / "run", progress=False))
-        assert datetime.fromisoformat(trial.info.created_at) == _NOON
+        assert datetime.fromisoformat(trial.info.started_at) == _NOON
 
     def test_with_whole_numbers_that_a_double_does_not_hold_says_so(self, tmp_path: Path) -> None:
         source = _write(tmp_path / "log.csv", "step,tokens\n0,9007199254740993\n1,9007199254740994\n2,\n3,-7\n")
@@ -130,7 +130,7 @@ class TestATableOfCsv:
         source = _write(tmp_path / "log.csv", "step,time,loss\n0,1.5,2\n1,3.25,1\n")
         reported = list[str]()
         run = import_run(source, tmp_path / "run", progress=False, report=reported.append)
-        assert datetime.fromisoformat(tensortrial.create_trial(run).info.created_at) > _NOON
+        assert datetime.fromisoformat(tensortrial.create_trial(run).info.started_at) > _NOON
         assert reported == [f"{source}: 2 times of 'time' that are not between 1973 and 2200"]
 
     def test_takes_a_plus_before_numbers(self, tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ class TestHistoriesOfWandb:
         assert runs == [str(tmp_path / "run")]
         trial = tensortrial.create_trial(runs[0])
         assert trial.info.framework == "wandb"
-        assert datetime.fromisoformat(trial.info.created_at) == _NOON
+        assert datetime.fromisoformat(trial.info.started_at) == _NOON
         assert trial.tensor_names() == ["loss", "val/acc"]
         assert _values(runs[0], "loss") == {0: 3.0, 2: 2.0, 3: 1.0}
         assert reported == [f"{folder}/0000.parquet: columns that hold no numbers: 'media'"]
@@ -469,7 +469,7 @@ class TestExportsOfNeptune:
             )
         (run,) = neptune.import_runs(tmp_path / "series", tmp_path / "run", progress=False)
         assert tensortrial.create_trial(run).tensor_names() == ["train/accuracy", "train/loss"]
-        assert datetime.fromisoformat(tensortrial.create_trial(run).info.created_at) == _NOON
+        assert datetime.fromisoformat(tensortrial.create_trial(run).info.started_at) == _NOON
 
     def test_that_are_none_are_refused(self, tmp_path: Path) -> None:
         with pytest.raises(CorruptFile, match="neither a file of neptune-exporter"):

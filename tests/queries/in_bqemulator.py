@@ -26,7 +26,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
 
 DATASET = "project.runs"
-TYPES = {pa.string(): "STRING", pa.float64(): "FLOAT64", pa.timestamp("us"): "TIMESTAMP"}
+TYPES = {pa.string(): "STRING", pa.float64(): "FLOAT64", pa.timestamp("us", "UTC"): "TIMESTAMP"}
 
 
 def main(folder: Path) -> None:

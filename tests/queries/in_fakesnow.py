@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import snowflake.connector
 
-TYPES = {pa.string(): "text", pa.float64(): "double", pa.timestamp("us"): "timestamp_ntz"}
+TYPES = {pa.string(): "text", pa.float64(): "double", pa.timestamp("us", "UTC"): "timestamp_tz"}
 
 
 def main(folder: Path) -> None:

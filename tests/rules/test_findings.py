@@ -32,7 +32,7 @@ def test_findings_are_a_view(folder: Path) -> None:
         ("ExplodingTensor", 2, "TRAIN", "worker_0", "x", 2.0, "x holds 2 infinities", False),
     ]
     ((when,),) = trial.sql("select max(found_at) from findings").fetchall()
-    assert when == found[-1].found_at.replace(tzinfo=None)
+    assert when == found[-1].found_at
 
 
 def test_each_evaluation_adds_a_file_and_touches_none(folder: Path) -> None:

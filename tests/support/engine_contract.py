@@ -6,7 +6,7 @@ The folder is one of `make_project`.
 from __future__ import annotations
 
 import math
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +108,7 @@ class EngineContract:
         for view in VIEWS:
             assert same(trial.sql(f"select * from {view}"), expected.sql(f"select * from {view}")), view
         (first,) = trial.sql("select saved_at from steps where global_step = 0").fetchall()
-        assert first == (datetime(2026, 1, 1),)
+        assert first == (datetime(2026, 1, 1, tzinfo=UTC),)
         # The order of numbers, with NaN above all others.
         found = trial.sql("select value from scalars order by value").fetchall()
         assert [str(value) for (value,) in found] == ["-0.5", "1.5", "inf", "nan"]

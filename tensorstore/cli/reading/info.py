@@ -64,7 +64,7 @@ def _facts(trial: Trial) -> Iterable[tuple[str, str]]:
     run = trial.info
     made_with = " ".join(f"{name} {version}" for name, version in run.versions.items())
     yield "run", visible(trial.path, keep="")
-    yield "started", f"{utc(run.created_at):%Y-%m-%d %H:%M:%S} UTC"
+    yield "started", f"{utc(run.started_at):%Y-%m-%d %H:%M:%S} UTC"
     yield "state", _state(trial)
     yield "snapshot", str(trial.snapshot)
     yield "framework", f"{run.framework} ({made_with})"
@@ -106,7 +106,7 @@ def _document(trial: Trial) -> dict[str, Any]:
     return {
         "run": trial.name,
         "path": trial.path,
-        "started": run.created_at,
+        "started_at": run.started_at,
         "state": _state(trial),
         "snapshot": str(trial.snapshot),
         "framework": run.framework,

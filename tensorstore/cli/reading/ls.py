@@ -19,8 +19,8 @@ from ..rows import RowOutput, output_options
 _COLUMNS = ("run", "state", "steps", "file size", "started", "tags")
 _PARALLEL = 16
 _QUERY = """
-    select run, path, started, framework, workers, steps, tensor_bytes, file_bytes, metadata
-    from runs order by started, run
+    select run, path, started_at, framework, workers, steps, tensor_bytes, file_bytes, metadata
+    from runs order by started_at, run
 """
 
 
@@ -66,7 +66,7 @@ def _print(rows: list[dict[str, Any]]) -> None:
 def _rows(opened: Runs) -> Iterator[dict[str, Any]]:
     ended = {run.name: run.snapshot.workers.job_ended for run in opened.all}
     noted = dict(in_threads(lambda run: (run.name, notes_of(run.storage)), opened.all, _PARALLEL))
-    for run, path, started, framework, workers, steps, tensor_bytes, file_bytes, metadata in opened.sql(
+    for run, path, started_at, framework, workers, steps, tensor_bytes, file_bytes, metadata in opened.sql(
         _QUERY
     ).fetchall():
         yield {
@@ -76,7 +76,7 @@ def _rows(opened: Runs) -> Iterator[dict[str, Any]]:
             "steps": steps,
             "tensor_bytes": tensor_bytes,
             "file_bytes": file_bytes,
-            "started": started.isoformat(sep=" ", timespec="seconds"),
+            "started_at": started_at.isoformat(sep=" ", timespec="seconds"),
             "framework": framework,
             "workers": workers,
             "metadata": json.loads(metadata),
@@ -91,6 +91,6 @@ def _cells(row: dict[str, Any]) -> list[str]:
         row["state"],
         f"{row['steps']:,}",
         size_of(row["file_bytes"]),
-        row["started"][:16],
+        row["started_at"][:16],
         ", ".join(row["tags"]),
     ]

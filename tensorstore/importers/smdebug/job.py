@@ -167,7 +167,7 @@ class _Import:
         run = run_info(self._old.storage.url, "smdebug", list(self._first_times()), {}, self._old.num_workers)
         first_flush = {}
         for worker in self._old.workers:
-            info = self._collections(worker).info(worker, run.num_workers, run.created_at)
+            info = self._collections(worker).info(worker, run.num_workers, run.started_at)
             if self._resumes:
                 first_flush[worker] = claim_again(self._storage, run, info)
             else:

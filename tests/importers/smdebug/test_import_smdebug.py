@@ -51,7 +51,7 @@ def test_values_modes_and_steps_are_imported(old: OldRun, new: str) -> None:
     np.testing.assert_array_equal(weight.value(6, TRAIN), values + 3)
     assert trial.tensor("loss").value(10).tolist() == -3
     assert trial.loaded_all_steps
-    assert (trial.info.framework, trial.info.created_at) == ("smdebug", "2020-09-13T12:26:40.250000+00:00")
+    assert (trial.info.framework, trial.info.started_at) == ("smdebug", "2020-09-13T12:26:40.250000+00:00")
     assert trial.sql("select distinct epoch(saved_at) from tensors").fetchall() == [(SAVED_AT,)]
 
 

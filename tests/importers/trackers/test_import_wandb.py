@@ -112,7 +112,7 @@ class TestRunsOfWandb:
         started = datetime.fromisoformat(about["started_at"]).timestamp()
         ((first,),) = tensortrial.create_trial(run).sql("select epoch_ms(min(saved_at)) from scalars").fetchall()
         assert 0 < first / 1000 - started < 120
-        assert abs(datetime.fromisoformat(tensortrial.create_trial(run).info.created_at).timestamp() - first / 1000) < 1
+        assert abs(datetime.fromisoformat(tensortrial.create_trial(run).info.started_at).timestamp() - first / 1000) < 1
 
     def test_agree_with_what_wandb_reads_itself(self, written: Path, tmp_path: Path) -> None:
         from wandb.proto import wandb_internal_pb2 as proto

@@ -64,12 +64,12 @@ RUN = {
     "num_workers as a text": text_of({"num_workers": "2"}),
     "num_workers of none": text_of({"num_workers": 0}),
     "num_workers beyond all": text_of({"num_workers": 10**30}),
-    "created_at as a number": text_of({"created_at": 5}),
-    "created_at no time": text_of({"created_at": "yesterday"}),
-    "created_at before UTC": text_of({"created_at": "0001-01-01T00:00:00+14:00"}),
+    "started_at as a number": text_of({"started_at": 5}),
+    "started_at no time": text_of({"started_at": "yesterday"}),
+    "started_at before UTC": text_of({"started_at": "0001-01-01T00:00:00+14:00"}),
     "versions as a list": text_of({"versions": [1]}),
     "metadata as a text": text_of({"metadata": "x"}),
-    "without created_at": lambda text: json.dumps({k: v for k, v in json.loads(text).items() if k != "created_at"}),
+    "without started_at": lambda text: json.dumps({k: v for k, v in json.loads(text).items() if k != "started_at"}),
 }
 CLAIM = {
     "worker as a number": text_of({"worker": 5}),
@@ -194,7 +194,7 @@ def test_a_bad_end_blocks_nothing(runs: Path) -> None:
     with tensortrial.open_runs(runs) as opened:
         assert len(answers(opened)) == len(opened) == 2 + len(DOCUMENTS) + len(ENDS)
         # A time without a zone is one of this machine's.
-        assert opened.sql("select count(ended) from runs").fetchall() == [(3,)]
+        assert opened.sql("select count(ended_at) from runs").fetchall() == [(3,)]
 
 
 def foreign(file: Path) -> None:
@@ -284,10 +284,10 @@ def test_documents_that_were_written_are_read_back() -> None:
         "2026-01-01T00:00:00+00:00", "test", 2, versions={"a": "1"}, metadata={"lr": 0.1, "x": [None, {}]}, id="a"
     )
     assert RunInfo.from_bytes(run.to_bytes(), "run") == run
-    worker = WorkerInfo("gpu:0", 2, run.created_at, [{"name": "a", "other": 1}], ["a"], 1, 5, {"TRAIN": 3})
+    worker = WorkerInfo("gpu:0", 2, run.started_at, [{"name": "a", "other": 1}], ["a"], 1, 5, {"TRAIN": 3})
     assert WorkerInfo.from_bytes(worker.to_bytes(), "collections/gpu%3A0.json") == worker
     assert CollectionInfo("a").save_histogram is None
-    assert EndInfo(run.created_at).failure is None
+    assert EndInfo(run.started_at).failure is None
 
 
 def write_two_workers(folder: Path) -> Path:

@@ -90,8 +90,8 @@ def test_the_runs_themselves(tmp_path: Path) -> None:
     assert columns == [
         "run",
         "path",
-        "started",
-        "ended",
+        "started_at",
+        "ended_at",
         "framework",
         "versions",
         "workers",
@@ -104,18 +104,18 @@ def test_the_runs_themselves(tmp_path: Path) -> None:
     assert (row["path"], row["framework"], row["workers"], row["steps"]) == (str(tmp_path / "a"), "test", 1, 4)
     assert row["tensor_bytes"] == 3 * (32 + 8) + 8
     assert row["file_bytes"] == sum(file.stat().st_size for file in (tmp_path / "a").rglob("*") if file.is_file())
-    assert row["started"].year == 2026
-    assert row["ended"] > row["started"]
+    assert row["started_at"].year == 2026
+    assert row["ended_at"] > row["started_at"]
     assert json.loads(row["versions"]) == {"torch": "2"}
     assert runs.sql("select run from runs where metadata->>'lr' = '0.1'").fetchall() == [("a",)]
     # The second is still being written.
-    assert dict(zip(columns, second, strict=True))["ended"] is None
+    assert dict(zip(columns, second, strict=True))["ended_at"] is None
     going.step({"loss": 7.0}, TRAIN)
     going.close()
     assert runs.sql("select count(*) from scalars where run = 'b' and value = 7").fetchall() == [(0,)]
     runs.refresh()
     assert runs.sql("select count(*) from scalars where run = 'b' and value = 7").fetchall() == [(1,)]
-    assert runs.sql("select count(*) from runs where ended is null").fetchall() == [(0,)]
+    assert runs.sql("select count(*) from runs where ended_at is null").fetchall() == [(0,)]
 
 
 def test_a_run_whose_path_is_no_utf_8_is_read_with_the_others(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -202,20 +202,52 @@ def test_range_steps_holds_in_sql_too(run: Path) -> None:
 # --------------------------------------------------------------------------------------------------- data frames
 
 
+def test_all_times_are_in_utc_with_a_time_zone(run: Path) -> None:
+    """A time without a zone is another moment to `at time zone`, to pandas and to a database that receives it."""
+    runs = tensortrial.open_runs(run)
+    kinds = {}
+    for view in OF_MANY_RUNS:
+        answer = runs.sql(f"from {view}")
+        times = {
+            name: kind
+            for name, kind in zip(answer.columns, answer.types, strict=True)
+            if "TIME" in kind or "_at" in name
+        }
+        assert set(times.values()) <= {"TIMESTAMP WITH TIME ZONE"}, view
+        arrow = answer.to_arrow_table().schema
+        assert {arrow.field(name).type for name in times} <= {pa.timestamp("us", tz="UTC")}, view
+        kinds[view] = list(times)
+    assert kinds["runs"] == ["started_at", "ended_at"]
+    assert kinds["tensors"] == kinds["scalars"] == kinds["steps"] == kinds["superseded"] == ["saved_at"]
+    assert kinds["findings"] == ["found_at"]
+    ((there, day),) = runs.sql(
+        "select min(saved_at at time zone 'Asia/Tokyo')::text, min(saved_at)::text from scalars"
+    ).fetchall()
+    assert (there, day) == ("2026-01-01 09:00:00", "2026-01-01 00:00:00+00")
+    (row,) = runs.sql("select started_at, ended_at from runs").fetchall()
+    assert [each.utcoffset() for each in row] == [timedelta(0), timedelta(0)]
+
+
 def test_times_come_without_any_further_package(run: Path) -> None:
-    """DuckDB gives a time with a zone through pytz; pandas and polars have needs of their own."""
+    """DuckDB makes times with a zone by pytz, which may be missing; pandas and polars have needs of their own."""
     program = f"""
 import sys
 sys.modules["pytz"] = None
 import tensortrial
 trial = tensortrial.create_trial({str(run)!r})
 for view in ("tensors", "scalars", "steps"):
-    print(trial.sql(f"select saved_at from {{view}} order by 1").fetchall()[0])
+    print(trial.sql(f"select saved_at from {{view}} order by 1").fetchall()[0][0])
+    ((least,), count), = trial.sql(f"select min([saved_at]), count(*) from {{view}}")
+    print(least, count)
     print(trial.sql(f"select * from {{view}}").arrow().read_all().num_rows)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=_environment())
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split("\n")[:2] == [repr((datetime(2026, 1, 1),)), "12"]
+    assert done.stdout.split("\n")[:3] == [
+        "2026-01-01 00:00:00+00:00",
+        "2026-01-01 00:00:00+00:00 12",
+        "12",
+    ]
 
 
 def _environment() -> dict[str, str]:
@@ -236,7 +268,7 @@ def test_polars(trial: Trial) -> None:
     pytest.importorskip("polars")
     frame = trial.sql("from scalars order by global_step").pl()
     assert frame["value"].to_list() == [n / 2 for n in range(6)]
-    assert frame["saved_at"][0] == datetime(2026, 1, 1)
+    assert frame["saved_at"][0] == datetime(2026, 1, 1, tzinfo=UTC)
 
 
 # ------------------------------------------------------------------------------------------------------- queries

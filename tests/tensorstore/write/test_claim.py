@@ -151,7 +151,7 @@ def test_resume_of_nothing_begins_a_run(tmp_path: Path) -> None:
         ('{"tensortrial": "run"}', NotARun),
         ('{"tensortrial": "run", "format": 1}', NotARun),
         ('{"tensortrial": "run", "format": "x"}', NotARun),
-        ('{"tensortrial": "run", "format": 99, "created_at": ""}', UnknownFormat),
+        ('{"tensortrial": "run", "format": 99, "started_at": ""}', UnknownFormat),
     ],
 )
 def test_a_folder_that_is_not_a_run_is_neither_read_nor_written_to(
