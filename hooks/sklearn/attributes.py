@@ -46,6 +46,8 @@ def attributes_of(model: Any) -> Iterator[tuple[str, Array]]:
             for attribute, value in attributes_of(step):
                 yield f"{name}/{attribute}", value
         return
+    if isinstance(model, str | None):  # a step of a pipeline without an estimator: "passthrough"
+        return
     for name, value in vars(model).items():
         # Attributes of stages belong to several steps: see `stages_of`.
         if name.endswith("_") and not name.startswith("_") and name not in STAGES:

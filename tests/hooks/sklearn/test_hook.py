@@ -14,7 +14,7 @@ from sklearn.ensemble import AdaBoostClassifier, GradientBoostingRegressor, Hist
 from sklearn.linear_model import SGDClassifier  # noqa: E402
 from sklearn.metrics import log_loss, mean_absolute_error, mean_squared_error  # noqa: E402
 from sklearn.neural_network import MLPClassifier  # noqa: E402
-from sklearn.pipeline import make_pipeline  # noqa: E402
+from sklearn.pipeline import Pipeline, make_pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
 
 from support.made_hooks import closed  # noqa: E402
@@ -110,6 +110,16 @@ def test_a_warm_start_continues_its_steps(make_hook: Any, out: str) -> None:
     hook.save_stages(model)
     hook.close()
     assert [create_trial(out).tensor("train_score_").value(step) for step in range(5)] == model.train_score_.tolist()
+
+
+@pytest.mark.parametrize("nothing", ["passthrough", None])
+def test_a_step_of_a_pipeline_without_an_estimator_has_no_tensors(make_hook: Any, nothing: Any) -> None:
+    pipeline = Pipeline([("scaler", nothing), ("model", SGDClassifier(random_state=0))]).fit(X, Y)
+    hook = make_hook()
+    hook.save_model(pipeline)
+    trial = closed(hook)
+    assert trial.tensor_names(collection="weights") == ["model/coef_"]
+    np.testing.assert_array_equal(trial.tensor("model/coef_").value(0), pipeline.named_steps["model"].coef_)
 
 
 def test_a_pipeline_and_several_models_have_names_of_their_own(make_hook: Any) -> None:
