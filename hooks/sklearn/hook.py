@@ -146,6 +146,10 @@ class Hook(CalledHook):
             collections.require(CollectionKeys.LOSSES if is_loss else CollectionKeys.METRICS).add_tensor_names([name])
             for stage, value in enumerate(values.tolist()):
                 self.recorder.save_scalar(name, value, step=first_step + stage, mode=mode)
+        if not isinstance(evaluations, Mapping | None):
+            raise ConfigurationError(
+                f"evaluations must be a mapping {{name: (data, labels)}}, got {shown(evaluations)}"
+            )
         for data, pair in (evaluations or {}).items():
             if not isinstance(pair, tuple) or len(pair) != 2:
                 raise ConfigurationError(f"evaluations must have pairs (data, labels), got {shown(pair)} for {data!r}")

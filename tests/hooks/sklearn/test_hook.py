@@ -145,7 +145,11 @@ def test_wrong_arguments_are_refused_and_the_hook_stays_on(make_hook: Any, metho
         with pytest.raises(ConfigurationError, match=message):
             getattr(hook, method)(model)
     fitted = SGDClassifier(random_state=0).fit(X, Y)
-    for evaluations, message in (({"a": X}, "pairs"), ({"a": (X, Y)}, "no staged_predict")):
+    for evaluations, message in (
+        ({"a": X}, "pairs"),
+        ((X, Y), "must be a mapping"),
+        ({"a": (X, Y)}, "no staged_predict"),
+    ):
         with pytest.raises(ConfigurationError, match=message):
             hook.save_stages(fitted, evaluations)
     assert hook.recorder.active
