@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -83,18 +84,38 @@ def functions_run_eagerly() -> bool:
     return bool(tf.config.functions_run_eagerly())
 
 
+class _Stance:
+    """The stance of torch.compile, which is one for all threads: it is restored when the last of them leaves."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside = threading.Lock(), 0
+        self._forced: Any = None
+
+    def __enter__(self) -> None:
+        import torch
+
+        with self._lock:
+            if not self._inside:
+                self._forced = torch.compiler.set_stance("force_eager")
+            self._inside += 1
+
+    def __exit__(self, *exc: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._forced.__exit__(*exc)
+
+
+_stance = _Stance()
+
+
 def uncompiled() -> AbstractContextManager[Any]:
     """Return a context manager in which code that torch.compile has compiled runs as Python, and none is compiled.
 
-    Compiled code would keep the observers of one step, and a graph for each.
+    Compiled code would keep the observers of one step, and a graph for each. Other threads run uncompiled meanwhile.
     """
     # Otherwise nothing is compiled, and to import it takes a second.
-    if "torch._dynamo" not in sys.modules:
-        return nullcontext()
-    import torch
-
-    stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
-    return stance
+    return _stance if "torch._dynamo" in sys.modules else nullcontext()
 
 
 def outside_of_graphs() -> AbstractContextManager[Any]:
