@@ -19,6 +19,7 @@ from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
 from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
+from tensortrial.format.record import Step
 from tensortrial.mode import ModeKeys, modes
 
 from ..core import current_hook
@@ -118,6 +119,8 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         self._is_listed = False
         # The phase of a step that an evaluation with this hook interrupted before the step ran.
         self._suspended: Phase | None = None
+        # The number and the mode of a step that one interrupted after the step ran, before the hook had its logs.
+        self._unlogged: tuple[int, ModeKeys] | None = None
         # Keras 2 need not convert the logs of each batch to numbers for this callback.
         self._supports_tf_logs = True
         for name, regex in _PATTERNS.items():
@@ -263,7 +266,12 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         self._warn_if_copy()
         if self._is_elsewhere() or not self.recorder.active:
             return
-        self._suspended = self._pending if self._batch_runs and _is_beginning(self._pending) else None
+        is_open = self._batch_runs
+        self._suspended = self._pending if is_open and _is_within(f"on_{self._pending}_batch_begin") else None
+        if is_open and self._pending is None and _is_within("on_train_batch_end", "on_test_batch_end"):
+            self._end_step(None)
+            step = self.recorder.clock.step
+            self._unlogged = None if step is None else (step.mode_step, step.mode)
         self._withdraw_unfinished()
         model = self.model
         self._thread, self._outer = threading.current_thread(), self._outer or phase
@@ -369,13 +377,19 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
 
     @guarded
     def _end_step(self, logs: Mapping[str, Any] | None) -> None:
-        if self._is_elsewhere() or not self._batch_runs:
+        if self._is_elsewhere():
             return
-        self._batch_runs = False
-        if self.recorder.saving:
-            self._capture.record_variables()
-            self._capture.updates.end()
-            self._save_logs(logs or {})
+        if self._batch_runs:
+            self._batch_runs = False
+            if self.recorder.saving:
+                self._capture.record_variables()
+                self._capture.updates.end()
+                self._save_logs(logs or {})
+        elif self._unlogged is not None:
+            (step, mode), self._unlogged = self._unlogged, None
+            with self.recorder.saving_at(step, mode) as at:
+                if at is not None and self.recorder.saving:
+                    self._save_logs(logs or {}, at)
 
     def _withdraw_unfinished(self) -> None:
         """Withdraw the step of an unfinished batch, because the data ended or training failed."""
@@ -385,11 +399,11 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
 
     # Losses and metrics.
 
-    def _save_logs(self, logs: Mapping[str, Any]) -> None:
+    def _save_logs(self, logs: Mapping[str, Any], step: Step | None = None) -> None:
         for name, value in logs.items():
             self._collection_of(str(name))
-            for recorder in self.recorder.all:
-                _record_number(recorder, str(name), value)
+            for recorder in self.recorder.all if step is None else [self.recorder]:
+                _record_number(recorder, str(name), value, step)
 
     @guarded
     def _save_validation(self, logs: Mapping[str, Any] | None) -> None:
@@ -414,16 +428,16 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         return collection
 
 
-def _is_beginning(phase: Phase | None) -> bool:
-    """Return whether a callback at the beginning of a batch makes the call; else that batch has failed."""
-    return any(frame.f_code.co_name == f"on_{phase}_batch_begin" for frame, _ in traceback.walk_stack(None))
+def _is_within(*methods: str) -> bool:
+    """Return whether one of the methods of callbacks makes the call; else the batch has failed, or the data ended."""
+    return any(frame.f_code.co_name in methods for frame, _ in traceback.walk_stack(None))
 
 
-def _record_number(recorder: Recorder, name: str, value: Any) -> None:
+def _record_number(recorder: Recorder, name: str, value: Any, step: Step | None) -> None:
     plan = recorder.planner.plan(name)
     try:
         if plan is not None:
-            recorder.record(plan, user_array(value))
+            recorder.record(plan, user_array(value), step=step)
     except UnsupportedValue as exc:
         recorder.refuse(name, exc)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
+from tensortrial.format.record import Step
 from tensortrial.hooks.core.recorder import guarded
 from tensortrial.hooks.keras.backend import unconverted, user_array
 from tensortrial.hooks.keras.hook import KerasHook as NativeHook
@@ -54,9 +55,9 @@ class KerasHook(ScriptHook, NativeHook):  # type: ignore[misc]  # each has a rec
         self._save_last_logs(logs or {})
         super().on_epoch_end(epoch, logs)
 
-    def _save_logs(self, logs: Mapping[str, Any]) -> None:
-        super()._save_logs(logs)
-        if self.mode is modes.TRAIN:
+    def _save_logs(self, logs: Mapping[str, Any], step: Step | None = None) -> None:
+        super()._save_logs(logs, step)
+        if (self.mode if step is None else step.mode) is modes.TRAIN:
             self._last_logged = self.mode_steps[modes.TRAIN]
 
     @guarded

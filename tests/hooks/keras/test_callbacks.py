@@ -12,6 +12,7 @@ import pytest
 from support import keras_training as kt
 from support.made_hooks import closed
 from tensortrial.config.save_config import SaveConfig
+from tensortrial.hooks.keras.backend import uncompiled
 from tensortrial.mode import modes
 
 Make = Callable[..., Any]
@@ -125,6 +126,28 @@ def test_a_step_is_saved_though_a_callback_evaluates_with_the_hook_as_it_begins(
     assert trial.tensor("loss").steps(modes.TRAIN) == list(range(BATCHES))
 
 
+@pytest.mark.parametrize("tensors", [True, False])
+def test_a_step_keeps_its_logs_though_an_earlier_callback_evaluates_with_the_hook_as_it_ends(
+    make_hook: Make, tensors: bool
+) -> None:
+    model, (x, y) = kt.small(), kt.data(BATCHES)
+    names = ["gradients"] if tensors else []
+    hook = make_hook(include_collections=names, save_config=SaveConfig(save_interval=1))
+    logged: list[float] = []
+    inner = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: model.evaluate(x, y, batch_size=kt.BATCH, callbacks=[hook], verbose=0)
+    )
+    last = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: logged.append(logs["loss"]))
+    model.fit(x, y, batch_size=kt.BATCH, shuffle=False, epochs=2, callbacks=[inner, hook, last], verbose=0)
+    trial = closed(hook)
+    every = list(range(2 * BATCHES))
+    assert trial.tensor("loss").steps(modes.TRAIN) == trial.steps(modes.TRAIN) == every
+    np.testing.assert_allclose([trial.tensor("loss").value(step, modes.TRAIN) for step in every], logged, rtol=1e-6)
+    assert len(trial.steps(modes.EVAL)) == 2 * BATCHES * BATCHES
+    if tensors:
+        assert trial.tensor("gradients/fc1/kernelGrad").steps(modes.TRAIN) == every
+
+
 @pytest.mark.parametrize("after", ["evaluate", "fit"])
 def test_what_runs_after_a_fit_that_failed_is_no_step_of_it(make_hook: Make, after: str) -> None:
     def fail(batch: int, logs: Any) -> None:
@@ -154,3 +177,19 @@ def test_gradients_are_saved_if_another_callback_calls_the_hook(make_hook: Make)
     model, (x, y) = kt.small(), kt.data(BATCHES)
     model.fit(x, y, batch_size=kt.BATCH, callbacks=[Wrapper()], verbose=0)
     assert closed(hook).tensor("gradients/fc1/kernelGrad").steps(modes.TRAIN) == list(range(BATCHES))
+
+
+def test_torch_compiles_again_after_saved_steps_of_two_threads_overlap() -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("torch._dynamo")  # which a model with jit_compile=True imports on the torch backend
+    graphs: list[Any] = []
+    step = torch.compile(lambda x: x + 1, backend=lambda graph, _: graphs.append(graph) or graph.forward)
+    first, second = uncompiled(), uncompiled()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    step(torch.ones(1))
+    assert not graphs
+    second.__exit__(None, None, None)
+    step(torch.ones(1))
+    assert len(graphs) == 1
