@@ -68,7 +68,7 @@ class TestATableOfCsv:
         trial = tensortrial.create_trial(run)
         assert datetime.fromisoformat(trial.info.started_at) == _NOON
         ((first,),) = trial.sql("select saved_at from scalars where global_step = 0").fetchall()
-        assert first == _NOON.replace(tzinfo=None)
+        assert first == _NOON
 
     @pytest.mark.parametrize("times", ["1600-01-01T00:00:00", "9999-12-31", "-1e12", "1e300"])
     def test_with_a_time_that_no_training_had_is_imported_without_it(self, tmp_path: Path, times: str) -> None:

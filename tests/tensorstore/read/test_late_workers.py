@@ -33,7 +33,7 @@ def test_a_reader_says_which_worker_is_late_and_since_when(killed: Path) -> None
     (late,) = trial.late_workers()
     assert (late.worker, late.last_step, late.newest_step) == ("worker_1", 2, 5)
     assert late.saved_at is not None
-    assert late.saved_at.isoformat() == "2026-01-01T00:00:00.002000"
+    assert late.saved_at.isoformat() == "2026-01-01T00:00:00.002000+00:00"
     assert late.behind_seconds is not None
     assert late.behind_seconds > 0
 
