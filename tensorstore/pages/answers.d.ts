@@ -34,9 +34,6 @@ type Action = () => Promise<void> | void;
 
 type ViewMaker = (root: HTMLElement, page: Page) => View;
 
-/** auto: linear, but logarithmic where a linear one would hide all but the largest */
-type Axis = "auto" | "linear" | "log";
-
 interface ChartLine {
   label: string;
   /** null breaks the line; it goes on across undefined */
@@ -61,7 +58,8 @@ interface Chart {
   /** the least and the largest x that the axis shows */
   span?: [number, number];
   logX?: boolean;
-  logY?: Axis;
+  /** "0": linear, "1": logarithmic, "": linear unless that would hide all but the largest */
+  logY?: string;
   /** of x */
   unit?: "step" | "time" | "duration" | "number";
   /** charts with the same key share the line of the pointer */
@@ -496,7 +494,7 @@ interface SqlView {
 /** A chart of Scalars; mode null is all modes. */
 interface Spec {
   key: string;
-  name: string;
+  title: string;
   /** of the scalars in it */
   names: string[];
   mode: string | null;

@@ -910,7 +910,7 @@ def test_two_runs_are_compared_with_the_metadata_that_differs_and_by_their_curve
     about, scalars = tab.locator("table").nth(0), tab.locator("table").nth(1)
     assert about.locator("th").all_inner_texts() == ["", "run-03", "run-04"]
     assert about.locator("td").all_inner_texts()[:6] == ["lr", "0.0001", "0.1", "model.width", "64", "32"]
-    assert ["train/accuracy · TRAIN", "0.95", "0.95"] in [
+    assert ["train/accuracy", "0.95", "0.95"] in [
         row.locator("td").all_inner_texts() for row in scalars.locator("tbody tr").all()
     ]
     charts = tab.locator(".panels.small .panel")
@@ -1084,3 +1084,52 @@ def test_the_plot_of_an_answer_names_the_nearest_value_however_far_it_is(url: st
     assert text(tab, "#tooltip").split() == ["2", "b", "20"]
     tab.mouse.move(0, 0)
     assert tab.locator("#tooltip").is_hidden()
+
+
+def test_a_mode_is_named_only_if_a_scalar_has_several(tmp_path: Path, tab: Any) -> None:
+    with tensortrial.Run(tmp_path / "run") as run:
+        for step in range(5):
+            for mode, name in (
+                ("TRAIN", "train/loss"),
+                ("EVAL", "val/loss"),
+                ("TRAIN", "accuracy"),
+                ("EVAL", "accuracy"),
+            ):
+                with run.step(mode=mode):
+                    run.log({name: 1.0 / (1 + step)})
+    with serving(tmp_path / "run") as served:
+        show(tab, served, "view=scalars")
+        assert tab.locator(".panel h3").all_inner_texts() == [
+            "train/loss", "val/loss", "accuracy · TRAIN", "accuracy · EVAL",
+        ]  # fmt: skip
+        show(tab, served, "view=scalars&x=global")
+        parts = {
+            each.locator("h3").inner_text(): each.locator(".part").all_inner_texts()
+            for each in tab.locator(".panel").all()
+        }
+        assert parts == {"loss": ["train/loss 0.2", "val/loss 0.2"], "accuracy": ["TRAIN 0.2", "EVAL 0.2"]}
+        show(tab, served, "view=runs")
+        titles = tab.locator("thead th").all_inner_texts()
+        assert {"val/loss last", "val/loss best", "accuracy · EVAL last"} <= set(titles)
+
+
+@pytest.mark.parametrize(
+    ("values", "marks"),
+    [
+        ([0.0] * 5, ["-1", "-0.5", "0", "0.5", "1"]),
+        ([1.0, 1e2, 1e4, 1e6], ["1", "10", "100", "1e3", "1e4", "1e5", "1e6"]),
+    ],
+)
+def test_marks_of_y_are_short_numbers_near_the_values(
+    tmp_path: Path, tab: Any, values: list[float], marks: list[str]
+) -> None:
+    with tensortrial.Run(tmp_path / "run") as run:
+        for step, value in enumerate(values):
+            run.log({"loss": value}, step=step)
+    with serving(tmp_path / "run") as served:
+        show(tab, served, f"view=scalars{'&logy=1' if values[0] else ''}")
+        tab.locator(".menu summary").click()
+        with tab.expect_download() as saved:
+            tab.get_by_role("button", name="SVG").click()
+        texts = [each.text for each in ElementTree.parse(saved.value.path()).iter() if each.get("text-anchor") == "end"]
+        assert texts == marks

@@ -10,11 +10,7 @@ export const numberOf = (value) => SPECIAL.get(value) ?? value;
 /** @param {string} key @param {any} value */
 const revived = (key, value) => !NUMBERS.has(key) ? value : Array.isArray(value) ? value.map(numberOf) : numberOf(value);
 
-/**
- * Answers inside the page itself, by address: a report has them and no server. It holds each answer once, at full length,
- * so the parameters that choose a resolution or a part are not in its addresses.
- * @type {Record<string, any> | null}
- */
+/** Answers inside the page itself, by address: a report has them and no server. It holds each answer once, at full length, so the parameters that choose a resolution or a part are not in its addresses. @type {Record<string, any> | null} */
 const embedded = JSON.parse(document.getElementById("answers")?.textContent || "null", revived);
 const RESOLUTION = new Set(["columns", "points", "count", "from", "to", "statistics"]);
 
@@ -67,12 +63,7 @@ export async function loadTiles(query) {
   return { ...tiles, ...(await unpack(tiles.packed, tiles.names.length * tiles.starts.length, tiles.wide)) };
 }
 
-/**
- * Return the arrays of tiles: five of 16 bits, each as all its upper bytes and then all its lower ones, deflated.
- * @param {string} packed base64
- * @param {number} cells
- * @param {boolean} wide whether a number is the upper bits of a float64, not of a float32
- */
+/** Return the arrays of tiles: five of 16 bits, each as all its upper bytes and then all its lower ones, deflated. @param {string} packed base64 @param {number} cells @param {boolean} wide whether a number is the upper bits of a float64, not of a float32 */
 async function unpack(packed, cells, wide) {
   const deflated = Uint8Array.from(atob(packed), (character) => character.charCodeAt(0));
   const stream = new Blob([deflated]).stream().pipeThrough(new DecompressionStream("deflate"));
@@ -128,9 +119,7 @@ export const loadFindings = (run) => fetchJson("findings", { run });
 export const loadDiagnosis = (run) => fetchJson("diagnosis", { run });
 
 /** Return what a report holds of one request for several runs. @param {string} path @returns {any[]} */
-function heldOf(path) {
-  return Object.entries(embedded ?? {}).filter(([address]) => address.startsWith(`api/${path}?`)).flatMap(([, answer]) => answer);
-}
+const heldOf = (path) => Object.entries(embedded ?? {}).filter(([address]) => address.startsWith(`api/${path}?`)).flatMap(([, answer]) => answer);
 
 /** @param {string[]} [runs] by default all @returns {Promise<ScalarRow[]>} */
 export async function loadScalarTable(runs) {
@@ -155,9 +144,7 @@ export const loadDifference = (query) => fetchJson("difference", query);
 export const loadQueries = () => fetchJson("queries");
 
 /** @param {string} run @param {string} query @param {Record<string, string>} parameters @returns {Promise<Answer>} */
-export function runNamed(run, query, parameters) {
-  return fetchJson("query", { run, query, parameters });
-}
+export const runNamed = (run, query, parameters) => fetchJson("query", { run, query, parameters });
 
 /** The views of several runs have the column `run`; null is all runs. @type {(runs: string[] | null, sql: string) => Promise<Answer>} */
 export const runSql = (runs, sql) => fetchJson("sql", { runs, sql });

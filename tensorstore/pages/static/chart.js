@@ -17,27 +17,21 @@ const WHOLE = Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((factor) =>
 /** Return what chooses the y axis. @param {State} now */
 export const axisSelect = (now) => select("y axis", [["", "automatic"], ["0", "linear"], ["1", "logarithmic"]], now.logy ?? "", (logy) => go({ logy }));
 
-/** Return the y axis that the state names. @param {State} now @returns {Axis} */
-export function axisOf(now) {
-  return now.logy === "1" ? "log" : now.logy === "0" ? "linear" : "auto";
-}
-
 /** Return uPlot's scale of y: for many decades of both signs an inverse hyperbolic sine. @param {Chart} chart */
-function scaleY({ logY = "linear", lines }) {
+function scaleY({ logY = "0", lines }) {
   const sizes = lines.flatMap(({ values }) => Array.from(values, (value) => value ?? NaN)).filter((value) => Number.isFinite(value) && value !== 0);
   const positive = sizes.every((value) => value > 0);
   const ordered = sizes.map(Math.abs).sort((a, b) => a - b);
   const [least, most, median] = [ordered[0], ordered[ordered.length - 1], ordered[ordered.length >> 1]];
   const isCrowded = most > 1e7 * least; // uPlot has a mark for each decade
-  if (logY === "log") return { distr: 3, isCrowded };
-  if (logY === "linear" || sizes.length < 2 || most < 1e4 * median) return { distr: 1, ...(!sizes.length && { range: farRange }) }; // for zeros, uPlot's is 0 to 100
+  if (logY === "1") return { distr: 3, isCrowded };
+  if (!sizes.length && lines.some(({ values }) => Array.from(values).includes(0))) return { distr: 1, range: [-1, 1] }; // uPlot's is 0 to 100
+  if (logY === "0" || sizes.length < 2 || most < 1e4 * median) return { distr: 1 };
   return positive ? { distr: 3, isCrowded } : { distr: 4, asinh: 10 ** Math.floor(Math.log10(median)), isCrowded }; // from others, uPlot's marks never end
 }
 
 /** Return whether uPlot's own axis cannot show values. @param {ArrayLike<number | null | undefined>} values */
-function isFar(values) {
-  return Array.from(values, (value) => Math.abs(value ?? 0)).some((size) => size > 1e30 || (size > 0 && size < 1e-20));
-}
+const isFar = (values) => Array.from(values, (value) => Math.abs(value ?? 0)).some((size) => size > 1e30 || (size > 0 && size < 1e-20));
 
 /** @type {(plot: any, min: number, max: number) => [number, number]} uPlot's own takes the smallest numbers for nothing */
 function farRange(_, min, max) {
@@ -84,7 +78,8 @@ export function draw(parent, given) {
   const chart = given.logX ? positive(given) : given;
   const { uPlot } = /** @type {{uPlot: new (options: PlotOptions, data: any[], parent: HTMLElement) => Plot}} */ (/** @type {any} */ (window));
   const { quiet, line, mark } = inks();
-  const axis = { stroke: quiet, grid: { stroke: line, width: 0.5 }, ticks: { stroke: line, width: 0.5, size: 4 }, font: `${innerWidth >= 2200 ? 14 : 11}px system-ui` };
+  const scale = innerWidth >= 2200 ? 1.2 : 1;
+  const axis = { stroke: quiet, grid: { stroke: line, width: 0.5 }, ticks: { stroke: line, width: 0.5, size: 4 }, font: `${scale > 1 ? 14 : 11}px system-ui` };
   const y = scaleY(chart);
   const { height = 200 } = chart;
   const far = y.isCrowded || chart.lines.some(({ values }) => isFar(values));
@@ -106,7 +101,6 @@ export function draw(parent, given) {
     ctx.stroke();
     ctx.restore();
   };
-  const scale = innerWidth >= 2200 ? 1.2 : 1;
   /** @type {PlotOptions} */
   const options = {
     width: Math.max(200, parent.clientWidth),
@@ -251,7 +245,7 @@ const withAlpha = (color, alpha) => alpha >= 1 ? color : `${color}${Math.round(a
 
 /** Return a panel with a title and a remark to its right. @param {string | Node} title @param {Child} [aside] @param {boolean} [wide] */
 export function panel(title, aside, wide = false) {
-  const body = h("div", {});
+  const body = h("div");
   const box = h("section", { class: wide ? "panel wide" : "panel" }, h("header", {}, h("h3", {}, title), h("span", { class: "quiet aside" }, aside)), body);
   return { box, body };
 }

@@ -10,19 +10,13 @@ const STATISTICS = /** @type {Record<string, string>} */ ({
 });
 
 /** Return a statistic in words. @param {string} statistic @returns {string} */
-export function inWords(statistic) {
-  return statistic.startsWith("abs_") ? `${inWords(statistic.slice(4))} of |x|` : STATISTICS[statistic] ?? statistic.replaceAll("_", " ");
-}
+export const inWords = (statistic) => statistic.startsWith("abs_") ? `${inWords(statistic.slice(4))} of |x|` : STATISTICS[statistic] ?? statistic.replaceAll("_", " ");
 
 /** Return whether the state names an unknown run. @param {Info} info @param {State} now */
-export function isStrange(info, now) {
-  return Boolean(now.run) && !info.runs.some((run) => run.name === now.run);
-}
+export const isStrange = (info, now) => Boolean(now.run) && !info.runs.some((run) => run.name === now.run);
 
 /** Return the runs, the newest first. @param {Info} info */
-export function newestFirst(info) {
-  return [...info.runs].sort((a, b) => (b.started ?? 0) - (a.started ?? 0) || inOrder(a.name, b.name));
-}
+export const newestFirst = (info) => [...info.runs].sort((a, b) => (b.started ?? 0) - (a.started ?? 0) || inOrder(a.name, b.name));
 
 /** Return the run that the state names, by default the newest ticked one. @param {Info} info @param {State} now */
 export function chosenRun(info, now) {
@@ -82,13 +76,7 @@ export function metadataKeys(runs) {
   return [...keys.filter((each) => each.differs), ...keys.filter((each) => !each.differs)];
 }
 
-/**
- * Return the number of a run's color, which is the same in all views: its place in the order of their beginnings, or
- * that of its group.
- * @param {Info} info
- * @param {State} now
- * @returns {(run: string) => number}
- */
+/** Return the number of a run's color, which is the same in all views: its place in the order of their beginnings, or that of its group. @param {Info} info @param {State} now @returns {(run: string) => number} */
 export function colorsOf(info, now) {
   const oldest = newestFirst(info).reverse();
   const group = (/** @type {Run} */ run) => JSON.stringify(run.metadata[now.group] ?? null);

@@ -11,9 +11,7 @@ export const LINES = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d
 const DASHES = [[], [10, 4], [3, 3], [10, 3, 3, 3]];
 
 /** Return the dashes of a line: none for the first eight. @param {number} color */
-export function dashOf(color) {
-  return DASHES[Math.floor(color / LINES.length) % DASHES.length];
-}
+export const dashOf = (color) => DASHES[Math.floor(color / LINES.length) % DASHES.length];
 
 const INKS = ["text", "quiet", "line", "hole", "ground", "mark", "accent"];
 /** Return the colors of the style sheet by name. @returns {Record<string, string>} */
@@ -57,9 +55,7 @@ export function lookup(kind) {
 }
 
 /** @param {number} r @param {number} g @param {number} b */
-function pixel(r, g, b) {
-  return ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
-}
+const pixel = (r, g, b) => ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
 
 /** Return the pixel of a color "#rrggbb". @param {string} hex */
 export function pixelOf(hex) {
@@ -68,9 +64,7 @@ export function pixelOf(hex) {
 }
 
 /** Return the color "rgb(…)" of a pixel. @param {number} value */
-export function css(value) {
-  return `rgb(${value & 255} ${(value >> 8) & 255} ${(value >> 16) & 255})`;
-}
+export const css = (value) => `rgb(${value & 255} ${(value >> 8) & 255} ${(value >> 16) & 255})`;
 
 /** Return the place of a finite value in a lookup table. @param {Scale} scale @param {number} value */
 export function indexOf(scale, value) {

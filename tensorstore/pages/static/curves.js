@@ -1,6 +1,6 @@
 /** Curves of a metric in several runs, in one chart. */
 
-import { axisOf, draw, spanOf, together } from "./chart.js";
+import { draw, spanOf, together } from "./chart.js";
 import { colorsOf, listOf } from "./choice.js";
 import { LINES } from "./colors.js";
 import { bad, fill, h, note } from "./dom.js";
@@ -12,18 +12,17 @@ import { go } from "./state.js";
 
 const UNITS = /** @type {Record<string, Chart["unit"]>} */ ({ time: "time", relative: "duration" });
 
-/** @param {Spec} spec */
-export const title = ({ name, mode }) => mode ? `${name} · ${mode}` : name;
-
 /** Return a chart for each metric, whatever data it is of, and if x is steps of a mode, for each mode. @param {ScalarRow[]} rows @param {State} now @returns {Spec[]} */
 export function specsOf(rows, now) {
   return [...grouped(rows, ({ name }) => metricOf(name))].flatMap(([metric, found]) => {
     const modes = [...grouped(found, ({ mode }) => (now.x ? "" : mode))].sort(([a], [b]) => Number(b === "TRAIN") - Number(a === "TRAIN"));
-    return modes.map(/** @returns {Spec} */ ([mode, mine]) => {
+    const specs = modes.map(/** @returns {Spec} */ ([mode, mine]) => {
       const names = [...new Set(mine.map(({ name }) => name))];
-      const name = names.length > 1 ? metric : names[0];
-      return modes.length > 1 ? { key: `${metric} ${mode}`, name, names, mode } : { key: metric, name, names, mode: null };
+      const title = names.length > 1 ? metric : names[0];
+      return modes.length > 1 ? { key: `${metric} ${mode}`, title, names, mode } : { key: metric, title, names, mode: null };
     });
+    const titles = grouped(specs, ({ title }) => title);
+    return specs.map((spec) => ({ ...spec, title: titles.get(spec.title)?.[1] ? `${spec.title} · ${spec.mode}` : spec.title }));
   });
 }
 
@@ -69,7 +68,7 @@ export function drawCurves({ spec, box, body }, all, runs, info, now, equal = fa
   /** @type {[number, number, number][]} */
   const bands = [];
   const modes = new Set(curves.map(({ mode }) => mode));
-  const partOf = (/** @type {Curve} */ { name, mode }) => [spec.names.length > 1 && name, modes.size > 1 && mode].filter(Boolean).join(" ");
+  const partOf = (/** @type {Curve} */ { name, mode }) => [spec.names.length > 1 && name, curves.some((each) => each.name === name && each.mode !== mode) && mode].filter(Boolean).join(" ");
   const parts = [...new Set(curves.map(partOf))];
   curves.forEach((curve, i) => {
     const part = partOf(curve);
@@ -86,7 +85,7 @@ export function drawCurves({ spec, box, body }, all, runs, info, now, equal = fa
     } else lines.push({ label, values: raw, color: shade, width: 1.5 });
   });
   fill(body);
-  draw(body, { x, lines, bands, unit: UNITS[now.x] ?? "step", sync: "scalars", span: equal ? spanOf(all.filter(({ mode }) => now.x || modes.has(mode)).flatMap(xOf)) : zoomOf(now, x), logX: now.logx === "1" && now.x !== "time", logY: axisOf(now),
+  draw(body, { x, lines, bands, unit: UNITS[now.x] ?? "step", sync: "scalars", span: equal ? spanOf(all.filter(({ mode }) => now.x || modes.has(mode)).flatMap(xOf)) : zoomOf(now, x), logX: now.logx === "1" && now.x !== "time", logY: now.logy ?? "",
     height: Number(box.dataset.height),
     onrange: equal ? undefined : (from, to) => go({ zoom: [from, to] }) });
   const faulty = curves.filter(({ nonfinite }) => nonfinite);

@@ -9,10 +9,7 @@ import { link } from "./state.js";
 /** How many saved values are diagnosed unasked. */
 const MOST_DIAGNOSED = 400_000;
 
-/**
- * Show what went wrong: at once if a report holds it, or a run that has ended is small, otherwise when a button is pressed.
- * @param {HTMLElement} box @param {Page} page @param {Run} run @param {(run: Run, found: Diagnosis) => Child[]} say
- */
+/** Show what went wrong: at once if a report holds it, or a run that has ended is small, otherwise when a button is pressed. @param {HTMLElement} box @param {Page} page @param {Run} run @param {(run: Run, found: Diagnosis) => Child[]} say */
 export function drawDiagnosis(box, page, run, say) {
   const version = `${run.name} ${run.ended && run.saved}`;
   if (box.dataset.version === version) return;

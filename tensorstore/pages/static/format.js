@@ -4,9 +4,7 @@
 const UNPRINTABLE = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
 
 /** Return a text with unprintable characters as escapes, such as `\u202e`. @param {string} text */
-export function printable(text) {
-  return String(text).replace(UNPRINTABLE, (mark) => `\\u${mark.charCodeAt(0).toString(16).padStart(4, "0")}`);
-}
+export const printable = (text) => String(text).replace(UNPRINTABLE, (mark) => `\\u${mark.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
 /** Return a number with four significant digits; null becomes "–". @param {number | null | undefined} value */
 export function number(value) {
@@ -21,21 +19,17 @@ export function number(value) {
 /** Return the marks of an axis in one notation; null is no mark. @param {(number | null)[]} marks */
 export function notedAlike(marks) {
   const texts = marks.map((mark) => mark === null ? "" : number(mark));
-  return texts.some((text) => text.includes("e")) ? marks.map((mark) => mark ? exponential(mark) : mark === null ? "" : "0") : texts;
+  return texts.some((text) => text.includes("e")) ? marks.map((mark, i) => mark && !/^-?10{0,2}$/.test(texts[i]) ? exponential(mark) : texts[i]) : texts;
 }
 
 /** @param {number} value */
-const exponential = (value) => value.toExponential(2).replace(/\.?0*e\+?/, "e").replace("e0", "");
+const exponential = (value) => value.toExponential(2).replace(/\.?0*e\+?/, "e").replace(/e0$/, "");
 
 /** Return a count with thousands separated: 12,345. @param {number} value */
-export function count(value) {
-  return Math.round(value).toLocaleString("en-US");
-}
+export const count = (value) => Math.round(value).toLocaleString("en-US");
 
 /** Return a count and its noun: "1 step", "2 steps". @param {number} value @param {string} noun */
-export function counted(value, noun) {
-  return `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
-}
+export const counted = (value, noun) => `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
 
 /** Return a size as kB, MB, GB. @param {number | null | undefined} nbytes */
 export function size(nbytes) {
@@ -81,15 +75,11 @@ export function duration(seconds) {
 /** Order texts as people do: "run-2" before "run-10". @param {string} a @param {string} b */
 export const inOrder = (a, b) => a.localeCompare(b, undefined, { numeric: true });
 
-/**
- * Return what all names begin with, up to the end of a part: "Net_", "model.layers.". What is before a
- * slash, such as "gradient/", says what a tensor is of another one, and does not count.
- * @param {string[]} names
- */
+/** Return what all names begin with, up to the end of a part: "Net_", "model.layers.". What is before a slash, such as "gradient/", says what a tensor is of another one, and does not count. @param {string[]} names */
 export function commonPrefix(names) {
   const rest = names.map((name) => name.slice(name.lastIndexOf("/") + 1));
   if (rest.length < 2) return "";
-  const [first, last] = [rest.reduce((a, b) => (a < b ? a : b)), rest.reduce((a, b) => (a > b ? a : b))];
+  const [first, last] = [rest.sort()[0], rest[rest.length - 1]];
   let at = 0;
   while (at < first.length && first[at] === last[at]) at++;
   return first.slice(0, at).replace(/[^._]*$/, "");

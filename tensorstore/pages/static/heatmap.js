@@ -405,14 +405,10 @@ export class Heatmap {
 }
 
 /** @param {Row} row */
-function indentOf({ level }) {
-  return Math.min(level, 6) * 10;
-}
+const indentOf = ({ level }) => Math.min(level, 6) * 10;
 
 /** @param {Row} row */
-function symbolOf({ kind }) {
-  return kind === "open" ? "▾ " : kind === "folded" ? "▸ " : "";
-}
+const symbolOf = ({ kind }) => kind === "open" ? "▾ " : kind === "folded" ? "▸ " : "";
 
 /** Return a name that fits, without its beginning: the end tells tensors apart. @param {CanvasRenderingContext2D} context @param {string} text @param {number} room pixels */
 function fitting(context, text, room) {

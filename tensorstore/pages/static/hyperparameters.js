@@ -32,9 +32,7 @@ function axisOf(column, runs) {
 }
 
 /** Return a picture. @param {string} label @param {Element[]} parts */
-function picture(label, parts) {
-  return h("figure", { class: "figure" }, s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label }, ...parts));
-}
+const picture = (label, parts) => h("figure", { class: "figure" }, s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label }, ...parts));
 
 /** Return the attributes of a run's mark. @param {Run} run @param {Column[]} columns @param {(run: Run) => void} open @returns {Attributes} */
 function ofRun(run, columns, open) {
@@ -56,8 +54,8 @@ export function scatter({ runs, x, y, color, open }) {
     return [s("circle", { cx: px(a), cy: py(b), r: 5, fill: LINES[color(run.name) % LINES.length], "fill-opacity": 0.85, ...ofRun(run, [x, y], open) })];
   });
   return picture(`${y.title} over ${x.title}`, [
-    ...across.marks.flatMap(({ at, text }) => [s("line", { x1: px(at), x2: px(at), y1: top, y2: bottom, class: "grid" }), s("text", { x: px(at), y: bottom + 16, "text-anchor": "middle" }, text)]),
-    ...up.marks.flatMap(({ at, text }) => [s("line", { x1: left, x2: right, y1: py(at), y2: py(at), class: "grid" }), s("text", { x: left - 8, y: py(at) + 4, "text-anchor": "end" }, text)]),
+    ...across.marks.flatMap(({ at, text }) => [s("path", { d: `M${px(at)} ${top}V${bottom}`, class: "grid" }), s("text", { x: px(at), y: bottom + 16, "text-anchor": "middle" }, text)]),
+    ...up.marks.flatMap(({ at, text }) => [s("path", { d: `M${left} ${py(at)}H${right}`, class: "grid" }), s("text", { x: left - 8, y: py(at) + 4, "text-anchor": "end" }, text)]),
     s("text", { x: (left + right) / 2, y: HEIGHT - 8, "text-anchor": "middle", class: "title" }, x.title),
     s("text", { x: 14, y: (top + bottom) / 2, "text-anchor": "middle", class: "title", transform: `rotate(-90 14 ${(top + bottom) / 2})` }, y.title),
     ...points]);
@@ -78,7 +76,7 @@ export function parallel({ runs, columns, open }) {
     return [s("path", { d, fill: "none", stroke: css(palette[Math.round(30 + worth * 190)]), "stroke-width": 2, "stroke-opacity": 0.8, ...ofRun(run, columns, open) })];
   });
   return picture(columns.map(({ title }) => title).join(", "), [...lines,
-    ...axes.flatMap((axis, i) => [s("line", { x1: px(i), x2: px(i), y1: top, y2: bottom, class: "axis" }),
+    ...axes.flatMap((axis, i) => [s("path", { d: `M${px(i)} ${top}V${bottom}`, class: "axis" }),
       s("text", { x: i < axes.length - 1 ? px(i) : WIDTH, y: i % 2 && axes.length > 5 ? 28 : 14, "text-anchor": i < axes.length - 1 ? "middle" : "end", class: "title" }, axis.column.title),
       ...axis.marks.map(({ at, text }) => s("text", { x: px(i) + 5, y: py(at) + 4, class: "mark" }, text))])]);
 }

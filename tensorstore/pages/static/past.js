@@ -5,13 +5,7 @@ import { firstOf } from "./format.js";
 const LEAST = 5; // values that make a past
 const LARGEST = 99;
 
-/**
- * Return the robust z of each value: its distance from the median of all earlier values in units of their spread, the
- * interquartile range / 1.349, neither of which one wild value changes. The logarithms of positive values are compared,
- * so that halving is as far as doubling.
- * @param {ArrayLike<number>} values NaN where there is none
- * @returns {Float64Array} NaN where there is no value, 0 where there is too little past
- */
+/** Return the robust z of each value: its distance from the median of all earlier values in units of their spread, the interquartile range / 1.349, neither of which one wild value changes. The logarithms of positive values are compared, so that halving is as far as doubling. @param {ArrayLike<number>} values NaN where there is none @returns {Float64Array} NaN where there is no value, 0 where there is too little past */
 export function robustZ(values) {
   const result = new Float64Array(values.length).fill(NaN);
   let positive = true;

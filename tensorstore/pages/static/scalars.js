@@ -1,6 +1,6 @@
 /** What the names and values of scalars say of them. */
 
-const KINDS = [/loss|perplexity|nll|logloss/i, /acc|auc|f1|precision|recall|(^|[-_./])error|rmse|mae|reward|score|bleu|rouge|r2/i, /(^|[^a-z])lr([^a-z]|$)|learning.?rate/i];
+const KINDS = [/loss|perplexity|nll/i, /acc|auc|f1|precision|recall|(^|[-_./])error|rmse|mae|reward|score|bleu|rouge|r2/i, /(^|[^a-z])lr([^a-z]|$)|learning.?rate/i];
 const HIGHER_IS_BETTER = /acc|auc|(^|[^a-z])f1|precision|recall|reward|score|bleu|rouge|(^|[^a-z])r2|map/i;
 
 /** The data that a scalar is of, at the beginning or the end of its name: "val_loss", "train-rmse", "loss/test". */
@@ -21,11 +21,7 @@ export function rankOf(name, isLoss) {
 }
 
 /** Return whether a scalar has one finite value at several steps. @param {ScalarRow} row */
-export function isConstant({ min, max, last, steps }) {
-  return steps > 1 && min !== null && min === max && last.value === min;
-}
+export const isConstant = ({ min, max, last, steps }) => steps > 1 && min !== null && min === max && last.value === min;
 
 /** Return the best value: the largest of an accuracy or a score, else the smallest. @param {ScalarRow} row */
-export function bestOf({ name, min, max }) {
-  return HIGHER_IS_BETTER.test(name) ? max : min;
-}
+export const bestOf = ({ name, min, max }) => HIGHER_IS_BETTER.test(name) ? max : min;

@@ -21,7 +21,7 @@ export function drawSide(side, info, now, view, ofOne) {
   const listed = [...found.filter((run) => pinned.has(run.name)), ...found.filter((run) => !pinned.has(run.name))];
   const keys = metadataKeys(info.runs).map(({ key }) => key);
   const color = colorsOf(info, now);
-  const list = h("ul", {});
+  const list = h("ul");
   for (const [title, runs] of groupsOf(listed.slice(0, MOST_ROWS), now)) {
     if (title) list.append(h("li", { class: "group" }, title));
     for (const run of runs) list.append(row(run));

@@ -1,9 +1,7 @@
 /** Tensors as rows: in order, or folded by the path of their module. */
 
 /** Return one row for each tensor. @param {string[]} names @returns {Line[]} */
-export function flat(names) {
-  return names.map((name, i) => ({ row: { text: name, key: name, level: 0, kind: "tensor" }, members: [i] }));
-}
+export const flat = (names) => names.map((name, i) => ({ row: { text: name, key: name, level: 0, kind: "tensor" }, members: [i] }));
 
 /** Return the tree of the modules of tensors. @param {string[]} names */
 export function treeOf(names) {
@@ -24,13 +22,7 @@ export function treeOf(names) {
   return root;
 }
 
-/**
- * Return rows with modules folded below a depth. Modules come in the order of their first tensor.
- * @param {string[]} names
- * @param {number} depth modules this deep are folded
- * @param {Set<string>} toggled paths of modules that are the other way round
- * @returns {Line[]}
- */
+/** Return rows with modules folded below a depth. Modules come in the order of their first tensor. @param {string[]} names @param {number} depth modules this deep are folded @param {Set<string>} toggled paths of modules that are the other way round @returns {Line[]} */
 export function folded(names, depth, toggled) {
   const root = treeOf(names);
   /** @type {Line[]} */

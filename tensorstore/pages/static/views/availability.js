@@ -8,7 +8,7 @@ import { count, counted, date } from "../format.js";
 /** @type {ViewMaker} */
 export function availability(root, page) {
   const tools = toolbar();
-  const body = h("div", {});
+  const body = h("div");
   root.append(tools, body);
 
   /** @param {State} now */

@@ -3,7 +3,7 @@
 import { loadDifference, loadScalarTable, loadScalars } from "../api.js";
 import { panel } from "../chart.js";
 import { colorsOf, comparedNames, tensorLink } from "../choice.js";
-import { changes, drawCurves, rankOfSpecs, specsOf, title } from "../curves.js";
+import { changes, drawCurves, rankOfSpecs, specsOf } from "../curves.js";
 import { field, fill, h, message, named, note, quiet, select, table, toolbar } from "../dom.js";
 import { count, counted, number } from "../format.js";
 import { stroke } from "../side.js";
@@ -14,7 +14,7 @@ const [MOST_CHARTS, HEIGHT, POINTS] = [12, 130, 300];
 /** @type {ViewMaker} */
 export function compare(root, page) {
   const tools = toolbar();
-  const body = h("div", {});
+  const body = h("div");
   root.append(tools, body);
 
   let [a, b, compared] = ["", "", ""];
@@ -44,7 +44,7 @@ export function compare(root, page) {
         ...[a, b].map((run, i) => ({ title: run, cell: (/** @type {string[]} */ row) => row[i + 1] || "–" }))]),
       charts,
       folded("Last value of the scalars", scalars.filter((row, i) => scalars.findIndex(({ name, mode }) => name === row.name && mode === row.mode) === i), [
-        { title: "", cell: (row) => h("a", { class: "name", href: link({ ...both, q: row.name }) }, row.name, row.mode === "GLOBAL" ? "" : ` · ${row.mode}`) },
+        { title: "", cell: (row) => h("a", { class: "name", href: link({ ...both, q: row.name }) }, row.name, scalars.some(({ name, mode }) => name === row.name && mode !== row.mode) && ` · ${row.mode}`) },
         ...[a, b].map((run) => ({ title: run, number: true, cell: (/** @type {ScalarRow} */ row) => last(run, row) }))]),
       first?.first && found.lastAgreeing && h("p", {}, "The last tensor that agrees before it: ", at(a, first, found.lastAgreeing)),
       ...found.lines.map((line) => note(line)),
@@ -81,7 +81,7 @@ export function compare(root, page) {
     const specs = specsOf(rows, now).filter((spec) => changes(rows, spec)).sort((p, q) => rank(p) - rank(q)).slice(0, MOST_CHARTS);
     const curves = await loadScalars({ runs, names: [...new Set(specs.flatMap(({ names }) => names))], points: POINTS });
     for (const spec of specs) {
-      const made = panel(title(spec));
+      const made = panel(spec.title);
       made.box.dataset.height = String(HEIGHT);
       charts.append(made.box);
       drawCurves({ spec, ...made }, curves, runs, page.info, now, true);
@@ -102,6 +102,4 @@ export function compare(root, page) {
 const at = (run, { name, mode, step }, of = name) => tensorLink(of, { run, mode, step });
 
 /** Return a table, folded if it is long. @template T @param {string} title @param {T[]} rows @param {TableColumn<T>[]} columns */
-function folded(title, rows, columns) {
-  return rows.length > 0 && h("details", { open: rows.length <= 12 }, h("summary", {}, h("b", {}, title), " ", quiet(count(rows.length))), table({ rows, columns }));
-}
+const folded = (title, rows, columns) => rows.length > 0 && h("details", { open: rows.length <= 12 }, h("summary", {}, h("b", {}, title), " ", quiet(count(rows.length))), table({ rows, columns }));

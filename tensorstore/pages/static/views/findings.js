@@ -8,7 +8,7 @@ import { count } from "../format.js";
 
 /** @type {ViewMaker} */
 export function findings(root, page) {
-  const body = h("div", {});
+  const body = h("div");
   const diagnosis = h("div", { class: "diagnosis" });
   root.append(diagnosis, body);
 

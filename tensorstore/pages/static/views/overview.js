@@ -16,8 +16,9 @@ const Z_REACH = 8;
 const Z_USUAL = 3;
 const WORST = 10;
 const TALLEST = 60; // pixels of a row
+const [NO_NUMBERS, NO_COUNTS] = [new Float64Array(), new Uint32Array()];
 /** @type {Tiles} */
-const NO_TILES = { names: [], collections: [], starts: [], end: 0, min: new Float64Array(), max: new Float64Array(), mean: new Float64Array(), count: new Uint32Array(), nonfinite: new Uint32Array(), missing: [], leftOut: 0 };
+const NO_TILES = { names: [], collections: [], starts: [], end: 0, min: NO_NUMBERS, max: NO_NUMBERS, mean: NO_NUMBERS, count: NO_COUNTS, nonfinite: NO_COUNTS, missing: [], leftOut: 0 };
 
 /** @type {ViewMaker} */
 export function overview(root, page) {
@@ -26,7 +27,7 @@ export function overview(root, page) {
   const stage = h("div", { class: "stage" });
   const worst = h("aside", { class: "worst", "aria-label": "the most unusual" });
   const area = h("div", { class: "overview" }, stage, worst);
-  const diagnosis = h("div", {});
+  const diagnosis = h("div");
   const about = h("div", { class: "quiet" });
   root.append(diagnosis, tools, key, area, about);
   const map = new Heatmap(stage, { hover, open, move });
@@ -40,7 +41,7 @@ export function overview(root, page) {
   /** @type {string[]} */
   let saved = [];
   /** @type {Float64Array} */
-  let z = new Float64Array();
+  let z = NO_NUMBERS;
   /** @type {Int32Array} */
   let held = new Int32Array();
   let moving = 0;
@@ -71,7 +72,7 @@ export function overview(root, page) {
     saved = all;
     held = heldBy(loaded);
     shown = choice;
-    z = new Float64Array();
+    z = NO_NUMBERS;
     draw(found);
     drawDiagnosis(diagnosis, page, run, inOneSentence);
   }
@@ -114,12 +115,7 @@ export function overview(root, page) {
     area.style.setProperty("--tall", `${Math.ceil(Math.max(440, lines.length * TALLEST + 44, listed))}px`);
   }
 
-  /**
-   * List the tensors that are furthest from their past. Of those beyond the colors, or with NaN, the first to leave it
-   * is first, since it may be the cause; of those that left it together, the one that had moved furthest. One that began
-   * with NaN is last.
-   * @param {number[]} order @param {string} prefix
-   */
+  /** List the tensors that are furthest from their past. Of those beyond the colors, or with NaN, the first to leave it is first, since it may be the cause; of those that left it together, the one that had moved furthest. One that began with NaN is last. @param {number[]} order @param {string} prefix */
   function drawWorst(order, prefix) {
     const { starts, names, nonfinite } = tiles;
     const zs = zOf();
@@ -203,13 +199,12 @@ export function overview(root, page) {
   /** @param {Scale} scale @param {boolean} past @param {Uint8Array} flags @param {Mark[]} marks */
   function drawLegend(scale, past, flags, marks) {
     const name = inWords(shown.statistic);
-    const has = (/** @type {number} */ flag) => flags.includes(flag);
     const format = past ? (/** @type {number} */ value) => (value < 0 ? `${-value} or more lower` : `${value} or more higher`) : number;
     fill(key, legend(scale, past ? `${name}: deviations from its own past` : name, format, [
       past && { kind: "usual", label: `within ${Z_USUAL}: usual` },
-      has(NONFINITE) && { kind: "nonfinite", label: "NaN or infinity" },
-      has(MISSING) && { kind: "missing", label: "step missing" },
-      has(NOTHING) && { kind: "nothing", label: "not saved" },
+      flags.includes(NONFINITE) && { kind: "nonfinite", label: "NaN or infinity" },
+      flags.includes(MISSING) && { kind: "missing", label: "step missing" },
+      flags.includes(NOTHING) && { kind: "nothing", label: "not saved" },
       marks.length > 0 && { kind: "mark", label: "first finding of a rule in a tensor" }]));
   }
 

@@ -16,9 +16,9 @@ const MOST_METADATA = 6;
 /** @type {ViewMaker} */
 export function runs(root, page) {
   const tools = toolbar();
-  const plot = h("div", {});
-  const body = h("div", {});
-  const diagnoses = h("div", {});
+  const plot = h("div");
+  const body = h("div");
+  const diagnoses = h("div");
   root.append(diagnoses, tools, plot, body);
   /** @type {Record<string, number>} */
   let sizes = {};
@@ -159,12 +159,11 @@ export function runs(root, page) {
       found.set(key, of.set(row.run, row));
     }
     const losses = new Set(scalars.filter(({ loss }) => loss).map(({ name }) => name));
+    const rankIn = (/** @type {Map<string, ScalarRow>} */ of) => {
+      const [{ name }] = of.values();
+      return rankOf(name, losses.has(name));
+    };
     const ranked = [...found].sort(([p, a], [q, b]) => rankIn(a) - rankIn(b) || b.size - a.size || Number(isOther(q)) - Number(isOther(p)));
-    /** @param {Map<string, ScalarRow>} of */
-    function rankIn(of) {
-      const [first] = of.values();
-      return rankOf(first.name, losses.has(first.name));
-    }
     const seconds = (/** @type {Run} */ run) => run.started !== null && run.saved !== null ? Math.max(0, run.saved - run.started) / 1000 : null;
     return [
       { key: "state", title: "state", value: (run) => run.ended ? "ended" : "running" },
@@ -172,10 +171,14 @@ export function runs(root, page) {
       { key: "steps", title: "steps", number: true, value: (run) => run.steps, cell: (run) => count(run.steps) },
       { key: "started", title: "started", value: (run) => run.started, cell: (run) => h("span", { class: "date" }, date(run.started)) },
       { key: "duration", title: "duration", number: true, value: seconds, cell: (run) => duration(seconds(run)) },
-      ...ranked.flatMap(/** @returns {Column[]} */ ([key, of]) => [
-        { key: `last ${key}`, title: `${key} last`, number: true, value: (run) => of.get(run.name)?.last.value },
-        { key: `best ${key}`, title: `${key} best`, number: true, value: (run) => { const row = of.get(run.name); return row && bestOf(row); } },
-      ]),
+      ...ranked.flatMap(/** @returns {Column[]} */ ([key, of]) => {
+        const [{ name, mode }] = of.values();
+        const title = mode === "EVAL" && !found.has(name) ? name : key;
+        return [
+          { key: `last ${key}`, title: `${title} last`, number: true, value: (run) => of.get(run.name)?.last.value },
+          { key: `best ${key}`, title: `${title} best`, number: true, value: (run) => { const row = of.get(run.name); return row && bestOf(row); } },
+        ];
+      }),
       ...metadataKeys(rows).map(/** @returns {Column} */ ({ key }) => ({ key: `meta ${key}`, title: key, number: rows.every((run) => typeof (run.metadata[key] ?? 0) === "number"), value: (run) => run.metadata[key], cell: (run) => clipped(textOf(run.metadata[key])) })),
       { key: "tags", title: "tags", value: (run) => run.tags.join(", "), cell: (run) => noted(run, "tags", run.tags.join(", "), (text) => ({ tags: text.split(",") })) },
       { key: "note", title: "note", value: (run) => run.note, cell: (run) => noted(run, "note", run.note, (note) => ({ note })) },
@@ -202,7 +205,7 @@ export function runs(root, page) {
 const isOther = (key) => key.includes(" · ") || isHeldOut(key);
 
 /** Return a text of two lines at most. @param {string} text */
-const clipped = (text) => text.length > 24 ? h("span", { class: "clip", title: text }, text) : text;
+const clipped = (text) => h("span", { class: text.length > 24 && "clip", title: text }, text);
 
 /** @param {any[]} values */
 function meanOf(values) {

@@ -1,9 +1,9 @@
 /** Scalars: curves of many runs, in sections by the beginning of their names. */
 
 import { loadScalarTable, loadScalars } from "../api.js";
-import { axisSelect, panel } from "../chart.js";
+import { axisSelect, panel, spanOf } from "../chart.js";
 import { listOf, star, tickedNames, toggled } from "../choice.js";
-import { changes, drawCurves, rankOfSpecs, specsOf, title } from "../curves.js";
+import { changes, drawCurves, rankOfSpecs, specsOf } from "../curves.js";
 import { checkbox, field, fill, h, message, named, quiet, select, skeleton, table, textbox, toolbar } from "../dom.js";
 import { count, counted, grouped, number } from "../format.js";
 import { REPLACE, go, state } from "../state.js";
@@ -16,12 +16,13 @@ const AXIS = [["", "step of the mode"], ["global", "global step"], ["relative", 
 /** @type {ViewMaker} */
 export function scalars(root, page) {
   const tools = toolbar();
-  const body = h("div", {});
+  const body = h("div");
   root.append(tools, body);
   /** @type {ScalarRow[]} */
   let rows = [];
   /** @type {Map<string, Place>} */
   const places = new Map();
+  let before = new Map(places);
   /** @type {Set<string>} */
   const waiting = new Set();
   /** @type {(() => void)[]} */
@@ -48,15 +49,13 @@ export function scalars(root, page) {
     if (!places.size && !body.childElementCount) fill(body, skeleton(500));
     rows = await loadScalarTable(runs);
     if (mine !== generation) return;
+    before = new Map(places);
+    places.clear();
     const wanted = (now.q ?? "").toLowerCase();
     const found = rows.filter(({ name }) => name.toLowerCase().includes(wanted));
-    if (!found.length) {
-      places.clear();
-      fill(body, message(!runs.length ? "No run is ticked in the list of runs." : now.q ? "No scalar has such a name." : "No scalars were saved. hook.save_scalar(name, value) saves one."));
-      return;
-    }
+    if (!found.length) return fill(body, message(!runs.length ? "No run is ticked in the list of runs." : now.q ? "No scalar has such a name." : "No scalars were saved. hook.save_scalar(name, value) saves one."));
     const full = specsOf(found, now).find(({ key }) => key === now.full);
-    if (full) drawFull(full);
+    if (full) fill(body, place(full, Math.max(300, root.clientHeight - 150)));
     else drawSections(sectionsOf(found, now), found, now);
     // The observer calls back also for places that are not seen.
     if (places.size) await new Promise((resolve) => { arrived.push(() => resolve(null)); });
@@ -83,13 +82,11 @@ export function scalars(root, page) {
   /** @param {Section[]} sections @param {ScalarRow[]} found @param {State} now */
   function drawSections(sections, found, now) {
     const turned = new Set(listOf(now.sections));
-    const before = new Map(places);
-    places.clear();
     const parts = sections.map(({ title, specs }) => {
       const constant = title === CONSTANT;
       const box = h("details", { class: "section", "data-title": title, open: constant === turned.has(title) },
         h("summary", {}, h("b", {}, title), " ", quiet(constant ? `${counted(specs.length, "scalar")} that did not change` : count(specs.length))),
-        constant ? constantTable(specs, found) : h("div", { class: "panels" }, ...specs.map((spec) => place(spec, before, innerWidth >= 2200 ? 320 : 220))));
+        constant ? constantTable(specs, found) : h("div", { class: "panels" }, ...specs.map((spec) => place(spec, innerWidth >= 2200 ? 320 : 220))));
       box.addEventListener("toggle", () => {
         const before = state().sections;
         if (box.open !== (constant === listOf(before).includes(title))) go({ sections: toggled(before, title) }, { replace: true, quiet: true });
@@ -99,24 +96,17 @@ export function scalars(root, page) {
     fill(body, ...parts);
   }
 
-  /** @param {Spec} spec */
-  function drawFull(spec) {
-    const before = new Map(places);
-    places.clear();
-    fill(body, place(spec, before, Math.max(300, root.clientHeight - 150)));
-  }
-
-  /** Return the panel of a chart, which is loaded once it is seen. @param {Spec} spec @param {Map<string, Place>} before @param {number} height */
-  function place(spec, before, height) {
+  /** Return the panel of a chart, which is loaded once it is seen. @param {Spec} spec @param {number} height */
+  function place(spec, height) {
     const known = before.get(spec.key);
-    const made = known && known.box.dataset.height === String(height) ? known : { spec, ...panel(title(spec), "", spec.key === drawn.full) };
+    const made = known && known.box.dataset.height === String(height) ? known : { spec, ...panel(spec.title, "", spec.key === drawn.full) };
     made.box.dataset.key = spec.key;
     made.box.dataset.height = String(height);
     const header = /** @type {HTMLElement} */ (made.box.querySelector("header"));
     header.querySelector(".acts")?.remove();
     header.querySelector(".aside")?.after(h("span", { class: "acts" },
-      star("pins", spec.key, drawn, title(spec)),
-      h("button", { class: "plain", "aria-label": `full size ${title(spec)}`, title: drawn.full ? "Show all charts" : "Full size", onclick: () => go({ full: drawn.full ? null : spec.key }) }, "⤢")));
+      star("pins", spec.key, drawn, spec.title),
+      h("button", { class: "plain", "aria-label": `full size ${spec.title}`, title: drawn.full ? "Show all charts" : "Full size", onclick: () => go({ full: drawn.full ? null : spec.key }) }, "⤢")));
     if (made !== known) fill(made.body, skeleton(height));
     places.set(spec.key, made);
     seen.unobserve(made.box);
@@ -154,7 +144,7 @@ function sectionsOf(rows, now) {
   // A loss that does not move is not what one expects.
   const constants = specs.filter((spec) => !pinned.includes(spec) && rank(spec) > 1 && !changes(rows, spec));
   const others = specs.filter((spec) => !pinned.includes(spec) && !constants.includes(spec));
-  const sections = grouped(others, ({ name }) => name.slice(0, Math.max(0, name.indexOf("/"))));
+  const sections = grouped(others, ({ title }) => title.slice(0, Math.max(0, title.indexOf("/"))));
   const least = (/** @type {Spec[]} */ members) => Math.min(...members.map(rank));
   const ordered = [...sections].sort(([, a], [, b]) => least(a) - least(b));
   return [...(pinned.length ? [{ title: PINNED, specs: pinned }] : []),
@@ -164,9 +154,11 @@ function sectionsOf(rows, now) {
 
 /** @param {Spec[]} specs @param {ScalarRow[]} rows */
 function constantTable(specs, rows) {
-  const values = (/** @type {Spec} */ { name, mode }) => [...new Set(rows.filter((row) => row.name === name && (mode === null || row.mode === mode)).map((row) => row.last.value))].sort((a, b) => (a ?? 0) - (b ?? 0));
   return table({ rows: specs.flatMap((spec) => spec.names.map((name) => ({ ...spec, name }))), columns: [
-    { title: "scalar", cell: (spec) => named(title(spec)) },
-    { title: "value", number: true, cell: (spec) => { const found = values(spec); return found.length === 1 ? number(found[0]) : `${number(found[0])} … ${number(found[found.length - 1])}, by run`; } },
+    { title: "scalar", cell: ({ title, name, names, mode }) => named(names.length > 1 ? [name, mode].filter(Boolean).join(" · ") : title) },
+    { title: "value", number: true, cell: ({ name, mode }) => {
+      const values = rows.filter((row) => row.name === name && (mode === null || row.mode === mode)).map(({ last }) => Number(last.value));
+      return spanOf(values)?.map(number).join(" … ").concat(", by run") ?? number(values[0]);
+    } },
   ] });
 }

@@ -19,8 +19,8 @@ export function sql(root, page) {
   const box = h("textarea", { "aria-label": "SQL", spellcheck: "false", autocapitalize: "off", autocomplete: "off" });
   const editor = h("div", { class: "editor" }, box);
   const actions = toolbar();
-  const schema = h("div", {});
-  const body = h("div", {});
+  const schema = h("div");
+  const body = h("div");
   root.append(tools, editor, actions, schema, body);
   /** @type {NamedQuery[]} */
   let queries = [];
@@ -126,10 +126,7 @@ export function sql(root, page) {
   return { show, grow: () => {} };
 }
 
-/**
- * Draw a column of numbers over another one, with a line for each combination of the texts in the other columns.
- * @param {HTMLElement} root @param {Answer} answer @param {boolean[]} numeric of each column @param {Info} info @param {State} now
- */
+/** Draw a column of numbers over another one, with a line for each combination of the texts in the other columns. @param {HTMLElement} root @param {Answer} answer @param {boolean[]} numeric of each column @param {Info} info @param {State} now */
 function drawPlot(root, { columns, rows }, numeric, info, now) {
   const numbers = columns.filter((_, i) => numeric[i]);
   if (numbers.length < 2) return;
@@ -146,7 +143,7 @@ function drawPlot(root, { columns, rows }, numeric, info, now) {
   const color = colorsOf(info, now);
   const { box, body } = panel(`${of} over ${over}`, lines.size > drawn.length && `the first ${MOST_LINES} of ${count(lines.size)} lines`, true);
   root.append(box);
-  draw(body, { x: axis.x, unit: "number", height: 260, logY: "auto", lines: drawn.map(([label, points], i) => ({ label: label || of,
+  draw(body, { x: axis.x, unit: "number", height: 260, logY: "", lines: drawn.map(([label, points], i) => ({ label: label || of,
     color: info.runs.some(({ name }) => name === label) ? color(label) : i, values: axis.spread(xs[i], points.map((row) => numberOf(row[y]))) })) });
 }
 

@@ -1,7 +1,7 @@
 /** Tensor: one tensor over steps, its distribution, and its value at a step. */
 
 import { loadHistograms, loadSeries, loadTensor, loadTensorNames, unlessMissing } from "../api.js";
-import { axisOf, axisSelect, draw, panel, spanOf, together } from "../chart.js";
+import { axisSelect, draw, panel, spanOf, together } from "../chart.js";
 import { choose, chosenRun, inWords, modeAndWorker, rangeOf } from "../choice.js";
 import { bad, field, fill, h, message, named, note, quiet, select, skeleton, toolbar } from "../dom.js";
 import { count, counted, number, size } from "../format.js";
@@ -90,7 +90,7 @@ export function tensor(root, page) {
       one.mean.length > 0 && [quiet(`last ${number(one.last)}`), one.nonfinite > 0 && bad(`NaN or infinite at ${counted(one.nonfinite, "step")}`), series.leftOut > 0 && quiet(`${counted(series.leftOut, "step")} of raw values left out`)], wide);
     body.append(box);
     draw(inside, {
-      x: series.steps, unit: "step", span, mark: step, logY: axisOf(now), height: wide ? 210 : 150,
+      x: series.steps, unit: "step", span, mark: step, logY: now.logy ?? "", height: wide ? 210 : 150,
       lines: banded
         ? [{ label: `${label}, largest`, values: one.max, width: 0.5, color: 0 }, { label: "smallest", values: one.min, width: 0.5, color: 0 }, { label: "mean", values: one.mean, color: 0 }]
         : [{ label, values: one.mean, color: 0 }],
@@ -124,7 +124,7 @@ export function tensor(root, page) {
     body.append(ridges.box, band.box);
     if (drawn.length) ridges.body.append(ridgelines(drawn, Math.max(240, ridges.body.clientWidth), 300, chosen));
     draw(band.body, {
-      x: histograms.map((each) => each.step), unit: "step", span, mark: step, height: 270, logY: axisOf(now),
+      x: histograms.map((each) => each.step), unit: "step", span, mark: step, height: 270, logY: now.logy ?? "",
       lines: QUANTILES.map((label, i) => ({ label, values: histograms.map(({ quantiles }) => quantiles[i]), color: 0, width: i === 2 ? 2 : 0.5 })),
       bands: [[4, 0, 0], [3, 1, 0]], onclick: (at) => go({ step: Math.round(at) }),
     });
