@@ -1133,3 +1133,39 @@ def test_marks_of_y_are_short_numbers_near_the_values(
             tab.get_by_role("button", name="SVG").click()
         texts = [each.text for each in ElementTree.parse(saved.value.path()).iter() if each.get("text-anchor") == "end"]
         assert texts == marks
+
+
+def test_the_keyboard_keeps_its_place_where_a_view_is_drawn_again(url: str, tab: Any) -> None:
+    """A control that is drawn anew keeps the focus; if it is gone, the view has it, and is framed."""
+    for view, control in (
+        ("runs", "nav a[href*='view=scalars']"),
+        ("runs", "thead button[title='Sort by lr']"),
+        ("runs", "#runs button:has-text('none')"),
+        ("runs", "#runs li:nth-child(3) a.name"),
+        ("scalars", "button[aria-label='pin train/accuracy']"),
+        ("tensor", "button[title='The saved step before']"),
+        ("tensor", ".u-over"),
+        ("compare", "button:has-text('Swap')"),
+        ("sql", "button[title='Ctrl+Enter']"),
+    ):
+        show(tab, url, f"view={view}")
+        used = tab.locator(control).first
+        used.focus()
+        if control.endswith("u-over"):
+            tab.keyboard.press("ArrowRight")
+        ready(tab, lambda: tab.keyboard.press("Enter"))
+        assert used.evaluate("control => control === document.activeElement"), (view, control)
+    show(tab, url, "view=runs")
+    tab.locator("tbody a").first.focus()
+    ready(tab, lambda: tab.keyboard.press("Enter"))
+    main = tab.locator("main:focus-visible")
+    assert main.evaluate("main => getComputedStyle(main).outlineStyle") == "solid"
+    tab.keyboard.press("Tab")
+    assert tab.locator("main :focus").count() == 1
+    show(tab, url, "view=runs")
+    chooser = tab.locator(".chooser summary")
+    chooser.focus()
+    for key in ("Enter", "Tab", "Escape"):
+        tab.keyboard.press(key)
+    assert chooser.evaluate("chooser => chooser === document.activeElement")
+    assert tab.get_by_label("search columns").is_hidden()

@@ -3,7 +3,7 @@
 import { listen, loadInfo } from "./api.js";
 import { choose, chosenRun, isStrange, listOf } from "./choice.js";
 import { isDark } from "./colors.js";
-import { failure, fill, h, quiet } from "./dom.js";
+import { failure, fill, h, keepFocus, quiet } from "./dom.js";
 import { count, counted, printable, date } from "./format.js";
 import { drawSide } from "./side.js";
 import { tooltip } from "./tooltip.js";
@@ -48,11 +48,7 @@ async function start() {
   announce();
 }
 
-/**
- * Return the view that the state names, or what one wants to see first: of several runs their table, of a run with
- * statistics of tensors the heat map, of numbers only their curves.
- * @param {State} now
- */
+/** Return the view that the state names, or what one wants to see first: of several runs their table, of a run with statistics of tensors the heat map, of numbers only their curves. @param {State} now */
 function viewOf(now) {
   const named = VIEWS.find(({ key }) => key === now.view);
   if (named) return named;
@@ -91,9 +87,7 @@ async function showState() {
 }
 
 /** Return whether one run is shown, which the server must have opened. @param {State} now */
-function isOfOne(now) {
-  return Boolean(now.run) || OF_ONE_RUN.has(viewOf(now).key);
-}
+const isOfOne = (now) => Boolean(now.run) || OF_ONE_RUN.has(viewOf(now).key);
 
 /** Return whether a view shows one run. @param {string} key */
 const isOneShown = (key) => OF_ONE_RUN.has(key) || page.info.runs.length === 1;
@@ -132,8 +126,10 @@ async function attempt(action) {
   while (waiting) {
     const next = waiting;
     waiting = null;
+    const refocus = keepFocus(main);
     try {
       await next();
+      refocus();
       main.dataset.ready = String(Number(main.dataset.ready ?? 0) + 1);
     } catch (error) {
       if (!waiting) fail(error);
@@ -197,8 +193,10 @@ function keyDown(event) {
   const target = /** @type {HTMLElement} */ (event.target);
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key === "Escape") {
+    const menu = target.closest(".menu, .chooser");
     target.blur();
     closeMenus();
+    menu?.querySelector("summary")?.focus();
   }
   if (target.matches("select, textarea, input:not([type=checkbox])")) return;
   const view = VIEWS[Number(event.key) - 1];

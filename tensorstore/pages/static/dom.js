@@ -3,14 +3,7 @@
 import { inOrder, number, printable, textOf } from "./format.js";
 import { REPLACE, go, state } from "./state.js";
 
-/**
- * Return a new element with attributes, listeners (`onclick`) and children; strings become text.
- * @template {keyof HTMLElementTagNameMap} K
- * @param {K} tag
- * @param {Attributes} [attributes] null, undefined and false leave an attribute out
- * @param {...Child} children
- * @returns {HTMLElementTagNameMap[K]}
- */
+/** Return a new element with attributes, listeners (`onclick`) and children; strings become text. @template {keyof HTMLElementTagNameMap} K @param {K} tag @param {Attributes} [attributes] null, undefined and false leave an attribute out @param {...Child} children @returns {HTMLElementTagNameMap[K]} */
 export function h(tag, attributes = {}, ...children) {
   return made(document.createElement(tag), attributes, children);
 }
@@ -64,20 +57,30 @@ export function breakable(name) {
   return name.split(/(?<=[/._ -])|(?<=[a-z])(?=[A-Z])/).flatMap((part) => part.match(/[^]{1,14}/gu) ?? []).flatMap((part) => [part, document.createElement("wbr")]);
 }
 
-/** Replace the content of an element. A used field keeps its focus and its text. @param {Element} element @param {...Child} children */
-export function fill(element, ...children) {
-  const used = document.activeElement;
-  const label = used && element.contains(used) ? used.getAttribute("aria-label") : null;
-  element.replaceChildren();
-  append(element, children);
-  if (!label) return;
-  const again = [...element.querySelectorAll("[aria-label]")].find((each) => each.getAttribute("aria-label") === label);
-  if (!(again instanceof HTMLElement)) return;
-  again.focus();
-  if (again instanceof HTMLInputElement && used instanceof HTMLInputElement && again.type === "search") {
+/** @param {Element} element */
+const nameOf = (element) => element.getAttribute("aria-label") ?? (element.getAttribute("title") || element.textContent);
+
+/** Return what focuses the same control once an element is drawn again, with the text in it, else the view. @param {Element} element */
+export function keepFocus(element) {
+  const used = /** @type {any} */ (document.activeElement);
+  const alike = () => [...element.querySelectorAll(used.localName)].filter((each) => nameOf(each) === nameOf(used));
+  const at = element.contains(used) ? alike().indexOf(used) : null;
+  return () => {
+    if (at === null || !document.activeElement?.matches("body, main")) return;
+    const again = /** @type {any} */ (alike()[at] ?? document.querySelector("main"));
+    again.focus({ preventScroll: true });
+    if (again.type !== "search") return;
     again.value = used.value;
     again.setSelectionRange(used.selectionStart, used.selectionEnd);
-  }
+  };
+}
+
+/** Replace the content of an element. A used control keeps its focus. @param {Element} element @param {...Child} children */
+export function fill(element, ...children) {
+  const refocus = keepFocus(element);
+  element.replaceChildren();
+  append(element, children);
+  refocus();
 }
 
 /** Return what is typed or chosen, with its label. @param {string} label @param {Child} box @param {string} [hint] shown when the pointer rests on it */
