@@ -23,7 +23,7 @@ from ..snapshot.columns import distinct
 from ..snapshot.saved_steps import SavedSteps
 from ..statistics.computed import NOTHING, USUAL, Computed, from_raw
 from ..statistics.definitions import STATISTICS
-from ..statistics.derived import SIZED, has_expression
+from ..statistics.derived import SIZE, SIZED, has_expression
 from ..statistics.derived import expression as derived_expression
 from .grid import Grid
 from .kept_tiles import kept_tiles
@@ -48,14 +48,16 @@ _CHANGED = """(
     select *, (digest <> lag(digest) over (partition by name, worker{mode} order by global_step))::double as changed
     from tiled where digest is not null
 )"""
+# The expressions of derived statistics name the number of elements often, and its SQL takes long to bind.
+_COUNTED = f"(select *, {SIZE} as elements from tiled)"
 _GRADIENTS = """(
     select weights.*, gradients.norm / nullif(weights.norm, 0) as ratio
-    from (select *, {norm} as norm from tiled) as weights
+    from (select *, {norm} as norm from {counted}) as weights
     join (
         select
             worker, global_step, {norm} as norm,
             coalesce(parameter, case when starts_with(name, 'gradient/') then name[10:] end) as weight
-        from tiled
+        from {counted}
     ) as gradients
         on gradients.weight = weights.name and gradients.worker = weights.worker
         and gradients.global_step = weights.global_step
@@ -321,8 +323,10 @@ class OpenRun:
             of_mode = "" if mode == "GLOBAL" else ", mode"
             return Choice("changed", mode, worker, True, _CHANGED.format(mode=of_mode))
         if statistic == GRADIENT_RATIO:
-            return Choice("ratio", mode, worker, source=_GRADIENTS.format(norm=derived_expression("l2")))
-        return Choice(self.expression(statistic, lean=False), mode, worker)
+            norm = derived_expression("l2", "elements")
+            return Choice("ratio", mode, worker, source=_GRADIENTS.format(norm=norm, counted=_COUNTED))
+        expression = _MADE.get(statistic) or derived_expression(statistic, "elements")
+        return Choice(expression, mode, worker, source=_COUNTED if "elements" in expression else "tiled")
 
     def bounded(self, mode: str, bounds: tuple[int | None, int | None]) -> tuple[int, int]:
         """Return the first step and the step after the last one of a range, limited to the steps of the mode."""

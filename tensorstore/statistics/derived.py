@@ -99,22 +99,37 @@ def _computed(formula: _Formula, values: Sequence[float | None]) -> float:
         return math.nan
 
 
+# The bytes of plain numbers, by numpy's dtypes. The size of other tensors is null.
+_ITEM_BYTES = {
+    1: ("bool", "int8", "uint8", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
+    2: ("int16", "uint16", "float16", "bfloat16"),
+    4: ("int32", "uint32", "float32"),
+    8: ("int64", "uint64", "float64"),
+}
+SIZED = frozenset(name for names in _ITEM_BYTES.values() for name in names)
+"""The dtypes of which `expression` knows the number of elements."""
+SIZE = "nullif(nbytes / case {} end, 0)".format(
+    " ".join(f"when dtype in ({', '.join(map(repr, names))}) then {nbytes}" for nbytes, names in _ITEM_BYTES.items())
+)
+"""SQL for the number of elements, null for dtypes that are not plain numbers."""
+
+
 @cache
-def expression(name: str) -> str:
+def expression(name: str, size: str = SIZE) -> str:
     """Return SQL over the view `tensors` for a statistic that was saved, or can be derived from saved ones.
 
-    `size` is the number of elements, null for dtypes that are not plain numbers.
+    `size` is the number of elements: `SIZE`, null for dtypes that are not plain numbers, or a column that has it.
     """
-    return _SIZE if name == "size" else _expression(name, frozenset({name}))
+    return size if name == "size" else _expression(name, frozenset({name}), size)
 
 
-def _expression(name: str, open_names: frozenset[str]) -> str:
+def _expression(name: str, open_names: frozenset[str], size: str) -> str:
     terms = [f'"{name}"']
     for derivation in _BY_NAME.get(name, ()):
         if open_names.isdisjoint(derivation.needs):
             inner = open_names | set(derivation.needs)
-            text = _QUOTED.sub(lambda found, inner=inner: _expression(found[1], inner), derivation.sql)  # type: ignore[misc]
-            terms.append(text.format(size=_SIZE))
+            text = _QUOTED.sub(lambda found, inner=inner: _expression(found[1], inner, size), derivation.sql)  # type: ignore[misc]
+            terms.append(text.format(size=size))
     return terms[0] if len(terms) == 1 else f"coalesce({', '.join(terms)})"
 
 
@@ -144,15 +159,3 @@ _OF_SCALARS = {
     "zero_count": "cast(scalar = 0 as double)",
 }
 _QUOTED = re.compile(r'"(\w+)"')
-# The bytes of plain numbers, by numpy's dtypes. The size of other tensors is null.
-_ITEM_BYTES = {
-    1: ("bool", "int8", "uint8", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
-    2: ("int16", "uint16", "float16", "bfloat16"),
-    4: ("int32", "uint32", "float32"),
-    8: ("int64", "uint64", "float64"),
-}
-SIZED = frozenset(name for names in _ITEM_BYTES.values() for name in names)
-"""The dtypes of which `expression` knows the number of elements."""
-_SIZE = "nullif(nbytes / case {} end, 0)".format(
-    " ".join(f"when dtype in ({', '.join(map(repr, names))}) then {nbytes}" for nbytes, names in _ITEM_BYTES.items())
-)
