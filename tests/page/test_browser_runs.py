@@ -1135,6 +1135,18 @@ def test_marks_of_y_are_short_numbers_near_the_values(
         assert texts == marks
 
 
+def test_the_axis_of_one_step_ends_at_the_next(tmp_path: Path, tab: Any) -> None:
+    with tensortrial.Run(tmp_path / "run") as run:
+        run.log({"loss": 1.0}, step=7)
+        run.log({"accuracy": 0.0}, step=0)
+    tab.add_init_script(MARKS)
+    with serving(tmp_path / "run") as served:
+        show(tab, served, "view=scalars")
+        tab.wait_for_function("() => window.marks.length")
+        marks = tab.locator("main .uplot canvas").evaluate_all("all => all.map(window.marksOf)")
+        assert marks == [["7", "8"], ["0", "1"]]
+
+
 def test_the_keyboard_keeps_its_place_where_a_view_is_drawn_again(url: str, tab: Any) -> None:
     """A control that is drawn anew keeps the focus; if it is gone, the view has it, and is framed."""
     for view, control in (

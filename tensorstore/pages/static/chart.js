@@ -83,7 +83,9 @@ export function draw(parent, given) {
   const y = scaleY(chart);
   const { height = 200 } = chart;
   const far = y.isCrowded || chart.lines.some(({ values }) => isFar(values));
-  const letters = textOfX(chart, Number(chart.x[chart.x.length - 1] ?? 0), 60).length;
+  const last = Number(chart.x[chart.x.length - 1] ?? 0);
+  const span = chart.span ?? (chart.unit === "step" && chart.x[0] === last && [last, last + 1]); // uPlot's is 0 to 100
+  const letters = textOfX(chart, last, 60).length;
   const farX = chart.unit === "number" && isFar(chart.x);
   const decades = far ? {} : { filter: (/** @type {any} */ _, /** @type {(number | null)[]} */ splits) =>
     splits.map((at) => (y.distr < 3 || at === 0 || Number.isInteger(Math.log10(Math.abs(at ?? NaN))) ? at : null)) };
@@ -106,7 +108,7 @@ export function draw(parent, given) {
     width: Math.max(200, parent.clientWidth),
     height,
     padding: [8 * scale, Math.max(22, 3.5 * letters) * scale, null, null], // half of the last mark's text
-    scales: { x: { time: chart.unit === "time", distr: chart.logX ? 3 : 1, range: farX ? farRange : chart.span && (() => chart.span) }, y: far && y.distr === 1 ? { ...y, range: farRange } : y },
+    scales: { x: { time: chart.unit === "time", distr: chart.logX ? 3 : 1, range: farX ? farRange : span && (() => span) }, y: far && y.distr === 1 ? { ...y, range: farRange } : y },
     axes: [
       { ...axis, ...(farX && farMarks(1)), ...(chart.unit === "step" && !chart.logX && { incrs: WHOLE }), space: Math.max(60, 7.8 * letters) * scale, size: 26 * scale,
         values: (_, at, _axis, _space, apart) => at.map((v) => (v === null ? "" : textOfX(chart, v, apart))) },

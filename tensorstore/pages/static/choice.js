@@ -4,10 +4,11 @@ import { h, select } from "./dom.js";
 import { inOrder } from "./format.js";
 import { go, link, state } from "./state.js";
 
-const STATISTICS = /** @type {Record<string, string>} */ ({
+/** @type {Record<string, string>} */
+const STATISTICS = {
   l2: "L2 norm", l1: "L1 norm", std: "standard deviation", min: "minimum", max: "maximum", nan_count: "NaN count", inf_count: "infinity count", rms: "RMS",
   zero_fraction: "share of zeros", update_ratio: "update / parameter", gradient_ratio: "gradient / parameter", digest_changed: "changed since last save", value: "value of scalars",
-});
+};
 
 /** Return a statistic in words. @param {string} statistic @returns {string} */
 export const inWords = (statistic) => statistic.startsWith("abs_") ? `${inWords(statistic.slice(4))} of |x|` : STATISTICS[statistic] ?? statistic.replaceAll("_", " ");

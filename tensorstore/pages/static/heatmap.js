@@ -4,14 +4,8 @@ import { NOT_FINITE, css, indexOf, inks, lookup, penOf, pixelOf, scaleOf, sized 
 import { h, quiet } from "./dom.js";
 import { count, firstOf, printable, ticks, within } from "./format.js";
 
-/** What a cell holds. */
-export const VALUE = 0;
-/** No value was saved there, though its step is complete. */
-export const NOTHING = 1;
-/** NaN or an infinity was counted. */
-export const NONFINITE = 2;
-/** The step was lost, or is not complete yet. */
-export const MISSING = 3;
+/** What a cell holds: a value; none, though its step is complete; NaN or an infinity; none, as its step is lost or not complete yet. */
+export const [VALUE, NOTHING, NONFINITE, MISSING] = [0, 1, 2, 3];
 
 const AXIS = 26; // pixels below for the steps
 const TOP = 14; // pixels above for the marks of findings

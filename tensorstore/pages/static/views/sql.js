@@ -86,7 +86,7 @@ export function sql(root, page) {
     fill(tools, select("named query", [["", "a query of my own"], ...queries.map(({ name }) => [name, name.replaceAll("_", " ")])], now.query ?? "",
       (query) => go({ query, sql: null, params: null, sort: null })), named && quiet(named.about));
     if (!named) return;
-    const values = /** @type {Record<string, string>} */ (JSON.parse(now.params ?? "{}"));
+    const values = JSON.parse(now.params ?? "{}");
     for (const parameter of named.parameters) {
       const box = h("input", { type: "search", value: values[parameter.name] ?? parameter.value ?? "", placeholder: parameter.type, "aria-label": parameter.name,
         onchange: () => go({ params: { ...values, [parameter.name]: box.value } }, REPLACE) });

@@ -12,7 +12,7 @@ import { valuePanels } from "../value.js";
 
 const RIDGES = 24;
 /** Prefixes of names, and their meaning. */
-const RELATED = /** @type {Record<string, string>} */ ({ "gradient/": "its gradient", "update/": "its update", "update_ratio/": "its update / itself" });
+const RELATED = { "gradient/": "its gradient", "update/": "its update", "update_ratio/": "its update / itself" };
 const QUANTILES = ["5 %", "25 %", "median", "75 %", "95 %"];
 
 /** @type {ViewMaker} */
