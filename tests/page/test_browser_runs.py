@@ -504,7 +504,11 @@ def test_notes_are_typed_into_the_table_and_archived_runs_are_in_no_list(tmp_pat
 def test_a_run_of_the_scatter_is_opened_by_the_keyboard(url: str, tab: Any) -> None:
     show(tab, url, "view=runs&plot=scatter")
     tab.locator("figure circle.run").first.focus()
+    assert text(tab, "#tooltip .name").startswith("run-")
+    tab.keyboard.press("Tab")
+    assert "lr" in text(tab, "#tooltip dl").split()
     ready(tab, lambda: tab.keyboard.press("Enter"))
+    assert tab.locator("#tooltip").is_hidden()
     assert "run=run-" in tab.url
 
 

@@ -34,13 +34,11 @@ let lost = false; // what is known of the runs
 
 async function start() {
   applyTheme();
-  let info;
   try {
-    info = await loadInfo(state().run);
+    page = { info: await loadInfo(state().run), fail };
   } catch (error) {
     return fail(error);
   }
-  page = { info, fail };
   onState(() => void showState());
   addEventListener("keydown", keyDown);
   addEventListener("pointerdown", ({ target }) => closeMenus(target));

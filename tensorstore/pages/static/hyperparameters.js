@@ -36,10 +36,11 @@ const picture = (label, parts) => h("figure", { class: "figure" }, s("svg", { vi
 
 /** Return the attributes of a run's mark. @param {Run} run @param {Column[]} columns @param {(run: Run) => void} open @returns {Attributes} */
 function ofRun(run, columns, open) {
-  const onclick = () => { tooltip(null); open(run); };
-  return { class: "run", tabindex: 0, role: "link", "aria-label": run.name, onclick, onpointerleave: () => tooltip(null),
-    onkeydown: ({ key }) => { if (key === "Enter") onclick(); },
-    onpointermove: ({ clientX, clientY }) => tooltip({ title: run.name, rows: columns.map((column) => [column.title, textOf(column.value(run)) || "–"]) }, clientX, clientY) };
+  const hide = () => tooltip(null);
+  const say = (/** @type {{x: number, y: number}} */ { x, y }) => tooltip({ title: run.name, rows: columns.map((column) => [column.title, textOf(column.value(run)) || "–"]) }, x, y);
+  const onclick = () => { hide(); open(run); };
+  return { class: "run", tabindex: 0, role: "link", "aria-label": run.name, onclick, onpointerleave: hide, onblur: hide,
+    onkeydown: ({ key }) => { if (key === "Enter") onclick(); }, onpointermove: say, onfocus: (/** @type {any} */ { target }) => say(target.getBoundingClientRect()) };
 }
 
 /** Return a scatter of a metric over a hyperparameter. @param {Scatter} plot */

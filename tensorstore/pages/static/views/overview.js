@@ -257,7 +257,7 @@ export function overview(root, page) {
     if (counts[at] > 1) pairs.push(["min … max", `${number(min[at])} … ${number(max[at])}`], ["mean", number(mean[at])]);
     else if (counts[at]) pairs.push([inWords(shown.statistic), number(mean[at])]);
     if (nonfinite[at]) pairs.push(["NaN or infinity at", counted(nonfinite[at], "step")]);
-    if (Number.isFinite(zs[at])) pairs.push(["against its past", `${Math.abs(zs[at]).toFixed(1)} deviations ${zs[at] > 0 ? "higher" : "lower"}`]);
+    if (zs[at]) pairs.push(["against its past", `${Math.abs(zs[at]).toFixed(1)} deviations ${zs[at] > 0 ? "higher" : "lower"}`]);
     return pairs;
   }
 

@@ -107,7 +107,7 @@ export function tensor(root, page) {
     body.append(box);
     const runs = [query.run, ...others.filter((name) => name === now.over)];
     const found = await Promise.all(runs.map((run) => histogramAt({ ...query, run }).catch((error) => note(`${run}: ${error.message}`))));
-    const held = found.flatMap((each, color) => (each && "edges" in each ? [{ ...each, color, x: centers(each) }] : []));
+    const held = found.flatMap((each, color) => (each && "edges" in each ? [{ ...each, color, x: Array.from(each.counts, (_, i) => (each.edges[i] + each.edges[i + 1]) / 2) }] : []));
     const { x, spread } = together(held.map((each) => each.x));
     if (held.length) draw(inside, { x, unit: "number", height: 200, lines: held.map((each) => ({ label: `${runs[each.color]}, step ${count(each.step)}`, color: each.color, values: spread(each.x, each.counts) })) });
     inside.append(...found.map((each, i) => (each instanceof Element ? each : each ? "" : note(`${runs[i]} has no histogram near this step.`))));
@@ -165,9 +165,6 @@ function branches(of, names, shown) {
     return h("li", {}, at.tensor >= 0 && leaf, fold);
   }));
 }
-
-/** @param {Histogram} histogram */
-const centers = ({ edges, counts }) => Array.from(counts, (_, i) => (edges[i] + edges[i + 1]) / 2);
 
 /** Return the histogram of a tensor that is nearest to a step. @param {At} query @returns {Promise<Histogram | undefined>} */
 async function histogramAt({ step: wanted, ...query }) {
