@@ -8,6 +8,7 @@ import posixpath
 import re
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
@@ -117,8 +118,10 @@ def _requests(answers: Answers, runs: list[OpenRun], diagnose: bool | None) -> I
                     yield "tiles", {"run": run.name, "statistic": statistic, "mode": mode}
         if rank == 0:
             yield from _few(runs, answers)
-    for run in runs:
-        yield from _tensors(answers, run)
+    # The file has a limited size: each run has its first tensor before any has its second.
+    for of_each in zip_longest(*(_tensors(answers, run) for run in runs), fillvalue=list[Addressed]()):
+        for requests in of_each:
+            yield from requests
 
 
 def _few(runs: list[OpenRun], answers: Answers) -> Iterator[Addressed]:
@@ -137,21 +140,21 @@ def _few(runs: list[OpenRun], answers: Answers) -> Iterator[Addressed]:
                 yield "difference", {"a": a, "b": b}
 
 
-def _tensors(answers: Answers, run: OpenRun) -> Iterator[Addressed]:
-    """Yield the requests about single tensors: the one that is shown first, those of findings, then others."""
+def _tensors(answers: Answers, run: OpenRun) -> Iterator[list[Addressed]]:
+    """Yield the requests about each tensor: the one that is shown first, those of findings, then others."""
     found = answers.findings({"run": run.name})
     steps = {(each["tensor"], each["mode"]): each["step"] for each in found[::-1] if each["tensor"] is not None}
     names = list(dict.fromkeys([*run.names[:1], *(name for name, _ in steps), *run.names]))[: _tensors_of(run)]
     for name in names:
+        requests = list[Addressed]()
         for mode in run.modes:
             at = {"run": run.name, "name": name, "mode": mode}
-            yield "tensor", at
-            yield "series", at
-            yield "histograms", at
+            requests += [("tensor", at), ("series", at), ("histograms", at)]
             known = run.trial.tensor(name).steps(ModeKeys.parse(mode), show_incomplete_steps=True)
             wanted = {steps.get((name, mode)), known[-1] if known else None} - {None}
-            for step in sorted(each for each in wanted if each is not None):
-                yield "value", {**at, "step": str(step)}
+            saved = sorted(each for each in wanted if each is not None)
+            requests += [("value", {**at, "step": str(step)}) for step in saved]
+        yield requests
 
 
 def _tensors_of(run: OpenRun) -> int:

@@ -103,6 +103,14 @@ def test_a_report_of_a_long_run_holds_some_steps_of_each_tensor(tmp_path: Path) 
     assert max(answers["api/series?run=run&name=a&mode=TRAIN"]["statistics"][0]["max"]) == 2999
 
 
+def test_each_run_of_a_report_has_its_first_tensor_before_any_has_its_second(runs: Path, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    CliRunner().invoke(main, ["report", str(runs), "--output", str(path)])
+    tensors = [each for each in embedded(path.read_text()) if each.startswith("api/tensor?")]
+    named = dict.fromkeys((parse_qs(each)["name"][0], parse_qs(urlsplit(each).query)["run"][0]) for each in tensors)
+    assert [run for _, run in named] == ["left", "right"] * 2
+
+
 def test_no_name_of_a_tensor_ends_the_answers(tmp_path: Path) -> None:
     job = Job(tmp_path / "run")
     step = job.begin(TRAIN)
