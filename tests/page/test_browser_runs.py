@@ -1152,7 +1152,7 @@ def test_the_axis_of_one_step_ends_at_the_next(tmp_path: Path, tab: Any) -> None
 
 
 def test_the_keyboard_keeps_its_place_where_a_view_is_drawn_again(url: str, tab: Any) -> None:
-    """A control that is drawn anew keeps the focus; if it is gone, the view has it, and is framed."""
+    """A control that is drawn again keeps the focus; if it is gone, the view has it, and is framed."""
     for view, control in (
         ("runs", "nav a[href*='view=scalars']"),
         ("runs", "thead button[title='Sort by lr']"),
