@@ -839,7 +839,7 @@ def test_charts_of_a_tensor_have_equal_axes_of_steps(tmp_path: Path, tab: Any) -
     [
         ([step * 150_000.0 for step in range(11)], ["0", "5e5", "1e6", "1.5e6"]),
         ([10.0**-step for step in range(9)], ["1e-8", "1e-6", "1e-4", "1e-2", "1"]),
-        ([*[0.0] * 10, float("nan")], ["-0.1", "-0.05", "0", "0.05", "0.1"]),
+        ([*[0.0] * 10, float("nan")], ["-1", "-0.5", "0", "0.5", "1"]),
     ],
 )
 def test_the_marks_of_an_axis_have_one_notation(

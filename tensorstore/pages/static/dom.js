@@ -4,9 +4,7 @@ import { inOrder, number, printable, textOf } from "./format.js";
 import { REPLACE, go, state } from "./state.js";
 
 /** Return a new element with attributes, listeners (`onclick`) and children; strings become text. @template {keyof HTMLElementTagNameMap} K @param {K} tag @param {Attributes} [attributes] null, undefined and false leave an attribute out @param {...Child} children @returns {HTMLElementTagNameMap[K]} */
-export function h(tag, attributes = {}, ...children) {
-  return made(document.createElement(tag), attributes, children);
-}
+export const h = (tag, attributes = {}, ...children) => made(document.createElement(tag), attributes, children);
 
 /** @template {Element} T @param {T} element @param {Record<string, any>} attributes @param {Child[]} children */
 function made(element, attributes, children) {
@@ -53,9 +51,7 @@ export function skeleton(height) {
 export const failure = (error) => h("p", { class: "error", role: "alert" }, error instanceof Error ? error.message : String(error));
 
 /** Return a name that lines break between its parts. @param {string} name @returns {(string | Node)[]} */
-export function breakable(name) {
-  return name.split(/(?<=[/._ -])|(?<=[a-z])(?=[A-Z])/).flatMap((part) => part.match(/[^]{1,14}/gu) ?? []).flatMap((part) => [part, document.createElement("wbr")]);
-}
+export const breakable = (name) => name.split(/(?<=[/._ -])|(?<=[a-z])(?=[A-Z])/).flatMap((part) => part.match(/[^]{1,14}/gu) ?? []).flatMap((part) => [part, document.createElement("wbr")]);
 
 /** @param {Element} element */
 const nameOf = (element) => element.getAttribute("aria-label") ?? (element.getAttribute("title") || element.textContent);

@@ -37,16 +37,9 @@ export function folded(names, depth, toggled) {
       lines.push({ row: { text, key: names[at.tensor], level, kind: "tensor" }, members: [at.tensor] });
       return;
     }
-    if (at.children.size === 1 && at.tensor < 0) {
-      const [only] = at.children.values();
-      walk(only, level, deep);
-      return;
-    }
+    if (at.children.size === 1 && at.tensor < 0) return walk([...at.children.values()][0], level, deep);
     const fold = deep >= depth !== toggled.has(at.path);
-    lines.push({
-      row: { text: fold ? `${text} (${at.members.length})` : text, key: at.path, level, kind: fold ? "folded" : "open" },
-      members: at.members,
-    });
+    lines.push({ row: { text: fold ? `${text} (${at.members.length})` : text, key: at.path, level, kind: fold ? "folded" : "open" }, members: at.members });
     if (fold) return;
     if (at.tensor >= 0) lines.push({ row: { text, key: names[at.tensor], level: level + 1, kind: "tensor" }, members: [at.tensor] });
     for (const child of at.children.values()) walk(child, level + 1, deep + 1);
@@ -54,6 +47,4 @@ export function folded(names, depth, toggled) {
 }
 
 /** @param {string} name @param {string} path @returns {Branch} */
-function node(name, path) {
-  return { name, path, children: new Map(), members: [], tensor: -1 };
-}
+const node = (name, path) => ({ name, path, children: new Map(), members: [], tensor: -1 });
