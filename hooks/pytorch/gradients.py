@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -67,41 +67,43 @@ class GradientCallbacks:
         # The parameters' versions are not enough, because fused optimizers do not change them.
         _before_updates.notify(self)
 
-    def follow(self, root: Root, name: str, parameter: torch.Tensor) -> None:
-        """Save the gradient of this parameter, and of no other one, under this name.
+    def follow(self, root: Root, parameters: Mapping[str, torch.Tensor]) -> None:
+        """Save the gradients of these parameters of a model, and of no other ones, under these names.
 
-        It is no longer saved under a name that it had in the same model before.
+        They are no longer saved under names that they had in the same model before.
         """
         # A lazy parameter supports no operations before it has values. It then stays the same object, with its
         # callbacks.
         with torch._C.DisableTorchFunctionSubclass():
+            for name, parameter in parameters.items():
+                self._follow(root, name, parameter)
+        for name in [name for name, (*_, of) in self._handles.items() if of is root and name not in parameters]:
+            self._forget(name)
+
+    def _follow(self, root: Root, name: str, parameter: torch.Tensor) -> None:
+        callbacks = _callbacks_of(parameter)
+        handle, address, _ = self._handles.get(name, _NOTHING)
+        if handle is None or handle.id not in callbacks or address != parameter._cdata:
+            self._forget(name)
+            self._forget_old_names(root, callbacks)
+            if not (parameter.requires_grad and parameter.is_leaf):
+                return
+            if handle is not None and address != parameter._cdata:
+                # The callbacks of a swapped parameter are on its previous tensor.
+                _set_callbacks(parameter, OrderedDict())
+            handle = _register(parameter, GradientCallback(self._receiver, name, root))
+            self._handles[name] = handle, parameter._cdata, root
             callbacks = _callbacks_of(parameter)
-            handle, address, _ = self._handles.get(name, _NOTHING)
-            if handle is None or handle.id not in callbacks or address != parameter._cdata:
-                self._forget(name)
-                self._forget_old_names(root, callbacks)
-                if not (parameter.requires_grad and parameter.is_leaf):
-                    return
-                if handle is not None and address != parameter._cdata:
-                    # The callbacks of a swapped parameter are on its previous tensor.
-                    callbacks = {}
-                    _set_callbacks(parameter, OrderedDict())
-                handle = _register(parameter, GradientCallback(self._receiver, name, root))
-                self._handles[name] = handle, parameter._cdata, root
-                callbacks = _callbacks_of(parameter)
-            _put_first(callbacks, handle.id)
-            self._restore(parameter, callbacks, callbacks.get(handle.id))
-
-    def _restore(self, parameter: torch.Tensor, callbacks: dict[int, Any], callback: GradientCallback | None) -> None:
-        """Pass the callbacks to autograd again, if autograd may have lost ours.
-
-        A parameter that was swapped twice may be at the same address again.
-        """
-        # Never while another thread may run a backward, because autograd would use freed callbacks.
+        _put_first(callbacks, handle.id)
         self._threads.add(threading.get_ident())
-        if callback is not None and not callback.called and len(self._threads) == 1:
+        callback = callbacks.get(handle.id)
+        if callback is None:
+            return
+        # Autograd may have lost our callback: a parameter that was swapped twice may be at the same address again. It
+        # is not passed again while another thread may run a backward, because autograd would use freed callbacks.
+        if not callback.called and len(self._threads) == 1:
             _set_callbacks(parameter, callbacks)
-        elif callback is not None:
+        else:
             callback.called = False
 
     def note_update(self, optimizer: torch.optim.Optimizer) -> None:
@@ -117,11 +119,6 @@ class GradientCallbacks:
     def saving(self) -> bool:
         """True if more than losses is due at the open step."""
         return self._receiver.saving_tensors
-
-    def keep_only(self, root: Root, names: Iterable[str]) -> None:
-        """Forget the parameters that are no longer the model's."""
-        for name in {name for name, (*_, of) in self._handles.items() if of is root}.difference(names):
-            self._forget(name)
 
     def remove(self) -> None:
         """Remove every callback."""

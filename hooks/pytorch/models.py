@@ -150,9 +150,9 @@ class Models:
             return []
         self._root_names.add(root.name)
         state: dict[int, tuple[str, torch.Tensor]] = {}
-        gradients = set()
+        gradients: dict[str, torch.Tensor] = {}
         root.uninitialized.clear()
-        modules = list(modules_of(model))
+        modules = modules_of(model)
         self._follow_modules(root, model, modules)
         for path, module in modules:
             for inner, tensor, is_parameter in tensors_of(path, module):
@@ -161,13 +161,13 @@ class Models:
                     continue
                 name = root.tensor_name(inner)
                 state[id(tensor)] = (name, tensor)
-                self._name(name, inner, is_parameter)
+                if name not in self._tensor_names:
+                    self._name(name, inner, is_parameter)
                 if is_lazy(tensor):
                     root.uninitialized.add(name)
                 if is_parameter and LOCAL in self._moments:
-                    gradients.add(f"gradient/{name}")
-                    self._gradients.follow(root, f"gradient/{name}", tensor)
-        self._gradients.keep_only(root, gradients)
+                    gradients[f"gradient/{name}"] = tensor
+        self._gradients.follow(root, gradients)
         return list(state.values())
 
     def start_again(self) -> None:
@@ -177,7 +177,7 @@ class Models:
     def _forget(self, root: Root) -> None:
         for _, module in modules_of(root.module) if root.module is not None else ():
             self._forget_module(module)
-        self._gradients.keep_only(root, ())
+        self._gradients.follow(root, {})
         self.roots.remove(root)
 
     def _forget_module(self, module: torch.nn.Module) -> None:
@@ -202,10 +202,11 @@ class Models:
         paths = set()
         for path, module in modules:
             name = root.module_name(path)
-            was_moved = self._roots_of.get(module) is root and self.names.get(module) != name
-            if was_moved and self._has_no_other_name(module):
+            known = self.names.get(module)
+            if known not in (None, name) and self._roots_of.get(module) is root and self._has_no_other_name(module):
                 self._forget_module(module)
-            if module not in self.names:
+                known = None
+            if known is None:
                 self.names[module], self._roots_of[module] = name, root
                 if path not in paths:
                     # A container (ModuleList) does not run. The user may have kept only the modules in it, so these
@@ -277,8 +278,6 @@ class Models:
 
     def _name(self, name: str, path: str, is_parameter: bool) -> None:
         """Add a parameter with its gradient, or a buffer, to the built-in collections of its kind."""
-        if name in self._tensor_names:
-            return
         self._tensor_names.add(name)
         kind = kind_of(path) if is_parameter else CollectionKeys.BUFFERS
         if kind is not None:

@@ -60,23 +60,22 @@ class Root:
         return f"{self.prefix}{path}" if path else self.name
 
 
-def modules_of(root: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
-    """Yield the modules of a model, each once, with their paths.
+def modules_of(root: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
+    """Return the modules of a model, each once, with their paths.
 
     The model's own path is empty. A wrapper and the module in it share a path, and the wrapper comes first.
     """
-    return _visit(root, "", set())
-
-
-def _visit(module: torch.nn.Module, path: str, seen: set[torch.nn.Module]) -> Iterator[tuple[str, torch.nn.Module]]:
-    # This is a loop, because a recursive inner function is a reference cycle, which would keep the modules alive.
-    if module in seen:
-        return
-    seen.add(module)
-    yield path, module
-    for name, child in module._modules.items():
-        if child is not None:
-            yield from _visit(child, path if _wraps(module, name) else joined(path, name), seen)
+    found: list[tuple[str, torch.nn.Module]] = []
+    left, seen = [("", root)], set[torch.nn.Module]()
+    while left:
+        path, module = left.pop()
+        if module not in seen:
+            seen.add(module)
+            found.append((path, module))
+            for name, child in reversed(module._modules.items()):
+                if child is not None:
+                    left.append((path if _wraps(module, name) else joined(path, name), child))
+    return found
 
 
 def tensors_of(path: str, module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor, bool]]:
