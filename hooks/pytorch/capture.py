@@ -269,14 +269,13 @@ class Capture:
             self.missed.note(callback.name)
         self.unsaved.gradients_arrived = True
         step = self.recorder.clock.step
-        if gradient is None or callback.root.gradients_saved_at is step or callback.root.in_pipeline:
-            return
-        if self.updates.uses(callback.name):
+        root, name = callback.root, callback.name
+        if gradient is None or root.gradients_saved_at is step or root.in_pipeline or self.updates.uses(name):
             return
         # Before the parameter's update, gradients accumulate. After it, losses of other models may still add to a
         # gradient that is no longer used, such as that of a GAN's discriminator.
         if not callback.follows_update(step, version):
-            self.tensor(callback.name, self.unscaling.of_backward(gradient))
+            self.tensor(name, self.unscaling.of_backward(gradient))
 
     def _begin_step(self, root: Root) -> None:
         self.end_step()
@@ -316,8 +315,9 @@ class Capture:
         # A model that runs again in the step may have been updated in between.
         if self.saving_tensors and root.parameters_saved_at is not step:
             root.parameters_saved_at = step
+            saves_buffers = self.saves_buffers
             for name, tensor in self.models.follow(root):
-                if self.saves_buffers or isinstance(tensor, torch.nn.Parameter):
+                if saves_buffers or isinstance(tensor, torch.nn.Parameter):
                     self.tensor(name, tensor)
             self._lazy |= bool(root.uninitialized)
 
@@ -468,11 +468,13 @@ class Capture:
         """Record a tensor on the host. The writer's thread computes the statistics from the copy."""
         if not tensor.is_cpu:
             self._record_on_device(plan, tensor)
-        elif tensor.nbytes < SMALL_BYTES:
+        elif tensor.nbytes >= SMALL_BYTES:
+            buffer = self._buffers.acquire(tensor)
+            self.recorder.add(Record(plan, buffer.array, time.time_ns(), owner=buffer))
+        elif plan.only_raw:
             self.recorder.record(plan, host_copy(tensor), owned=True)
         else:
-            buffer = self._buffers.acquire(tensor)
-            self.recorder.record(plan, buffer.array, owned=True, owner=buffer)
+            self.recorder.add(Record(plan, host_copy(tensor), time.time_ns()))
 
     def _record_on_device(self, plan: Plan, tensor: torch.Tensor) -> None:
         """Record a tensor on a device. If only statistics are due, only these are sent to the host."""

@@ -171,7 +171,7 @@ class Writer:
 
     def put(self, step: Step, records: Sequence[Record | ScalarBatch | ValueBatch], closes: bool = False) -> None:
         """Queue records of `step`; with `closes` they are its last ones. Wait while too much is queued."""
-        nbytes = sum(_nbytes(record) for record in records)
+        nbytes = sum(map(_nbytes, records))
         with self._changed:
             self._raise_error()
             # Training goes on at half the writer's speed, without a long pause, until the writer has caught up.
