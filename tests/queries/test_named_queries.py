@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
@@ -183,7 +184,9 @@ class TestTheCommandLine:
         assert printed[1].startswith("left,0.083333")
 
     def test_lists_and_describes(self) -> None:
-        assert [line.split()[0] for line in self.run("--list").stdout.splitlines()] == QUERIES
+        head, _, rows = self.run("--list").stdout.rpartition("─")
+        assert head.split()[:2] == ["query", "question"]
+        assert re.findall(r"^ (\w+)", rows, re.MULTILINE) == QUERIES
         printed = self.run("dead_layers", "--list").stdout
         assert "--param threshold: number = 1e-08" in printed
         assert "order by share" in printed

@@ -200,6 +200,7 @@ def test_places_that_cannot_be_listed_are_an_error_of_the_storage(tmp_path: Path
 
 
 def test_a_bucket_that_refuses_to_be_listed_is_an_error_of_the_storage(ceph_s3: ObjectStore) -> None:
+    pytest.importorskip("boto3")
     bucket = ceph_s3.new_bucket()
     name = bucket.removeprefix("s3://")
     deny = {"Effect": "Deny", "Principal": "*", "Action": ["s3:ListBucket"], "Resource": [f"arn:aws:s3:::{name}"]}
