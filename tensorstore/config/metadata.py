@@ -21,6 +21,8 @@ _MOST_ELEMENTS = _MOST_JSON // 3
 """The most elements of an array or list that may be that short: `[0, 0]`."""
 _MOST_DIGESTED = 1 << 24
 """The most elements of an array that is read for its digest: a lazy one may not fit into memory."""
+_MOST_HASHED = 1_000_000
+"""The most pieces of JSON that one document reads for digests of lists and mappings that it does not keep: 0.5 s."""
 _MOST_KEPT = 50_000
 """The most values that a run stores. A text counts as one value for each ten characters."""
 _VALUE_TEXT = 10
@@ -41,7 +43,7 @@ def checked_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
 
     Arrays, tensors and numbers of numpy become numbers; NaN, infinities and objects that JSON lacks become texts. A
     array, list or mapping above 64 kB in JSON becomes a sentence with its type, shape, dtype and digest, and an object
-    within itself becomes `<cycle>`.
+    within itself becomes `<cycle>`. What is 16 levels deep becomes a sentence, too.
 
     Raises:
         ConfigurationError: The metadata is not a mapping.
@@ -55,7 +57,7 @@ class _Conversion:
     """The conversion of one document. Each method receives the ids of the objects around the value."""
 
     def __init__(self) -> None:
-        self._left = _MOST_KEPT
+        self._left, self._unhashed = _MOST_KEPT, _MOST_HASHED
 
     def mapping(self, value: Mapping[Any, Any], within: tuple[int, ...]) -> dict[str, Any]:
         within = (*within, id(value))
@@ -76,29 +78,63 @@ class _Conversion:
                 return self._container(value, within)
             size = _size(value)
             if size is not None and (size > _MOST_ELEMENTS or self._left <= 0):
-                return _array(value, size)
+                return self._array(value, size)
             if hasattr(value, "tolist") and len(within) < _DEEPEST:
                 plain = value.tolist()
                 if size is not None and len(json.dumps(plain, default=str)) > _MOST_JSON:
-                    return _array(value, size)
+                    return self._array(value, size)
                 return self._value(plain, (*within, id(value)))
             return self._text(value)
         except Exception as exc:  # noqa: BLE001 - a user's class may raise anything, which must not end training
-            return f"{_name(value)} that cannot be kept: {type(exc).__name__}"
+            return _unkept(value, exc)
 
     def _container(self, value: Any, within: tuple[int, ...]) -> Any:
         described = f"{_name(value)} of {len(value)} values"
         if len(value) > _MOST_ELEMENTS or self._left <= 0 or len(within) >= _DEEPEST:
-            return self._text(described)
+            return self._text(described + self._digest(value))
         if isinstance(value, Mapping):
             found: Any = self.mapping(value, within)
         else:
-            found = [self._value(each, (*within, id(value))) for each in value]
+            found = [self._value(each, (*within, id(value))) for each in _ordered(value)]
         text = json.dumps(found).encode()
         return found if len(text) <= _MOST_JSON else f"{described}, digest {xxhash.xxh3_64_hexdigest(text)}"
 
+    def _array(self, value: Any, size: int) -> str:
+        """Return a sentence about an array of any library."""
+        described = f"{_name(value)} of shape {tuple(value.shape)}, dtype {value.dtype}"
+        if size > _MOST_DIGESTED:
+            return described
+        with suppress(Exception):  # of a library, or of a dtype, which NumPy cannot read
+            plain = value.detach().cpu() if hasattr(value, "detach") else value
+            return f"{described}, digest {digest_of_array(np.ascontiguousarray(plain)):016x}"
+        return described + self._digest(value)
+
+    def _digest(self, value: Any) -> str:
+        """Return the end of a sentence: the digest of all values in a container, or nothing if they are too many."""
+        found = xxhash.xxh3_64()
+        with suppress(Exception):  # a cycle, or a class that JSON lacks
+            for piece in json.JSONEncoder(default=self._plain).iterencode(value):
+                self._unhashed -= 1
+                if self._unhashed < 0:
+                    return ""
+                found.update(piece.encode())
+            return f", digest {found.hexdigest()}"
+        return ""
+
+    def _plain(self, value: Any) -> Any:
+        """Return what JSON can hold for a value within a container that is read for its digest."""
+        if isinstance(value, Mapping):
+            return dict(value)
+        if isinstance(value, set | frozenset):
+            return _ordered(value)
+        size = _size(value)
+        return value.tolist() if size is not None and size <= self._unhashed else str(value)
+
     def _text(self, value: Any) -> str:
-        text = str(value)
+        try:
+            text = str(value)
+        except Exception as exc:  # noqa: BLE001 - also of a key
+            text = _unkept(value, exc)
         most = _MOST_TEXT if self._left > 0 else _SHORT_TEXT
         self._left -= min(len(text), most) // _VALUE_TEXT
         return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
@@ -108,14 +144,13 @@ def _name(value: Any) -> str:
     return type(value).__name__
 
 
-def _array(value: Any, size: int) -> str:
-    """Return a sentence about an array of any library."""
-    described = f"{_name(value)} of shape {tuple(value.shape)}, dtype {value.dtype}"
-    if size <= _MOST_DIGESTED:
-        with suppress(Exception):  # of a library whose array NumPy cannot read
-            plain = value.detach().cpu() if hasattr(value, "detach") else value
-            return f"{described}, digest {digest_of_array(np.ascontiguousarray(plain)):016x}"
-    return described
+def _unkept(value: Any, error: Exception) -> str:
+    return f"{_name(value)} that cannot be kept: {type(error).__name__}"
+
+
+def _ordered(value: Any) -> list[Any]:
+    """Return the elements of a container; those of a set in an order that every process has."""
+    return sorted(value, key=str) if isinstance(value, set | frozenset) else list(value)
 
 
 def _size(value: Any) -> int | None:

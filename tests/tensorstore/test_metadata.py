@@ -68,8 +68,7 @@ def shared(depth: int) -> list[Any]:
         (np.array(2.5), 2.5),
         (np.float32(0.5), 0.5),
         ([0] * 10_000, [0] * 10_000),
-        ([0] * 30_001, "list of 30001 values"),
-        ({"a": dict.fromkeys(range(30_000))}, {"a": "dict of 30000 values"}),
+        ([0] * 2_000_000, "list of 2000000 values"),
         ("x" * 100_000, "x" * 100_000),
         ("x" * 100_001, "x" * 100_000 + "… (100001 characters)"),
         (itself(dict), {"lr": 0.1, "me": "<cycle>"}),
@@ -78,9 +77,11 @@ def shared(depth: int) -> list[Any]:
         (Endless(), "endless"),
         (10**300, 10**300),
         (10**5000, "int that cannot be kept: ValueError"),
+        ({Odd(): 1, 2: 3}, {"Odd that cannot be kept: RuntimeError": 1, "2": 3}),
         (float("inf"), "inf"),
         (np.array([1, None, "a"], object), [1, None, "a"]),
         ((1, {2}), [1, [2]]),
+        ({"b", 10, "a"}, [10, "a", "b"]),
     ],
     ids=lambda value: str(type(value).__name__),
 )
@@ -88,11 +89,55 @@ def test_metadata_of_any_kind_is_kept_or_described(tmp_path: Path, value: Any, e
     assert kept(tmp_path / "run", {"x": value, "lr": 0.1}) == {"x": expected, "lr": 0.1}
 
 
+def nested(leaf: int) -> dict[str, Any]:
+    """Return dictionaries in dictionaries, 100 deep."""
+    found: dict[str, Any] = {"leaf": leaf}
+    for _ in range(100):
+        found = {"x": found}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ([0] * 30_000 + [1], [0] * 30_000 + [2]),
+        ({"a": dict.fromkeys(range(30_000), 0.5)}, {"a": dict.fromkeys(range(30_000), 0.25)}),
+        (set(range(30_000)), set(range(1, 30_001))),
+        ([float("nan")] * 30_000, [float("inf")] * 30_000),
+        (["a"] * 30_000, ["a"] * 29_999 + ["\ud800"]),
+        (np.array(["a"] * 30_000, object), np.array(["a"] * 29_999 + ["b"], object)),
+        ([np.zeros(9)] * 30_000, [np.zeros(9)] * 29_999 + [np.ones(9)]),
+        (nested(1), nested(2)),
+    ],
+    ids=["list", "dict", "set", "nan", "texts", "objects", "arrays", "nested"],
+)
+def test_runs_whose_large_metadata_differ_in_one_value_have_different_metadata(
+    tmp_path: Path, first: Any, second: Any
+) -> None:
+    found = kept(tmp_path / "first", {"x": first})
+    assert found == kept(tmp_path / "again", {"x": first})
+    assert found != kept(tmp_path / "second", {"x": second})
+
+
 @pytest.mark.parametrize(
     "value", [shared(40), [[0] * 9000] * 9000, ["x" * 90_000] * 500], ids=["shared", "lists", "texts"]
 )
 def test_metadata_of_many_values_becomes_short(tmp_path: Path, value: Any) -> None:
     assert kept(tmp_path / "run", {"lr": 0.1, "x": value})["lr"] == 0.1
+
+
+def test_large_tensors_of_a_dtype_that_numpy_lacks_have_a_digest(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    tensors = torch.zeros(2, 30_000, dtype=torch.bfloat16)
+    tensors[1, 7] = 1
+    found = [kept(tmp_path / str(i), {"x": tensor}) for i, tensor in enumerate(tensors)]
+    assert found[0]["x"].startswith("Tensor of shape (30000,), dtype torch.bfloat16, digest ")
+    assert found[0] != found[1]
+
+
+def test_a_set_of_texts_is_kept_in_the_same_order_by_every_process(tmp_path: Path) -> None:
+    texts = [str(i) for i in range(100)]
+    assert kept(tmp_path / "run", {"x": set(texts)}) == {"x": sorted(texts)}
 
 
 def test_metadata_that_contains_itself_is_kept_once(tmp_path: Path) -> None:
