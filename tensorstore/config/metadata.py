@@ -65,28 +65,31 @@ class _Conversion:
 
     def _value(self, value: Any, within: tuple[int, ...]) -> Any:
         self._left -= 1
-        if isinstance(value, float) and not math.isfinite(value):
-            return str(value)
-        if value is None or isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= _MOST_BITS):
-            return value
-        if isinstance(value, str):
-            return self._text(value)
         try:
-            if id(value) in within:
-                return "<cycle>"
-            if isinstance(value, Mapping | list | tuple | set | frozenset):
-                return self._container(value, within)
-            size = _size(value)
-            if size is not None and (size > _MOST_ELEMENTS or self._left <= 0):
-                return self._array(value, size)
-            if hasattr(value, "tolist") and len(within) < _DEEPEST:
-                plain = value.tolist()
-                if size is not None and len(json.dumps(plain, default=str)) > _MOST_JSON:
-                    return self._array(value, size)
-                return self._value(plain, (*within, id(value)))
-            return self._text(value)
+            if isinstance(value, float) and not math.isfinite(value):
+                return str(value)
+            if value is None or isinstance(value, float):
+                return value
+            if isinstance(value, int) and value.bit_length() <= _MOST_BITS:
+                return value
+            return self._text(value) if isinstance(value, str) else self._composed(value, within)
         except Exception as exc:  # noqa: BLE001 - a user's class may raise anything, which must not end training
             return _unkept(value, exc)
+
+    def _composed(self, value: Any, within: tuple[int, ...]) -> Any:
+        if id(value) in within:
+            return "<cycle>"
+        if isinstance(value, Mapping | list | tuple | set | frozenset):
+            return self._container(value, within)
+        size = _size(value)
+        if size is not None and (size > _MOST_ELEMENTS or self._left <= 0):
+            return self._array(value, size)
+        if hasattr(value, "tolist") and len(within) < _DEEPEST:
+            plain = value.tolist()
+            if size is not None and len(json.dumps(plain, default=str)) > _MOST_JSON:
+                return self._array(value, size)
+            return self._value(plain, (*within, id(value)))
+        return self._text(value)
 
     def _container(self, value: Any, within: tuple[int, ...]) -> Any:
         described = f"{_name(value)} of {len(value)} values"

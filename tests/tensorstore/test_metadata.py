@@ -19,6 +19,14 @@ class Odd:
         raise RuntimeError("not loaded")
 
 
+class Unbound:
+    """A proxy without an object."""
+
+    @property
+    def __class__(self) -> Any:
+        raise RuntimeError("unbound")
+
+
 class Endless:
     """An object each of whose values is another one."""
 
@@ -74,6 +82,7 @@ def shared(depth: int) -> list[Any]:
         (itself(dict), {"lr": 0.1, "me": "<cycle>"}),
         ([itself(list)], [[0.1, "<cycle>"]]),
         (Odd(), "Odd that cannot be kept: RuntimeError"),
+        (Unbound(), "Unbound that cannot be kept: RuntimeError"),
         (Endless(), "endless"),
         (10**300, 10**300),
         (10**5000, "int that cannot be kept: ValueError"),
