@@ -116,7 +116,7 @@ class OpenRun:
 
     @property
     def info(self) -> RunInfo:
-        return self.trial.info
+        return self.reader.info
 
     @property
     def tiles(self) -> Tiles:

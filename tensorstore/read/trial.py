@@ -76,7 +76,7 @@ class Trial:
     @property
     def info(self) -> RunInfo:
         """The content of `run.json`: the run's id, metadata, framework and versions."""
-        return self._reader.info
+        return self._reader.now().snapshot.run or self._reader.info
 
     # Names, steps and workers.
 

@@ -92,6 +92,23 @@ def test_a_trial_notices_by_itself_that_its_run_was_replaced(tmp_path: Path) -> 
     check(trial, 2, 2)
 
 
+def test_a_trial_whose_metadata_alone_is_read_notices_that_its_run_was_replaced_or_deleted(tmp_path: Path) -> None:
+    write(tmp_path / "run", 1, 1).close()
+    trial = create_trial(tmp_path / "run")
+    assert trial.info.metadata == {"value": 1}
+    write(tmp_path / "run", 2, 1, on_exists="replace").close()
+    wait_until(lambda: trial.info.metadata == {"value": 2})
+    shutil.rmtree(tmp_path / "run")
+
+    def is_deleted() -> bool:
+        try:
+            return trial.info is None
+        except RunNotFound:
+            return True
+
+    wait_until(is_deleted)
+
+
 def test_a_refresh_of_a_deleted_run_is_an_error_until_there_is_another_one(tmp_path: Path) -> None:
     write(tmp_path / "run", 1, 4).close()
     trial = create_trial(tmp_path / "run")
