@@ -75,7 +75,7 @@ def export(
         target: The URL of the target, such as `duckdb:runs.duckdb`.
         tables: Some of runs, run_summary, collections, steps, tensors, scalars, reductions, findings, tensor_values
             (raw bytes). By default all but the last two.
-        since: Leave out steps before this global step, or saved before this time.
+        since: Leave out steps before this global step, or saved before this time; in UTC if it has no time zone.
         storage_options: The options of the runs' storage.
         progress: Show a progress bar on a terminal.
         prune: Delete runs that are not among `runs` from all tables of the target. Nothing is deleted if a run cannot
