@@ -6,8 +6,9 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, TypeVar
@@ -41,6 +42,7 @@ _FETCHED_BYTES = 8 << 20
 
 _TEXT_IN_COLUMNS = re.compile(r'(?<!")\b(UHUGEINT|BIGNUM|BIT|TIME WITH TIME ZONE)\b')
 """DuckDB's types, alone or nested, that its tables of Arrow and numpy lack, cut off or spell as bytes of its own."""
+_ZONED = "TIMESTAMP WITH TIME ZONE"
 
 
 class DuckDBAnswer:
@@ -110,8 +112,7 @@ class DuckDBAnswer:
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         """Yield the rows as Python values, while the query runs."""
         if self._needs_pytz:
-            for batch in self.arrow():
-                yield from rows_of(batch)
+            yield from self._without_pytz()
             return
         connection, rows = self._repeated(self._begun)
         try:
@@ -124,8 +125,21 @@ class DuckDBAnswer:
 
     @property
     def _needs_pytz(self) -> bool:
-        """Return whether DuckDB lacks the package that it makes times with a zone with. Then they come from Arrow."""
-        return find_spec("pytz") is None and any("TIMESTAMP WITH TIME ZONE" in kind for kind in self.types)
+        """True if DuckDB lacks the package by which it makes times with a zone, and there are some."""
+        return find_spec("pytz") is None and any(_ZONED in kind for kind in self.types)
+
+    def _without_pytz(self) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows as Python values. DuckDB makes the times without their zone."""
+        are_zoned = [kind == _ZONED for kind in self.types]
+        if are_zoned != [_ZONED in kind for kind in self.types]:  # in lists or structs, which Arrow makes, too
+            for batch in self.arrow():
+                yield from rows_of(batch)
+            return
+        for row in self._cast(["::timestamp" if is_zoned else "" for is_zoned in are_zoned]):
+            yield tuple(
+                cell.replace(tzinfo=UTC) if is_zoned and isinstance(cell, datetime) else cell
+                for cell, is_zoned in zip(row, are_zoned, strict=True)
+            )
 
     def _begun(self) -> tuple[duckdb.DuckDBPyConnection, Rows]:
         """Return a connection that runs the query, and its first rows."""
@@ -174,10 +188,12 @@ class DuckDBAnswer:
     def _with_texts(self) -> DuckDBAnswer | None:
         """Return an answer with text for the values of types that Arrow and numpy lack; None if there are none."""
         texts = ["::varchar" if _TEXT_IN_COLUMNS.search(each) else "" for each in self.types]
-        if not any(texts):
-            return None
+        return self._cast(texts) if any(texts) else None
+
+    def _cast(self, casts: Sequence[str]) -> DuckDBAnswer:
+        """Return an answer with a cast to another type after each column, or ''."""
         names = [name.replace('"', '""') for name in self.columns]
-        cells = ", ".join(f'c{i}{text} as "{names[i]}"' for i, text in enumerate(texts))
+        cells = ", ".join(f'c{i}{cast} as "{names[i]}"' for i, cast in enumerate(casts))
         columns = ", ".join(f"c{i}" for i in range(len(names)))
         # The places of words are in bytes. A comment may follow the semicolon.
         text = self._query.encode()

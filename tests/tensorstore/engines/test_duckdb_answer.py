@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +105,34 @@ def test_values_that_tables_of_other_libraries_lack_are_text_in_them(trial: Tria
     assert answer.fetchnumpy()['ä;"b'].tolist() == [text]
     pytest.importorskip("pandas")
     assert answer.df().to_numpy().tolist() == [[text, 1, 2]]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "170141183460469231731687303715884105727::hugeint",
+        "sum(global_step) over ()",
+        "'00000000-0000-0000-0000-000000000001'::uuid",
+        "interval 1 day",
+        "map {'a': 1}",
+        "timestamp '2026-01-01 12:00:00'",
+        "'infinity'::timestamp",
+        "timestamptz '2026-01-01 12:00:00+09'",
+    ],
+)
+def test_a_time_with_a_zone_changes_no_other_column_where_pytz_is_missing(
+    trial: Trial, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = f"select {value} as value, 'infinity'::timestamptz as ended_at, global_step from scalars order by 3"
+    others = f"select {value.replace('timestamptz', 'timestamp')} as value, global_step from scalars order by 2"
+    expected = trial.sql(others).fetchall()
+    monkeypatch.setitem(sys.modules, "pytz", None)
+    for rows in (trial.sql(query).fetchall(), list(trial.sql(query))):
+        assert [step for _, _, step in rows] == [step for _, step in expected]
+        found, wanted = rows[0][0], expected[0][0]
+        if value.startswith("timestamptz"):
+            wanted = datetime(2026, 1, 1, 3, tzinfo=UTC)
+        assert (found, type(found)) == (wanted, type(wanted))
 
 
 @pytest.mark.parametrize("parameters", [None, {"past": 3}], ids=["no parameters", "parameters"])
