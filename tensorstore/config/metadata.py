@@ -22,7 +22,10 @@ _MOST_ELEMENTS = _MOST_JSON // 3
 _MOST_DIGESTED = 1 << 24
 """The most elements of an array that is read for its digest: a lazy one may not fit into memory."""
 _MOST_HASHED = 1_000_000
-"""The most pieces of JSON that one document reads for digests of lists and mappings that it does not keep: 0.5 s."""
+"""The most values, or pieces of JSON, of lists and mappings that one document reads for their digests alone: 0.5 s.
+
+Lists that share lists may have any number of values.
+"""
 _MOST_KEPT = 50_000
 """The most values that a run stores. A text counts as one value for each ten characters."""
 _VALUE_TEXT = 10
@@ -95,12 +98,17 @@ class _Conversion:
         described = f"{_name(value)} of {len(value)} values"
         if len(value) > _MOST_ELEMENTS or self._left <= 0 or len(within) >= _DEEPEST:
             return self._text(described + self._digest(value))
+        before = self._left
         if isinstance(value, Mapping):
             found: Any = self.mapping(value, within)
         else:
             found = [self._value(each, (*within, id(value))) for each in _ordered(value)]
         text = json.dumps(found).encode()
-        return found if len(text) <= _MOST_JSON else f"{described}, digest {xxhash.xxh3_64_hexdigest(text)}"
+        if len(text) <= _MOST_JSON:
+            return found
+        read = min(before - self._left, self._unhashed)
+        self._left, self._unhashed = self._left + read, self._unhashed - read
+        return f"{described}, digest {xxhash.xxh3_64_hexdigest(text)}"
 
     def _array(self, value: Any, size: int) -> str:
         """Return a sentence about an array of any library."""

@@ -149,6 +149,22 @@ def test_a_set_of_texts_is_kept_in_the_same_order_by_every_process(tmp_path: Pat
     assert kept(tmp_path / "run", {"x": set(texts)}) == {"x": sorted(texts)}
 
 
+def test_metadata_after_lists_that_are_described_is_kept(tmp_path: Path) -> None:
+    lists = {name: list(range(20_000)) for name in "abcde"}
+    found = kept(tmp_path / "run", {**lists, "betas": [0.9, 0.99], "data": {"files": ["a", "b"]}})
+    assert found["e"] == found["a"] == "list of 20000 values, digest aea2ac995dcb6cee"
+    assert (found["betas"], found["data"]) == ([0.9, 0.99], {"files": ["a", "b"]})
+
+
+@pytest.mark.parametrize("count", [8, 20_000], ids=["kept", "described"])
+def test_equal_sets_are_equal_metadata(tmp_path: Path, count: int) -> None:
+    """The order of a set of texts is another one in each process."""
+    words = [f"word{n}" for n in range(count)]
+    one, other = set(words), set(words[::-1])
+    found = [kept(tmp_path / str(n), {"words": each})["words"] for n, each in enumerate((one, other))]
+    assert found[0] == found[1]
+
+
 def test_metadata_that_contains_itself_is_kept_once(tmp_path: Path) -> None:
     metadata: dict[str, Any] = {"lr": 0.1}
     metadata["all"] = metadata
