@@ -73,6 +73,13 @@ def report(runs: Runs | RunLocations, path: str | Path, *, diagnose: bool | None
 def write_report(served: ServedRuns, path: str | Path, diagnose: bool | None = None) -> int:
     """Write a report of runs. Return the number of findings in all of them."""
     check_outside_runs(path)
+    page, findings = make_report(served, diagnose)
+    write_output(path, page)
+    return findings
+
+
+def make_report(served: ServedRuns, diagnose: bool | None = None) -> tuple[bytes, int]:
+    """Return a report of runs, and the number of findings in all of them."""
     known = served.describe()
     with_findings_first = sorted(known, key=lambda each: (not each["findings"], each["name"]))
     readable = [each["name"] for each in with_findings_first if each["snapshot"]]
@@ -90,8 +97,7 @@ def write_report(served: ServedRuns, path: str | Path, diagnose: bool | None = N
         if size > _MOST_BYTES and held:
             break
         held[_address(request, given)] = answer
-    write_output(path, _html(held).encode(errors="replace"))
-    return sum(each["findings"] for each in known)
+    return _html(held).encode(errors="replace"), sum(each["findings"] for each in known)
 
 
 def _resolution() -> dict[str, str]:

@@ -46,6 +46,19 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_a_report_on_standard_output_keeps_what_is_there(runs: Path, tmp_path: Path) -> None:
+    with (tmp_path / "page.html").open("w+") as file:
+        for text in ("<!-- before -->\n", "<!-- after -->\n"):
+            file.write(text)
+            file.flush()
+            command = [sys.executable, "-m", "tensortrial", "report", str(runs), "-o", "-"]
+            subprocess.run(command, stdout=file, stderr=subprocess.PIPE, check=True, timeout=120)
+            file.seek(0, 2)
+    text = (tmp_path / "page.html").read_text()
+    assert text.startswith("<!-- before -->\n<!doctype html>")
+    assert text.count("<!doctype html>") == text.count("<!-- after -->\n<!doctype html>") + 1 == 2
+
+
 def test_a_report_holds_the_answers_and_needs_no_network(runs: Path, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     result = CliRunner().invoke(main, ["report", str(runs), "--output", str(path)])

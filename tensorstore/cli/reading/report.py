@@ -37,7 +37,7 @@ def report(
     tensortrial report runs/digits -o report.html --rules
     """
     from ...pages.findings import evaluate_rules
-    from ...pages.report import write_report
+    from ...pages.report import make_report, write_report
     from ...pages.served_runs import ServedRuns
 
     with opened_runs(runs, storage_options) as opened:
@@ -45,7 +45,12 @@ def report(
         if with_rules:
             served.of_each(served.names, evaluate_rules)
         with working(f"writing {path}"):
-            found = write_report(served, path, with_diagnosis)
+            if path == STDOUT:  # to open it by this name would empty the file that it is
+                page, found = make_report(served, with_diagnosis)
+                sys.stdout.buffer.write(page)
+                sys.stdout.buffer.flush()
+            else:
+                found = write_report(served, path, with_diagnosis)
     said = f"{path}: {count_of(len(served.names), 'run')}, {count_of(found, 'finding')}"
     print_line(said, err=path == STDOUT)
     sys.exit(_FOUND if found else 0)
