@@ -160,7 +160,8 @@ def test_metadata_after_lists_that_are_described_is_kept(tmp_path: Path) -> None
 def test_equal_sets_are_equal_metadata(tmp_path: Path, count: int) -> None:
     """The order of a set of texts is another one in each process."""
     words = [f"word{n}" for n in range(count)]
-    one, other = set(words), set(words[::-1])
+    backwards = [*reversed(words)]
+    one, other = set(words), set(backwards)
     found = [kept(tmp_path / str(n), {"words": each})["words"] for n, each in enumerate((one, other))]
     assert found[0] == found[1]
 
