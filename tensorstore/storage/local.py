@@ -43,6 +43,8 @@ _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSY
 """The errors of os.link on a file system without hard links (exFAT, some FUSE mounts)."""
 
 _LOCK_POLL_SECONDS = 0.01
+_MOST_KEPT_BYTES = 1 << 20
+"""A larger document is read again: only a manifest is so large, which is read once."""
 _ANNOUNCED = 64 << 10
 """A read of at least so many bytes, or of several ranges, is announced to the system if it is not in the page cache."""
 
@@ -144,7 +146,7 @@ class LocalStorage(Storage):
         except OSError:
             with translated(path, "read"):  # only now, because refreshes read a document often
                 raise
-        if status is None:
+        if status is None or status.st_size > _MOST_KEPT_BYTES:
             return self._read_whole(path, most)
         return self._kept.get((path, most), status, lambda: self._read_whole(path, most))
 

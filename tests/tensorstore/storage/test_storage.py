@@ -10,6 +10,7 @@ import secrets
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -351,6 +352,37 @@ def test_a_kept_document_that_was_removed_is_missing(tmp_path: Path) -> None:
     file.symlink_to(tmp_path / "other.json")
     with pytest.raises(StorageError, match="symbolic link"):
         storage.read_document("run.json")
+
+
+def test_the_folders_and_claims_of_many_workers_are_kept_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.major", lambda _: 8)
+    storage, names = open_storage(tmp_path), [f"worker_{number}" for number in range(1000)]
+    for name in names:
+        storage.create(f"index/{name}/0", b"")
+        storage.create(f"collections/{name}", b"{}")
+    _wait_for_a_tick(tmp_path / "collections" / names[-1])
+    listed = []
+    scandir = os.scandir
+    monkeypatch.setattr("os.scandir", lambda folder: listed.append(folder) or scandir(folder))
+    for _ in range(2):
+        listed.clear()
+        assert len(storage.list_after("index")) == 1000
+        assert {storage.read_document(f"collections/{name}") for name in names} == {b"{}"}
+    assert listed == []
+
+
+def test_the_memory_of_a_large_document_is_freed(tmp_path: Path) -> None:
+    storage = open_storage(tmp_path)
+    storage.create("manifest", bytes(8 << 20))
+    _wait_for_a_tick(tmp_path / "manifest")
+    tracemalloc.start()
+    try:
+        assert len(storage.read_document("manifest")) == 8 << 20
+        assert tracemalloc.get_traced_memory()[0] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def _wait_for_a_tick(folder: Path) -> None:
