@@ -60,6 +60,11 @@ class Selection:
         value = value or self.computed.expression(self.statistic)
         return f"select *, {self.step_column} as step, {value} as value from {self.computed.source} where {self.where}"
 
+    def has_values(self, trial: Trial) -> bool:
+        """Return whether a run has a value of the chosen tensors."""
+        query = f"select exists (from ({self.rows}) where value is not null)"
+        return bool(run_reader_of(trial).sql(query, self.parameters).fetchall()[0][0])
+
     def with_raw(self, trial: Trial) -> Selection:
         """Return the selection of one run, with the statistic computed for tensors with only raw values."""
         if self.statistic in (VALUE, ZERO_FRACTION):
@@ -95,9 +100,16 @@ def select(
     worker: str | None,
     steps: StepRange | None,
 ) -> Selection:
-    """Return the selection of a plot of one or several runs. Raises ConfigurationError if none of them has it."""
+    """Return the selection of a plot of one or several runs. Raises ConfigurationError if none of them has it.
+
+    Without names, the scalars are the losses, else the metrics; all if no run has a number of either.
+    """
     if names is None and statistic is None:
-        names = _losses(trials)
+        for key in (CollectionKeys.LOSSES, CollectionKeys.METRICS):
+            if any(trial.tensor_names(collection=Collection(key)) for trial in trials):
+                chosen = select(trials, key, None, mode, worker, steps)
+                if any(chosen.has_values(trial) for trial in trials):
+                    return chosen
     patterns = None if names is None else _patterns(names)
     found = list(dict.fromkeys(name for trial in trials for name in _matching(trial, patterns)))
     if not found:
@@ -156,12 +168,6 @@ def _patterns(names: str | Iterable[str]) -> list[str]:
     if not patterns or not all(isinstance(each, str) and each for each in patterns):
         raise ConfigurationError(f"names must be a name, a collection, a pattern or several, got {names!r:.200}")
     return patterns
-
-
-def _losses(trials: Sequence[Trial]) -> str | None:
-    """Return the collection of the losses, else of the metrics; None if both are empty."""
-    both = (CollectionKeys.LOSSES, CollectionKeys.METRICS)
-    return next((key for key in both if any(each.tensor_names(collection=Collection(key)) for each in trials)), None)
 
 
 def _matching(trial: Trial, patterns: Sequence[str] | None) -> list[str]:

@@ -24,6 +24,11 @@ def line(ax: Any, *key: str) -> Any:
     return found
 
 
+def drawn(ax: Any) -> set[str]:
+    """Return the names of the tensors with a line."""
+    return {each.get_gid().split("\n")[1] for each in ax.lines if each.get_gid()}
+
+
 def labels(ax: Any) -> list[str]:
     return [text.get_text() for text in ax.get_legend().get_texts()]
 
@@ -56,6 +61,23 @@ def test_scalars_without_names_are_the_losses(tmp_path: Path) -> None:
     with tensortrial.Run(tmp_path / "other") as logged:
         logged.log({"score": 1.0, "lr": 0.1}, step=0)
     assert labels(tensortrial.create_trial(tmp_path / "other").plot.scalars()) == ["lr", "score"]
+
+
+def test_scalars_without_names_are_all_if_the_losses_have_no_numbers_there(tmp_path: Path) -> None:
+    """A loss may be a vector, or be saved in another mode."""
+    losses = {"collections": ("losses",)}
+    with Job(tmp_path / "run") as job:
+        for step in range(4):
+            job.step({"loss": 1.0 / (step + 1)}, TRAIN, **losses)
+            job.step({"accuracy": step / 4}, EVAL)
+    with tensortrial.create_trial(tmp_path / "run") as trial:
+        assert drawn(trial.plot.scalars()) == {"loss"}
+        assert drawn(trial.plot.scalars(mode=EVAL)) == {"accuracy"}
+    with Job(tmp_path / "vectors") as job:
+        job.step({"loss_of_each": np.ones(3)}, TRAIN, **losses)
+        job.step({"accuracy": 0.5}, TRAIN)
+    with tensortrial.open_runs(tmp_path / "vectors") as runs:
+        assert drawn(runs.plot.scalars()) == {"accuracy"}
 
 
 def test_a_line_is_broken_where_a_step_is_missing(run: Path) -> None:
