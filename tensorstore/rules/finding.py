@@ -21,7 +21,7 @@ logger = logging.getLogger("tensortrial.rules")
 
 def three_digits(number: float) -> str:
     """Return a distance, a ratio or a duration as people write it: 0.00123, 12.3, 1,190; 1.23e+06 from a million on."""
-    return f"{number:,.0f}" if 1e3 <= abs(number) < 1e6 else f"{number:.3g}"
+    return f"{number:,.0f}" if 999.5 <= abs(number) < 999_999.5 else f"{number:.3g}"
 
 
 @dataclass(frozen=True)

@@ -140,6 +140,13 @@ def test_a_loss_that_rose_a_little_is_said_to_have_risen(write: Write) -> None:
     assert finding.sentence == "loss rose by 1 % since step 0, instead of falling by more than 0.1 %: 1 to 1.01"
 
 
+@pytest.mark.parametrize(("last", "percent"), [(10.994, "999"), (10.997, "1,000"), (9_999.99, "999,899")])
+def test_a_number_that_is_rounded_to_a_thousand_is_said_in_digits(write: Write, last: float, percent: str) -> None:
+    trial = write(losses([1.0] + [last] * 10), **LOSSES)
+    (finding,) = invoke_rule(rules.LossNotDecreasing(trial))
+    assert finding.sentence.startswith(f"loss rose by {percent} % since step 0")
+
+
 def test_thousands_of_deviations_are_said_in_digits(write: Write) -> None:
     trial = write(losses([1.0 + 0.01 * (i % 3) for i in range(20)] + [11.0]), **LOSSES)
     (finding,) = invoke_rule(rules.LossSpike(trial))
