@@ -88,7 +88,12 @@ class _Conversion:
         if size is not None and (size > _MOST_ELEMENTS or self._left <= 0):
             return self._array(value, size)
         if hasattr(value, "tolist") and len(within) < _DEEPEST:
-            plain = value.tolist()
+            try:
+                plain = value.tolist()
+            except Exception:  # of a tensor without values, for example
+                if size is None:
+                    raise
+                return self._array(value, size)
             if size is not None and len(json.dumps(plain, default=str)) > _MOST_JSON:
                 return self._array(value, size)
             return self._value(plain, (*within, id(value)))

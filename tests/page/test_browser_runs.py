@@ -834,6 +834,19 @@ def test_charts_of_a_tensor_have_equal_axes_of_steps(tmp_path: Path, tab: Any) -
             assert all(each == marks[0] and each for each in marks), zoomed
 
 
+def marks_of_y(folder: Path, tab: Any, values: list[float], options: str = "") -> list[str | None]:
+    """Return the marks of the y axis in the SVG of a chart of these values."""
+    with tensortrial.Run(folder) as run:
+        for step, value in enumerate(values):
+            run.log({"loss": value}, step=step)
+    with serving(folder) as served:
+        show(tab, served, f"view=scalars{options}")
+        tab.locator(".menu summary").click()
+        with tab.expect_download() as saved:
+            tab.get_by_role("button", name="SVG").click()
+        return [each.text for each in ElementTree.parse(saved.value.path()).iter() if each.get("text-anchor") == "end"]
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
@@ -845,16 +858,7 @@ def test_charts_of_a_tensor_have_equal_axes_of_steps(tmp_path: Path, tab: Any) -
 def test_the_marks_of_an_axis_have_one_notation(
     tmp_path: Path, tab: Any, values: list[float], expected: list[str]
 ) -> None:
-    with tensortrial.Run(tmp_path / "run") as run:
-        for step, value in enumerate(values):
-            run.log({"tokens": value}, step=step)
-    with serving(tmp_path / "run") as served:
-        show(tab, served, "view=scalars")
-        tab.locator(".menu summary").click()
-        with tab.expect_download() as saved:
-            tab.get_by_role("button", name="SVG").click()
-        texts = [each.text for each in ElementTree.parse(saved.value.path()).iter() if each.get("text-anchor") == "end"]
-        assert texts == expected
+    assert marks_of_y(tmp_path / "run", tab, values) == expected
 
 
 def test_the_tools_of_the_overview_are_on_one_line_of_1280_pixels(tmp_path: Path, tab: Any) -> None:
@@ -1127,16 +1131,7 @@ def test_a_mode_is_named_only_if_a_scalar_has_several(tmp_path: Path, tab: Any) 
 def test_marks_of_y_are_short_numbers_near_the_values(
     tmp_path: Path, tab: Any, values: list[float], marks: list[str]
 ) -> None:
-    with tensortrial.Run(tmp_path / "run") as run:
-        for step, value in enumerate(values):
-            run.log({"loss": value}, step=step)
-    with serving(tmp_path / "run") as served:
-        show(tab, served, f"view=scalars{'&logy=1' if values[0] else ''}")
-        tab.locator(".menu summary").click()
-        with tab.expect_download() as saved:
-            tab.get_by_role("button", name="SVG").click()
-        texts = [each.text for each in ElementTree.parse(saved.value.path()).iter() if each.get("text-anchor") == "end"]
-        assert texts == marks
+    assert marks_of_y(tmp_path / "run", tab, values, "&logy=1" if values[0] else "") == marks
 
 
 def test_the_axis_of_one_step_ends_at_the_next(tmp_path: Path, tab: Any) -> None:

@@ -144,6 +144,13 @@ def test_large_tensors_of_a_dtype_that_numpy_lacks_have_a_digest(tmp_path: Path)
     assert found[0] != found[1]
 
 
+@pytest.mark.parametrize("size", [3, 2000, 30_000])
+def test_a_tensor_without_values_keeps_its_shape_and_dtype(tmp_path: Path, size: int) -> None:
+    torch = pytest.importorskip("torch")
+    found = kept(tmp_path / "run", {"x": torch.empty(size, device="meta")})
+    assert found == {"x": f"Tensor of shape ({size},), dtype torch.float32"}
+
+
 def test_a_set_of_texts_is_kept_in_the_same_order_by_every_process(tmp_path: Path) -> None:
     texts = [str(i) for i in range(100)]
     assert kept(tmp_path / "run", {"x": set(texts)}) == {"x": sorted(texts)}
