@@ -57,6 +57,8 @@ Outside the tree is TrainingStopped (SystemExit): a training process ends by it 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from .redaction import without_credentials
@@ -401,6 +403,15 @@ class MissingExtra(TensorTrialError, ImportError):
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         self.package, self.extra = package, extra
         super().__init__(f"{purpose} needs {package}, which is not installed: pip install 'tensortrial[{extra}]'")
+
+
+@contextmanager
+def importing(package: str, extra: str, purpose: str) -> Iterator[None]:
+    """Raise MissingExtra for an import that fails in the block."""
+    try:
+        yield
+    except ImportError as exc:
+        raise MissingExtra(package, extra, purpose) from exc
 
 
 class UnsupportedFramework(TensorTrialError, ImportError):

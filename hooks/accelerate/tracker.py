@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from tensortrial.errors import MissingExtra
+from tensortrial.errors import importing
 from tensortrial.mode import ModeKeys
 
 from ..core.recorder import guarded
@@ -17,10 +17,8 @@ from ..library.training_steps import TrainingSteps
 from ..library.versions import check_version
 from ..pytorch import Hook
 
-try:
+with importing("accelerate", "accelerate", "the tracker for Accelerate"):
     import accelerate
-except ImportError as exc:
-    raise MissingExtra("accelerate", "accelerate", "the tracker for Accelerate") from exc
 
 check_version("accelerate", accelerate.__version__, oldest="1.1", newest_tested="1.15")
 

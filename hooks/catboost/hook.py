@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tensortrial.config.collection import CollectionKeys
-from tensortrial.errors import MissingExtra
+from tensortrial.errors import importing
 
 from ..core import current_hook
 from ..core.configuration.options import HookOptions, accepts_fields_of
@@ -27,10 +27,8 @@ from ..core.user_values import shown
 from ..library.boosting_hook import BoostingHook, as_array, boosting_framework
 from ..library.versions import check_version
 
-try:
+with importing("catboost", "catboost", "the CatBoost hook"):
     import catboost
-except ImportError as exc:
-    raise MissingExtra("catboost", "catboost", "the CatBoost hook") from exc
 
 from .trees import splits_of
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensortrial.errors import ConfigurationError, MissingExtra
+from tensortrial.errors import ConfigurationError, importing
 
-try:
+with importing("hydra-core", "hydra", "the metadata of a Hydra job"):
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import DictConfig, OmegaConf
     from omegaconf.errors import OmegaConfBaseException
-except ImportError as exc:
-    raise MissingExtra("hydra-core", "hydra", "the metadata of a Hydra job") from exc
 
 
 def job_metadata(config: Any) -> dict[str, Any]:

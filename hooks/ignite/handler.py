@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from tensortrial.errors import MissingExtra
+from tensortrial.errors import importing
 from tensortrial.mode import ModeKeys
 
 from ..library.integrations import numbers_in
@@ -14,10 +14,8 @@ from ..library.training_steps import TrainingSteps
 from ..library.versions import check_version
 from ..pytorch import Hook
 
-try:
+with importing("pytorch-ignite", "ignite", "the handler for Ignite"):
     import ignite
-except ImportError as exc:
-    raise MissingExtra("pytorch-ignite", "ignite", "the handler for Ignite") from exc
 
 check_version("pytorch-ignite", ignite.__version__, oldest="0.5", newest_tested="0.5")
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from tensortrial.config.collection import LOSS_NAMES, CollectionKeys, check_collection_name
 from tensortrial.dtypes import Array, storable
-from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
+from tensortrial.errors import ConfigurationError, UnsupportedValue, importing
 from tensortrial.format.record import Plan, Record, Step
 from tensortrial.mode import ModeKeys
 
@@ -36,11 +36,9 @@ from ..core.recorder import Recorder, guarded
 from ..core.user_values import as_nanoseconds, check_dictionary
 from ..library.versions import check_version
 
-try:
+with importing("jax", "jax", "the JAX hook"):
     import jax
     import jaxlib
-except ImportError as exc:
-    raise MissingExtra("jax", "jax", "the JAX hook") from exc
 
 from .arrays import column_later, number_later, parts_of, traced
 from .trees import TreeNames, path_of

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
-from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
+from tensortrial.errors import ConfigurationError, UnsupportedValue, importing
 from tensortrial.format.record import Step
 from tensortrial.mode import ModeKeys, modes
 
@@ -30,10 +30,8 @@ from ..core.process.rank import rank_of_process
 from ..core.recorder import Recorder, guarded
 from .replicas import LeadingRecorder
 
-try:
+with importing("keras", "tensorflow", "the Keras hook"):
     import keras
-except ImportError as exc:
-    raise MissingExtra("keras", "tensorflow", "the Keras hook") from exc
 
 from .backend import IS_TENSORFLOW, unconverted, user_array, versions
 from .capture import Capture

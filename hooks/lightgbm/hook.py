@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tensortrial.errors import MissingExtra
+from tensortrial.errors import importing
 
 from ..core import current_hook
 from ..core.configuration.options import HookOptions, accepts_fields_of
@@ -22,10 +22,8 @@ from ..core.recorder import guarded
 from ..library.boosting_hook import BoostingHook, boosting_framework
 from ..library.versions import check_version
 
-try:
+with importing("lightgbm", "lightgbm", "the LightGBM hook"):
     import lightgbm as lgb
-except ImportError as exc:
-    raise MissingExtra("lightgbm", "lightgbm", "the LightGBM hook") from exc
 
 from .trees import COLUMNS, newest_trees
 

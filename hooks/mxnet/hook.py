@@ -13,7 +13,7 @@ from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
 from tensortrial.dtypes import Array
-from tensortrial.errors import ConfigurationError, MissingExtra
+from tensortrial.errors import ConfigurationError, importing
 
 from ..core import current_hook
 from ..core.base_hook import BaseHook
@@ -23,10 +23,8 @@ from ..core.process.rank import rank_of_process
 from ..core.recorder import Recorder, guarded
 from ..core.user_values import array_of
 
-try:
+with importing("mxnet", "mxnet", "the MXNet hook"):
     import mxnet as mx
-except ImportError as exc:
-    raise MissingExtra("mxnet", "mxnet", "the MXNet hook") from exc
 
 from mxnet import gluon
 

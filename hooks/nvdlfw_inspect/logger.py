@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensortrial.errors import MissingExtra
+from tensortrial.errors import importing
 
 from ..library.hook_owner import HookOwner
 from ..plain import Run
 
-try:
+with importing("nvdlfw-inspect", "nvdlfw-inspect", "the logger for DLFW-Inspect"):
     from nvdlfw_inspect.logging import BaseLogger
-except ImportError as exc:
-    raise MissingExtra("nvdlfw-inspect", "nvdlfw-inspect", "the logger for DLFW-Inspect") from exc
 
 
 class Logger(HookOwner, BaseLogger):  # type: ignore[misc]

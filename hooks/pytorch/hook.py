@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from tensortrial.config.collection import CollectionKeys
 from tensortrial.dtypes import Array
-from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
+from tensortrial.errors import ConfigurationError, UnsupportedValue, importing
 from tensortrial.format.record import check_name
 
 from ..core import current_hook
@@ -25,10 +25,8 @@ from ..core.configuration.options import OF_NETWORKS, Framework, HookOptions, ac
 from ..core.process.rank import rank_of_process
 from ..core.recorder import Recorder, guarded
 
-try:
+with importing("torch", "torch", "the PyTorch hook"):
     import torch
-except ImportError as exc:
-    raise MissingExtra("torch", "torch", "the PyTorch hook") from exc
 
 
 from .arrays import nested_parts, to_array

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensortrial.errors import MissingExtra
+from tensortrial.errors import importing
 from tensortrial.mode import ModeKeys, modes
 
-try:
+with importing("tensorflow", "tensorflow", "the hook for estimators"):
     import tensorflow as tf
-except ImportError as exc:
-    raise MissingExtra("tensorflow", "tensorflow", "the hook for estimators") from exc
 
 from .hook import SessionHook
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from tensortrial.config.collection import CollectionKeys
 from tensortrial.dtypes import Array
-from tensortrial.errors import ConfigurationError, MissingExtra, UnsupportedValue
+from tensortrial.errors import ConfigurationError, UnsupportedValue, importing
 from tensortrial.format.record import Plan
 from tensortrial.mode import ModeKeys
 
@@ -32,10 +32,8 @@ from ..core.configuration.options import OF_NETWORKS, Framework, HookOptions, ac
 from ..core.process.rank import rank_of_process
 from ..core.recorder import Recorder, guarded
 
-try:
+with importing("tensorflow", "tensorflow", "the TensorFlow hooks"):
     import tensorflow as tf
-except ImportError as exc:
-    raise MissingExtra("tensorflow", "tensorflow", "the TensorFlow hooks") from exc
 
 from ..keras.graph_collection import Collection
 from .fetches import Access, RunView

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
-from tensortrial.errors import ConfigurationError, MissingExtra
+from tensortrial.errors import ConfigurationError, importing
 from tensortrial.mode import ModeKeys
 
 from ..core import current_hook
@@ -25,11 +25,9 @@ from ..core.recorder import Recorder, guarded
 from ..core.user_values import shown
 from ..library.versions import check_version
 
-try:
+with importing("scikit-learn", "sklearn", "the scikit-learn hook"):
     import sklearn
     from sklearn.base import BaseEstimator
-except ImportError as exc:
-    raise MissingExtra("scikit-learn", "sklearn", "the scikit-learn hook") from exc
 
 from .attributes import attributes_of, collection_of, is_fitted, staged_losses, stages_of
 

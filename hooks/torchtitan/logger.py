@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tensortrial.errors import MissingExtra
+from tensortrial.errors import importing
 
 from ..library.hook_owner import HookOwner
 from ..library.integrations import numbers_in
 from ..plain import Run
 
-try:
+with importing("torchtitan", "torchtitan", "the logger for torchtitan"):
     from torchtitan.components.metrics import BaseLogger
-except ImportError as exc:
-    raise MissingExtra("torchtitan", "torchtitan", "the logger for torchtitan") from exc
 
 
 class Logger(HookOwner, BaseLogger):  # type: ignore[misc]

@@ -6,7 +6,7 @@ import os
 import weakref
 from typing import Any, ClassVar
 
-from tensortrial.errors import MissingExtra
+from tensortrial.errors import importing
 from tensortrial.mode import ModeKeys
 from tensortrial.redaction import without_credentials
 
@@ -18,10 +18,8 @@ from ..library.training_steps import TrainingSteps
 from ..library.versions import check_version
 from ..pytorch import Hook, SaveConfig
 
-try:
+with importing("transformers", "transformers", "the callback for the Trainer"):
     import transformers
-except ImportError as exc:
-    raise MissingExtra("transformers", "transformers", "the callback for the Trainer") from exc
 
 check_version("transformers", transformers.__version__, oldest="5.0", newest_tested="5.23")
 

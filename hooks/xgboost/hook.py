@@ -17,7 +17,7 @@ import numpy as np
 
 from tensortrial.config.collection import CollectionKeys
 from tensortrial.dtypes import Array
-from tensortrial.errors import MissingExtra, UnsupportedValue
+from tensortrial.errors import UnsupportedValue, importing
 
 from ..core import current_hook
 from ..core.configuration.options import HookOptions, accepts_fields_of
@@ -25,10 +25,8 @@ from ..core.process.rank import Rank, rank_of_process
 from ..core.recorder import guarded
 from ..library.boosting_hook import PATTERNS, BoostingHook, as_array, boosting_framework
 
-try:
+with importing("xgboost", "xgboost", "the XGBoost hook"):
     import xgboost as xgb
-except ImportError as exc:
-    raise MissingExtra("xgboost", "xgboost", "the XGBoost hook") from exc
 
 from .data import DataSet
 from .importance import Importances, mean_importances

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..errors import MissingExtra
+from ..errors import importing
 from ..format.arrow_arrays import table
 from ..html_table import html_list, html_rows
 from ..visible import in_a_line
@@ -273,10 +273,8 @@ class Comparison:
         Raises:
             MissingExtra: pandas is not installed.
         """
-        try:
+        with importing("pandas", "frame", "a data frame"):
             import pandas  # noqa: F401
-        except ImportError as exc:
-            raise MissingExtra("pandas", "frame", "a data frame") from exc
         return self.to_arrow_table().to_pandas()
 
     def to_json(self) -> dict[str, Any]:

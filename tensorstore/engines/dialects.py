@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 
-from ..errors import ConfigurationError, MissingExtra, QueryError
+from ..errors import ConfigurationError, QueryError, importing
 
 Value = str | int | float | bool
 
@@ -23,12 +23,10 @@ def translate(sql: str, dialect: str, values: Mapping[str, Value] | None = None)
         QueryError: The dialect cannot express the query.
         MissingExtra: sqlglot is not installed.
     """
-    try:
+    with importing("sqlglot", "warehouse", "SQL for other engines"):
         import sqlglot
         from sqlglot import exp
         from sqlglot.dialects.dialect import Dialects
-    except ImportError as exc:
-        raise MissingExtra("sqlglot", "warehouse", "SQL for other engines") from exc
 
     known = sorted(each.value for each in Dialects if each.value)
     if dialect not in known:

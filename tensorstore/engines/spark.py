@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tensortrial.queries import load_view
 
-from ..errors import ConfigurationError, MissingExtra, QueryError, QueryTimeout, RunClosed
+from ..errors import ConfigurationError, QueryError, QueryTimeout, RunClosed, importing
 from ..format.arrow_arrays import with_decimals
 from ..html_table import html_rows
 from ..snapshot.snapshot import repeated
@@ -22,13 +22,11 @@ from . import spark_sql
 from .base import LEFT_OUT, Database, FilesView, Rows, RunFile, UnreadableFile, UserQuery, rows_of
 from .interrupting import DeadlinePassed, interruptible
 
-try:
+with importing("pyspark", "spark", "SparkEngine"):
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql import functions as sql_functions
-except ImportError as missing:
-    raise MissingExtra("pyspark", "spark", "SparkEngine") from missing
 
 _SCHEMES = {"file", "s3", "s3a", "gs", "hdfs", "abfs", "abfss"}
 _SETTINGS = {

@@ -6,15 +6,13 @@ from collections.abc import Collection
 from functools import cache
 from typing import Any
 
-from ..errors import MissingExtra, QueryError, QueryRefused
+from ..errors import QueryError, QueryRefused, importing
 from .base import UserQuery
 
-try:
+with importing("sqlglot", "spark", "SparkEngine"):
     import sqlglot
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
-except ImportError as missing:
-    raise MissingExtra("sqlglot", "spark", "SparkEngine") from missing
 
 # They call any static Java method, or take names from text, which cannot be checked.
 _FORBIDDEN = frozenset({"java_method", "reflect", "try_reflect", "identifier"})

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import CorruptFile, MissingExtra
+from ..errors import CorruptFile, importing
 
 _PYTHON = "tag:yaml.org,2002:python/"
 _MOST_PARTS = 1_000_000
@@ -34,10 +34,8 @@ def yaml_of(text: bytes, path: str) -> dict[str, Any]:
         CorruptFile: It is not YAML, or not a mapping, or too large once its references are expanded.
         MissingExtra: PyYAML is not installed.
     """
-    try:
+    with importing("PyYAML", "yaml", f"reading {path}"):
         import yaml
-    except ImportError as exc:
-        raise MissingExtra("PyYAML", "yaml", f"reading {path}") from exc
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
         """A loader that reads plain values only."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import MissingExtra
+from ..errors import importing
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -41,10 +41,9 @@ def require_matplotlib() -> None:
 
 def matplotlib(module: str) -> Any:
     """Return a module of matplotlib, imported on first use; "" for the package itself."""
-    try:
-        return importlib.import_module(f"matplotlib.{module}" if module else "matplotlib")
-    except ModuleNotFoundError as exc:
-        raise MissingExtra("matplotlib", "plot", "a plot") from exc
+    with importing("matplotlib", "plot", "a plot"):
+        found = importlib.import_module(f"matplotlib.{module}" if module else "matplotlib")
+    return found
 
 
 def new_axes(ax: Any, width: float, height: float) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ConfigurationError, MissingExtra
+from ..errors import ConfigurationError, importing
 from ..mode import ModeKeys
 from ..statistics.definitions import parse_statistic
 from ..statistics.derived import of_scalar
@@ -69,10 +69,8 @@ def _matching(reader: RunReader, patterns: list[str]) -> list[str]:
 
 
 def _made(engine: str, steps: list[int], columns: dict[str, Any]) -> Any:
-    try:
+    with importing(engine, "frame", "a data frame"):
         library = importlib.import_module(engine)
-    except ModuleNotFoundError as exc:
-        raise MissingExtra(engine, "frame", "a data frame") from exc
     if engine == "polars":
         # Polars has no index, and a tensor may have the name of the column of steps.
         key = "step"

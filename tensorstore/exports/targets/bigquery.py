@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...errors import ConfigurationError, ExportError, MissingExtra
+from ...errors import ConfigurationError, ExportError, importing
 from ...statistics.definitions import STATISTICS
 from ..target import LEDGER, Part, Replacement, reader_of
 from .sql_target import (
@@ -30,13 +30,11 @@ from .sql_target import (
     with_parameters,
 )
 
-try:
+with importing("google-cloud-bigquery", "bigquery", "an export into BigQuery"):
     from google.api_core.exceptions import GoogleAPIError, NotFound
     from google.auth.credentials import AnonymousCredentials
     from google.auth.exceptions import GoogleAuthError
     from google.cloud import bigquery
-except ModuleNotFoundError as exc:
-    raise MissingExtra("google-cloud-bigquery", "bigquery", "an export into BigQuery") from exc
 
 _KEPT = timedelta(days=1)
 

@@ -18,20 +18,18 @@ import pyarrow.compute as pc
 from pyarrow.fs import PyFileSystem
 from pyarrow.parquet import FileMetaData
 
-from ...errors import ConfigurationError, ExportError, MissingExtra, TableMismatch
+from ...errors import ConfigurationError, ExportError, TableMismatch, importing
 from ...format.arrow_arrays import encoded
 from ..batches import ahead
 from ..tables import SCHEMAS, columns_of
 from ..target import LEDGER, LEDGER_SCHEMA, Held, Part, Position, Replacement, Target, differences, reader_of, shown
 from .parquet_file import write_parquet
 
-try:
+with importing("deltalake", "warehouse", "an export into Delta Lake"):
     from deltalake import ColumnProperties, CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
     from deltalake.exceptions import CommitFailedError, DeltaError
     from deltalake.fs import DeltaStorageHandler
     from deltalake.transaction import AddAction
-except ModuleNotFoundError as exc:
-    raise MissingExtra("deltalake", "warehouse", "an export into Delta Lake") from exc
 
 _UNSUITED = re.compile(r"[^\x20-\x7e\xa0-\ud7ff\ue000-\U0010ffff]|[\[\]\\^|%]")
 """Characters of a path that delta-rs treats as those of a URL, even if they are encoded."""

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from ...errors import ExportError, MissingExtra, TableMismatch
+from ...errors import ExportError, MissingExtra, TableMismatch, importing
 from ...format.arrow_arrays import encoded
 from .. import urls
 from ..tables import SCHEMAS, columns_of
@@ -25,14 +25,12 @@ from ..target import Held, Part, Position, Replacement, Target, differences, rea
 from .iceberg_catalogue import open_catalogue, secrets
 from .parquet_file import write_parquet
 
-try:
+with importing("pyiceberg", "warehouse", "an export into Iceberg"):
     import sqlalchemy.exc
     from pyiceberg import exceptions as refused
     from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThan, In, Reference
     from pyiceberg.expressions.literals import literal
     from pyiceberg.table import Table
-except ModuleNotFoundError as exc:
-    raise MissingExtra("pyiceberg", "warehouse", "an export into Iceberg") from exc
 
 _NOTE = "tensortrial."
 """The prefix of the table property with the table's content of a run. The run's name follows."""

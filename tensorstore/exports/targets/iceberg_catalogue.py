@@ -6,17 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...errors import ExportError, MissingExtra
+from ...errors import ExportError, MissingExtra, importing
 from .. import urls
 from ..target import shown
 
-try:
+with importing("pyiceberg", "warehouse", "an export into Iceberg"):
     from pyiceberg.catalog import Catalog, load_catalog
     from pyiceberg.exceptions import NotInstalledError
     from pyiceberg.utils.config import Config
     from sqlalchemy.engine import make_url
-except ModuleNotFoundError as exc:
-    raise MissingExtra("pyiceberg", "warehouse", "an export into Iceberg") from exc
 
 _NAME = "tensortrial"
 """The name of this project's catalogue in a database, which may hold several."""

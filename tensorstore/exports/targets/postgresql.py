@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlencode
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...errors import ExportError, MissingExtra
+from ...errors import ExportError, importing
 from ...format.arrow_arrays import encoded
 from ...statistics.definitions import STATISTICS
 from .. import urls
@@ -20,10 +20,8 @@ from ..tables import DOCUMENTS
 from ..target import LEDGER, Held, Part, Replacement, reader_of, shown
 from .sql_target import KEY, RUN_SUMMARY, SCALARS, SQLTarget, ledger_table, quoted, with_parameters
 
-try:
+with importing("psycopg2", "warehouse", "an export into PostgreSQL"):
     import psycopg2
-except ModuleNotFoundError as exc:
-    raise MissingExtra("psycopg2", "warehouse", "an export into PostgreSQL") from exc
 
 
 _STATISTICS = ", ".join(f"('{name}', {quoted(name)})" for name in STATISTICS)

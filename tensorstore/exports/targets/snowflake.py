@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pyarrow as pa
 
-from ...errors import ConfigurationError, ExportError, MissingExtra
+from ...errors import ConfigurationError, ExportError, importing
 from ...statistics.definitions import STATISTICS
 from .. import urls
 from ..batches import gathered
@@ -31,11 +31,9 @@ from .sql_target import (
     with_parameters,
 )
 
-try:
+with importing("adbc-driver-snowflake", "snowflake", "an export into Snowflake"):
     import adbc_driver_manager
     from adbc_driver_snowflake import dbapi
-except ModuleNotFoundError as exc:
-    raise MissingExtra("adbc-driver-snowflake", "snowflake", "an export into Snowflake") from exc
 
 # The driver's names of the URL's options. An option with a dot in its name is passed on unchanged.
 _OPTIONS = {

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ...errors import CorruptFile, MissingExtra
+from ...errors import CorruptFile, importing
 from .encoding import Part, decode_path, decode_value, encode_path
 
 # Aim keeps large values here, below their keys.
@@ -23,11 +23,9 @@ class RocksDB:
     """
 
     def __init__(self, path: Path) -> None:
-        try:
+        with importing("aimrocks", "aim", "an import from Aim"):
             import aimrocks
             from aimrocks import errors
-        except ImportError as exc:
-            raise MissingExtra("aimrocks", "aim", "an import from Aim") from exc
         self.path = str(path)
         self._logs = TemporaryDirectory(prefix="tensortrial-")
         self._errors = (
