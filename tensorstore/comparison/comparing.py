@@ -15,7 +15,7 @@ from ..mode import ModeKeys
 from ..read.opening import create_trial, no_refresh
 from ..read.trial import Trial, run_reader_of
 from ..snapshot.snapshot import repeated
-from .indexes import Counts, DifferingRow, Indexes, Key
+from .indexes import Counts, Indexes, Key
 from .result import Comparison, Difference, FirstDifference, Only
 from .statements import Side
 from .tolerance import Gap, Tolerance, measure
@@ -249,10 +249,11 @@ class _Comparing:
         known: set[Key] = set()
         for rows in self.indexes.differing_rows(steps, known, self._most()):
             # A value is read only if no earlier difference of its tensor is known.
-            for row in rows:
-                if row.key not in known and (difference := self._difference(row)) is not None:
-                    found[row.key] = difference
-                    known.add(row.key)
+            for name, mode, worker, needs_values, *cells in rows:
+                key = name, mode, worker
+                if key not in known and (difference := self._confirmed(Difference(*cells), needs_values)) is not None:
+                    found[key] = difference
+                    known.add(key)
         return found
 
     def _most(self) -> int:
@@ -262,9 +263,9 @@ class _Comparing:
         names = sum(len(self._trials[0].tensor_names(mode=mode)) for mode in self._trials[0].modes())
         return names * len(self._trials[0].workers() if self._workers is None else [""])
 
-    def _difference(self, row: DifferingRow) -> Difference | None:
-        found = _difference_of(row)
-        if row.verdict != "value":
+    def _confirmed(self, found: Difference, needs_values: bool) -> Difference | None:
+        """Return a difference, or None if the raw values are needed to find one, and agree."""
+        if not needs_values:
             return found
         try:
             gap = self._measure(found)
@@ -331,27 +332,6 @@ class _Comparing:
                     "compared by their saved statistics, which can agree where values differ"
                 )
         return notes
-
-
-def _difference_of(row: DifferingRow) -> Difference:
-    kind = "value" if row.verdict == "value bits" else row.verdict
-    return Difference(
-        row.name_a,
-        row.name_b,
-        row.mode,
-        row.worker_a,
-        row.worker_b,
-        row.step if row.mode else int(row.step_a or 0),
-        row.step_a,
-        row.step_b,
-        row.place,
-        kind,
-        row.dtype_a,
-        row.dtype_b,
-        row.shape_a,
-        row.shape_b,
-        row.statistics if kind == "statistics" else "",
-    )
 
 
 def _with_distance(difference: Difference, gap: Gap) -> Difference:

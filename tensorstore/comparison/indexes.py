@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from ..dtypes import Array
-from ..engines.base import FilesView, RunFile
+from ..engines.base import FilesView, Rows, RunFile
 from ..engines.duckdb import DuckDBDatabase
 from ..format import arrow_arrays
 from ..format.schema import INDEX_SCHEMA
@@ -31,32 +31,6 @@ _TEXT = pa.string()
 _FOUND = pa.schema([("name", _TEXT), ("mode", _TEXT), ("worker", _TEXT)])
 _SKIPPED = pa.schema([("mode", _TEXT), ("step", pa.int64())])
 _NAMES = pa.schema([("saved_as", _TEXT), ("name", _TEXT)])
-
-
-class DifferingRow(NamedTuple):
-    """A tensor of a step that differs, or may differ, which only its values show."""
-
-    name: str
-    mode: str
-    step: int
-    worker: str
-    place: int | None
-    step_a: int | None
-    step_b: int | None
-    name_a: str | None
-    name_b: str | None
-    worker_a: str | None
-    worker_b: str | None
-    dtype_a: str | None
-    dtype_b: str | None
-    shape_a: list[int] | None
-    shape_b: list[int] | None
-    statistics: str
-    verdict: str
-
-    @property
-    def key(self) -> Key:
-        return self.name, self.mode, self.worker
 
 
 @dataclass(frozen=True)
@@ -129,7 +103,7 @@ class Indexes:
                 found[name][at] = _plain(rest[name])
         return found
 
-    def differing_rows(self, steps: Mapping[int, int], found: set[Key], most: int) -> Iterator[list[DifferingRow]]:
+    def differing_rows(self, steps: Mapping[int, int], found: set[Key], most: int) -> Iterator[Rows]:
         """Yield the rows that differ, batch by batch of steps.
 
         Args:
@@ -144,8 +118,7 @@ class Indexes:
                 return
             self._database.put("found", arrow_arrays.table(_FOUND, sorted(found)))
             parameters = {**a.parameters, **b.parameters, "steps": batch, "first": batch[0], "last": batch[-1]}
-            rows = self._database.rows(text, parameters)
-            yield [DifferingRow._make(row) for row in rows]
+            yield self._database.rows(text, parameters)
 
     def tensors_of_step(self, side: int, mode: str, step: int, worker: str) -> list[tuple[str, int | None]]:
         """Return the tensors of a step, with their positions in the order of execution."""

@@ -108,8 +108,9 @@ def tensors_of_step(side: Side) -> str:
 def differences(a: Side, b: Side, tolerance: Tolerance, all_digests: bool) -> str:
     """Return the query of the rows that differ, or may differ, between the steps $first and $last.
 
-    Tensors in `catalogue.found` are left out. It returns the first differing row of each tensor and, with the verdict
-    `value`, every row that only its values can decide. With `all_digests`, every row has a digest.
+    Tensors in `catalogue.found` are left out. It returns the first differing row of each tensor, and every row that
+    only its values can decide: the columns of its key, whether its values are needed, and the attributes of a
+    Difference. With `all_digests`, every row has a digest.
     """
     by_digest = all_digests and tolerance.is_exact
     # Reading the statistics, most of them null, takes longer than all the rest.
@@ -135,6 +136,10 @@ def differences(a: Side, b: Side, tolerance: Tolerance, all_digests: bool) -> st
             from {sides["a"]} a full join {sides["b"]} b
                 on a.name = b.name and a.mode = b.mode and a.step = b.step and a.worker = b.worker
         )
+        select name, mode, worker, verdict = 'value',
+            name_a, name_b, mode, worker_a, worker_b, if(mode = '', coalesce(step_a, 0), step), step_a, step_b, place,
+            if(verdict = 'value bits', 'value', verdict), dtype_a, dtype_b, shape_a, shape_b,
+            if(verdict = 'statistics', statistics, '')
         from joined where verdict <> 'same'
         qualify verdict = 'value'
             or row_number() over (partition by name, mode, worker, verdict = 'value' order by step) = 1
