@@ -94,12 +94,6 @@ class Answer(Protocol):
     def _repr_html_(self) -> str: ...
 
 
-def checked(answer: Answer) -> Answer:
-    """Return an answer. Raises the error of a query that the engine cannot run."""
-    _ = answer.columns
-    return answer
-
-
 class Database(ABC):
     """The tables and views of some runs in an engine. Only one thread may use it at a time.
 

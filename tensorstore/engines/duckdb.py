@@ -22,14 +22,16 @@ from tensortrial.queries import load_view
 from .. import forking
 from ..errors import ConfigurationError, EngineOutOfMemory, QueryError, QueryRefused, RunClosed
 from ..format import arrow_arrays
-from ..format.schema import HISTOGRAM, SKETCH
+from ..format.schema import FINDINGS, HISTOGRAM, INDEX, SKETCH, TENSORS
+from ..format.verified_files import VerifiedFiles, verified_files
+from ..storage.base import check_path
+from ..storage.foreign_errors import missing
 from ..storage.open import Storage
 from . import user_sql
 from .base import Database, FilesView, Rows, RunFile, UserQuery
-from .duckdb_answer import DuckDBAnswer, query_errors
+from .duckdb_answer import PROTOCOL, DuckDBAnswer, query_errors
 from .interrupting import keyboard_interrupts
 from .memory_limit import ENVIRONMENT_VARIABLE, default_memory_limit, threads_within_limit
-from .run_files import PROTOCOL, RunFiles
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +51,7 @@ _TYPES = {
 }
 
 _FILES = pa.schema([(name, pa.string()) for name in ("filename", "run", "path")])
+_FOLDERS = frozenset({INDEX, TENSORS, FINDINGS})
 _KEPT_QUERIES = 64
 """The most queries that are cached with the views and columns that they read."""
 _CLOSE_SECONDS = 10.0
@@ -324,6 +327,36 @@ class DuckDBDatabase(Database):
         if self._connection is not None:
             forking.abandon(self._connection)
             self._connection = None
+
+
+class RunFiles:
+    """Runs with the URIs of their files: tensortrial://0/index/worker_0/….parquet is a file of the first run.
+
+    They number the runs, so that no query sees their paths.
+    """
+
+    def __init__(self, storages: Sequence[Storage]) -> None:
+        self._files = [verified_files(storage) for storage in storages]
+        self._numbers = {storage.url: number for number, storage in enumerate(storages)}
+
+    def uri(self, storage: Storage, path: str) -> str:
+        """Return the URI of a file of one of these runs."""
+        return f"{PROTOCOL}://{self._numbers[storage.url]}/{check_path(path)}"
+
+    def find(self, uri: str) -> tuple[VerifiedFiles, str]:
+        """Return the run and the path of a URI. Raises FileNotFoundError for files that no query needs."""
+        number, _, path = uri.removeprefix(f"{PROTOCOL}://").partition("/")
+        folder = path.partition("/")[0]
+        if not (number.isdecimal() and int(number) < len(self._files)) or folder not in _FOLDERS:
+            raise missing(uri)
+        return self._files[int(number)], check_path(path)
+
+    @forking.lazy
+    def filesystem(self) -> Any:
+        """Return the fsspec filesystem that reads these URIs. Imports fsspec, which takes 0.1 s."""
+        from ..storage.duckdb_filesystem import RunFileSystem
+
+        return RunFileSystem(PROTOCOL, self.find)
 
 
 def _read_parquet(uris: Sequence[str], *options: str) -> str:

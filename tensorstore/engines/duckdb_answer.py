@@ -31,8 +31,9 @@ from ..html_table import html_rows
 from ..snapshot.snapshot import repeated
 from .base import Rows, UnreadableFile, rows_of
 from .interrupting import DeadlinePassed, interruptible
-from .run_files import PROTOCOL
 
+PROTOCOL = "tensortrial"
+"""The scheme of the URIs by which DuckDB reads the files of runs."""
 _T = TypeVar("_T")
 _BATCH_ROWS = 1_000_000
 # The rows that are fetched at once: few at first, then as many as fit into _FETCHED_BYTES.

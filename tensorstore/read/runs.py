@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from .. import forking
 from ..config.reduction_config import boolean
-from ..engines.base import Answer, Engine, checked
+from ..engines.base import Answer, Engine
 from ..errors import ConfigurationError, RunClosed, RunNotFound, StorageError, TensorTrialError
 from ..format import arrow_arrays
 from ..format.documents import utc
@@ -161,7 +161,9 @@ class Runs:
             QueryError: The engine cannot run the query.
             QueryTimeout: The query took longer than `timeout`.
         """
-        return checked(self.queries.sql(query, parameters, timeout))
+        answer = self.queries.sql(query, parameters, timeout)
+        _ = answer.columns  # raises the error of a query that the engine cannot run
+        return answer
 
     @property
     def plot(self) -> RunsPlots:

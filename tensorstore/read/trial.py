@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ..config.collection import Collection, CollectionKeys, Collections
 from ..config.metadata import Environment
 from ..dtypes import Array
-from ..engines.base import Answer, Engine, checked
+from ..engines.base import Answer, Engine
 from ..errors import ConfigurationError, FileError, InvalidWorker, QueryLimit
 from ..format.schema import RunInfo
 from ..html_table import html_facts
@@ -486,7 +486,9 @@ class Trial:
             QueryError: The engine cannot run the query.
             QueryTimeout: The query took longer than `timeout`.
         """
-        return checked(self._reader.sql(query, parameters, timeout))
+        answer = self._reader.sql(query, parameters, timeout)
+        _ = answer.columns  # raises the error of a query that the engine cannot run
+        return answer
 
     def frame(
         self,

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.limits import set_limits
-from tensortrial.engines.run_files import RunFiles
+from tensortrial.engines.duckdb import RunFiles
 from tensortrial.errors import AlreadyPublished, CorruptFile
 from tensortrial.format.index_writer import sealed_parquet
 from tensortrial.storage.open import ByteRange, Storage, register_flush
