@@ -89,54 +89,33 @@ class _Plan:
 
     names: tuple[str, ...]
     complex_names: tuple[str, ...]
+    needs: frozenset[str]
     native: bool  # only the extremes
     quiet: bool  # numpy cannot warn if all elements are finite
-    extremes: bool
-    total: bool
-    magnitude: bool
-    squares: bool
-    spread: bool
-    abs_low: bool
-    abs_spread: bool
-    counts: bool
-    zeros: bool
-    moments: bool
-    subnormals: bool
-    saturated: bool
-    product: bool
-    median: bool
-    abs_median: bool
+
+
+# What is measured of each block for the sake of other quantities.
+_MEASURED_FOR = {
+    "extremes": {"low", "high", "abs_low", "saturated", "product", "nans", "infs", "median", "abs_median"},
+    "total": {"spread"},
+    "magnitude": {"abs_spread", "product"},
+    "squares": {"norm", "spread", "abs_spread"},
+    "counts": {"nans", "infs"},
+    "moments": {"third", "fourth"},
+}
 
 
 @functools.lru_cache(maxsize=256)
 def _plan(names: tuple[str, ...]) -> _Plan:
     canonical = tuple(dict.fromkeys(parse_statistic(name) for name in names))
     needs = quantities_of(canonical)
-    moments = not needs.isdisjoint({"third", "fourth"})
-    spread, abs_spread, product = "spread" in needs, "abs_spread" in needs, "product" in needs
-    counts = not needs.isdisjoint({"nans", "infs"})
-    medians = not needs.isdisjoint({"median", "abs_median"})
     native = needs <= {"low", "high", "median", "nans", "infs", "zeros"}
     return _Plan(
         names=canonical,
         complex_names=tuple(name for name in canonical if name in COMPLEX_STATISTICS),
+        needs=needs.union(measured for measured, of in _MEASURED_FOR.items() if not needs.isdisjoint(of)),
         native=native,
-        quiet=not (native or moments or medians),
-        extremes=product or counts or medians or not needs.isdisjoint({"low", "high", "abs_low", "saturated"}),
-        total=spread or "total" in needs,
-        magnitude=abs_spread or product or "magnitude" in needs,
-        squares=spread or abs_spread or "norm" in needs,
-        spread=spread,
-        abs_low="abs_low" in needs,
-        abs_spread=abs_spread,
-        counts=counts,
-        zeros="zeros" in needs,
-        moments=moments,
-        subnormals="subnormals" in needs,
-        saturated="saturated" in needs,
-        product=product,
-        median="median" in needs,
-        abs_median="abs_median" in needs,
+        quiet=not native and needs.isdisjoint({"third", "fourth", "median", "abs_median"}),
     )
 
 
@@ -191,7 +170,7 @@ class _Partial:
     def merge(self, other: _Partial, plan: _Plan) -> _Partial:
         """Merge a disjoint part (Chan, Golub and LeVeque 1979, equation 2.1b for the spreads), and return itself."""
         between = (other.mean - self.mean) + (other.rest - self.rest)
-        if plan.moments:
+        if "moments" in plan.needs:
             self._merge_moments(other, between)
         weight = self.count / (self.count + other.count) * other.count
         self.spread += between * between * weight
@@ -279,13 +258,13 @@ _LIMITED = frozenset({"subnormal_count", "saturated_count"})
 def _measure_finite(flat: Array, plan: _Plan) -> _Partial | None:
     """Return the quantities of an array that numkong reduces as float32; None if an element is infinite or NaN."""
     partial: _Partial | None = None
-    limits = limits_of(flat.dtype) if plan.subnormals or plan.saturated else NO_LIMITS
+    limits = limits_of(flat.dtype) if "subnormals" in plan.needs or "saturated" in plan.needs else NO_LIMITS
     for source, block in blocks_of_singles(flat):
         part = _Partial(block.size)
         part.total, part.squares = sums_of_float32(block)
         if not part.squares < math.inf:  # a sum of float32 cannot overflow by itself
             return None
-        if plan.extremes:
+        if "extremes" in plan.needs:
             part.low, part.high = extremes_of_finite(block) or _extremes(block)
         _measure(part, source, block, plan, limits)
         partial = part if partial is None else partial.merge(part, plan)
@@ -295,13 +274,13 @@ def _measure_finite(flat: Array, plan: _Plan) -> _Partial | None:
 def _measure_all(array: Array, plan: _Plan) -> _Partial:
     """Return the quantities of at least two real numbers of any kind."""
     partial: _Partial | None = None
-    limits = limits_of(array.dtype) if plan.subnormals or plan.saturated else NO_LIMITS
+    limits = limits_of(array.dtype) if "subnormals" in plan.needs or "saturated" in plan.needs else NO_LIMITS
     for source, block in _blocks(array, plan):
         part = _Partial(block.size)
-        if plan.extremes:
+        if "extremes" in plan.needs:
             part.low, part.high = _extremes(source)
-        if plan.total or plan.squares:
-            part.total, part.squares = _sums(block, plan.total, plan.squares)
+        if "total" in plan.needs or "squares" in plan.needs:
+            part.total, part.squares = _sums(block, "total" in plan.needs, "squares" in plan.needs)
         _measure(part, source, block, plan, limits)
         partial = part if partial is None else partial.merge(part, plan)
     return partial or _Partial()
@@ -310,19 +289,19 @@ def _measure_all(array: Array, plan: _Plan) -> _Partial:
 def _blocks(array: Array, plan: _Plan) -> Iterable[tuple[Array, Array]]:
     flat = singles(array)
     if flat is not None:
-        return blocks_of_singles(flat, BLOCK if plan.moments else SINGLES)
+        return blocks_of_singles(flat, BLOCK if "moments" in plan.needs else SINGLES)
     return native_blocks(array) if plan.native else blocks(array)
 
 
 def _finish(partial: _Partial, array: Array, plan: _Plan) -> dict[str, float]:
     """Return the statistics, including product and medians, which need the whole array."""
-    if plan.product:
+    if "product" in plan.needs:
         partial.product = _product(partial, array)
-    if plan.median:
+    if "median" in plan.needs:
         partial.median = _median(partial, array)
-    if plan.abs_median:
+    if "abs_median" in plan.needs:
         partial.abs_median = _abs_median(partial, array)
-    if plan.saturated and partial.saturated and is_wide(array.dtype):
+    if "saturated" in plan.needs and partial.saturated and is_wide(array.dtype):
         partial.saturated = float(np.count_nonzero(saturated_integers(array)))
     found = {name: FORMULAS[name](partial) for name in plan.names}
     if array.dtype.kind == "f" and array.dtype.itemsize >= 8 and not _is_safe(partial, plan):
@@ -343,7 +322,7 @@ def saturated_integers(array: Array) -> Array:
 
 
 def _is_safe(partial: _Partial, plan: _Plan) -> bool:
-    if plan.squares and not SAFE_SQUARES[0] < partial.squares < SAFE_SQUARES[1]:
+    if "squares" in plan.needs and not SAFE_SQUARES[0] < partial.squares < SAFE_SQUARES[1]:
         return False
     return math.isfinite(partial.total) and math.isfinite(partial.magnitude)
 
@@ -361,21 +340,21 @@ def _of_scaled(array: Array, names: tuple[str, ...]) -> dict[str, float]:
 
 def _measure(part: _Partial, source: Array, block: Array, plan: _Plan, limits: Limits) -> None:
     """Complete the extremes and sums of a block of float32 or float64, in the cache."""
-    if plan.counts and not -math.inf < part.low <= part.high < math.inf:
+    if "counts" in plan.needs and not -math.inf < part.low <= part.high < math.inf:
         part.nans = float(np.count_nonzero(np.isnan(block)))
         part.infs = float(np.count_nonzero(np.isinf(block)))
-    if plan.spread:
+    if "spread" in plan.needs:
         part.mean = part.total / block.size
-    if plan.moments:
+    if "moments" in plan.needs:
         part.rest, part.spread, part.third, part.fourth = _central_moments(block, part.mean)
-    elif plan.spread:
+    elif "spread" in plan.needs:
         part.spread, part.rest = _centered_squares(block, part.total, part.squares)
-    if plan.saturated and not limits.lowest < part.low <= part.high < limits.highest:
+    if "saturated" in plan.needs and not limits.lowest < part.low <= part.high < limits.highest:
         part.saturated = float(np.count_nonzero(block == limits.lowest) + np.count_nonzero(block == limits.highest))
     # Without the extremes, low is +inf and high -inf, which do not show the signs.
-    if plan.zeros and not (plan.extremes and (part.low > 0 or part.high < 0)):
+    if "zeros" in plan.needs and not ("extremes" in plan.needs and (part.low > 0 or part.high < 0)):
         part.zeros = float(np.count_nonzero(np.equal(block, 0)))
-    if plan.magnitude or plan.abs_low or plan.subnormals:
+    if "magnitude" in plan.needs or "abs_low" in plan.needs or "subnormals" in plan.needs:
         _measure_magnitudes(source, block, part, plan, limits)
 
 
@@ -401,16 +380,16 @@ def _sums(block: Array, has_total: bool, has_squares: bool) -> tuple[float, floa
 
 
 def _measure_magnitudes(source: Array, block: Array, part: _Partial, plan: _Plan, limits: Limits) -> None:
-    same = plan.extremes and part.low >= 0
+    same = "extremes" in plan.needs and part.low >= 0
     magnitudes = block if same else _magnitudes(source, block)
-    if plan.magnitude:
-        is_known = same and plan.total
+    if "magnitude" in plan.needs:
+        is_known = same and "total" in plan.needs
         part.magnitude = part.total if is_known else _sums(magnitudes, True, False)[0]
-    if plan.abs_low:
+    if "abs_low" in plan.needs:
         part.abs_low = part.low if same else float(np.minimum.reduce(magnitudes))
-    if plan.subnormals and limits.normal:
+    if "subnormals" in plan.needs and limits.normal:
         part.subnormals = float(np.count_nonzero(magnitudes < limits.normal) - np.count_nonzero(magnitudes == 0))
-    if plan.abs_spread:
+    if "abs_spread" in plan.needs:
         part.abs_spread, _ = _centered_squares(magnitudes, part.magnitude, part.squares)
 
 
