@@ -16,7 +16,15 @@ import numpy.typing as npt
 from .blocks import BLOCK, Array, nature
 from .definitions import COMPLEX_STATISTICS, COUNTS, DEGREES, FORMULAS, ArrayOperations, parse_statistic
 from .limits import Limits, limits_of
-from .single import LEAST_EXPONENT, SAFE_LEAST, SAFE_SQUARES, is_wide, saturated_integers, statistics
+from .single import (
+    LEAST_EXPONENT,
+    SAFE_LEAST,
+    SAFE_SQUARES,
+    is_wide,
+    product_by_exponents,
+    saturated_integers,
+    statistics,
+)
 from .sums import Floats
 
 # A block and its intermediate results fit into the first-level cache, in reused memory. For a transposed tensor, fewer
@@ -24,7 +32,6 @@ from .sums import Floats
 _BLOCK = 8192
 _SIDE_BY_SIDE = 16
 _LONG = BLOCK // _SIDE_BY_SIDE
-_GROUP = 512  # mantissas of at least 1/2 whose product cannot vanish
 
 
 def axis_within(axis: int, shape: Sequence[int]) -> int | None:
@@ -181,22 +188,11 @@ class _Rows(ArrayOperations):
         unsure = ~vanishes & ~((np.absolute(products) > SAFE_LEAST) & np.isfinite(products))
         finite = unsure & np.isfinite(self.magnitude)
         if finite.any():
-            products[finite] = _products_by_exponents(self._values[finite])
+            mantissas, exponents = product_by_exponents(self._values[finite])
+            products[finite] = np.ldexp(mantissas, np.clip(exponents, -(1 << 30), 1 << 30).astype(np.int32))
         for row in np.flatnonzero(unsure & ~finite).tolist():
             products[row] = statistics(self._slices[row], ("prod",))["prod"]
         return products
-
-
-def _products_by_exponents(rows: Floats) -> Floats:
-    """Multiply mantissas, which lie in [1/2, 1), in groups too small to vanish, and add up the exponents."""
-    total = np.zeros(len(rows), np.int64)
-    while True:
-        rows, exponents = np.frexp(rows)
-        total += exponents.sum(axis=1, dtype=np.int64)
-        if rows.shape[1] == 1:
-            break
-        rows = np.multiply.reduceat(rows, np.arange(0, rows.shape[1], _GROUP), axis=1)
-    return np.ldexp(rows[:, 0], np.clip(total, -(1 << 30), 1 << 30).astype(np.int32))
 
 
 def _squares(values: Floats) -> Floats:

@@ -439,7 +439,7 @@ def _finite_product(array: Array) -> float:
     for _, block in blocks(array):
         factor, shift = _scaled_product(block)
         mantissa, carry = math.frexp(mantissa * factor)
-        exponent += shift + carry
+        exponent += int(shift) + carry
         if mantissa == 0:
             return 0.0
     return _ldexp(mantissa, exponent)
@@ -461,25 +461,28 @@ def _scaled_product(block: Floats) -> tuple[float, int]:
         direct = float(np.multiply.reduce(block))
         if SAFE_LEAST < abs(direct) < math.inf:
             return direct, 0
-        return _product_by_exponents(block)
+        return product_by_exponents(block)
     columns = block.size // _ROWS
     rows = block[: columns * _ROWS].reshape(_ROWS, columns)
-    mantissa, exponent = _product_by_exponents(np.multiply.reduce(rows, axis=0))
+    mantissa, exponent = product_by_exponents(np.multiply.reduce(rows, axis=0))
     if not 0 < abs(mantissa) < math.inf:  # a column has overflowed or vanished, or has a zero
-        return _product_by_exponents(block)
-    factor, shift = _product_by_exponents(block[columns * _ROWS :])
+        return product_by_exponents(block)
+    factor, shift = product_by_exponents(block[columns * _ROWS :])
     return mantissa * factor, exponent + shift
 
 
-def _product_by_exponents(values: Floats) -> tuple[float, int]:
-    """Multiply mantissas, which lie in [1/2, 1), in groups too small to vanish, and add up the exponents."""
-    exponent = 0
+def product_by_exponents(values: Floats) -> tuple[Any, Any]:
+    """Multiply mantissas along the last axis, in groups too small to vanish, and add up the exponents.
+
+    Mantissas lie in [1/2, 1).
+    """
+    exponent: Any = 0
     while True:
         values, exponents = np.frexp(values)
-        exponent += int(exponents.sum(dtype=np.int64))
-        if values.size <= _GROUP:
-            return float(np.multiply.reduce(values)), exponent
-        values = np.multiply.reduceat(values, np.arange(0, values.size, _GROUP))
+        exponent = exponent + exponents.sum(axis=-1, dtype=np.int64)
+        if values.shape[-1] <= _GROUP:
+            return np.multiply.reduce(values, axis=-1), exponent
+        values = np.multiply.reduceat(values, np.arange(0, values.shape[-1], _GROUP), axis=-1)
 
 
 def _ldexp(mantissa: float, exponent: int) -> float:
