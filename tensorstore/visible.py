@@ -1,12 +1,14 @@
-"""The escaping of a run's text for terminals and sentences."""
+"""A run's text in terminals and sentences: its escaping, counts, and lists of names."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from unicodedata import category
 
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Categories of Unicode: controls, formats, surrogates, and line and paragraph separators."""
 _LONGEST = 300
+_FEW = 5
 
 
 def visible(text: str, keep: str = "\t\n") -> str:
@@ -33,3 +35,14 @@ def in_a_line(text: str) -> str:
     """
     half = _LONGEST // 2
     return visible(text if len(text) <= _LONGEST else f"{text[:half]}…{text[-half:]}", keep="")
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with a noun in the singular or plural."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def listed(texts: Sequence[str], between: str = ", ") -> str:
+    """Return the first few texts, each as a part of one line, and how many more there are."""
+    more = f" and {len(texts) - _FEW} more" if len(texts) > _FEW else ""
+    return between.join(map(in_a_line, texts[:_FEW])) + more

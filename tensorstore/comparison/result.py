@@ -12,10 +12,8 @@ import pyarrow as pa
 from ..errors import importing
 from ..format.arrow_arrays import table
 from ..html_table import html_list, html_rows
-from ..visible import in_a_line
+from ..visible import counted, in_a_line, listed
 
-_SHOWN = 20
-_FEW = 5
 _MANY_ULPS = 10_000
 
 _TEXT = pa.string()
@@ -175,12 +173,12 @@ class Only:
         """
         if self.tensors:
             of_mode = f" of {self.mode}" if self.mode else ""
-            yield f"only {side} has {_counted(len(self.tensors), 'tensor')}{of_mode}: {_some(self.tensors)}"
+            yield f"only {side} has {counted(len(self.tensors), 'tensor')}{of_mode}: {listed(self.tensors)}"
         for mode, steps in self.steps.items():
             of_mode = "" if mode == "GLOBAL" else f" of {mode}"
-            yield f"only {side} has {_counted(len(steps), 'step')}{of_mode}: {_some(list(map(str, steps)))}"
+            yield f"only {side} has {counted(len(steps), 'step')}{of_mode}: {listed(list(map(str, steps)))}"
         if self.workers:
-            yield f"only {side} has {_counted(len(self.workers), 'worker')}: {_some(self.workers)}"
+            yield f"only {side} has {counted(len(self.workers), 'worker')}: {listed(self.workers)}"
 
 
 @dataclass(frozen=True)
@@ -225,7 +223,7 @@ class Comparison:
         if not self.rows:
             return "there is nothing to compare: no tensor of a step is in both"
         how = "agree" if not any(self._limits()) else f"agree within {', '.join(self._limits())}"
-        return f"no difference: {self.rows:,} saved tensors of {_counted(self.steps, 'step')} {how}"
+        return f"no difference: {self.rows:,} saved tensors of {counted(self.steps, 'step')} {how}"
 
     def _names_worker(self) -> bool:
         assert self.first is not None
@@ -295,15 +293,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def _some(texts: Sequence[str]) -> str:
-    more = f" and {len(texts) - _FEW} more" if len(texts) > _FEW else ""
-    return ", ".join(map(in_a_line, texts[:_FEW])) + more
 
 
 def _ordinal(number: int) -> str:

@@ -7,9 +7,8 @@ from html import escape
 from typing import Any
 
 from ..html_table import html_list
-from ..visible import in_a_line, visible
+from ..visible import counted, in_a_line, listed, visible
 
-_SHOWN = 5
 _LINES = 5
 """The most lines below the first cause and its advice."""
 _WHOLE = "`diagnose --all`, or `details` in Python"
@@ -60,8 +59,11 @@ class Problem:
 
     def lines(self) -> list[str]:
         """Return the consequences of the problem, a line for each rule."""
-        more = [f"the same in {_listed(self.tensors, 'more tensor')}"] if self.tensors else []
-        return [*more, *map(in_a_line, self.explains)]
+        same = [f"the same in {self._others()}"] if self.tensors else []
+        return [*same, *map(in_a_line, self.explains)]
+
+    def _others(self) -> str:
+        return f"{counted(len(self.tensors), 'more tensor')}: {listed(self.tensors)}"
 
     def __str__(self) -> str:
         at = "" if self.step is None else f"at step {self.step}: "
@@ -73,9 +75,9 @@ class Problem:
         if self.last_step is not None and self.last_step != self.step:
             parts.append(f"It was found until step {self.last_step}.")
         if self.tensors:
-            parts.append(f"The same was then found in {_listed(self.tensors, 'more tensor')}.")
+            parts.append(f"The same was then found in {self._others()}.")
         if self.explains:
-            parts.append(f"It explains: {'; '.join(map(in_a_line, self.explains[:_SHOWN]))}{_rest(self.explains)}.")
+            parts.append(f"It explains: {listed(self.explains, '; ')}.")
         parts.append(f"What to try: {self.advice}.")
         return " ".join(parts)
 
@@ -126,10 +128,10 @@ class Diagnosis:
     def summary(self) -> str:
         """The number of problems, in a sentence."""
         serious = sum(not problem.is_note for problem in self.problems)
-        found = _count(serious, "problem") if serious else "no problem"
+        found = counted(serious, "problem") if serious else "no problem"
         missed = self.steps_begun > self.steps
-        steps = f"{self.steps:,} of {self.steps_begun:,} steps" if missed else _count(self.steps, "step")
-        return f"{in_a_line(self.run)}: {found} in {steps}, by {_count(len(self.checked), 'rule')}."
+        steps = f"{self.steps:,} of {self.steps_begun:,} steps" if missed else counted(self.steps, "step")
+        return f"{in_a_line(self.run)}: {found} in {steps}, by {counted(len(self.checked), 'rule')}."
 
     @property
     def headline(self) -> str:
@@ -158,7 +160,7 @@ class Diagnosis:
             parts.append("\n".join(f"- {line}" for line in lines))
         parts += self._reservations()
         if self.unchecked:
-            parts.append(f"Not checked: {_count(len(self.unchecked), 'rule')} ({_WHOLE}).")
+            parts.append(f"Not checked: {counted(len(self.unchecked), 'rule')} ({_WHOLE}).")
         return "\n\n".join(parts)
 
     def _repr_html_(self) -> str:
@@ -222,15 +224,3 @@ def as_sentence(clause: str) -> str:
     """Return a clause with a capital letter and a full stop. The case of a name at the beginning is kept."""
     begins = ("at step ", "between steps ", "infinity ")
     return f"{clause[:1].upper() + clause[1:] if clause.startswith(begins) else clause}."
-
-
-def _listed(names: tuple[str, ...], noun: str) -> str:
-    return f"{_count(len(names), noun)}: {', '.join(map(in_a_line, names[:_SHOWN]))}{_rest(names)}"
-
-
-def _rest(names: tuple[str, ...]) -> str:
-    return f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
