@@ -54,9 +54,13 @@ class Workers:
     """The errors of claims and end marks that cannot be read, by their paths."""
 
     @lazy
+    def _in_order(self) -> dict[str, WorkerInfo]:
+        return dict(sorted(self.claims.items(), key=lambda claim: natural(claim[1].worker)))
+
+    @lazy
     def infos(self) -> list[WorkerInfo]:
         """The claims of the workers, in natural order of their names. Not to be changed."""
-        return sorted(self.claims.values(), key=lambda info: natural(info.worker))
+        return list(self._in_order.values())
 
     @lazy
     def names(self) -> list[str]:
@@ -85,7 +89,7 @@ class Workers:
     @property
     def session_start(self) -> int:
         """The first global step of the newest session. The workers that wrote the steps before it have ended."""
-        return min((info.first_global_step for info in self._of_newest_session), default=0)
+        return min((info.first_global_step for info in self._of_newest_session.values()), default=0)
 
     @lazy
     def job_ended(self) -> bool:
@@ -103,18 +107,18 @@ class Workers:
     @lazy
     def ended(self) -> list[str]:
         """The workers of the newest session that have ended, in natural order."""
-        claimed = [info.worker for info in self._of_newest_session if self._has_ended(info.worker)]
+        claimed = [info.worker for name, info in self._of_newest_session.items() if self._has_ended(name)]
         return sorted([*claimed, *self._ended_unclaimed], key=natural)
 
     @lazy
     def writing(self) -> list[WorkerInfo]:
         """The workers of the newest session that have not ended, in natural order."""
-        return [info for info in self._of_newest_session if not self._has_ended(info.worker)]
+        return [info for name, info in self._of_newest_session.items() if not self._has_ended(name)]
 
     @property
     def not_begun(self) -> list[str]:
         """The workers that the newest session waits for; known only if all names are worker_<number>."""
-        known = {info.worker for info in self._of_newest_session} | set(self._ended_unclaimed)
+        known = {info.worker for info in self._of_newest_session.values()} | set(self._ended_unclaimed)
         expected = [f"worker_{rank}" for rank in range(self.num_workers)]
         return [name for name in expected if name not in known] if known <= set(expected) else []
 
@@ -128,12 +132,12 @@ class Workers:
         }
 
     @lazy
-    def _of_newest_session(self) -> list[WorkerInfo]:
-        return [info for info in self.infos if info.session == self.newest_session]
+    def _of_newest_session(self) -> dict[str, WorkerInfo]:
+        return {name: info for name, info in self._in_order.items() if info.session == self.newest_session}
 
-    def _has_ended(self, worker: str) -> bool:
-        name = _file_name(end_path(worker))
-        return (name in self.end_names and not self._is_of_earlier_session(name)) or worker in self.marked
+    def _has_ended(self, name: str) -> bool:
+        marked = self.claims[name].worker in self.marked
+        return marked or (name in self.end_names and not self._is_of_earlier_session(name))
 
     def _is_of_earlier_session(self, name: str) -> bool:
         return name in self.claims and self._session_of_end(name) < self.claims[name].session
@@ -150,7 +154,7 @@ class Workers:
         """The workers that were marked as ended before they began in the newest session."""
         marks = [name for name in self._unclaimed_marks if self._session_of_end(name) >= self.newest_session]
         workers = {unquote(name.removesuffix(".json")) for name in marks}
-        return sorted(workers | (self.marked - {info.worker for info in self._of_newest_session}))
+        return sorted(workers | (self.marked - {info.worker for info in self._of_newest_session.values()}))
 
     @lazy
     def _unclaimed_marks(self) -> list[str]:
