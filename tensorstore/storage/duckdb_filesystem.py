@@ -97,9 +97,6 @@ class _RunFile(io.RawIOBase):
         self._position = base + offset
         return self._position
 
-    def tell(self) -> int:
-        return self._position
-
     def readable(self) -> bool:
         return True
 
