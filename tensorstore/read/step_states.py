@@ -400,7 +400,7 @@ class LostRows:
         return lost.may_hold_between(int(before.max(initial=-1)), float("inf") if not len(after) else int(after.min()))
 
     def _of_worker(self, rows: Columns, worker: str) -> Columns:
-        if self._saved.are_in_step:
+        if self._saved.first_uneven_step == NEVER:
             return rows
         return rows.of(np.array([each == worker for each in self._saved.workers], bool)[rows.worker])
 

@@ -381,11 +381,6 @@ class SavedSteps:
             found.append(first[first != last])
         return int(np.concatenate(found).min(initial=NEVER))
 
-    @property
-    def are_in_step(self) -> bool:
-        """True if each global step is the same step of a mode for all workers that saved it."""
-        return self.first_uneven_step == NEVER
-
     # Names.
 
     def sets_at(self, step: int, mode: ModeKeys = GLOBAL) -> list[int]:
