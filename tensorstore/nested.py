@@ -1,9 +1,11 @@
-"""Nested objects, such as the metadata of a run, as one level of keys."""
+"""Nested objects, such as the metadata of a run: as one level of keys, and as values of JSON."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from typing import Any
 
 
@@ -29,3 +31,18 @@ def _leaves(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]
             yield from _leaves(each, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", each
+
+
+def plain(value: Any) -> Any:
+    """Return a value that JSON can represent: NaN, infinities and other values become text."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, bytes | bytearray):
+        return value.hex()
+    if isinstance(value, Decimal):
+        return float(value)
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -6,12 +6,10 @@ import functools
 import io
 import itertools
 import json
-import math
 import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 import click
@@ -19,6 +17,7 @@ import click
 from ..errors import ConfigurationError
 from ..format.arrow_arrays import bounded
 from ..format.run_files import check_outside_runs
+from ..nested import plain
 from ..storage.output_file import write_output
 from .console import console_for, print_table, working
 
@@ -195,18 +194,3 @@ def _quoted(text: str) -> str:
 def _guarded_cell(value: Any) -> str:
     text = _csv_cell(value)
     return f"'{text}" if isinstance(value, str) and text.startswith(FORMULA_SIGNS) else text
-
-
-def plain(value: Any) -> Any:
-    """Return a value that JSON can represent: NaN, infinities and other values become text."""
-    if isinstance(value, dict):
-        return {str(key): plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, bytes | bytearray):
-        return value.hex()
-    if isinstance(value, Decimal):
-        return float(value)
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

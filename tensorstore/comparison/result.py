@@ -12,6 +12,7 @@ import pyarrow as pa
 from ..errors import importing
 from ..format.arrow_arrays import table
 from ..html_table import html_list, html_rows
+from ..nested import plain
 from ..visible import counted, in_a_line, listed
 
 _MANY_ULPS = 10_000
@@ -284,15 +285,7 @@ class Comparison:
         document = {each.name: getattr(self, each.name) for each in fields(self)}
         document |= {"first": self.first and asdict(self.first), "only_a": asdict(self.only_a)}
         document |= {"only_b": asdict(self.only_b), "differences": [asdict(each) for each in self.differences]}
-        return _plain({"same": self.same, "sentence": self.sentence, **document})
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+        return plain({"same": self.same, "sentence": self.sentence, **document})
 
 
 def _ordinal(number: int) -> str:

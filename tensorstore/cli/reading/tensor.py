@@ -10,11 +10,11 @@ import numpy as np
 
 from ...errors import ConfigurationError, TensorUnavailableForStep
 from ...mode import ModeKeys
+from ...nested import plain
 from ...read.tensor import Tensor
 from ..console import console_for, print_line, print_table
 from ..options import mode_option, open_trial, run_argument, storage_option
 from ..ranges import ranges
-from ..rows import plain
 
 _STATISTICS = ("min", "max", "mean", "std", "median", "l2", "nan_count", "inf_count", "zero_count")
 _SHOWN = 60
