@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
-from ..errors import ConfigurationError, ExportError
+from ..errors import ConfigurationError, ExportError, TableMismatch
 from ..format.arrow_arrays import with_decimals
 from ..format.run_files import check_outside_runs
 
@@ -145,6 +145,9 @@ class Target(ABC):
     always corresponds to them.
     """
 
+    _name: str
+    """The target in messages."""
+
     derives: ClassVar[frozenset[str]] = frozenset()
     """Tables that the target derives from the table `tensors`, as views."""
 
@@ -232,6 +235,21 @@ class Target(ABC):
     def close(self) -> None:  # noqa: B027 - most targets of files have nothing open
         """Close connections and files, if any are open."""
 
+    def _check_columns(self, table: str, wanted: Mapping[str, str], found: Mapping[str, str]) -> None:
+        """Raise TableMismatch unless a table has the wanted columns. Both mappings are of names to types."""
+        lines = [f"- {name} {kind}: is missing" for name, kind in wanted.items() if name not in found]
+        lines += [f"+ {name} {kind}: is not expected" for name, kind in found.items() if name not in wanted]
+        lines += [
+            f"! {name}: is {found[name]}, and not {kind}"
+            for name, kind in wanted.items()
+            if name in found and found[name] != kind
+        ]
+        if lines:
+            raise TableMismatch(self._name, table, lines)
+
+    def _is_under_way(self, run: str = "") -> ExportError:
+        return ExportError(self._name, is_under_way(run))
+
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):")
 
@@ -289,15 +307,9 @@ def _check_options(scheme: str, kind: Callable[..., Target], options: Mapping[st
             raise ConfigurationError(f"{scheme}: has no option {option!r}; {accepted}")
 
 
-def differences(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
-    """Return a line for each difference between the wanted columns of a table and its own. Both map names to types."""
-    lines = [f"- {name} {kind}: is missing" for name, kind in wanted.items() if name not in found]
-    lines += [f"+ {name} {kind}: is not expected" for name, kind in found.items() if name not in wanted]
-    return lines + [
-        f"! {name}: is {found[name]}, and not {kind}"
-        for name, kind in wanted.items()
-        if name in found and found[name] != kind
-    ]
+def is_under_way(run: str = "") -> str:
+    """Return the message for rows that do not follow the last exported ones: another export wrote meanwhile."""
+    return f"another export{f' of {run}' if run else ''} is under way; export again once it is done"
 
 
 def shown(url: str) -> str:

@@ -16,14 +16,13 @@ import pyarrow.parquet as pq
 
 from ...errors import ConfigurationError, ExportError, importing
 from ...statistics.definitions import STATISTICS
-from ..target import LEDGER, Part, Replacement, reader_of
+from ..target import LEDGER, Part, Replacement, is_under_way, reader_of
 from .sql_target import (
     KEY,
     LAST_STEP,
     RUN_SUMMARY,
     SCALARS,
     SQLTarget,
-    is_under_way,
     ledger_select,
     numbered,
     parameters_of,
@@ -83,7 +82,7 @@ class BigQuery(SQLTarget):
             with self._loaded(file, parts[0].schema) as loaded:
                 statements = []
                 for part in parts:
-                    own, under_way = parameters_of(part), _literal(is_under_way(part))
+                    own, under_way = parameters_of(part), _literal(is_under_way(part.run))
                     last_step = _spelled_with(LAST_STEP.format(ledger=ledger), own)
                     statements.append(f"select if(({last_step}) = {part.held}, 0, error({under_way}))")
                     if part.goes_back:

@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 from pyarrow.fs import PyFileSystem
 from pyarrow.parquet import FileMetaData
 
-from ...errors import ConfigurationError, ExportError, TableMismatch, importing
+from ...errors import ConfigurationError, ExportError, importing
 from ...format.arrow_arrays import encoded
 from ..batches import ahead
 from ..tables import SCHEMAS, columns_of
-from ..target import LEDGER, LEDGER_SCHEMA, Held, Part, Position, Replacement, Target, differences, reader_of, shown
+from ..target import LEDGER, LEDGER_SCHEMA, Held, Part, Position, Replacement, Target, reader_of, shown
 from .parquet_file import write_parquet
 
 with importing("deltalake", "warehouse", "an export into Delta Lake"):
@@ -67,8 +67,7 @@ class DeltaLake(Target):
                     self._path(table), schema, mode="ignore", storage_options=self._options or None
                 ).to_pyarrow_dataset()
             found = columns_of(made.schema)
-            if difference := differences(columns_of(schema), found):
-                raise TableMismatch(self._name, table, difference)
+            self._check_columns(table, columns_of(schema), found)
 
     def held(self, runs: Sequence[str]) -> dict[str, Held]:
         found: dict[str, Held] = {}
@@ -170,9 +169,6 @@ class DeltaLake(Target):
 
     def _path(self, table: str) -> str:
         return f"{self._folder}/{table}"
-
-    def _is_under_way(self) -> ExportError:
-        return ExportError(self._name, "another export is under way; export again once it is done")
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

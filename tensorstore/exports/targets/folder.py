@@ -13,12 +13,12 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from ...errors import AlreadyPublished, ConfigurationError, ExportError, StorageError, TableMismatch
+from ...errors import AlreadyPublished, ConfigurationError, ExportError, StorageError
 from ...format.documents import read_document
 from ...format.schema import path_component
 from ...storage.open import Storage, canonical_url, open_storage, translated
 from ..tables import GROWING, SCHEMAS
-from ..target import LEDGER, Held, Part, Position, Replacement, Target, differences, reader_of
+from ..target import LEDGER, Held, Part, Position, Replacement, Target, reader_of
 
 
 def open_folder(url: str, storage_options: Mapping[str, Any], example: str = "exports") -> Storage:
@@ -66,10 +66,8 @@ class Folder(Target):
     def prepare(self, tables: Mapping[str, pa.Schema]) -> None:
         for table, schema in tables.items():
             with self._named():
-                path = self._any_file(table)
-                difference = differences(self._columns(schema), self._read_columns(path)) if path else []
-            if difference:
-                raise TableMismatch(self._name, table, difference)
+                if path := self._any_file(table):
+                    self._check_columns(table, self._columns(schema), self._read_columns(path))
 
     def held(self, runs: Sequence[str]) -> dict[str, Held]:
         found = {}
@@ -179,9 +177,6 @@ class Folder(Target):
         """
         if max(map(_last_step, self._worker_files(part)), default=-1) != last_step:
             raise self._is_under_way(part.run)
-
-    def _is_under_way(self, run: str) -> ExportError:
-        return ExportError(self._name, f"another export of {run} is under way; export again once it is done")
 
     def _any_file(self, table: str) -> str | None:
         for entry in self._storage.list(table):

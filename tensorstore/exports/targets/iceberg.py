@@ -17,11 +17,11 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from ...errors import ExportError, MissingExtra, TableMismatch, importing
+from ...errors import ExportError, MissingExtra, importing
 from ...format.arrow_arrays import encoded
 from .. import urls
 from ..tables import SCHEMAS, columns_of
-from ..target import Held, Part, Position, Replacement, Target, differences, reader_of, shown, with_part
+from ..target import Held, Part, Position, Replacement, Target, reader_of, shown, with_part
 from .iceberg_catalogue import open_catalogue, secrets
 from .parquet_file import write_parquet
 
@@ -71,8 +71,7 @@ class Iceberg(Target):
                 exists = self._catalogue.table_exists(name)
                 made = self._table(table) if exists else create(name, schema, properties=_PROPERTIES)
             found = columns_of(made.schema().as_arrow())
-            if difference := differences(columns_of(schema), found):
-                raise TableMismatch(self._name, table, difference)
+            self._check_columns(table, columns_of(schema), found)
             if missing := {key: value for key, value in _PROPERTIES.items() if made.properties.get(key) != value}:
                 with self._translated(), made.transaction() as transaction:
                     transaction.set_properties(missing)
@@ -142,9 +141,6 @@ class Iceberg(Target):
 
     def _table(self, table: str) -> Table:
         return self._catalogue.load_table((self._namespace, table))
-
-    def _is_under_way(self) -> ExportError:
-        return ExportError(self._name, "another export is under way; export again once it is done")
 
     @cached_property
     def _errors(self) -> tuple[type[Exception], ...]:

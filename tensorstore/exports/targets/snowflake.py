@@ -24,7 +24,6 @@ from .sql_target import (
     RUN_SUMMARY,
     SCALARS,
     SQLTarget,
-    is_under_way,
     ledger_select,
     parameters_of,
     quoted,
@@ -97,7 +96,7 @@ class Snowflake(SQLTarget):
             self._fetch(f"update {ledger} set row_count = row_count where table_name = $table", table=table)
             for part in parts:
                 if self._fetch(LAST_STEP.format(ledger=ledger), **parameters_of(part)) != [(part.held,)]:
-                    raise ExportError(self._name, is_under_way(part))
+                    raise self._is_under_way(part.run)
             self._rewind(parts)
             self._fetch_text(f"insert into {ledger} {ledger_select(parts, table, _now(), _literal)}")
             self._fetch(moved)

@@ -13,9 +13,8 @@ import pyarrow as pa
 
 from tensortrial.queries import load
 
-from ...errors import TableMismatch
 from ..tables import SCHEMAS
-from ..target import LEDGER, LEDGER_SCHEMA, Held, Part, Position, Replacement, Target, differences
+from ..target import LEDGER, LEDGER_SCHEMA, Held, Part, Position, Replacement, Target
 
 _HELD = "select run, identity, table_name, worker, last_step, digest from {ledger}"
 _PARAMETER = re.compile(r"\$([a-z_][a-z_0-9]*)")
@@ -47,9 +46,6 @@ class SQLTarget(Target):
 
     _views: ClassVar[tuple[str, ...]]
     """The statements that create the views, with `{scalars}`, `{tensors}` and so on for the tables' names."""
-
-    _name: str
-    """The target's name in messages, without secrets."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._name!r})"
@@ -92,8 +88,8 @@ class SQLTarget(Target):
         wanted, found = self._wanted_columns(schema), self._found_columns(table)
         if not found:
             self._create_table(table, schema)
-        elif difference := differences(wanted, found):
-            raise TableMismatch(self._name, table, difference)
+        else:
+            self._check_columns(table, wanted, found)
 
     @abstractmethod
     def _session(self) -> AbstractContextManager[None]:
@@ -207,11 +203,6 @@ _REWIND = (
     f"delete from {{ledger}} where {IS_PART} and last_step > {{after}}",
 )
 """The statements that delete the rows that a part replaces."""
-
-
-def is_under_way(part: Part) -> str:
-    """Return the message for a part that does not follow the last one in the ledger."""
-    return f"another export of {part.run} is under way; export again once it is done"
 
 
 def quoted(name: str) -> str:
