@@ -146,7 +146,7 @@ class Target(ABC):
     """
 
     _name: str
-    """The target in messages."""
+    """The name of the target in messages, without secrets."""
 
     derives: ClassVar[frozenset[str]] = frozenset()
     """Tables that the target derives from the table `tensors`, as views."""
