@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import groupby
 from operator import attrgetter, itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +19,19 @@ import pyarrow.compute as pc
 
 from ..errors import CorruptFile, FileError, MissingChunk, StorageError
 from ..format.arrow_arrays import column, numbers, numpy_of
-from ..format.schema import INDEX_SCHEMA, RUN_FILE, flush_range_of
-from ..read.counting_rows import ValueLocation, index_rows, superseded_rows, value_locations
+from ..format.chunk_reader import ChunkFile
+from ..format.schema import INDEX_SCHEMA, RUN_FILE, TENSORS_SCHEMA, flush_range_of
+from ..read.counting_rows import (
+    ValueLocation,
+    index_rows,
+    starts_of_row_groups,
+    superseded_rows,
+    value_locations,
+)
 from ..snapshot.columns import Integers, Lookup
 from ..snapshot.saved_steps import SavedSteps
 from ..snapshot.snapshot import superseded_files, take
 from ..storage.open import Storage
-from .rows import value_rows
 from .tables import GROWING, OF_INDEX, with_run
 from .target import Held, Part, Position
 
@@ -324,3 +330,26 @@ def _steps(saved: SavedSteps, span: _Span) -> pa.Table:
 def _identity(storage: Storage) -> str:
     """Return the identity of a run: a digest of run.json, which is written once and has a time in microseconds."""
     return hashlib.sha256(storage.read_document(RUN_FILE)).hexdigest()[:16]
+
+
+def value_rows(storage: Storage, chunk: str, wanted: Iterable[ValueLocation]) -> Iterator[pa.Table]:
+    """Yield the rows of a chunk at these locations, one row group at a time.
+
+    Raises:
+        CorruptFile: The values cannot be read.
+        FileNotFoundError: The chunk is missing.
+    """
+    try:
+        file = ChunkFile(storage, chunk)
+        reader = file.parquet()
+        starts = starts_of_row_groups(storage, chunk)
+        rows = sorted({row for at in wanted for row in at.rows(starts)})
+        for group, inside in groupby(rows, lambda row: bisect_right(starts, row) - 1):
+            file.fetch(reader.metadata, group, TENSORS_SCHEMA.names)
+            table: Any = reader.read_row_group(group, columns=TENSORS_SCHEMA.names, use_threads=False)
+            taken = table.take(pa.array([row - starts[group] for row in inside], pa.int64()))
+            yield taken.select(TENSORS_SCHEMA.names).cast(TENSORS_SCHEMA)
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as exc:
+        raise CorruptFile(chunk, f"its values cannot be read: {exc}") from exc

@@ -24,7 +24,7 @@ import sys
 from pathlib import Path
 
 from tensortrial.errors import TensorTrialError
-from tensortrial.exports.rows import value_rows
+from tensortrial.exports.source import value_rows
 from tensortrial.read.counting_rows import ValueLocation, index_rows, value_locations
 from tensortrial.format.index_reader import read_rows
 from tensortrial.snapshot.index_files import read_summaries

@@ -20,7 +20,7 @@ import tensortrial
 from support.limits import keep_index_files
 from support.runs import Job, forge_file
 from tensortrial.errors import CorruptFile, MissingIndexFile, QueryError, RunNotFound, TensorTrialError
-from tensortrial.exports.rows import value_rows
+from tensortrial.exports.source import value_rows
 from tensortrial.format.chunk_reader import read_values
 from tensortrial.format.index_reader import IndexRows
 from tensortrial.format.schema import CollectionInfo, EndInfo, RunInfo, WorkerInfo
