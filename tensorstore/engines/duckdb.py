@@ -354,7 +354,12 @@ class RunFiles:
     @forking.lazy
     def filesystem(self) -> Any:
         """Return the fsspec filesystem that reads these URIs. Imports fsspec, which takes 0.1 s."""
-        from ..storage.duckdb_filesystem import RunFileSystem
+        try:
+            from ..storage.duckdb_filesystem import RunFileSystem
+        except ImportError as exc:
+            if "failed to map" in str(exc):  # the dynamic loader got no memory for a library of Python
+                raise MemoryError(str(exc)) from exc
+            raise
 
         return RunFileSystem(PROTOCOL, self.find)
 
