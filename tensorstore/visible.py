@@ -8,7 +8,6 @@ from unicodedata import category
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Categories of Unicode: controls, formats, surrogates, and line and paragraph separators."""
 _LONGEST = 300
-_FEW = 5
 
 
 def visible(text: str, keep: str = "\t\n") -> str:
@@ -42,7 +41,12 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def listed(texts: Sequence[str], between: str = ", ") -> str:
-    """Return the first few texts, each as a part of one line, and how many more there are."""
-    more = f" and {len(texts) - _FEW} more" if len(texts) > _FEW else ""
-    return between.join(map(in_a_line, texts[:_FEW])) + more
+def listed(texts: Sequence[str], between: str = ", ", most: int = 5) -> str:
+    """Return the first texts, each as a part of one line, and how many more there are."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return between.join(map(in_a_line, texts[:most])) + more
+
+
+def quoted(names: Sequence[str]) -> str:
+    """Return the first few names in quotes, and an ellipsis if there are more."""
+    return ", ".join(map(repr, names[:3])) + (", …" if len(names) > 3 else "")

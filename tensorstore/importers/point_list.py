@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..mode import ModeKeys
+from ..visible import quoted
 from .documents import clean
 from .histograms import edges_and_counts
 from .metrics import ROUNDED, Drawn, Points, Report
@@ -129,8 +130,7 @@ class PointList:
     def _report_left_out(self) -> None:
         for found, sentence in ((self._others, "{} values that are no numbers, of {}"), (self._rounded, ROUNDED)):
             if found:
-                some = ", ".join(map(repr, list(found)[:3])) + (", …" if len(found) > 3 else "")
-                self._report(f"{self._path}: {sentence.format(found.total(), some)}")
+                self._report(f"{self._path}: {sentence.format(found.total(), quoted(list(found)))}")
         if self._stepless:
             first = next(iter(self._stepless))
             count = self._stepless.total()

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from ..errors import ConfigurationError, CorruptFile, RunNotFound
 from ..storage.open import Storage
+from ..visible import quoted
 from .histograms import drawn_of, holds_histograms
 from .metrics import ROUNDED, Drawn, Integers, Points, Report
 from .numbers import STEPS_END
@@ -158,7 +159,7 @@ def points_of_columns(
         rows.append(present)
         values.append(numbers.take(pa.array(present)).to_numpy(zero_copy_only=False))
     if others:
-        report(f"{path}: columns that hold no numbers: {_some(others)}")
+        report(f"{path}: columns that hold no numbers: {quoted(others)}")
     if missing := int(np.count_nonzero(step < 0)):
         report(f"{path}: {missing} rows without a step")
     row = np.concatenate([np.empty(0, np.int64), *rows])
@@ -279,7 +280,3 @@ def times_of(column: pa.ChunkedArray | None, length: int) -> Integers:
         microseconds = np.asarray(np.where(seconds < LATEST, seconds, 0).clip(0) * 1e6, np.int64)
     is_known = (microseconds >= EARLIEST * 1e6) & (microseconds < LATEST * 1e6)
     return np.where(is_known, microseconds * 1000, 0)
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names[:3])) + (", …" if len(names) > 3 else "")

@@ -22,6 +22,7 @@ from ..format.schema import END, FROM_START, INDEX_SCHEMA, RUN_FILE, FirstFlush,
 from ..snapshot.snapshot import repeated, take_twice
 from ..storage.open import Storage
 from ..version import __version__
+from ..visible import quoted
 from ..write.claim import claim, claim_again
 from ..write.writer import Writer
 
@@ -186,7 +187,7 @@ def _report_changed_metadata(earlier: RunInfo, run: RunInfo, target: Storage, re
     """Report the metadata that has changed since the first import, because a run's metadata is written once."""
     before, now = ({key: json.dumps(each) for key, each in of.metadata.items()} for of in (earlier, run))
     if changed := [key for key in {**before, **now} if before.get(key) != now.get(key)]:
-        some = ", ".join(map(repr, changed[:3])) + (", …" if len(changed) > 3 else "")
+        some = quoted(changed)
         report(f"{target.url}: the new metadata of the source ({some}), as a run keeps that of its first import")
 
 

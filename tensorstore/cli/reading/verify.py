@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import click
 
 from ...errors import RunError, StorageError
 from ...maintenance import verification
 from ...read.verify import Damage, Verification
+from ...visible import listed
 from ..console import print_line
 from ..options import (
     count_of,
@@ -23,7 +24,7 @@ from ..options import (
 from ..ranges import ranges
 
 _DAMAGED, _USAGE = 1, 2
-_FEW = 8
+_MOST = 8
 _UNNAMED = {
     "chunk": "raw values that no index file names",
     "temporary": "temporary files",
@@ -91,15 +92,9 @@ def _lines(report: Verification) -> Iterator[str]:
 def _damage_lines(state: str, damage: Damage) -> Iterator[str]:
     yield f"  {state}: {damage.path}: {damage.reason}"
     if damage.worker is not None:
-        tensors = f", tensors {_some(damage.tensors)}" if damage.tensors else ""
+        tensors = f", tensors {listed(damage.tensors, most=_MOST)}" if damage.tensors else ""
         yield f"    of {damage.worker}{_steps(damage.steps)}{tensors}"
 
 
 def _steps(steps: Sequence[int]) -> str:
-    return f", {'step' if len(steps) == 1 else 'steps'} {_some(ranges(steps))}" if steps else ""
-
-
-def _some(texts: Iterable[str]) -> str:
-    found = list(texts)
-    more = f" and {len(found) - _FEW} more" if len(found) > _FEW else ""
-    return ", ".join(found[:_FEW]) + more
+    return f", {'step' if len(steps) == 1 else 'steps'} {listed(ranges(steps), most=_MOST)}" if steps else ""
