@@ -73,6 +73,11 @@ def test_loss_not_decreasing_says_how(write: Write) -> None:
     assert sentences[1] == "loss is nan after 1.2 since step 1"
 
 
+def test_a_loss_that_becomes_nan_after_zero_does_not_decrease(write: Write) -> None:
+    (finding,) = invoke_rule(rules.LossNotDecreasing(write(losses([0.0, math.nan]), **LOSSES), num_steps=1))
+    assert finding.sentence == "loss is nan after 0 since step 0"
+
+
 def test_loss_not_decreasing_needs_selected_tensors(write: Write) -> None:
     trial = write(losses([3.0, 2.0, 2.0], "my"))
     with pytest.raises(InvalidRuleParameter, match="use_losses_collection"):
@@ -93,6 +98,50 @@ def test_overfit_compares_the_means_since_the_last_evaluation(write: Write) -> N
     assert fired(invoke_rule(rules.Overfit(trial, ratio_threshold=0.05))) == [7, 11]
     assert fired(invoke_rule(rules.Overfit(trial, ratio_threshold=0.05, patience="2"))) == [11]
     assert invoke_rule(rules.Overfit(trial, start_step=12)) == []
+
+
+def test_overfit_does_not_compare_an_evaluation_with_the_training_after_it(write: Write) -> None:
+    steps, modes = losses([9.0, 9.0, 1.0, 1.0, 1.05]), [EVAL, EVAL, TRAIN, TRAIN, EVAL]
+    trial = write(steps, modes, **LOSSES)
+    for found in (invoke_rule(rules.Overfit(trial)), [*rules.watch(trial, [rules.Overfit(trial)], record=False)]):
+        assert found == []
+    trial = write(losses([1.0, 1.0, 9.0, 9.0, 1.0, 1.05]), [TRAIN, TRAIN, *modes[1:2], *modes[1:]], "later", **LOSSES)
+    assert invoke_rule(rules.Overfit(trial, start_step=3)) == []
+
+
+@pytest.mark.parametrize(
+    ("training", "validation"),
+    [("loss", "val_loss"), ("train_loss", "val_loss"), ("train/loss", "eval/loss"), ("loss_train", "loss_test_0")],
+)
+def test_overfit_compares_losses_whose_names_differ_by_the_data(write: Write, training: str, validation: str) -> None:
+    steps = [*losses([1.0, 0.5], training), *losses([0.75], validation), *losses([0.5], training)]
+    trial = write(steps, [TRAIN, TRAIN, EVAL, TRAIN], **LOSSES)
+    assert invoke_rule(rules.Overfit(trial)) == []
+    (finding,) = invoke_rule(
+        rules.Overfit(write([*steps, {validation: 1.0}], [TRAIN, TRAIN, EVAL, TRAIN, EVAL], "more", **LOSSES))
+    )
+    assert (finding.step, finding.tensor, finding.observed) == (4, validation, 1.0)
+
+
+def test_overfit_compares_each_training_loss_once(write: Write) -> None:
+    trial = write(
+        [{"loss": 1.0, "aux_loss": 1.0}, {"loss": 2.0, "val_loss": 3.0, "val_other": 3.0}], [TRAIN, EVAL], **LOSSES
+    )
+    assert [finding.tensor for finding in invoke_rule(rules.Overfit(trial))] == ["loss"]
+
+
+@pytest.mark.parametrize(
+    ("training", "validation"), [([0.0], [math.nan]), ([1.0], [math.inf, -math.inf]), ([0.0], [0.0])]
+)
+def test_overfit_does_not_fire_if_there_is_no_ratio(
+    write: Write, training: list[float], validation: list[float]
+) -> None:
+    trial = write(losses(training + validation), [TRAIN] * len(training) + [EVAL] * len(validation), **LOSSES)
+    assert invoke_rule(rules.Overfit(trial)) == []
+
+
+def test_overfit_fires_if_the_training_loss_is_zero(write: Write) -> None:
+    assert fired(invoke_rule(rules.Overfit(write(losses([0.0, 0.5]), [TRAIN, EVAL], **LOSSES)))) == [1]
 
 
 def test_overfit_fires_if_the_training_step_after_an_evaluation_saves_no_loss(write: Write) -> None:
@@ -123,6 +172,14 @@ def test_overtraining_in_either_mode(write: Write) -> None:
     steps = losses([1.0] + [0.5] * 11)
     evaluated = write(steps, [TRAIN] + [EVAL] * 11, name="evaluated", **LOSSES)
     assert fired(invoke_rule(rules.Overtraining(evaluated))) == [11]
+
+
+def test_overtraining_says_that_a_loss_was_never_finite(write: Write) -> None:
+    trial = write(losses([math.nan, math.inf, 1.0, 1.0]), [TRAIN] * 4, **LOSSES)
+    sentences = [finding.sentence for finding in invoke_rule(rules.Overtraining(trial, patience_train=2))]
+    assert sentences == ["loss has been nan or inf for 2 training steps"]
+    (finding,) = invoke_rule(rules.Overtraining(trial, patience_train=1), start_step=2)
+    assert finding.sentence == "loss has not fallen by more than 0.01 below 1 for 1 training step"
 
 
 def test_loss_spike(write: Write) -> None:

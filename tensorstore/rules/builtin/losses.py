@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-import statistics
 from collections import defaultdict, deque
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import groupby
 
 from ...errors import InvalidRuleParameter
@@ -20,6 +19,9 @@ from .robust import robust_score, standard_score
 
 _LOSSES = Selector(("losses",))
 _TRAINING = (ModeKeys.TRAIN, ModeKeys.GLOBAL)
+_DATA = r"(train|training|learn|val|valid|validation|eval|evaluation|test)(_\d+)?"
+"""The data of a loss, as its name says it: `val_loss`, `train/loss`, `loss-test_0`."""
+_OF_DATA = re.compile(rf"^{_DATA}[-_/.]|[-_/.]{_DATA}$", re.IGNORECASE)
 Key = tuple[str, str]
 
 
@@ -66,9 +68,7 @@ class LossNotDecreasing(SelectingRule):
         self._compared = compared  # only if every earlier step was readable
 
     def _compare(self, row: SavedTensor, loss: float, earlier: SavedTensor, before: float) -> None:
-        fall = (
-            100 * (before - loss) / abs(before) if before else math.copysign(math.inf, before - loss) if loss else 0.0
-        )
+        fall = 100 * (before - loss) / abs(before) if before else -loss * math.inf if loss else 0.0
         if fall > self.diff_percent:
             return
         since = f"since step {earlier.global_step}"
@@ -89,7 +89,7 @@ class Overfit(BuiltinRule):
 
     The condition is (validation - training) / training > `ratio_threshold` in `patience` evaluations in a row. At the
     end of an evaluation, the rule compares the mean loss of the EVAL steps with that of the TRAIN steps since the last
-    evaluation.
+    evaluation. The names of the two are the same, except for a word such as in `train_loss` and `val_loss`.
 
     Losses that are saved at one training step as `<data>-<loss>`, such as XGBoost's `train-rmse` and
     `validation-rmse`, are compared at that step.
@@ -105,7 +105,8 @@ class Overfit(BuiltinRule):
     ratio_threshold: float = number(0.1, "fires above this ratio", least=0)
 
     def reset(self) -> None:
-        self._losses: defaultdict[ModeKeys, defaultdict[Key, list[float]]] = defaultdict(lambda: defaultdict(list))
+        self._training: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        self._validation: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         self._last: dict[Key, int] = {}
         self._times: defaultdict[Key, int] = defaultdict(int)
 
@@ -126,7 +127,7 @@ class Overfit(BuiltinRule):
         losses = [each for each in self.losses(view, self.selector) if each[0].global_step >= self.start_step]
         for step, of_step in groupby(losses, lambda each: each[0].global_step):
             for row, loss in self._judge_together([*of_step]) if training else of_step:
-                self._losses[ModeKeys.TRAIN if training else ModeKeys.EVAL][row.name, row.worker].append(loss)
+                (self._training if training else self._validation)[row.worker][row.name].append(loss)
                 if not training:
                     self._last[row.name, row.worker] = step
 
@@ -136,9 +137,13 @@ class Overfit(BuiltinRule):
 
     def _judge_evaluation(self, workers: Collection[str] | None = None) -> None:
         """Compare the losses of an evaluation that has ended, if any, for `workers`, or for all."""
-        training, validation = self._losses[ModeKeys.TRAIN], self._losses[ModeKeys.EVAL]
-        for key in [key for key in validation if key in training and (workers is None or key[1] in workers)]:
-            self._compare(key, statistics.fmean(training.pop(key)), statistics.fmean(validation.pop(key)))
+        for worker in [each for each in self._validation if workers is None or each in workers]:
+            training, validation = self._training.pop(worker, {}), self._validation.pop(worker)
+            partners = {_OF_DATA.sub("", name): name for name in training if name not in validation}
+            for name, losses in validation.items():
+                partner = name if name in training else partners.get(_OF_DATA.sub("", name))
+                if partner is not None:
+                    self._compare((name, worker), _mean(training[partner]), _mean(losses))
 
     def _judge_together(self, losses: list[tuple[SavedTensor, float]]) -> list[tuple[SavedTensor, float]]:
         """Compare the losses of several data sets at one step. Return the losses without a partner."""
@@ -159,12 +164,13 @@ class Overfit(BuiltinRule):
 
     def _compare(self, key: Key, training: float, validation: float) -> None:
         difference = validation - training
-        ratio = difference / abs(training) if training else math.copysign(math.inf, difference) if difference else 0.0
+        ratio = difference / abs(training) if training else difference * math.inf
         self._times[key] = self._times[key] + 1 if ratio > self.ratio_threshold else 0
         if self._times[key] >= self.patience:
             name, worker = key
+            loss = name if worker == "worker_0" else f"{name} of {worker}"
             sentence = (
-                f"{name} is {validation:.4g} in validation and {training:.4g} in training, {ratio:.3g} above it, more "
+                f"{loss} is {validation:.4g} in validation and {training:.4g} in training, {ratio:.3g} above it, more "
                 f"than {self.ratio_threshold:g}"
             )
             limit, step = self.ratio_threshold, self._last[key]
@@ -195,8 +201,11 @@ class Overtraining(BuiltinRule):
             best, since = (loss, 0) if loss < best - self.delta else (best, since + 1)
             if since >= patience:
                 phase = "validation" if view.mode is ModeKeys.EVAL else "training"
-                sentence = f"has not fallen by more than {self.delta:g} below {best:.4g} for {since} {phase} steps"
-                self.fires(row, float(since), float(patience), sentence)
+                state = (
+                    f"not fallen by more than {self.delta:g} below {best:.4g}" if best < math.inf else "been nan or inf"
+                )
+                steps = f"{since} {phase} step{'' if since == 1 else 's'}"
+                self.fires(row, float(since), float(patience), f"has {state} for {steps}")
                 since = 0
             self._best[key] = best, since
 
@@ -237,6 +246,10 @@ class LossSpike(SelectingRule):
         if (score > self.threshold and rise) or not math.isfinite(loss):
             above = f", {three_digits(score)} deviations above" if math.isfinite(score) else ""
             self.fires(row, score, self.threshold, f"jumped to {loss:.4g} from {median:.4g}{above}")
+
+
+def _mean(losses: Sequence[float]) -> float:
+    return sum(losses) / len(losses)  # statistics.fmean refuses an infinity of either sign, and sums beyond the range
 
 
 def _validation_first(modes: set[ModeKeys]) -> ModeKeys | None:
