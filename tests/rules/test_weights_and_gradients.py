@@ -67,6 +67,31 @@ def test_poor_initialization_by_a_loss_that_does_not_fall(write: Write) -> None:
     assert invoke_rule(rules.PoorWeightInitialization(trial, steps=6)) == []
 
 
+def test_poor_initialization_counts_the_losses_of_each_worker_by_themselves(tmp_path: Path) -> None:
+    workers = [Job(tmp_path / "run", f"worker_{i}", 8) for i in range(8)]
+    for loss in (1.0, 0.9, 0.8):
+        for each, job in enumerate(workers):
+            job.step({"loss": loss + each / 100}, **LOSSES)
+    for job in workers:
+        job.close()
+    assert invoke_rule(rules.PoorWeightInitialization(tensortrial.create_trial(tmp_path / "run"))) == []
+
+
+def test_poor_initialization_says_that_a_loss_was_never_finite(write: Write) -> None:
+    trial = write(losses([math.nan, math.inf]), **LOSSES)
+    (finding,) = invoke_rule(rules.PoorWeightInitialization(trial, patience=1))
+    assert finding.sentence == "loss has been nan or inf for 2 steps"
+    trial = write(losses([1.0, 1.0]), name="one", **LOSSES)
+    (finding,) = invoke_rule(rules.PoorWeightInitialization(trial, patience=1))
+    assert finding.sentence == "loss has not fallen below 1 for 1 step"
+
+
+@pytest.mark.parametrize("value", [np.full(4, math.nan), np.ones(1), np.zeros(0)], ids=["nan", "one", "none"])
+@pytest.mark.parametrize("plan", [{}, {"raw": False, "histogram": True}], ids=["raw", "histogram"])
+def test_poor_initialization_needs_two_numbers_of_a_gradient(write: Write, value: Any, plan: dict[str, Any]) -> None:
+    assert invoke_rule(rules.PoorWeightInitialization(write([{"g": value}], **GRADIENTS, **plan))) == []
+
+
 def test_weight_update_ratio(write: Write) -> None:
     values = [1.0, 1.1, 1.1, 30.0]
     trial = write([{"w": np.full(4, value)} for value in values], collections=("weights",))

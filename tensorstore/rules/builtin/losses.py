@@ -204,7 +204,7 @@ class Overtraining(BuiltinRule):
                 state = (
                     f"not fallen by more than {self.delta:g} below {best:.4g}" if best < math.inf else "been nan or inf"
                 )
-                steps = f"{since} {phase} step{'' if since == 1 else 's'}"
+                steps = f"{since} {phase} step{'s' * (since != 1)}"
                 self.fires(row, float(since), float(patience), f"has {state} for {steps}")
                 since = 0
             self._best[key] = best, since

@@ -104,7 +104,7 @@ class PoorWeightInitialization(BuiltinRule):
 
     def reset(self) -> None:
         self._judged = 0
-        self._best: dict[str, tuple[float, int]] = {}
+        self._best: dict[tuple[str, str], tuple[float, int]] = {}
 
     def judge(self, view: StepView) -> None:
         if self._judged >= self.steps:
@@ -152,11 +152,17 @@ class PoorWeightInitialization(BuiltinRule):
     def _judge_losses(self, view: StepView) -> bool:
         losses = scalar_losses(view.select(_LOSSES))
         for row, loss in losses:
-            best, since = self._best.get(row.name, (math.inf, -1))
+            key = row.name, row.worker
+            best, since = self._best.get(key, (math.inf, -1))
             best, since = (loss, 0) if loss < best else (best, since + 1)
-            self._best[row.name] = best, since
+            self._best[key] = best, since
             if since >= self.patience:
-                self.fires(row, loss, best, f"has not fallen below {best:.4g} for {since} steps")
+                state = (
+                    f"not fallen below {best:.4g} for {since}"
+                    if best < math.inf
+                    else f"been nan or inf for {since + 1}"
+                )
+                self.fires(row, loss, best, f"has {state} step{'s' * (not state.endswith(' 1'))}")
         return bool(losses)
 
 
