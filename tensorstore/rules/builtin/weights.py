@@ -157,12 +157,10 @@ class PoorWeightInitialization(BuiltinRule):
             best, since = (loss, 0) if loss < best else (best, since + 1)
             self._best[key] = best, since
             if since >= self.patience:
-                state = (
-                    f"not fallen below {best:.4g} for {since}"
-                    if best < math.inf
-                    else f"been nan or inf for {since + 1}"
-                )
-                self.fires(row, loss, best, f"has {state} step{'s' * (not state.endswith(' 1'))}")
+                state, steps = f"not fallen below {best:.4g}", since
+                if best == math.inf:
+                    state, steps = "been nan or inf", since + 1
+                self.fires(row, loss, best, f"has {state} for {steps} step{'s' * (steps != 1)}")
         return bool(losses)
 
 
