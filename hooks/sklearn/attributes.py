@@ -76,10 +76,11 @@ def stages_of(model: Any) -> Iterator[tuple[str, Array, bool]]:
     """Yield the attributes with a number for each stage: the name, the numbers, and True for losses."""
     for name, is_loss in STAGES.items():
         value = vars(model).get(name)
-        array = None if value is None else np.asarray(value)
-        if array is not None and array.ndim == 1 and array.dtype.kind in "fiu" and array.size:
-            # HistGradientBoosting, which has no `estimators_`, has scores in this attribute.
-            yield name, array, is_loss and (name != "train_score_" or "estimators_" in vars(model))
+        array = np.zeros(0) if value is None else np.asarray(value)
+        # HistGradientBoosting, which has no `estimators_`, has scores there, and one from before the first stage.
+        is_score = name in ("train_score_", "validation_score_") and "estimators_" not in vars(model)
+        if array.ndim == 1 and array.dtype.kind in "fiu" and array[is_score:].size:
+            yield name, array[is_score:], is_loss and not is_score
 
 
 def staged_losses(

@@ -96,7 +96,11 @@ def test_the_losses_of_classifiers_are_those_of_their_probabilities(make_hook: A
         trial = create_trial(f"{out}-{name}")
         expected = [log_loss(Y, each) for each in model.staged_predict_proba(X)]
         assert [trial.tensor("train-log_loss").value(step) for step in range(len(expected))] == expected
-    assert trial.tensor("validation_score_").value(0) == hist.validation_score_[0]
+    # HistGradientBoosting keeps a score from before the first stage as well.
+    for name, scores in (("train_score_", hist.train_score_), ("validation_score_", hist.validation_score_)):
+        saved = trial.tensor(name).values()
+        assert list(saved) == trial.tensor("train-log_loss").steps()
+        assert list(saved.values()) == scores[1:].tolist()
     assert trial.tensor_names(collection="losses") == ["train-log_loss"]  # those that it keeps itself are scores
 
 
