@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 from ..errors import ConfigurationError, TensorTrialError
@@ -91,7 +92,7 @@ def evaluate_rules(run: OpenRun) -> None:
             with suppress(TensorTrialError):
                 rules.append(make_rule(name, run.trial))
     run.new_findings += [
-        {**each.to_json(), "found_at": int(each.found_at.timestamp() * 1000)}
+        {**asdict(each), "found_at": int(each.found_at.timestamp() * 1000)}
         for each in watch(run.trial, rules, record=False)
         if not each.failed
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import json
 import logging
+import math
 import os
 import queue
 import shlex
@@ -170,7 +171,7 @@ class Webhook(_Background):
         super().__init__()
         self.url, self.headers = url, {"Content-Type": "application/json", **(headers or {})}
         self.timeout, self.pause = _positive("timeout", timeout), _positive("pause", pause)
-        self.attempts = int(_positive("attempts", attempts))
+        self.attempts = math.ceil(_positive("attempts", attempts))
         self._opener = urllib.request.build_opener(_NoRedirect)
 
     def deliver(self, firing: Firing) -> None:
@@ -380,6 +381,6 @@ def _positive(name: str, value: Any) -> float:
         found = float(value)
     except (TypeError, ValueError):
         found = -1.0
-    if not found > 0:
-        raise ConfigurationError(f"{name} must be a number above 0, got {value!r}")
+    if not 0 < found < math.inf:
+        raise ConfigurationError(f"{name} must be a finite number above 0, got {value!r}")
     return found

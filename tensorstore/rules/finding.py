@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 import uuid
 from dataclasses import asdict, astuple, dataclass, field
@@ -60,9 +61,13 @@ class Finding:
         """Return the finding as values of JSON.
 
         Returns:
-            The attributes by name; `found_at` in ISO 8601.
+            The attributes by name; `found_at` in ISO 8601. NaN and infinities are texts.
         """
-        return {**asdict(self), "found_at": self.found_at.isoformat()}
+        document = {**asdict(self), "found_at": self.found_at.isoformat()}
+        return {
+            key: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in document.items()
+        }
 
 
 class Findings(list[Finding]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import sys
 import threading
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ import pytest
 import tensortrial
 from support.runs import TRAIN, Job
 from tensortrial.errors import ConfigurationError
-from tensortrial.rules import Rule, invoke_rule
+from tensortrial.rules import LossNotDecreasing, Rule, invoke_rule
 from tensortrial.rules.action import Command, StopTraining, Webhook, parse_actions
 
 
@@ -97,6 +98,18 @@ def test_a_webhook_tries_again_until_the_server_takes_it(trial: tensortrial.Tria
     assert [finding["step"] for finding in server.received[-1]["findings"]] == [0]
 
 
+def test_a_number_that_is_not_finite_is_text_in_json(tmp_path: Path, serve: Any) -> None:
+    with Job(tmp_path / "run") as job:
+        for loss in (0.0, math.inf, math.nan):
+            job.step({"loss": loss}, TRAIN, collections=("losses",))
+    server = serve(200, 200)
+    webhook = Webhook(server.url)
+    rule = LossNotDecreasing(tensortrial.create_trial(tmp_path / "run"), num_steps=1, action_str=webhook)
+    assert [finding.to_json()["observed"] for finding in invoke_rule(rule)] == ["-inf", "nan"]
+    webhook.close(timeout=30)
+    assert [finding["observed"] for body in server.received for finding in body["findings"]] == ["-inf", "nan"]
+
+
 def test_a_webhook_that_is_not_answered_never_holds_up_the_rule(trial: tensortrial.Trial, serve: Any) -> None:
     # The server holds the request until it is closed, so this returns only if it does not wait for an answer.
     server = serve()
@@ -143,6 +156,10 @@ def test_a_command_receives_what_fired(trial: tensortrial.Trial, tmp_path: Path)
     assert json.loads((tmp_path / "received").read_text())["rule"] == "Always"
 
 
+def test_a_part_of_an_attempt_is_an_attempt() -> None:
+    assert Webhook("http://host/", attempts="0.5").attempts == 1
+
+
 def test_stop_training_leaves_a_request_in_the_run(trial: tensortrial.Trial) -> None:
     invoke_rule(Always(trial, action_str='{"name": "StopTraining"}'))
     request = json.loads((Path(trial.path) / "stop.json").read_text())
@@ -157,6 +174,8 @@ def test_stop_training_leaves_a_request_in_the_run(trial: tensortrial.Trial) -> 
         ('{"name": "Email", "email_address": "a@b.c"}', "Webhook"),
         ('{"name": "SMS", "phone_number": "123"}', "Webhook"),
         ('{"name": "Webhook", "url": "nowhere"}', "HTTP server"),
+        ('{"name": "Webhook", "url": "http://host/", "timeout": Infinity}', "timeout must be a finite number above 0"),
+        ('{"name": "Webhook", "url": "http://host/", "attempts": 0}', "attempts must be a finite number above 0"),
         ('{"name": "Command", "command": "no-such-program-here"}', "no-such-program-here"),
         ("{", "JSON"),
     ],
