@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +86,11 @@ def test_many_rules_share_one_pass(tmp_path: Path) -> None:
 
 def elsewhere(job: Job, **values: Any) -> None:
     """Write a step in a thread of its own, as if this were not the thread that trains."""
-    thread = threading.Thread(target=job.step, args=(values,), kwargs={"collections": ("gradients",)})
+    in_another_thread(job, partial(job.step, collections=("gradients",)), values)
+
+
+def in_another_thread(job: Job, write: Callable[[Any], Any], values: Any) -> None:
+    thread = threading.Thread(target=write, args=(values,))
     thread.start()
     thread.join()
     job.flush()
@@ -142,6 +148,24 @@ def test_a_stalled_job(tmp_path: Path) -> None:
     job.close()
     # It went on, and ended: nothing more.
     assert list(watching) == []
+
+
+def test_a_stall_that_was_reported_is_not_reported_again_by_its_steps(tmp_path: Path) -> None:
+    job = Job(tmp_path / "run", flush_seconds=0)
+
+    def put(seconds: dict[int, int]) -> None:
+        for step, second in seconds.items():
+            record = Record(Plan("x", (), True), 1.0, EPOCH + second * 10**9)
+            job.writer.put(Step(TRAIN, step, step), [record], closes=True)
+
+    in_another_thread(job, put, {0: 0})
+    trial = tensortrial.create_trial(tmp_path / "run")
+    watching = rules.watch(trial, [StalledTraining(trial, threshold="0.2")], poll_seconds=0.02)
+    assert next(watching).step == 0
+    # Step 1 was open during the stall, and is published with the next one. A later gap is another stall.
+    in_another_thread(job, put, {1: 0, 2: 100, 3: 100, 4: 200})
+    job.close()
+    assert [finding.step for finding in watching] == [4]
 
 
 def test_watching_ends_after_a_long_stall_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -33,19 +33,22 @@ class StalledTraining(BuiltinRule):
     def reset(self) -> None:
         self._newest: StepInfo | None = None
         self._seen_at = time.monotonic()
-        self._has_fired = False
+        self._has_fired = self._gap_is_known = False
 
     def judge(self, view: StepView) -> None:
         if self._newest is not None and self._newest.global_step == view.step:
             return  # the same step of another worker
         before = self.reader.previous_info(view.step)
-        waited_live, self._has_fired = self._has_fired, False
-        self._newest, self._seen_at = view.info, time.monotonic()
-        if before is None or waited_live:
+        self._newest, self._seen_at, self._has_fired = view.info, time.monotonic(), False
+        if before is None or not before.saved_at:
             return
         seconds = view.info.saved_at - before.saved_at
-        if before.saved_at and seconds > self.threshold:
-            sentence = f"{seconds:,.0f} seconds passed after step {before.global_step}, above {self.threshold:g}"
+        if seconds <= self.threshold:
+            return
+        if self._gap_is_known:
+            self._gap_is_known = False
+        else:
+            sentence = f"{three_digits(seconds)} seconds passed after step {before.global_step}, above {self.threshold:g}"
             self.report(sentence, observed=seconds, threshold=self.threshold)
 
     def invoke_between_steps(self) -> bool:
@@ -53,11 +56,12 @@ class StalledTraining(BuiltinRule):
         seconds = time.monotonic() - self._seen_at
         if self._has_fired or seconds <= self.threshold:
             return False
-        self._has_fired = True
+        # A step that was open during the stall is published together with the first one after it.
+        self._has_fired = self._gap_is_known = True
         last = self._newest
         after = "since it is watched" if last is None else f"after step {last.global_step}"
         step = None if last is None else last.global_step
-        sentence = f"no new step for {seconds:,.0f} seconds {after}, above {self.threshold:g}"
+        sentence = f"no new step for {three_digits(seconds)} seconds {after}, above {self.threshold:g}"
         late = self.base_trial.late_workers()
         worker = late[0].worker if len(late) == 1 else None
         reason = described(late, self.base_trial.path)
