@@ -137,8 +137,9 @@ class Overfit(BuiltinRule):
 
     def _judge_evaluation(self, workers: Collection[str] | None = None) -> None:
         """Compare the losses of an evaluation that has ended, if any, for `workers`, or for all."""
+        no_losses: dict[str, list[float]] = {}
         for worker in [each for each in self._validation if workers is None or each in workers]:
-            training, validation = self._training.pop(worker, {}), self._validation.pop(worker)
+            training, validation = self._training.pop(worker, no_losses), self._validation.pop(worker)
             partners = {_OF_DATA.sub("", name): name for name in training if name not in validation}
             for name, losses in validation.items():
                 partner = name if name in training else partners.get(_OF_DATA.sub("", name))

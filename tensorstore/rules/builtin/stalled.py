@@ -48,8 +48,8 @@ class StalledTraining(BuiltinRule):
         if self._gap_is_known:
             self._gap_is_known = False
         else:
-            sentence = f"{three_digits(seconds)} seconds passed after step {before.global_step}, above {self.threshold:g}"
-            self.report(sentence, observed=seconds, threshold=self.threshold)
+            passed = f"{three_digits(seconds)} seconds passed after step {before.global_step}"
+            self.report(f"{passed}, above {self.threshold:g}", observed=seconds, threshold=self.threshold)
 
     def invoke_between_steps(self) -> bool:
         # The time is that of this machine's clock, because the clock of the training machine may differ.
