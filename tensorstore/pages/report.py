@@ -8,7 +8,7 @@ import posixpath
 import re
 from collections.abc import Iterator
 from contextlib import closing
-from itertools import zip_longest
+from itertools import permutations, zip_longest
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
@@ -37,6 +37,8 @@ _MOST_STEPS = 1_000
 _COLUMNS, _POINTS, _HISTOGRAMS = 200, 200, 24
 # static/api.js selects the chosen runs and scalars from these answers.
 _MOST_RUNS, _MOST_PANELS = 48, 48
+# The runs of which any two are compared: the newest, with which the page begins.
+_MOST_COMPARED = 4
 # The statistics of the heat map, the most informative ones first.
 _STATISTICS = ("l2", "abs_mean", "std", "mean", "nan_count", "zero_fraction", "max", "min", "value", "abs_max")
 _POLICY = (
@@ -51,7 +53,7 @@ Addressed = tuple[str, dict[str, str]]
 def report(runs: Runs | RunLocations, path: str | Path, *, diagnose: bool | None = None) -> int:
     """Write runs as one HTML file below 5 MB. The page names the data that were left out for it.
 
-    The file has the tensors of at most 32 runs, preferring those with findings, and lists all runs.
+    The file has the tensors of at most 32 runs, preferring those with findings, then the newest, and lists all runs.
 
     Args:
         runs: Open runs, or an argument of `open_runs`.
@@ -81,12 +83,14 @@ def write_report(served: ServedRuns, path: str | Path, diagnose: bool | None = N
 def make_report(served: ServedRuns, diagnose: bool | None = None) -> tuple[bytes, int]:
     """Return a report of runs, and the number of findings in all of them."""
     known = served.describe()
-    with_findings_first = sorted(known, key=lambda each: (not each["findings"], each["name"]))
-    readable = [each["name"] for each in with_findings_first if each["snapshot"]]
-    runs = served.of_each(sorted(readable[:_MOST_OPENED]), lambda run: run)
+    newest = sorted(known, key=lambda each: (-(each["started"] or 0), each["name"]))
+    with_findings_first = sorted(newest, key=lambda each: not each["findings"])
+    readable = [each["name"] for each in with_findings_first if each["snapshot"]][:_MOST_OPENED]
+    runs = served.of_each(sorted(readable), lambda run: run)
+    compared = [each["name"] for each in newest if each["name"] in readable][:_MOST_COMPARED]
     answers = Answers(served)
     held, size = dict[str, Any](), 0
-    for request, given in _requests(answers, runs, diagnose):
+    for request, given in _requests(answers, runs, compared, diagnose):
         try:
             answer = answers.answer(request, {**given, **_resolution()})
         except TensorTrialError:
@@ -105,7 +109,7 @@ def _resolution() -> dict[str, str]:
     return {**numbers, "statistics": ",".join(_STATISTICS)}
 
 
-def _requests(answers: Answers, runs: list[OpenRun], diagnose: bool | None) -> Iterator[Addressed]:
+def _requests(answers: Answers, runs: list[OpenRun], compared: list[str], diagnose: bool | None) -> Iterator[Addressed]:
     """Yield the requests that a reader of the report can make, the most important first."""
     yield "info", {}
     yield "sizes", {}
@@ -123,14 +127,14 @@ def _requests(answers: Answers, runs: list[OpenRun], diagnose: bool | None) -> I
                 for mode in run.modes:
                     yield "tiles", {"run": run.name, "statistic": statistic, "mode": mode}
         if rank == 0:
-            yield from _few(runs, answers)
+            yield from _few(runs, compared, answers)
     # The file has a limited size: each run has its first tensor before any has its second.
     for of_each in zip_longest(*(_tensors(answers, run) for run in runs), fillvalue=list[Addressed]()):
         for requests in of_each:
             yield from requests
 
 
-def _few(runs: list[OpenRun], answers: Answers) -> Iterator[Addressed]:
+def _few(runs: list[OpenRun], compared: list[str], answers: Answers) -> Iterator[Addressed]:
     names = [run.name for run in runs[:_MOST_RUNS]]
     listed = _json(names)
     yield "scalar_table", {"runs": listed}
@@ -140,10 +144,8 @@ def _few(runs: list[OpenRun], answers: Answers) -> Iterator[Addressed]:
     for run in runs:
         for mode in run.modes:
             yield "availability", {"run": run.name, "mode": mode}
-    for a in names[:4]:
-        for b in names[:4]:
-            if a != b:
-                yield "difference", {"a": a, "b": b}
+    for a, b in permutations(compared, 2):
+        yield "difference", {"a": a, "b": b}
 
 
 def _tensors(answers: Answers, run: OpenRun) -> Iterator[list[Addressed]]:
