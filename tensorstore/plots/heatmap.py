@@ -39,6 +39,8 @@ _ROBUST = 2.0
 _LOG_FROM = 30.0
 _FEWEST = 5
 """The fewest earlier values of a past."""
+_UNSURE = 8
+"""The score of a value after n earlier ones is multiplied by n / (n + this): the spread of few values is uncertain."""
 _USUAL, _LARGEST_SCORE = 3.0, 12.0
 """A score below the first is neutral; one above the second has the last color."""
 _CELLS = """
@@ -75,7 +77,8 @@ def _past_scores(values: Floats) -> Floats:
     """Return the distance of each value from its row's past; 0 if it is usual, or if the past is too short."""
     scores, pasts = np.empty_like(values), [array("d") for _ in values]
     for at, column in enumerate(values.T):
-        scores[:, at], _ = past_scores(column, pasts, _FEWEST)
+        known = np.array([len(past) for past in pasts])
+        scores[:, at] = past_scores(column, pasts, _FEWEST)[0] * known / (known + _UNSURE)
     usual = np.isfinite(values) & ~(np.absolute(scores) >= _USUAL)
     return np.where(usual, 0.0, scores)
 

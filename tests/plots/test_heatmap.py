@@ -200,3 +200,12 @@ def test_what_was_saved_raw_is_drawn_with_computed_statistics(tmp_path: Path) ->
         assert cells["saved"] == [4.0] * 6
     (line,) = trial.plot.scalars("raw3", "l2").lines
     assert line.get_ydata().tolist() == [2.0 * (step + 3) for step in range(6)]
+
+
+def test_a_value_after_few_others_must_be_further_away_to_have_a_color(tmp_path: Path) -> None:
+    with tensortrial.Run(tmp_path / "run") as run:
+        for step in range(60):
+            value = 10.75 if step in (5, 55) else 10 + step % 5 / 10
+            run.save_tensor("a", np.full(3, value), step=step)
+    (scores,) = image(tensortrial.create_trial(tmp_path / "run").plot.heatmap("a", "mean"))
+    assert np.flatnonzero(scores).tolist() == [55]

@@ -3,9 +3,10 @@
 import { firstOf } from "./format.js";
 
 const LEAST = 5; // values that make a past
+const UNSURE = 8; // of 5 earlier values, whose spread is uncertain: of usual values, 4 % instead of 17 % are beyond 3 deviations
 const LARGEST = 99;
 
-/** Return the robust z of each value: its distance from the median of all earlier values in units of their spread, the interquartile range / 1.349, neither of which one wild value changes. The logarithms of positive values are compared, so that halving is as far as doubling. @param {ArrayLike<number>} values NaN where there is none @returns {Float64Array} NaN where there is no value, 0 where there is too little past */
+/** Return the robust z of each value: its distance from the median of all earlier values, divided by their interquartile range / 1.349, and less with few of them. Positive values are compared by their logarithms, so that halving is as far as doubling. @param {ArrayLike<number>} values NaN where there is none @returns {Float64Array} NaN where there is no value, 0 without a past */
 export function robustZ(values) {
   const result = new Float64Array(values.length).fill(NaN);
   let positive = true;
@@ -28,5 +29,5 @@ function distance(past, value, logarithm) {
   // A series that hardly moved has no spread; 1 % of its size counts as none.
   const least = logarithm ? Math.log10(1.01) : Math.max(Math.abs(median) * 0.01, 1e-13);
   const z = (value - median) / Math.max((at(0.75) - at(0.25)) / 1.349, least);
-  return Math.max(-LARGEST, Math.min(LARGEST, z));
+  return Math.max(-LARGEST, Math.min(LARGEST, z * past.length / (past.length + UNSURE)));
 }
