@@ -160,6 +160,8 @@ interface Statistic {
   max: (number | null)[];
   mean: (number | null)[];
   nonfinite: number;
+  /** the first step of these */
+  fault: number | null;
   /** at the last step */
   last: number | null;
 }
@@ -248,6 +250,8 @@ interface Curve {
   max: (number | null)[];
   mean: (number | null)[];
   nonfinite: number;
+  /** the first step of these */
+  fault: number | null;
   /** the mean of all workers */
   last: { step: number; value: number | null };
 }
@@ -581,3 +585,33 @@ interface PlotOptions {
   cursor: { sync?: false | { filters: { pub: (type: string) => boolean }; [key: string]: any } | "" ; [key: string]: any };
   [key: string]: any;
 }
+
+/** What fetches the answers whose query is sent as it is, by path. */
+interface Loads {
+  sizes: Load<void, Record<string, number>>;
+  tensor: Load<OfTensor & {step?: null}, TensorAbout>;
+  histograms: Load<OfTensor & {count: number} & Span, Histogram[]>;
+  /** null if the raw value was not saved */
+  value: Load<At & {slice: string}, Value | null>;
+  findings: Load<string, Finding[]>;
+  diagnosis: Load<string, Diagnosis>;
+  availability: Load<{run: string, mode: string, columns: number}, Availability>;
+  /** Without tolerances, bits are compared. */
+  difference: Load<{a: string, b: string, rtol?: string, atol?: string}, Differences>;
+  queries: Load<void, NamedQuery[]>;
+  query: Load<{run: string, query: string, parameters: Record<string, string>}, Answer>;
+  /** The views of several runs have the column `run`; null is all runs. */
+  sql: Load<{runs: string[] | null, sql: string}, Answer>;
+  views: Load<string, SqlView[]>;
+}
+
+/** Of the library that the page loads before its own modules. */
+declare const uPlot: new (options: PlotOptions, data: any[], parent: HTMLElement) => Plot;
+
+/** The picture of the cells of a heat map, and what it shows. */
+interface Painted { key: string; model: Model; canvas: OffscreenCanvas }
+
+/** Where the pointer was pressed on a heat map, and what was seen there. */
+interface Drag { x: number; y: number; window: Seen; moved: boolean }
+
+interface OnRuns { grown: () => void; connected: (now: boolean) => void }

@@ -72,6 +72,7 @@ def scalars(served: ServedRuns, runs: Sequence[str], names: Sequence[str], point
             coalesce(max(value) filter (where isfinite(value)), 'nan'::double) as most,
             coalesce({finite_mean("value")}, 'nan'::double) as mean,
             count(*) filter (where not isfinite(value)) as nonfinite,
+            min(step) filter (where not isfinite(value)) as fault,
             any_value(last_step), avg(value) filter (where step = last_step) as last
         from ({thinned(_SCALARS, key)})
         group by {key}, bucket
@@ -80,13 +81,16 @@ def scalars(served: ServedRuns, runs: Sequence[str], names: Sequence[str], point
         {"names": list(names), "points": most},
     )
     curves: dict[tuple[str, str, str], dict[str, Any]] = {}
-    for run, name, mode, *values, nonfinite, last_step, last in rows:
+    for run, name, mode, *values, nonfinite, fault, last_step, last in rows:
         empty = {"run": run, "name": name, "mode": mode}
         keys = ("steps", "globals", "times", "min", "max", "mean")
-        curve = curves.setdefault((run, name, mode), empty | {key: [] for key in keys} | {"nonfinite": 0})
+        curve = curves.setdefault(
+            (run, name, mode), empty | {key: [] for key in keys} | {"nonfinite": 0, "fault": None}
+        )
         for key, each in zip(keys, values, strict=True):
             curve[key].append(number(each) if isinstance(each, float) and key != "times" else each)
         curve["nonfinite"] += nonfinite
+        curve["fault"] = fault if curve["fault"] is None else curve["fault"]
         curve["last"] = {"step": last_step, "value": number(last)}
     return list(curves.values())
 

@@ -113,6 +113,7 @@ def series(
                 "statistic": each,
                 **{key: numbers(of(key, at)) for key in ("min", "max", "mean")},
                 "nonfinite": sum(of("nonfinite", at)),
+                "fault": next((step for step in of("fault", at) if step is not None), None),
                 "last": number(of("last", at)[-1]) if steps else None,
             }
             for at, each in enumerate(chosen)
@@ -131,6 +132,7 @@ _FOLDS = f"""
     {_or_nan("max(value) filter (where isfinite(value))")} as max,
     {_or_nan(finite_mean("value"))} as mean,
     count(value) filter (where not isfinite(value)) as nonfinite,
+    min(step) filter (where not isfinite(value)) as fault,
     avg(value) filter (where step = $newest) as last,
     count(value) < count(*) as lacks
 """

@@ -43,6 +43,8 @@ GRADIENT_RATIO = "gradient_ratio"
 """The norm of the gradient, divided by that of its parameter."""
 # Statistics that are computed from one row, with their SQL, in addition to the saved ones.
 _MADE = {VALUE: "scalar", ZERO_FRACTION: "zero_count / nullif(list_product(shape), 0)"}
+# Other names of l1 and l2, which the page shows once.
+_SAME = {"abs_sum", "abs_l1", "abs_l2"}
 _UPDATE_RATIOS = "update_ratio/"
 _CHANGED = """(
     select *, (digest <> lag(digest) over (partition by name, worker{mode} order by global_step))::double as changed
@@ -246,7 +248,8 @@ class OpenRun:
             if form not in known:
                 known[form] = known_statistics(saved, dtype, shape, scalar)
         derived = frozenset[str]().union(*known.values())
-        statistics = [each for each in (*STATISTICS, *_MADE) if each in derived or (raw and each in USUAL)]
+        named = [each for each in (*STATISTICS, *_MADE) if each not in _SAME]
+        statistics = [each for each in named if each in derived or (raw and each in USUAL)]
         has_changes = has_digests and len(sources.steps.columns.global_step) > 1
         statistics += self._made_of_several(names, firsts, derived, has_changes)
         lacking = (of.difference(compress(STATISTICS, form)) for form, of in known.items())

@@ -24,6 +24,7 @@ import tensortrial
 from support.browser import CHROMIUM, picture, ready, serving, show, text
 from tensortrial.cli.commands import main
 from tensortrial.importers.csv import import_run
+from tensortrial.pages.report import report
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make env-page")
 pytest.importorskip("starlette")
@@ -827,11 +828,16 @@ def test_charts_of_a_tensor_have_equal_axes_of_steps(tmp_path: Path, tab: Any) -
     with serving(tmp_path / "run") as served:
         for zoomed in ("", "&from=4&to=24"):
             show(tab, served, f"view=tensor&name=weight{zoomed}")
-            charts = tab.locator("main .panel:not(.wide) .uplot canvas")
-            marks = charts.evaluate_all("all => all.map(window.marksOf)")
+            charts = tab.locator("main .panel:has(.uplot):has-text('norm')")  # of the tensor and of its gradient
             assert tab.get_by_text("L2 norm of its gradient").count() == 1
+            marks = charts.locator("canvas").evaluate_all("all => all.map(window.marksOf)")
+            assert len(marks) == 2
+            assert marks[0] == marks[1]
+            assert marks[0]
+            others = tab.locator("main .panels.small").last.locator(".uplot canvas")
+            marks = others.evaluate_all("all => all.map(window.marksOf)")
             assert len(marks) >= 2
-            assert all(each == marks[0] and each for each in marks), zoomed
+            assert all(each == marks[0] and each for each in marks), (zoomed, marks)
 
 
 def marks_of_y(folder: Path, tab: Any, values: list[float], options: str = "") -> list[str | None]:
@@ -1180,3 +1186,125 @@ def test_the_keyboard_keeps_its_place_where_a_view_is_drawn_again(url: str, tab:
         tab.keyboard.press(key)
     assert chooser.evaluate("chooser => chooser === document.activeElement")
     assert tab.get_by_label("search columns").is_hidden()
+
+
+def test_a_report_of_many_runs_compares_any_two_of_them(tmp_path: Path, tab: Any) -> None:
+    for number in range(6):
+        with tensortrial.Run(tmp_path / f"run-{5 - number}") as run:  # the newest comes first in the alphabet
+            for step in range(5):
+                run.log({"loss": number + 1 / (1 + step)}, step=step)
+                run.save_tensor("w", np.full(4, float(number)), step=step)
+    report(tmp_path, tmp_path / "report.html")
+    show(tab, (tmp_path / "report.html").as_uri(), "view=compare")
+    assert "First difference at step 0" in text(tab)
+    names = [str(name) for name in tab.locator("main select").evaluate_all("all => all.map((each) => each.value)")]
+    assert sorted(names) == ["run-0", "run-1"]
+    show(tab, (tmp_path / "report.html").as_uri(), "view=compare&a=run-5&b=run-0")
+    assert "This report does not hold that" in text(tab, "p.summary")
+    assert tab.locator(".panel canvas").count() == 1
+    assert tab.locator(".error").count() == 0
+
+
+def test_steps_without_a_finite_value_are_marked_in_a_chart(tmp_path: Path, tab: Any) -> None:
+    with tensortrial.Run(tmp_path / "run") as run:
+        for step in range(40):
+            run.log({"loss": math.nan, "norm": math.inf if step >= 30 else step, "accuracy": step / 40}, step=step)
+            run.save_tensor("w", np.full(4, np.nan if step >= 30 else 1.0), step=step)
+    marked = """canvas => {
+        const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+        const columns = new Set();
+        for (let i = 0; i < data.length; i += 4)
+            if (data[i] === 0xe6 && data[i + 1] === 0 && data[i + 2] === 0x7e) columns.add((i / 4) % canvas.width);
+        return columns.size / canvas.width;
+    }"""
+    with serving(tmp_path / "run") as url:
+        show(tab, url, "view=scalars")
+        shares, said = {}, {}
+        for panel in tab.locator("main .panel").all():
+            title = panel.locator("h3").inner_text()
+            tab.wait_for_timeout(100)  # the canvas draws at the next frame
+            shares[title], said[title] = panel.locator("canvas").evaluate(marked), panel.inner_text()
+        assert shares["accuracy"] == 0
+        assert shares["loss"] > 0.7
+        assert 0.15 < shares["norm"] < 0.3
+        assert "NaN or infinite at 10 steps, first at 30" in said["norm"]
+        assert "100" not in said["loss"]  # no number at an axis without values
+        picture(tab, "nan-in-charts")
+        show(tab, url, "view=tensor&name=w")
+        assert "NaN or infinite at 10 steps, first at 30" in text(tab, ".panel header")
+
+
+def test_a_norm_is_one_chart_of_a_tensor(tmp_path: Path, tab: Any) -> None:
+    form = tensortrial.ReductionConfig(["mean", "abs_mean"], norms=["l1", "l2"])
+    with tensortrial.Run(tmp_path / "run", reduction_config=form) as run:
+        for step in range(3):
+            run.save_tensor("w", np.arange(4.0) + step, step=step)
+    with serving(tmp_path / "run") as url:
+        show(tab, url, "view=tensor&name=w")
+        titles = tab.locator(".panel h3").all_inner_texts()
+        assert {"L2 norm", "L1 norm", "mean of |x|"} <= set(titles)
+        assert not {"L2 norm of |x|", "L1 norm of |x|", "sum of |x|"} & set(titles)
+
+
+@pytest.mark.parametrize("width", [1280, 2560])
+def test_charts_of_a_row_are_equally_high(tmp_path: Path, tab: Any, width: int) -> None:
+    with tensortrial.Run(tmp_path / "run") as run:
+        for step in range(12):
+            value = np.random.default_rng(step).normal(size=64)
+            run.save_tensors({"w": value, "gradient/w": value / 2}, step=step)
+    tab.set_viewport_size({"width": width, "height": 1400})
+    with serving(tmp_path / "run") as url:
+        show(tab, url, "view=tensor&name=w")
+        height = "each.querySelector('.uplot, canvas').clientHeight"
+        boxes = f"all => all.map((each) => [each.getBoundingClientRect().top, {height}])"
+        rows: dict[float, set[float]] = {}
+        for top, high in tab.locator(".panel:has(.uplot), .panel:has(canvas[role=img])").evaluate_all(boxes):
+            rows.setdefault(top, set()).add(high)
+        assert all(len(heights) == 1 for heights in rows.values()), rows
+
+
+def test_the_overview_of_a_run_without_problems_has_its_first_remark(tmp_path: Path, tab: Any) -> None:
+    with tensortrial.Run(tmp_path / "run") as run:
+        for step in range(100):
+            run.log({"train-loss": 1 / (1 + step), "validation-loss": 0.5 + step / 100}, step=step)
+            run.save_tensor("w", np.arange(4.0), step=step)
+    with serving(tmp_path / "run") as url:
+        show(tab, url, "view=overview")
+        tab.wait_for_selector(".diagnosed b")
+        assert text(tab, ".diagnosed").startswith("No problem in 100 steps")
+        assert "validation-loss" in text(tab, ".diagnosed.remarked")
+
+
+def test_a_report_counts_many_runs_without_a_problem(tmp_path: Path, tab: Any) -> None:
+    for number in range(10):
+        with tensortrial.Run(tmp_path / f"run-{number}") as run:
+            run.log({"loss": 1.0}, step=0)
+    report(tmp_path, tmp_path / "report.html")
+    show(tab, (tmp_path / "report.html").as_uri())
+    assert text(tab, ".diagnosed") == "No problem found in 10 runs"
+
+
+def test_training_and_validation_of_one_run_have_different_colors(tmp_path: Path, tab: Any) -> None:
+    with tensortrial.Run(tmp_path / "run") as run:
+        for step in range(20):
+            run.log({"train-loss": 1 / (1 + step), "validation-loss": 2 / (1 + step)}, step=step)
+    with serving(tmp_path / "run") as url:
+        show(tab, url, "view=scalars")
+        lines = tab.locator(".part line")
+        colors = {line.evaluate("line => getComputedStyle(line).stroke") for line in lines.all()}
+        assert len(colors) == lines.count() == 2
+        assert {line.get_attribute("stroke-dasharray") for line in lines.all()} == {""}
+
+
+def test_steps_after_few_others_are_seldom_unusual(tmp_path: Path, tab: Any) -> None:
+    random = np.random.default_rng(0)
+    with tensortrial.Run(tmp_path / "run", reduction_config=tensortrial.ReductionConfig(norms=["l2"])) as run:
+        for step in range(12):
+            for number in range(100):
+                run.save_tensor(f"layer{number}", np.full(4, random.normal(10)), step=step)
+    with serving(tmp_path / "run") as url:
+        show(tab, url, "view=overview")
+        listed = tab.locator(".worst li").count()
+        more = re.search(r"and (\d+) tensor", text(tab, ".worst"))
+        # Of 700 values, 9 % would be, of a past of 5 to 11 values that is not counted less.
+        assert listed + int(more[1] if more else 0) < 20

@@ -1,4 +1,4 @@
-/** What the server says, as the views use it. Nothing else of the page knows an address or a payload. */
+/** The answers of the server. Nothing else of the page knows an address or a payload. */
 
 const SPECIAL = new Map(["NaN", "Infinity", "-Infinity"].map((text) => [text, Number(text)]));
 /** The keys of numbers, of which JSON lacks some. */
@@ -10,7 +10,7 @@ export const numberOf = (value) => SPECIAL.get(value) ?? value;
 /** @param {string} key @param {any} value */
 const revived = (key, value) => !NUMBERS.has(key) ? value : Array.isArray(value) ? value.map(numberOf) : numberOf(value);
 
-/** Answers inside the page itself, by address: a report has them and no server. It holds each answer once, at full length, so the parameters that choose a resolution or a part are not in its addresses. @type {Record<string, any> | null} */
+/** The answers of a report by address, without parameters that choose a resolution or a part. @type {Record<string, any> | null} */
 const embedded = JSON.parse(document.getElementById("answers")?.textContent || "null", revived);
 const RESOLUTION = new Set(["columns", "points", "count", "from", "to", "statistics"]);
 
@@ -23,7 +23,7 @@ export const unlessMissing = (loading) => loading.catch((error) => {
   return undefined;
 });
 
-/** Fetch JSON. @param {string} path @param {Record<string, any>} [parameters] null and "" leave one out; others but texts and numbers become JSON @param {RequestInit} [how] @returns {Promise<any>} */
+/** Fetch JSON. @param {string} path @param {Record<string, any>} [parameters] null and "" leave one out; objects become JSON @param {RequestInit} [how] @returns {Promise<any>} */
 async function fetchJson(path, parameters = {}, how = {}) {
   const query = new URLSearchParams();
   for (const [key, value] of Object.entries(parameters)) {
@@ -49,6 +49,9 @@ async function problemOf(response) {
   }
 }
 
+/** Fetch an answer; a text is the name of a run. @template {keyof Loads} K @param {K} path @param {Parameters<Loads[K]>[0]} [query] @returns {ReturnType<Loads[K]>} */
+export const load = (path, query) => /** @type {any} */ (fetchJson(path, typeof query === "string" ? { run: query } : /** @type {any} */ (query)));
+
 /** Return what the runs are, and all of one of them. @param {string} [run] @returns {Promise<Info>} */
 export async function loadInfo(run) {
   const info = await fetchJson("info", embedded ? {} : { run });
@@ -63,7 +66,7 @@ export async function loadTiles(query) {
   return { ...tiles, ...(await unpack(tiles.packed, tiles.names.length * tiles.starts.length, tiles.wide)) };
 }
 
-/** Return the arrays of tiles: five of 16 bits, each as all its upper bytes and then all its lower ones, deflated. @param {string} packed base64 @param {number} cells @param {boolean} wide whether a number is the upper bits of a float64, not of a float32 */
+/** Return the five arrays of tiles, deflated, each with all upper bytes before the lower ones. @param {string} packed base64 @param {number} cells @param {boolean} wide whether a number is the upper bits of a float64, not of a float32 */
 async function unpack(packed, cells, wide) {
   const deflated = Uint8Array.from(atob(packed), (character) => character.charCodeAt(0));
   const stream = new Blob([deflated]).stream().pipeThrough(new DecompressionStream("deflate"));
@@ -79,9 +82,6 @@ async function unpack(packed, cells, wide) {
   return { max: floats(0), min: floats(1), mean: floats(2), count: counts(3), nonfinite: counts(4) };
 }
 
-/** @type {Load<void, Record<string, number>>} */
-export const loadSizes = () => fetchJson("sizes");
-
 /** @type {Map<string, Promise<string[]>>} */
 const namesOfRuns = new Map();
 
@@ -92,17 +92,8 @@ export function loadTensorNames(run) {
   return names;
 }
 
-/** @type {Load<OfTensor & {step?: null}, TensorAbout>} */
-export const loadTensor = (query) => fetchJson("tensor", query);
-
 /** @type {Load<OfTensor & {statistics: string[], points: number} & Span, Series>} */
 export const loadSeries = (query) => fetchJson("series", { ...query, statistics: query.statistics.join() });
-
-/** @type {Load<OfTensor & {count: number} & Span, Histogram[]>} */
-export const loadHistograms = (query) => fetchJson("histograms", query);
-
-/** null if the raw value was not saved @type {Load<At & {slice: string}, Value | null>} */
-export const loadValue = (query) => fetchJson("value", query);
 
 /** Return the address of a raw value as a file of numpy, if any. @param {At} query */
 export const addressOfNpy = ({ run, name, mode, worker, step }) => !embedded && `api/npy?${new URLSearchParams({ run, name, mode, worker, step: String(step) })}`;
@@ -111,12 +102,6 @@ export const addressOfNpy = ({ run, name, mode, worker, step }) => !embedded && 
 export async function saveNotes(run, change) {
   Object.assign(run, await fetchJson("notes", { run: run.name, change }, { method: "POST" }));
 }
-
-/** @type {Load<string, Finding[]>} */
-export const loadFindings = (run) => fetchJson("findings", { run });
-
-/** @type {Load<string, Diagnosis>} */
-export const loadDiagnosis = (run) => fetchJson("diagnosis", { run });
 
 /** Return what a report holds of one request for several runs. @param {string} path @returns {any[]} */
 const heldOf = (path) => Object.entries(embedded ?? {}).filter(([address]) => address.startsWith(`api/${path}?`)).flatMap(([, answer]) => answer);
@@ -134,25 +119,7 @@ export async function loadScalars({ runs, names, points }) {
     : fetchJson("scalars", { runs, names, points });
 }
 
-/** @type {Load<{run: string, mode: string, columns: number}, Availability>} */
-export const loadAvailability = (query) => fetchJson("availability", query);
-
-/** Without tolerances, bits are compared. @type {Load<{a: string, b: string, rtol?: string, atol?: string}, Differences>} */
-export const loadDifference = (query) => fetchJson("difference", query);
-
-/** @type {Load<void, NamedQuery[]>} */
-export const loadQueries = () => fetchJson("queries");
-
-/** @param {string} run @param {string} query @param {Record<string, string>} parameters @returns {Promise<Answer>} */
-export const runNamed = (run, query, parameters) => fetchJson("query", { run, query, parameters });
-
-/** The views of several runs have the column `run`; null is all runs. @type {(runs: string[] | null, sql: string) => Promise<Answer>} */
-export const runSql = (runs, sql) => fetchJson("sql", { runs, sql });
-
-/** @type {Load<string, SqlView[]>} */
-export const loadViews = (run) => fetchJson("views", { run });
-
-/** Follow the runs. @param {{grown: () => void, connected: (now: boolean) => void}} on */
+/** Follow the runs. @param {OnRuns} on */
 export function listen(on) {
   if (embedded) return;
   let lost = false;

@@ -46,7 +46,7 @@ async function start() {
   announce();
 }
 
-/** Return the view that the state names, or what one wants to see first: of several runs their table, of a run with statistics of tensors the heat map, of numbers only their curves. @param {State} now */
+/** Return the view that the state names, or the first one: the table of several runs, the heat map of tensors, the curves of numbers. @param {State} now */
 function viewOf(now) {
   const named = VIEWS.find(({ key }) => key === now.view);
   if (named) return named;
@@ -201,10 +201,7 @@ function keyDown(event) {
   if (view) go({ view: view.key });
   else if (event.key === "?") help.showModal();
   else if (event.key === "d") switchTheme();
-  else if (event.key === "/") {
-    const box = main.querySelector('input[type="search"]');
-    if (box instanceof HTMLElement) box.focus();
-  } else if (event.key === "g") /** @type {HTMLElement | null} */ (main.querySelector("canvas.heatmap"))?.focus();
+  else if ("/g".includes(event.key)) /** @type {HTMLElement | null} */ (main.querySelector(event.key === "g" ? "canvas.heatmap" : 'input[type="search"]'))?.focus();
   else return;
   event.preventDefault();
 }

@@ -1,9 +1,9 @@
 /** Line charts by uPlot, with the colors of the page. */
 
-import { LINES, dashOf, inks } from "./colors.js";
+import { NOT_FINITE, dashOf, inks, lineColor } from "./colors.js";
 import { h, select } from "./dom.js";
 import { chartMenu } from "./download.js";
-import { MOVES, count, date, duration, notedAlike, number, ticks, within } from "./format.js";
+import { MOVES, count, counted, date, duration, notedAlike, number, ticks, within } from "./format.js";
 import { stroke } from "./side.js";
 import { go } from "./state.js";
 import { tooltip } from "./tooltip.js";
@@ -25,7 +25,7 @@ function scaleY({ logY = "0", lines }) {
   const [least, most, median] = [ordered[0], ordered[ordered.length - 1], ordered[ordered.length >> 1]];
   const isCrowded = most > 1e7 * least; // uPlot has a mark for each decade
   if (logY === "1") return { distr: 3, isCrowded };
-  if (!sizes.length && lines.some(({ values }) => Array.from(values).includes(0))) return { distr: 1, range: [-1, 1] }; // uPlot's is 0 to 100
+  if (!sizes.length) return { distr: 1, range: [-1, 1] }; // uPlot's is 0 to 100
   if (logY === "0" || sizes.length < 2 || most < 1e4 * median) return { distr: 1 };
   return positive ? { distr: 3, isCrowded } : { distr: 4, asinh: 10 ** Math.floor(Math.log10(median)), isCrowded }; // from others, uPlot's marks never end
 }
@@ -73,10 +73,18 @@ function positive(chart) {
   return { ...chart, span: (chart.span?.[0] ?? 0) > 0 ? chart.span : undefined, x: cut(chart.x), lines: chart.lines.map((line) => ({ ...line, values: cut(line.values), raw: line.raw && cut(line.raw) })) };
 }
 
+/** Return for each x which of the lines with a value there are finite. @param {Chart} chart */
+function finiteness({ x, lines }) {
+  const held = lines.filter(({ quiet }) => !quiet).map(({ raw, values }) => raw ?? values);
+  return Array.from(x, (_, i) => held.map((values) => values[i]).filter((value) => value != null).map(Number.isFinite));
+}
+
+/** Return what is said of values that are not finite. @param {{nonfinite: number, fault: number | null}} of */
+export const faultsText = ({ nonfinite, fault }) => `NaN or infinite at ${counted(nonfinite, "step")}, first at ${count(fault ?? 0)}`;
+
 /** Put a chart into an element, and return it. @param {HTMLElement} parent @param {Chart} given */
 export function draw(parent, given) {
   const chart = given.logX ? positive(given) : given;
-  const { uPlot } = /** @type {{uPlot: new (options: PlotOptions, data: any[], parent: HTMLElement) => Plot}} */ (/** @type {any} */ (window));
   const { quiet, line, mark } = inks();
   const scale = innerWidth >= 2200 ? 1.2 : 1;
   const axis = { stroke: quiet, grid: { stroke: line, width: 0.5 }, ticks: { stroke: line, width: 0.5, size: 4 }, font: `${scale > 1 ? 14 : 11}px system-ui` };
@@ -89,11 +97,25 @@ export function draw(parent, given) {
   const farX = chart.unit === "number" && isFar(chart.x);
   const decades = far ? {} : { filter: (/** @type {any} */ _, /** @type {(number | null)[]} */ splits) =>
     splits.map((at) => (y.distr < 3 || at === 0 || Number.isInteger(Math.log10(Math.abs(at ?? NaN))) ? at : null)) };
-  const drawMark = (/** @type {Plot} */ plot) => {
-    if (chart.mark == null) return;
+  const finite = finiteness(chart);
+  const drawMarks = (/** @type {Plot} */ plot) => {
     const { ctx, bbox: { left, top, width, height } } = plot;
-    const at = plot.valToPos(chart.mark, "x", true);
-    if (at < left || at > left + width) return;
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(left, top, width, height);
+    ctx.clip();
+    ctx.fillStyle = NOT_FINITE;
+    finite.forEach((each, i) => {
+      if (!each.includes(false)) return;
+      const [from, to] = [chart.x[i], chart.x[i + 1] ?? chart.x[i]].map((x) => plot.valToPos(x, "x", true));
+      for (const [alpha, tall] of [[each.includes(true) ? 0 : 0.12, height], [1, 5 * devicePixelRatio]]) {
+        ctx.globalAlpha = alpha;
+        ctx.fillRect(from - 1, top + height - tall, Math.max(3, to - from), tall);
+      }
+    });
+    ctx.restore();
+    const at = plot.valToPos(chart.mark ?? NaN, "x", true);
+    if (!(at >= left && at <= left + width)) return;
     ctx.save();
     ctx.strokeStyle = mark;
     ctx.setLineDash([5, 4]);
@@ -112,25 +134,25 @@ export function draw(parent, given) {
     axes: [
       { ...axis, ...(farX && farMarks(1)), ...(chart.unit === "step" && !chart.logX && { incrs: WHOLE }), space: Math.max(60, 7.8 * letters) * scale, size: 26 * scale,
         values: (_, at, _axis, _space, apart) => at.map((v) => (v === null ? "" : textOfX(chart, v, apart))) },
-      { ...axis, size: 66 * scale, space: (height < 180 ? 20 : 30) * scale, ...(far && farMarks(y.distr)), grid: { ...axis.grid, ...decades }, ticks: { ...axis.ticks, ...decades }, values: (_, at) => notedAlike(at) },
+      { ...axis, size: 66 * scale, space: (height < 180 ? 20 : 30) * scale, ...(far && farMarks(y.distr)), grid: { ...axis.grid, ...decades }, ticks: { ...axis.ticks, ...decades }, values: (_, at) => finite.flat().includes(true) ? notedAlike(at) : [] },
     ],
     series: [
       {},
       ...chart.lines.map((each, i) => ({
         label: each.label,
-        stroke: withAlpha(LINES[(each.color ?? i) % LINES.length], each.alpha ?? 1),
+        stroke: withAlpha(lineColor(each.color ?? i), each.alpha ?? 1),
         width: each.width ?? 1.5,
         dash: dashOf(each.color ?? i),
         points: pointsOf(each, chart.lines.length > MANY ? FEW_OF_MANY : FEW),
         spanGaps: false,
       })),
     ],
-    bands: (chart.bands ?? []).map(([upper, lower, color]) => ({ series: [upper + 1, lower + 1], fill: withAlpha(LINES[color % LINES.length], 0.22) })),
+    bands: (chart.bands ?? []).map(([upper, lower, color]) => ({ series: [upper + 1, lower + 1], fill: withAlpha(lineColor(color), 0.22) })),
     cursor: { drag: { x: Boolean(chart.onrange), y: false, setScale: false }, points: { show: false },
       ...(chart.sync && { sync: { key: chart.sync, scales: ["x", null], filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } } }) },
     legend: { show: false },
     hooks: {
-      draw: [drawMark],
+      draw: [drawMarks],
       setCursor: [(plot) => explain(plot, chart)],
       setSelect: [(plot) => {
         if (!chart.onrange || plot.select.width < 4) return;
@@ -171,7 +193,7 @@ function pointsOf(line, few) {
   const has = (/** @type {number} */ at) => Number.isFinite(values[places[at]] ?? NaN);
   const present = places.filter((_, at) => has(at));
   const drawn = line.quiet ? [] : present.length <= few ? present : places.filter((_, at) => has(at) && !has(at - 1) && !has(at + 1));
-  return { show: drawn.length > 0, size: 5, width: 0, fill: LINES[(line.color ?? 0) % LINES.length], filter: () => drawn };
+  return { show: drawn.length > 0, size: 5, width: 0, fill: lineColor(line.color ?? 0), filter: () => drawn };
 }
 
 /** Do what a click into a chart does at its cursor. @param {Plot} plot @param {Chart} chart */

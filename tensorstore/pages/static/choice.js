@@ -7,7 +7,7 @@ import { go, link, state } from "./state.js";
 /** @type {Record<string, string>} */
 const STATISTICS = {
   l2: "L2 norm", l1: "L1 norm", std: "standard deviation", min: "minimum", max: "maximum", nan_count: "NaN count", inf_count: "infinity count", rms: "RMS",
-  zero_fraction: "share of zeros", update_ratio: "update / parameter", gradient_ratio: "gradient / parameter", digest_changed: "changed since last save", value: "value of scalars",
+  zero_fraction: "share of zeros", update_ratio: "update / parameter", gradient_ratio: "gradient / parameter", digest_changed: "changed since last save", value: "scalar value",
 };
 
 /** Return a statistic in words. @param {string} statistic @returns {string} */
@@ -77,7 +77,7 @@ export function metadataKeys(runs) {
   return [...keys.filter((each) => each.differs), ...keys.filter((each) => !each.differs)];
 }
 
-/** Return the number of a run's color, which is the same in all views: its place in the order of their beginnings, or that of its group. @param {Info} info @param {State} now @returns {(run: string) => number} */
+/** Return the numbers of runs' colors in all views: their order by start, or that of their groups. @param {Info} info @param {State} now @returns {(run: string) => number} */
 export function colorsOf(info, now) {
   const oldest = newestFirst(info).reverse();
   const group = (/** @type {Run} */ run) => JSON.stringify(run.metadata[now.group] ?? null);

@@ -1,17 +1,22 @@
-/** Color scales that color-blind people can read, as lookup tables of 256 entries. */
+/** Color scales for color-blind people, as lookup tables of 256 entries. */
 
-// Anchors of viridis (Smith and van der Walt, CC0), evenly spaced: brighter is more, in every kind of color vision.
+// Anchors of viridis (Smith and van der Walt, CC0), evenly spaced: brighter is more.
 const SEQUENTIAL = ["440154", "472d7b", "3b528b", "2c728e", "21918c", "28ae80", "5ec962", "addc30", "fde725"];
-// Blue is below, orange above; lightness is symmetric, and neither red nor green takes part.
+// Blue is below, orange above, without red or green; lightness is symmetric.
 const DIVERGING_LIGHT = ["08306b", "2171b5", "6baed6", "c6dbef", "f4f4f2", "fdd0a2", "fd8d3c", "d94801", "7f2704"];
 const DIVERGING_DARK = ["c6e2ff", "6baed6", "2f7fc1", "1f4468", "26282c", "6b3a17", "c25a10", "fd9a4e", "ffe0c2"];
 
-/** Colors of lines in a chart (Okabe and Ito), told apart by color-blind people. */
-export const LINES = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8f7f00", "#7b6fd0"];
+/** Colors of lines in a chart (Okabe and Ito), told apart by color-blind people; brighter ones on a dark ground. */
+const LINES = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8f7f00", "#7b6fd0"];
+const LINES_DARK = ["#3d9be9", "#e69f00", "#19b88a", "#dd8fbb", "#9bd8ff", "#f07a32", "#b8a52e", "#a196f0"];
+export const NUM_COLORS = LINES.length;
+
+/** @param {number} color */
+export const lineColor = (color) => (isDark() ? LINES_DARK : LINES)[color % NUM_COLORS];
 const DASHES = [[], [10, 4], [3, 3], [10, 3, 3, 3]];
 
 /** Return the dashes of a line: none for the first eight. @param {number} color */
-export const dashOf = (color) => DASHES[Math.floor(color / LINES.length) % DASHES.length];
+export const dashOf = (color) => DASHES[Math.floor(color / NUM_COLORS) % DASHES.length];
 
 const INKS = ["text", "quiet", "line", "hole", "ground", "mark", "accent"];
 /** Return the colors of the style sheet by name. @returns {Record<string, string>} */
@@ -79,7 +84,7 @@ export function indexOf(scale, value) {
 export function scaleOf(values, diverging = false) {
   const finite = Float64Array.from(/** @type {any} */ (values)).filter(Number.isFinite).sort();
   if (!finite.length) return { kind: "sequential", low: 0, high: 1, log: false };
-  // The outermost 0.5 % do not choose the colors of all others; they take the color at the end.
+  // The outermost 0.5 % take the colors at the ends.
   const at = (/** @type {number} */ q) => finite[Math.min(finite.length - 1, Math.floor(q * finite.length))];
   let [low, high] = [at(0.005), at(0.995)];
   if (low === high) [low, high] = [finite[0], finite[finite.length - 1]];

@@ -51,7 +51,7 @@ export function completing(parent, box, views) {
   });
 }
 
-/** Return what a word may become: columns of the views that the query names first, then views, other columns, keywords. @param {string} word @param {string} query @param {SqlView[]} views */
+/** Return what a word may become, first columns of the views that the query names. @param {string} word @param {string} query @param {SqlView[]} views */
 function completions(word, query, views) {
   const named = views.filter(({ name }) => new RegExp(`\\b${name}\\b`).test(query));
   const all = [...named.flatMap(({ columns }) => columns), ...views.map(({ name }) => name), ...views.flatMap(({ columns }) => columns), ...KEYWORDS];

@@ -1,10 +1,10 @@
 /** Curves of a metric in several runs, in one chart. */
 
-import { draw, spanOf, together } from "./chart.js";
+import { draw, faultsText, spanOf, together } from "./chart.js";
 import { colorsOf, listOf } from "./choice.js";
-import { LINES } from "./colors.js";
+import { NUM_COLORS } from "./colors.js";
 import { bad, fill, h, note } from "./dom.js";
-import { counted, grouped, inOrder, number } from "./format.js";
+import { grouped, inOrder, number } from "./format.js";
 import { isConstant, isHeldOut, metricOf, rankOf } from "./scalars.js";
 import { stroke } from "./side.js";
 import { smooth } from "./smooth.js";
@@ -41,15 +41,7 @@ export function rankOfSpecs(rows) {
   return ({ names }) => Math.min(...names.map((name) => rankOf(name, losses.has(name))));
 }
 
-/**
- * Draw the curves of a chart into its panel: a color for each run, dashes for each scalar and mode.
- * @param {Place} place the height of the chart is in the data of its box
- * @param {Curve[]} all those of other scalars are left out
- * @param {string[]} runs in the order of the lines
- * @param {Info} info
- * @param {State} now
- * @param {boolean} [equal] the x axis is that of all curves of the modes
- */
+/** Draw the curves of a chart into its panel: a color for each run, dashes for each scalar and mode, or of one run, colors. @param {Place} place @param {Curve[]} all also other scalars @param {string[]} runs in the order of the lines @param {Info} info @param {State} now @param {boolean} [equal] the x axis is that of all curves of the modes */
 export function drawCurves({ spec, box, body }, all, runs, info, now, equal = false) {
   const order = (/** @type {Curve} */ { name, mode }) => `${isHeldOut(name)} ${mode !== "TRAIN"} ${name} ${mode}`; // false is before true
   const curves = all.filter((curve) => spec.names.includes(curve.name) && (spec.mode === null || curve.mode === spec.mode) && curve.steps.length)
@@ -70,9 +62,10 @@ export function drawCurves({ spec, box, body }, all, runs, info, now, equal = fa
   const modes = new Set(curves.map(({ mode }) => mode));
   const partOf = (/** @type {Curve} */ { name, mode }) => [spec.names.length > 1 && name, curves.some((each) => each.name === name && each.mode !== mode) && mode].filter(Boolean).join(" ");
   const parts = [...new Set(curves.map(partOf))];
+  const isAlone = info.runs.length === 1;
   curves.forEach((curve, i) => {
     const part = partOf(curve);
-    const shade = parts.length > 1 ? color(curve.run) % LINES.length + parts.indexOf(part) * LINES.length : color(curve.run);
+    const shade = isAlone ? parts.indexOf(part) : parts.length > 1 ? color(curve.run) % NUM_COLORS + parts.indexOf(part) * NUM_COLORS : color(curve.run);
     const label = [(info.runs.length > 1 || !part) && curve.run, part].filter(Boolean).join(" ");
     if (curve.min.some((value, at) => !Object.is(value, curve.max[at]))) {
       bands.push([lines.length, lines.length + 1, shade]);
@@ -91,6 +84,6 @@ export function drawCurves({ spec, box, body }, all, runs, info, now, equal = fa
   const faulty = curves.filter(({ nonfinite }) => nonfinite);
   const isOne = curves.length === parts.length;
   const aside = box.querySelector(".aside");
-  if (aside) fill(aside, faulty.length > 0 && bad(`NaN or infinite ${curves.length > 1 ? `in ${faulty.length} of ${curves.length} lines` : `at ${counted(faulty[0].nonfinite, "step")}`}`),
-    ...(parts.length > 1 || (isOne && !faulty.length) ? parts.map((part, i) => h("span", { class: "part" }, part && stroke(i * LINES.length), part || "last", isOne && ` ${number(curves[i].last.value)}`)) : []));
+  if (aside) fill(aside, faulty.length > 0 && bad(curves.length > 1 ? `NaN or infinite in ${faulty.length} of ${curves.length} lines` : faultsText(faulty[0])),
+    ...(parts.length > 1 || (isOne && !faulty.length) ? parts.map((part, i) => h("span", { class: isAlone ? "part" : "part dashes" }, part && stroke(isAlone ? i : i * NUM_COLORS), part || "last", isOne && ` ${number(curves[i].last.value)}`)) : []));
 }

@@ -1,15 +1,15 @@
 /** What went wrong in a run: one sentence above the overview, all of it among the findings. */
 
-import { loadDiagnosis } from "./api.js";
+import { load } from "./api.js";
 import { modeOf, tensorLink } from "./choice.js";
 import { fill, h, note } from "./dom.js";
-import { count, counted } from "./format.js";
+import { count } from "./format.js";
 import { link } from "./state.js";
 
 /** How many saved values are diagnosed unasked. */
 const MOST_DIAGNOSED = 400_000;
 
-/** Show what went wrong: at once if a report holds it, or a run that has ended is small, otherwise when a button is pressed. @param {HTMLElement} box @param {Page} page @param {Run} run @param {(run: Run, found: Diagnosis) => Child[]} say */
+/** Show what went wrong: at once in a report and for a small run that has ended, else by a button. @param {HTMLElement} box @param {Page} page @param {Run} run @param {(run: Run, found: Diagnosis) => Child[]} say */
 export function drawDiagnosis(box, page, run, say) {
   const version = `${run.name} ${run.ended && run.saved}`;
   if (box.dataset.version === version) return;
@@ -17,7 +17,7 @@ export function drawDiagnosis(box, page, run, say) {
   const show = (/** @type {Child[]} */ ...answer) => { if (box.dataset.version === version) fill(box, ...answer); };
   const ask = () => {
     show(h("div", { class: "diagnosed note quiet", role: "status" }, "Looking for what went wrong …"));
-    return loadDiagnosis(run.name).then((found) => show(...say(run, found)), (error) => show(!page.info.frozen && note(`Not diagnosed: ${error.message}`)));
+    return load("diagnosis", run.name).then((found) => show(...say(run, found)), (error) => show(!page.info.frozen && note(`Not diagnosed: ${error.message}`)));
   };
   if (page.info.frozen || (run.ended && run.values <= MOST_DIAGNOSED)) void ask();
   else show(note(h("button", { onclick: ask }, "What went wrong?"), run.ended && " It takes a while for this run."));
@@ -25,11 +25,11 @@ export function drawDiagnosis(box, page, run, say) {
 
 /** Return a diagnosis as one sentence with links. @param {Run} run @param {Diagnosis} found @param {...Child} before */
 export function inOneSentence(run, found, ...before) {
-  const first = found.problems.find((each) => !each.note);
-  const more = found.problems.length - (first ? 1 : 0);
-  return [h("div", { class: first ? "diagnosed" : "diagnosed well", role: "status" }, ...before,
-    h("b", {}, first ? first.headline : summaryOf(found)), " ",
-    ...placesOf(run, first, h("a", { href: link({ view: "findings", run: run.name }) }, more > 0 ? `all of it, ${counted(more, "more remark")}` : "all of it")))];
+  const first = found.problems.find((each) => !each.note) ?? found.problems[0];
+  const more = found.problems.length - 1;
+  return [h("div", { class: `diagnosed ${!first ? "well" : first.note ? "remarked" : ""}`, role: "status" }, ...before,
+    h("b", {}, first && !first.note ? first.headline : summaryOf(found)), first?.note && ` ${first.headline}`, " ",
+    ...placesOf(run, first, h("a", { href: link({ view: "findings", run: run.name }) }, more > 0 ? `all of it, ${count(more)} more` : "all of it")))];
 }
 
 /** Return how many problems were found, without the run. @param {Diagnosis} found */

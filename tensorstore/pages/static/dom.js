@@ -1,4 +1,4 @@
-/** Elements made by code. A string is always text, so no name of a run can become markup, nor turn what is around it. */
+/** Elements made by code. A string is always text, so no name of a run becomes markup. */
 
 import { inOrder, number, printable, textOf } from "./format.js";
 import { REPLACE, go, state } from "./state.js";
@@ -56,7 +56,7 @@ export const breakable = (name) => name.split(/(?<=[/._ -])|(?<=[a-z])(?=[A-Z])/
 /** @param {Element} element */
 const nameOf = (element) => element.getAttribute("aria-label") ?? (element.getAttribute("title") || element.textContent);
 
-/** Return what focuses the same control once an element is drawn again, with the text in it, else the view. @param {Element} element */
+/** Return what focuses the same control, with its text, once an element is drawn again, else the view. @param {Element} element */
 export function keepFocus(element) {
   const used = /** @type {any} */ (document.activeElement);
   const alike = () => [...element.querySelectorAll(used.localName)].filter((each) => nameOf(each) === nameOf(used));
@@ -79,10 +79,10 @@ export function fill(element, ...children) {
   refocus();
 }
 
-/** Return what is typed or chosen, with its label. @param {string} label @param {Child} box @param {string} [hint] shown when the pointer rests on it */
+/** Return what is typed or chosen, with its label. @param {string} label @param {Child} box @param {string} [hint] */
 export const field = (label, box, hint) => h("label", { class: "field", title: hint }, h("span", {}, label), box);
 
-/** Return a labeled drop-down list. @param {string} label @param {(string | string[])[]} options a value, or a value and its text @param {string} value the chosen one @param {(value: string) => void} onchange @param {string} [hint] shown when the pointer rests on it */
+/** Return a labeled drop-down list. @param {string} label @param {(string | string[])[]} options a value, or a value and its text @param {string} value @param {(value: string) => void} onchange @param {string} [hint] */
 export function select(label, options, value, onchange, hint) {
   const list = h("select", { "aria-label": label, onchange: () => onchange(list.value) });
   for (const option of options) {

@@ -1,6 +1,6 @@
 /** Charts and tables as files: PNG, SVG, CSV. */
 
-import { LINES, dashOf, inks, penOf } from "./colors.js";
+import { dashOf, inks, lineColor, penOf } from "./colors.js";
 import { h, pathOf, s } from "./dom.js";
 
 const TITLE = 24; // pixels above a chart for its title
@@ -76,7 +76,7 @@ function svgOf(plot, chart, title) {
       const px = x(plot.data[0][at]);
       return value === undefined ? [] : [value === null || px < left - 1 || px > left + width + 1 ? null : [px, y(value)]];
     });
-    parts.push(s("path", { d: pathOf(points), fill: "none", stroke: LINES[(each.color ?? i) % LINES.length], "stroke-width": each.width ?? 1.5, "stroke-opacity": each.alpha ?? 1, "stroke-linecap": "round",
+    parts.push(s("path", { d: pathOf(points), fill: "none", stroke: lineColor(each.color ?? i), "stroke-width": each.width ?? 1.5, "stroke-opacity": each.alpha ?? 1, "stroke-linecap": "round",
       "stroke-dasharray": dashOf(each.color ?? i).join(" ") }, s("title", {}, each.label)));
   });
   return new XMLSerializer().serializeToString(s("svg", { width: plot.width, height: plot.height + TITLE, viewBox: `0 ${-TITLE} ${plot.width} ${plot.height + TITLE}`, "font-family": "system-ui, sans-serif", "font-size": 11 }, ...parts));

@@ -1,6 +1,6 @@
 /** Numbers, times and names as people read them. */
 
-/** Control characters but line feeds, and marks that change the direction or the place of text. */
+/** Control characters but line feeds, and marks of the direction or place of text. */
 const UNPRINTABLE = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
 
 /** Return a text with unprintable characters as escapes, such as `\u202e`. @param {string} text */
@@ -75,7 +75,7 @@ export function duration(seconds) {
 /** Order texts as people do: "run-2" before "run-10". @param {string} a @param {string} b */
 export const inOrder = (a, b) => a.localeCompare(b, undefined, { numeric: true });
 
-/** Return what all names begin with, up to the end of a part: "Net_", "model.layers.". What is before a slash, such as "gradient/", says what a tensor is of another one, and does not count. @param {string[]} names */
+/** Return what all names begin with, up to the end of a part: "Net_", "model.layers.". What is before a slash, such as "gradient/", does not count. @param {string[]} names */
 export function commonPrefix(names) {
   const rest = names.map((name) => name.slice(name.lastIndexOf("/") + 1));
   if (rest.length < 2) return "";

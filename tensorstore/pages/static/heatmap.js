@@ -1,10 +1,10 @@
-/** A heat map of rows × steps on a canvas, which a pointer or the keyboard zooms, pans and opens. */
+/** A heat map of rows × steps, which a pointer or the keyboard zooms, pans and opens. */
 
 import { NOT_FINITE, css, indexOf, inks, lookup, penOf, pixelOf, scaleOf, sized } from "./colors.js";
 import { h, quiet } from "./dom.js";
 import { count, firstOf, printable, ticks, within } from "./format.js";
 
-/** What a cell holds: a value; none, though its step is complete; NaN or an infinity; none, as its step is lost or not complete yet. */
+/** What a cell holds: a value, none in a complete step, NaN or an infinity, none in a lost or unfinished step. */
 export const [VALUE, NOTHING, NONFINITE, MISSING] = [0, 1, 2, 3];
 
 const AXIS = 26; // pixels below for the steps
@@ -26,11 +26,11 @@ export class Heatmap {
     this.window = { step0: 0, step1: 1, row0: 0, row1: 1 };
     /** @type {Cell | null} */
     this.cursor = null;
-    /** @type {{key: string, model: Model, canvas: OffscreenCanvas} | null} */
+    /** @type {Painted | null} */
     this.painted = null;
     this.frame = 0;
     this.labeled = 140; // pixels of the longest label
-    /** @type {{x: number, y: number, window: Seen, moved: boolean} | null} */
+    /** @type {Drag | null} */
     this.drag = null;
     new ResizeObserver(() => this.redraw()).observe(parent);
   }
@@ -404,7 +404,7 @@ const indentOf = ({ level }) => Math.min(level, 6) * 10;
 /** @param {Row} row */
 const symbolOf = ({ kind }) => kind === "open" ? "▾ " : kind === "folded" ? "▸ " : "";
 
-/** Return a name that fits, without its beginning: the end tells tensors apart. @param {CanvasRenderingContext2D} context @param {string} text @param {number} room pixels */
+/** Return the end of a name, which tells tensors apart, if not all of it fits. @param {CanvasRenderingContext2D} context @param {string} text @param {number} room pixels */
 function fitting(context, text, room) {
   if (context.measureText(text).width <= room) return text;
   return `…${text.slice(firstOf(1, text.length, (at) => context.measureText(`…${text.slice(at)}`).width <= room))}`;

@@ -1,6 +1,6 @@
-/** Runs as points of a scatter, and as lines of parallel coordinates: hyperparameters against a metric. */
+/** Hyperparameters against a metric: a scatter and parallel coordinates. */
 
-import { LINES, css, lookup } from "./colors.js";
+import { css, lineColor, lookup } from "./colors.js";
 import { h, pathOf, s } from "./dom.js";
 import { inOrder, notedAlike, textOf, ticks } from "./format.js";
 import { tooltip } from "./tooltip.js";
@@ -52,7 +52,7 @@ export function scatter({ runs, x, y, color, open }) {
   const points = runs.flatMap((run) => {
     const [a, b] = [across.place(run), up.place(run)];
     if (a === null || b === null) return [];
-    return [s("circle", { cx: px(a), cy: py(b), r: 5, fill: LINES[color(run.name) % LINES.length], "fill-opacity": 0.85, ...ofRun(run, [x, y], open) })];
+    return [s("circle", { cx: px(a), cy: py(b), r: 5, fill: lineColor(color(run.name)), "fill-opacity": 0.85, ...ofRun(run, [x, y], open) })];
   });
   return picture(`${y.title} over ${x.title}`, [
     ...across.marks.flatMap(({ at, text }) => [s("path", { d: `M${px(at)} ${top}V${bottom}`, class: "grid" }), s("text", { x: px(at), y: bottom + 16, "text-anchor": "middle" }, text)]),

@@ -1,7 +1,7 @@
 /** Histograms over steps: one ridge a step, the newest in front. */
 
 import { spanOf } from "./chart.js";
-import { LINES, inks, sized } from "./colors.js";
+import { inks, lineColor, sized } from "./colors.js";
 import { h } from "./dom.js";
 import { count, notedAlike, ticks } from "./format.js";
 
@@ -40,13 +40,13 @@ export function ridgelines(histograms, width, height, chosen) {
     const base = plot.top + (i + 1) * gap;
     const marked = histogram.step === chosen;
     trace(context, histogram, x, base, tall / top);
-    context.fillStyle = `color-mix(in srgb, ${LINES[marked ? 5 : 0]} ${marked ? 75 : 25 + (45 * i) / histograms.length}%, ${ground})`;
+    context.fillStyle = `color-mix(in srgb, ${lineColor(marked ? 5 : 0)} ${marked ? 75 : 25 + (45 * i) / histograms.length}%, ${ground})`;
     context.fill();
     context.lineWidth = marked ? 1.6 : 0.8;
-    context.strokeStyle = marked ? LINES[5] : ground;
+    context.strokeStyle = marked ? lineColor(5) : ground;
     context.stroke();
     if ((histograms.length - 1 - i) % labeled && !marked) return;
-    context.fillStyle = marked ? LINES[5] : quiet;
+    context.fillStyle = marked ? lineColor(5) : quiet;
     context.textAlign = "right";
     context.clearRect(0, base - 7, plot.left - 1, 14);
     context.fillText(count(histogram.step), plot.left - 6, base + 3);

@@ -1,7 +1,7 @@
 /** The list of runs at the side of every view: which are shown, in which color. */
 
 import { chosenRun, colorsOf, comparedNames, isHidden, listOf, metadataKeys, newestFirst, runLink, star, tickedRuns } from "./choice.js";
-import { LINES, dashOf } from "./colors.js";
+import { dashOf, lineColor } from "./colors.js";
 import { fill, h, note, quiet, s, select, textbox, toolbar } from "./dom.js";
 import { count, date, grouped, inOrder, textOf } from "./format.js";
 import { REPLACE, go } from "./state.js";
@@ -82,5 +82,5 @@ export function groupsOf(runs, now) {
 /** Return a short line as a run's curves have it. @param {number} color */
 export function stroke(color) {
   return s("svg", { class: "stroke", viewBox: "0 0 18 6" },
-    s("line", { x1: 0, x2: 18, y1: 3, y2: 3, stroke: LINES[color % LINES.length], "stroke-width": 3, "stroke-dasharray": dashOf(color).map((each) => each / 2).join(" ") }));
+    s("line", { x1: 0, x2: 18, y1: 3, y2: 3, stroke: lineColor(color), "stroke-width": 3, "stroke-dasharray": dashOf(color).map((each) => each / 2).join(" ") }));
 }

@@ -1,4 +1,4 @@
-/** What the page shows, all of it in the fragment of its URL, so that a link shows the same. */
+/** What the page shows: all of it is in the fragment of its URL. */
 
 /** @type {() => void} */
 let changed = () => {};

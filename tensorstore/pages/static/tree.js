@@ -22,7 +22,7 @@ export function treeOf(names) {
   return root;
 }
 
-/** Return rows with modules folded below a depth. Modules come in the order of their first tensor. @param {string[]} names @param {number} depth modules this deep are folded @param {Set<string>} toggled paths of modules that are the other way round @returns {Line[]} */
+/** Return rows with modules folded below a depth. @param {string[]} names @param {number} depth modules this deep are folded @param {Set<string>} toggled paths of modules that are the other way round @returns {Line[]} */
 export function folded(names, depth, toggled) {
   const root = treeOf(names);
   /** @type {Line[]} */

@@ -1,6 +1,6 @@
-/** The value of a tensor at a step as a picture, with its gradient and its update next to it. */
+/** The value of a tensor at a step as a picture, next to its gradient and its update. */
 
-import { NOT_IN_REPORT, addressOfNpy, loadTensor, loadTensorNames, loadValue, unlessMissing } from "./api.js";
+import { NOT_IN_REPORT, addressOfNpy, load, loadTensorNames, unlessMissing } from "./api.js";
 import { panel } from "./chart.js";
 import { NOT_FINITE, indexOf, lookup, penOf, pixelOf, scaleOf } from "./colors.js";
 import { bad, field, h, note, quiet } from "./dom.js";
@@ -9,12 +9,13 @@ import { legend } from "./heatmap.js";
 import { REPLACE, go } from "./state.js";
 import { tooltip } from "./tooltip.js";
 
+const BLOCK = 28; // pixels of an element, at most
 const UNSAVED = "No raw value was saved at this step, only statistics. Save raw values with save_raw_tensor=True in the collection's ReductionConfig.";
 
 /** Add the value at a step to a view, with its gradient and its update, if saved. @param {HTMLElement} body @param {At} at @param {State} now */
 export async function valuePanels(body, at, now) {
   const slice = now.slice ?? "";
-  const value = await unlessMissing(loadValue({ ...at, slice }));
+  const value = await unlessMissing(load("value", { ...at, slice }));
   if (!value) {
     const { box, body: inside } = panel(`Value at step ${count(at.step)}`, "", true);
     inside.append(note(value === null ? UNSAVED : NOT_IN_REPORT));
@@ -28,12 +29,12 @@ export async function valuePanels(body, at, now) {
   const names = await loadTensorNames(at.run);
   for (const kind of ["gradient", "update"]) {
     const other = { ...at, name: `${kind}/${at.name}` };
-    const found = names.includes(other.name) && await unlessMissing(loadValue({ ...other, slice }));
+    const found = names.includes(other.name) && await unlessMissing(load("value", { ...other, slice }));
     if (found) row.append(valuePanel(`Its ${kind} at step ${count(at.step)}`, found, other));
   }
-  const before = (await loadTensor({ ...at, step: null })).steps.filter((step) => step < at.step).pop();
+  const before = (await load("tensor", { ...at, step: null })).steps.filter((step) => step < at.step).pop();
   if (before === undefined || value.image || at.name.startsWith("gradient/")) return;
-  const earlier = await unlessMissing(loadValue({ ...at, step: before, slice }));
+  const earlier = await unlessMissing(load("value", { ...at, step: before, slice }));
   if (earlier && earlier.values.length === value.values.length) {
     const values = value.values.map((each, i) => each === null ? null : each - (earlier.values[i] ?? 0));
     row.append(valuePanel(`Its change since step ${count(before)}`, { ...value, values, extremes: null, image: null }));
@@ -93,9 +94,9 @@ function picture(value, scale) {
   const palette = lookup(scale.kind);
   values.forEach((each, i) => { if (each !== null) pixels[i] = Number.isFinite(each) ? palette[indexOf(scale, each)] : pixelOf(NOT_FINITE); });
   context.putImageData(image, 0, 0);
-  const block = Math.max(1, Math.min(28, Math.floor(360 / columns), Math.floor(300 / rows)));
-  canvas.style.width = `${Math.max(columns * block, 24)}px`;
-  canvas.style.height = `${Math.max(rows * block, 12)}px`;
+  const block = Math.max(1, Math.min(BLOCK, Math.floor(360 / columns), Math.floor(300 / rows)));
+  const side = (/** @type {number} */ blocks) => `${Math.max(blocks * block, Math.min(blocks * BLOCK, 120))}px`; // few in a row are wide, of many rows, too
+  Object.assign(canvas.style, { width: side(columns), height: side(rows) });
   return canvas;
 }
 

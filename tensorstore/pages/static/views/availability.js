@@ -1,6 +1,6 @@
 /** Workers: who is behind, which steps are missing, what is damaged. */
 
-import { loadAvailability } from "../api.js";
+import { load } from "../api.js";
 import { choose, chosenRun, modeAndWorker } from "../choice.js";
 import { bad, fill, h, message, named, note, table, toolbar } from "../dom.js";
 import { count, counted, date } from "../format.js";
@@ -16,7 +16,7 @@ export function availability(root, page) {
     const run = chosenRun(page.info, now);
     const choice = choose(run, now);
     if (!choice.mode) return fill(body, message("This run has no step yet."));
-    const { starts, workers, sentence, damaged } = await loadAvailability({ run: run.name, mode: choice.mode, columns: 500 });
+    const { starts, workers, sentence, damaged } = await load("availability", { run: run.name, mode: choice.mode, columns: 500 });
     fill(tools, ...modeAndWorker({ ...run, workers: [] }, choice));
     const newest = Math.max(...workers.map((worker) => worker.last));
     const missing = (/** @type {WorkerSteps} */ worker) => worker.missing.reduce((sum, each) => sum + each, 0);

@@ -1,6 +1,6 @@
-/** Compare: the scalars of two runs in one chart each, and their tensors layer by layer. */
+/** Compare: the scalars and the tensors of two runs. */
 
-import { loadDifference, loadScalarTable, loadScalars } from "../api.js";
+import { NOT_IN_REPORT, load, loadScalarTable, loadScalars, unlessMissing } from "../api.js";
 import { panel } from "../chart.js";
 import { colorsOf, comparedNames, tensorLink } from "../choice.js";
 import { changes, drawCurves, rankOfSpecs, specsOf } from "../curves.js";
@@ -32,7 +32,7 @@ export function compare(root, page) {
     compared = began();
     drawTools();
     fill(body, message("Comparing …"));
-    const found = await loadDifference({ a, b, rtol: now.rtol, atol: now.atol });
+    const found = await unlessMissing(load("difference", { a, b, rtol: now.rtol, atol: now.atol })) ?? { sentence: NOT_IN_REPORT, about: [], rows: [], lines: [], more: 0, lastAgreeing: null };
     const [first] = found.rows;
     const both = { view: "scalars", runs: [a, b] };
     const scalars = await loadScalarTable([a, b]);

@@ -1,6 +1,6 @@
 /** Findings: what went wrong, and what rules found, each linked to its place. */
 
-import { loadFindings } from "../api.js";
+import { load } from "../api.js";
 import { chosenRun, tensorLink } from "../choice.js";
 import { around, drawDiagnosis, inFull } from "../diagnosis.js";
 import { fill, h, message, table } from "../dom.js";
@@ -15,7 +15,7 @@ export function findings(root, page) {
   /** @param {State} now */
   async function show(now) {
     const run = chosenRun(page.info, now);
-    const firsts = await loadFindings(run.name);
+    const firsts = await load("findings", run.name);
     drawDiagnosis(diagnosis, page, run, inFull);
     if (!firsts.length) return fill(body, message("No rule has written a finding into this run. To watch it: ", h("code", {}, `tensortrial watch ${run.path} --rule ExplodingTensor`)));
     fill(body, h("p", { class: "summary" }, `Rules that watched it: ${firsts[0].step === null ? "" : `the first finding is at step ${count(firsts[0].step)}: `}${firsts[0].sentence}`), table({

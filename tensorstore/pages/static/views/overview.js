@@ -1,6 +1,6 @@
 /** Overview: all tensors by all steps, colored by one statistic. */
 
-import { loadFindings, loadTensorNames, loadTiles } from "../api.js";
+import { load, loadTensorNames, loadTiles } from "../api.js";
 import { choose, chosenRun, inWords, listOf, modeAndWorker, modeOf, rangeOf, tensorLink, toggled } from "../choice.js";
 import { scaleOf } from "../colors.js";
 import { drawDiagnosis, inOneSentence } from "../diagnosis.js";
@@ -16,9 +16,7 @@ const Z_REACH = 8;
 const Z_USUAL = 3;
 const WORST = 10;
 const TALLEST = 60; // pixels of a row
-const [NO_NUMBERS, NO_COUNTS] = [new Float64Array(), new Uint32Array()];
-/** @type {Tiles} */
-const NO_TILES = { names: [], collections: [], starts: [], end: 0, min: NO_NUMBERS, max: NO_NUMBERS, mean: NO_NUMBERS, count: NO_COUNTS, nonfinite: NO_COUNTS, missing: [], leftOut: 0 };
+const NO_TILES = /** @type {any} */ ({ names: [], collections: [], starts: [], min: [], max: [], mean: [], count: [], nonfinite: [], missing: [] });
 
 /** @type {ViewMaker} */
 export function overview(root, page) {
@@ -33,6 +31,7 @@ export function overview(root, page) {
   const map = new Heatmap(stage, { hover, open, move });
   /** @type {Line[]} */
   let lines = [];
+  /** @type {Tiles} */
   let tiles = NO_TILES;
   /** @type {State} */
   let now = {};
@@ -40,10 +39,7 @@ export function overview(root, page) {
   let shown = { statistic: "", mode: "", worker: "" };
   /** @type {string[]} */
   let saved = [];
-  /** @type {Float64Array} */
-  let z = NO_NUMBERS;
-  /** @type {Int32Array} */
-  let held = new Int32Array();
+  let [z, held] = [new Float64Array(), new Int32Array()];
   let moving = 0;
 
   /** @param {State} wanted */
@@ -63,7 +59,7 @@ export function overview(root, page) {
     const columns = Math.max(60, Math.min(600, Math.round((stage.clientWidth * 0.8) / 2)));
     const [loaded, found, all] = await Promise.all([
       loadTiles({ run: run.name, ...choice, ...withPast(run, choice.mode), columns: now.from ? 2 * columns : columns }),
-      loadFindings(run.name),
+      load("findings", run.name),
       loadTensorNames(run.name),
     ]);
     if (location.hash !== shownAt) return; // another choice was made meanwhile
@@ -72,7 +68,7 @@ export function overview(root, page) {
     saved = all;
     held = heldBy(loaded);
     shown = choice;
-    z = NO_NUMBERS;
+    z = new Float64Array();
     draw(found);
     drawDiagnosis(diagnosis, page, run, inOneSentence);
   }
@@ -115,7 +111,7 @@ export function overview(root, page) {
     area.style.setProperty("--tall", `${Math.ceil(Math.max(440, lines.length * TALLEST + 44, listed))}px`);
   }
 
-  /** List the tensors that are furthest from their past. Of those beyond the colors, or with NaN, the first to leave it is first, since it may be the cause; of those that left it together, the one that had moved furthest. One that began with NaN is last. @param {number[]} order @param {string} prefix */
+  /** List the tensors that are furthest from their past. Of those beyond the colors or with NaN, the first to leave it is first: it may be the cause. Next counts how far it had moved before. One that began with NaN is last. @param {number[]} order @param {string} prefix */
   function drawWorst(order, prefix) {
     const { starts, names, nonfinite } = tiles;
     const zs = zOf();
@@ -127,11 +123,10 @@ export function overview(root, page) {
       const saved = [...starts.keys()].filter(has);
       const at = saved.reduce((best, column, i) => (far(column) > far(saved[best]) ? i : best), 0);
       if (!saved.length || far(saved[at]) < Z_USUAL) return [];
-      const sure = (at + 1) / (at + 11); // the spread of few values is uncertain
       let first = at;
       while (first > 0 && far(saved[first - 1]) >= Z_USUAL) first--;
       const before = far(saved[first]) < Infinity ? Z_USUAL : first ? far(saved[first - 1]) : 0;
-      return [{ row, column: saved[first], worst: saved[at], weight: far(saved[0]) === Infinity ? 0 : Math.min(far(saved[at]) * sure, Z_REACH), z: far(saved[at]), before }];
+      return [{ row, column: saved[first], worst: saved[at], weight: far(saved[0]) === Infinity ? 0 : Math.min(far(saved[at]), Z_REACH), z: far(saved[at]), before }];
     }).sort((a, b) => b.weight - a.weight || a.column - b.column || b.before - a.before);
     const said = (/** @type {number} */ z, /** @type {number} */ at) => z === Infinity ? "NaN or infinity" : `${zs[at] > 0 ? "+" : "−"}${z >= 99 ? "99 or more" : z.toFixed(1)}`;
     fill(worst, h("h3", {}, found.length ? "Furthest from their past" : "Nothing unusual"),

@@ -1,17 +1,17 @@
 /** Runs: all of them as a table, and their hyperparameters against a metric. */
 
-import { loadDiagnosis, loadScalarTable, loadSizes, saveNotes, unlessMissing } from "../api.js";
+import { load, loadScalarTable, saveNotes, unlessMissing } from "../api.js";
 import { colorsOf, listOf, metadataKeys, runLink, tickedNames, tickedRuns } from "../choice.js";
 import { checkbox, fill, h, message, named, select, table, textbox, toolbar } from "../dom.js";
 import { inOneSentence } from "../diagnosis.js";
 import { saveCsv } from "../download.js";
-import { count, date, duration, number, size, textOf } from "../format.js";
+import { count, counted, date, duration, number, size, textOf } from "../format.js";
 import { parallel, scatter } from "../hyperparameters.js";
 import { bestOf, isHeldOut, rankOf } from "../scalars.js";
 import { groupsOf, listedRuns, marksOf, stroke } from "../side.js";
 import { REPLACE, announce, go, link } from "../state.js";
 
-const MOST_METADATA = 6;
+const [MOST_METADATA, MOST_NAMED] = [6, 8];
 
 /** @type {ViewMaker} */
 export function runs(root, page) {
@@ -38,7 +38,7 @@ export function runs(root, page) {
 
   async function grow() {
     scalars = await loadScalarTable();
-    if (listOf(now.cols).includes("size")) sizes = await unlessMissing(loadSizes()) ?? sizes;
+    if (listOf(now.cols).includes("size")) sizes = await unlessMissing(load("sizes")) ?? sizes;
     draw();
   }
 
@@ -47,12 +47,12 @@ export function runs(root, page) {
     /** @type {string[]} */
     const well = [];
     for (const run of page.info.runs) {
-      const found = await unlessMissing(loadDiagnosis(run.name));
+      const found = await unlessMissing(load("diagnosis", run.name));
       if (!found) continue;
       if (found.problems.every((each) => each.note)) well.push(run.name);
       else diagnoses.append(...inOneSentence(run, found, named(run.name), ": "));
     }
-    if (well.length) diagnoses.append(h("div", { class: "diagnosed well" }, h("b", {}, "No problem found"), " in ", named(well.join(", "))));
+    if (well.length) diagnoses.append(h("div", { class: "diagnosed well" }, h("b", {}, "No problem found"), well.length > MOST_NAMED ? ` in ${counted(well.length, "run")}` : [" in ", named(well.join(", "))]));
   }
 
   function draw() {

@@ -1,4 +1,4 @@
-/** Scalars: curves of many runs, in sections by the beginning of their names. */
+/** Scalars: curves of many runs, in sections. */
 
 import { loadScalarTable, loadScalars } from "../api.js";
 import { axisSelect, panel, spanOf } from "../chart.js";

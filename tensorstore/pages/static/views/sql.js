@@ -1,6 +1,6 @@
 /** SQL: named queries with their parameters, and a query of one's own. */
 
-import { loadQueries, loadViews, numberOf, runNamed, runSql } from "../api.js";
+import { load, numberOf } from "../api.js";
 import { draw, panel, together } from "../chart.js";
 import { chosenRun, colorsOf, tickedNames } from "../choice.js";
 import { completing } from "../completion.js";
@@ -49,14 +49,14 @@ export function sql(root, page) {
   async function show(wanted) {
     now = wanted;
     if (!now.query) put(now.sql ?? EXAMPLE); // one may type now
-    if (!queries.length) queries = await loadQueries();
+    if (!queries.length) queries = await load("queries");
     const named = queries.find((query) => query.name === now.query);
     drawTools(named);
     if (named) put(named.sql);
     box.readOnly = page.info.frozen;
     drawActions(named);
     if (page.info.frozen) return fill(body, message("A report answers no queries: open the run by tensortrial page."));
-    if (!views.length) void loadViews(chosenRun(page.info, now).name).then((found) => { views = found; drawSchema(); }, () => {});
+    if (!views.length) void load("views", chosenRun(page.info, now).name).then((found) => { views = found; drawSchema(); }, () => {});
     if (now.query || now.sql) await run();
     else fill(body, message("Choose a named query, or write a SELECT and run it."));
   }
@@ -102,7 +102,7 @@ export function sql(root, page) {
     try {
       if (answered?.key !== key) {
         fill(body, note("Running …"));
-        answered = { key, answer: now.query ? await runNamed(name, now.query, JSON.parse(now.params ?? "{}")) : await runSql(of, now.sql) };
+        answered = { key, answer: await (now.query ? load("query", { run: name, query: now.query, parameters: JSON.parse(now.params ?? "{}") }) : load("sql", { runs: of, sql: now.sql })) };
         if (!now.query) keep(now.sql);
       }
       drawAnswer(answered.answer);
@@ -126,7 +126,7 @@ export function sql(root, page) {
   return { show, grow: () => {} };
 }
 
-/** Draw a column of numbers over another one, with a line for each combination of the texts in the other columns. @param {HTMLElement} root @param {Answer} answer @param {boolean[]} numeric of each column @param {Info} info @param {State} now */
+/** Draw a column of numbers over another one, a line for each combination of the texts. @param {HTMLElement} root @param {Answer} answer @param {boolean[]} numeric of each column @param {Info} info @param {State} now */
 function drawPlot(root, { columns, rows }, numeric, info, now) {
   const numbers = columns.filter((_, i) => numeric[i]);
   if (numbers.length < 2) return;

@@ -1,7 +1,7 @@
 /** Tensor: one tensor over steps, its distribution, and its value at a step. */
 
-import { loadHistograms, loadSeries, loadTensor, loadTensorNames, unlessMissing } from "../api.js";
-import { axisSelect, draw, panel, spanOf, together } from "../chart.js";
+import { load, loadSeries, loadTensorNames, unlessMissing } from "../api.js";
+import { axisSelect, draw, faultsText, panel, spanOf, together } from "../chart.js";
 import { choose, chosenRun, inWords, modeAndWorker, rangeOf } from "../choice.js";
 import { bad, field, fill, h, message, named, note, quiet, select, skeleton, toolbar } from "../dom.js";
 import { count, counted, number, size } from "../format.js";
@@ -11,6 +11,7 @@ import { treeOf } from "../tree.js";
 import { valuePanels } from "../value.js";
 
 const RIDGES = 24;
+const [FIRST, TALL, SMALL] = [210, 260, 150]; // pixels
 /** Prefixes of names, and their meaning. */
 const RELATED = { "gradient/": "its gradient", "update/": "its update", "update_ratio/": "its update / itself" };
 const QUANTILES = ["5 %", "25 %", "median", "75 %", "95 %"];
@@ -27,6 +28,8 @@ export function tensor(root, page) {
   /** @type {State} */
   let now = {};
 
+  const row = () => body.appendChild(h("div", { class: "panels small wide" }));
+
   /** @param {State} state */
   async function show(state) {
     now = state;
@@ -38,7 +41,7 @@ export function tensor(root, page) {
     const choice = choose(run, now);
     const { mode, worker, statistic } = choice;
     const of = { run: run.name, name, mode, worker };
-    const about = await loadTensor(of);
+    const about = await load("tensor", of);
     const { steps } = about;
     const wanted = now.step === undefined ? steps[steps.length - 1] : Number(now.step);
     step = nearest(steps, wanted);
@@ -47,7 +50,7 @@ export function tensor(root, page) {
     const query = { ...of, from, to };
     const [series, histograms] = await Promise.all([
       loadSeries({ ...query, statistics: about.statistics, points: 500 }),
-      loadHistograms({ ...query, count: RIDGES }),
+      load("histograms", { ...query, count: RIDGES }),
     ]);
     if (!steps.length) return fill(body, message(`This tensor has no step of mode ${mode}.`));
     body.style.minHeight = `${body.offsetHeight}px`; // so that nothing moves meanwhile
@@ -59,38 +62,46 @@ export function tensor(root, page) {
   /** @param {Series} series @param {Histogram[]} histograms @param {string} statistic @param {OfTensor & Span} query */
   async function drawAll(series, histograms, statistic, query) {
     // A report has all statistics, also unsaved ones.
-    const saved = series.statistics.filter(({ mean }) => mean.some((value) => value !== null));
+    const saved = series.statistics.filter(isSaved);
     const first = saved.filter((each) => each.statistic === statistic || each.statistic === "value");
     const others = saved.filter((each) => !first.includes(each));
-    for (const each of first) drawSeries(series, each, true);
+    drawRow(FIRST, first.map((each) => [series, each]));
     if (step !== null) await valuePanels(body, { ...query, step }, now);
     await drawRelated(query, first[0]?.statistic ?? "l2");
-    if (histograms.length && step !== null) await drawHistogram({ ...query, step });
-    drawHistograms(histograms);
-    for (const each of others) drawSeries(series, each, false);
+    await drawHistograms(histograms, query);
+    drawRow(SMALL, others.map((each) => [series, each]));
+  }
+
+  /** Draw charts in a row, whose widths are known once all are there. @param {number} height @param {[Series, Statistic, string?][]} of */
+  function drawRow(height, of) {
+    const into = row();
+    for (const finish of of.map((each) => placeSeries(into, height, ...each))) finish();
   }
 
   /** Draw a statistic of the tensor's gradient and update, if saved. @param {OfTensor & Span} query @param {string} statistic */
   async function drawRelated(query, statistic) {
     const names = await loadTensorNames(query.run);
+    /** @type {[Series, Statistic, string][]} */
+    const related = [];
     for (const [prefix, title] of Object.entries(RELATED)) {
       const name = prefix + query.name;
       if (!names.includes(name)) continue;
       const found = await unlessMissing(loadSeries({ ...query, name, statistics: [statistic, "value"], points: 500 }));
-      const saved = found?.statistics.find((each) => each.mean.some((value) => value !== null));
-      if (found && saved) drawSeries(found, saved, false, title);
+      const saved = found?.statistics.find(isSaved);
+      if (found && saved) related.push([found, saved, title]);
     }
+    drawRow(SMALL, related);
   }
 
-  /** @param {Series} series @param {Statistic} one @param {boolean} wide @param {string} [of] what else it is a statistic of */
-  function drawSeries(series, one, wide, of = "") {
+  /** Return what draws a chart once its row is complete. @param {HTMLElement} into @param {number} height @param {Series} series @param {Statistic} one @param {string} [of] what else it is a statistic of */
+  function placeSeries(into, height, series, one, of = "") {
     const banded = one.min.some((value, i) => !Object.is(value, one.max[i]));
     const label = one.statistic === "value" ? of || "value" : `${inWords(one.statistic)}${of && ` of ${of}`}`;
     const { box, body: inside } = panel(label,
-      one.mean.length > 0 && [quiet(`last ${number(one.last)}`), one.nonfinite > 0 && bad(`NaN or infinite at ${counted(one.nonfinite, "step")}`), series.leftOut > 0 && quiet(`${counted(series.leftOut, "step")} of raw values left out`)], wide);
-    body.append(box);
-    draw(inside, {
-      x: series.steps, unit: "step", span, mark: step, logY: now.logy ?? "", height: wide ? 210 : 150,
+      one.mean.length > 0 && [Number.isFinite(one.last) && quiet(`last ${number(one.last)}`), one.nonfinite > 0 && bad(faultsText(one)), series.leftOut > 0 && quiet(`${counted(series.leftOut, "step")} of raw values left out`)]);
+    into.append(box);
+    return () => draw(inside, {
+      x: series.steps, unit: "step", span, mark: step, logY: now.logy ?? "", height,
       lines: banded
         ? [{ label: `${label}, largest`, values: one.max, width: 0.5, color: 0 }, { label: "smallest", values: one.min, width: 0.5, color: 0 }, { label: "mean", values: one.mean, color: 0 }]
         : [{ label, values: one.mean, color: 0 }],
@@ -100,31 +111,33 @@ export function tensor(root, page) {
     });
   }
 
-  /** Draw the histogram at a step, over it that of another run. @param {At} query */
-  async function drawHistogram(query) {
+  /** Draw the histogram at a step, over it that of another run. @param {HTMLElement} into @param {At} query */
+  async function drawHistogram(into, query) {
     const others = page.info.runs.map(({ name }) => name).filter((name) => name !== query.run);
     const { box, body: inside } = panel(`Distribution at step ${count(query.step)}`, others.length > 0 && select("over it", [["", "no other run"], ...others], now.over ?? "", (over) => go({ over }, REPLACE)));
-    body.append(box);
+    into.prepend(box);
     const runs = [query.run, ...others.filter((name) => name === now.over)];
     const found = await Promise.all(runs.map((run) => histogramAt({ ...query, run }).catch((error) => note(`${run}: ${error.message}`))));
     const held = found.flatMap((each, color) => (each && "edges" in each ? [{ ...each, color, x: Array.from(each.counts, (_, i) => (each.edges[i] + each.edges[i + 1]) / 2) }] : []));
     const { x, spread } = together(held.map((each) => each.x));
-    if (held.length) draw(inside, { x, unit: "number", height: 200, lines: held.map((each) => ({ label: `${runs[each.color]}, step ${count(each.step)}`, color: each.color, values: spread(each.x, each.counts) })) });
+    if (held.length) draw(inside, { x, unit: "number", height: TALL, lines: held.map((each) => ({ label: `${runs[each.color]}, step ${count(each.step)}`, color: each.color, values: spread(each.x, each.counts) })) });
     inside.append(...found.map((each, i) => (each instanceof Element ? each : each ? "" : note(`${runs[i]} has no histogram near this step.`))));
   }
 
-  /** @param {Histogram[]} histograms */
-  function drawHistograms(histograms) {
+  /** @param {Histogram[]} histograms @param {OfTensor & Span} query */
+  async function drawHistograms(histograms, query) {
     if (!histograms.length) return;
     const chosen = step === null ? null : nearest(histograms.map((each) => each.step), step);
     const drawn = comparable(histograms);
     const wide = histograms.filter((histogram) => !drawn.includes(histogram));
-    const ridges = panel("Distribution over steps", wide.length ? `${counted(wide.length, "step")} from ${count(wide[0].step)} on: too wide to draw here` : "newest in front, the chosen step in orange");
-    const band = panel("Quantiles over steps", "median; 25–75 % and 5–95 % of the values");
-    body.append(ridges.box, band.box);
-    if (drawn.length) ridges.body.append(ridgelines(drawn, Math.max(240, ridges.body.clientWidth), 300, chosen));
+    const ridges = panel("Distribution over steps", wide.length ? `${counted(wide.length, "step")} from ${count(wide[0].step)} on: too wide here` : "the chosen step in orange");
+    const band = panel("Quantiles over steps", "median, 25–75 %, 5–95 %");
+    const into = row();
+    into.append(ridges.box, band.box);
+    if (step !== null) await drawHistogram(into, { ...query, step });
+    if (drawn.length) ridges.body.append(ridgelines(drawn, Math.max(240, ridges.body.clientWidth), TALL, chosen));
     draw(band.body, {
-      x: histograms.map((each) => each.step), unit: "step", span, mark: step, height: 270, logY: now.logy ?? "",
+      x: histograms.map((each) => each.step), unit: "step", span, mark: step, height: TALL, logY: now.logy ?? "",
       lines: QUANTILES.map((label, i) => ({ label, values: histograms.map(({ quantiles }) => quantiles[i]), color: 0, width: i === 2 ? 2 : 0.5 })),
       bands: [[4, 0, 0], [3, 1, 0]], onclick: (at) => go({ step: Math.round(at) }),
     });
@@ -153,6 +166,9 @@ export function tensor(root, page) {
   return { show };
 }
 
+/** @param {Statistic} one */
+const isSaved = ({ mean }) => mean.some((value) => value !== null);
+
 /** Return the modules below one as lists that unfold. @param {Branch} of @param {string[]} names @param {string} shown @returns {HTMLElement} */
 function branches(of, names, shown) {
   return h("ul", { class: "tree" }, ...[...of.children.values()].map((child) => {
@@ -168,8 +184,8 @@ function branches(of, names, shown) {
 
 /** Return the histogram of a tensor that is nearest to a step. @param {At} query @returns {Promise<Histogram | undefined>} */
 async function histogramAt({ step: wanted, ...query }) {
-  const step = nearest((await loadTensor(query)).steps, wanted);
-  const found = await loadHistograms({ ...query, from: step, to: step, count: 1 });
+  const step = nearest((await load("tensor", query)).steps, wanted);
+  const found = await load("histograms", { ...query, from: step, to: step, count: 1 });
   return found.find((each) => each.step === nearest(found.map((one) => one.step), wanted));
 }
 
