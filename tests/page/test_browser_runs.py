@@ -1227,11 +1227,11 @@ def test_steps_without_a_finite_value_are_marked_in_a_chart(tmp_path: Path, tab:
         assert shares["accuracy"] == 0
         assert shares["loss"] > 0.7
         assert 0.15 < shares["norm"] < 0.3
-        assert "NaN or infinite at 10 steps, first at 30" in said["norm"]
+        assert "NaN or inf at 10 steps, first at 30" in said["norm"]
         assert "100" not in said["loss"]  # no number at an axis without values
         picture(tab, "nan-in-charts")
         show(tab, url, "view=tensor&name=w")
-        assert "NaN or infinite at 10 steps, first at 30" in text(tab, ".panel header")
+        assert "NaN or inf at 10 steps, first at 30" in text(tab, ".panel header")
 
 
 def test_a_norm_is_one_chart_of_a_tensor(tmp_path: Path, tab: Any) -> None:

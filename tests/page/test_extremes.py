@@ -87,5 +87,5 @@ def test_charts_and_images_show_them(folder: Path, tab: Any) -> None:
             show(tab, url, f"view=tensor&name=t/{name}")
             tab.wait_for_selector("canvas[aria-label^=Histograms]")
             # The variance of the ends of float64 is infinite.
-            expected = ["NaN or infinite at 2 steps, first at 0"] if name == "ends" else []
+            expected = ["NaN or inf at 2 steps, first at 0"] if name == "ends" else []
             assert tab.locator(".error, .bad").all_inner_texts() == expected, name

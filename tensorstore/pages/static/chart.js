@@ -80,7 +80,7 @@ function finiteness({ x, lines }) {
 }
 
 /** Return what is said of values that are not finite. @param {{nonfinite: number, fault: number | null}} of */
-export const faultsText = ({ nonfinite, fault }) => `NaN or infinite at ${counted(nonfinite, "step")}, first at ${count(fault ?? 0)}`;
+export const faultsText = ({ nonfinite, fault }) => `NaN or inf at ${counted(nonfinite, "step")}, first at ${count(fault ?? 0)}`;
 
 /** Put a chart into an element, and return it. @param {HTMLElement} parent @param {Chart} given */
 export function draw(parent, given) {
@@ -105,14 +105,16 @@ export function draw(parent, given) {
     ctx.rect(left, top, width, height);
     ctx.clip();
     ctx.fillStyle = NOT_FINITE;
-    finite.forEach((each, i) => {
-      if (!each.includes(false)) return;
-      const [from, to] = [chart.x[i], chart.x[i + 1] ?? chart.x[i]].map((x) => plot.valToPos(x, "x", true));
-      for (const [alpha, tall] of [[each.includes(true) ? 0 : 0.12, height], [1, 5 * devicePixelRatio]]) {
-        ctx.globalAlpha = alpha;
-        ctx.fillRect(from - 1, top + height - tall, Math.max(3, to - from), tall);
-      }
-    });
+    for (const tall of [height, 5 * devicePixelRatio]) {
+      ctx.globalAlpha = tall === height ? 0.15 : 1;
+      ctx.beginPath(); // filled at once: where steps overlap, colors do not add up
+      finite.forEach((each, i) => {
+        if (!each.includes(false) || (tall === height && each.includes(true))) return;
+        const [from, to] = [chart.x[i], chart.x[i + 1] ?? chart.x[i]].map((x) => plot.valToPos(x, "x", true));
+        ctx.rect(from - 1, top + height - tall, Math.max(3, to - from), tall);
+      });
+      ctx.fill();
+    }
     ctx.restore();
     const at = plot.valToPos(chart.mark ?? NaN, "x", true);
     if (!(at >= left && at <= left + width)) return;

@@ -84,6 +84,6 @@ export function drawCurves({ spec, box, body }, all, runs, info, now, equal = fa
   const faulty = curves.filter(({ nonfinite }) => nonfinite);
   const isOne = curves.length === parts.length;
   const aside = box.querySelector(".aside");
-  if (aside) fill(aside, faulty.length > 0 && bad(curves.length > 1 ? `NaN or infinite in ${faulty.length} of ${curves.length} lines` : faultsText(faulty[0])),
+  if (aside) fill(aside, faulty.length > 0 && bad(curves.length > 1 ? `NaN or inf in ${faulty.length} of ${curves.length} lines` : faultsText(faulty[0])),
     ...(parts.length > 1 || (isOne && !faulty.length) ? parts.map((part, i) => h("span", { class: isAlone ? "part" : "part dashes" }, part && stroke(isAlone ? i : i * NUM_COLORS), part || "last", isOne && ` ${number(curves[i].last.value)}`)) : []));
 }
