@@ -55,6 +55,8 @@ class Indexes:
         self._sides, self._tolerance = sides, tolerance
         self._database = DuckDBDatabase([reader.storage for reader in readers])
         self._database.execute(statements.AGREES)
+        # Each statement reads the same files, whose footers take as long to parse as the rows of a step.
+        self._database.execute("set parquet_metadata_cache = true")
         for side, reader in zip(sides, readers, strict=True):
             first, end = reader.range_steps or (None, None)
             paths = reader.sources.index_files()

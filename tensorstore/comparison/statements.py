@@ -157,7 +157,7 @@ _VERDICT_BY_DIGEST = """case
 
 
 def _verdict(tolerance: Tolerance) -> str:
-    differing = _statistics_that_differ(tolerance)
+    """Return the expression of the kind of a difference, after the column `statistics` with those that differ."""
     common = " or ".join(f'(a."{name}" is not null and b."{name}" is not null)' for name in STATISTICS)
     both_raw = "((a.scalar is not null or a.chunk is not null) and (b.scalar is not null or b.chunk is not null))"
     if tolerance.is_exact:
@@ -169,7 +169,7 @@ def _verdict(tolerance: Tolerance) -> str:
             when a.digest is not null and b.digest is not null then if(a.digest = b.digest, 'same', 'value bits')
             when a.scalar is not null and b.scalar is not null
                 then if(a.scalar = b.scalar and signbit(a.scalar) = signbit(b.scalar), 'same', 'value bits')
-            when {differing} <> '' then 'statistics'
+            when statistics <> '' then 'statistics'
             when {both_raw} then 'value'
             else 'same' end"""
     # SQL can compare most numbers within a tolerance, but ulps need the values.
@@ -181,7 +181,7 @@ def _verdict(tolerance: Tolerance) -> str:
         when a.digest = b.digest then 'same'
         when a.scalar is not null and b.scalar is not null then {number}
         when {both_raw} then 'value'
-        when {differing} <> '' then 'statistics'
+        when statistics <> '' then 'statistics'
         when {common} then 'same'
         when a.digest <> b.digest then 'value bits'
         else 'same' end"""
@@ -194,4 +194,7 @@ def _statistics_that_differ(tolerance: Tolerance) -> str:
 
 
 def _close(column: str, tolerance: Tolerance) -> str:
-    return f'agrees(a."{column}", b."{column}", {tolerance.rtol or 0.0!r}, {tolerance.atol or 0.0!r})'
+    x, y, rtol, atol = f'a."{column}"', f'b."{column}"', tolerance.rtol or 0.0, tolerance.atol or 0.0
+    if not rtol and not atol:
+        return f"coalesce({x} = {y}, true)"
+    return f"agrees({x}, {y}, {rtol!r}, {atol!r})"
