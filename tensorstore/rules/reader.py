@@ -404,37 +404,41 @@ class Reader:
             return
         saved = self.saved
         lookup, columns = saved.by_global_step, saved.columns
-        ends = [
-            (of.least(each), of.greatest(each))
-            for of, each in ((lookup, each) for each in (columns.mode, columns.name_set, columns.worker))
-        ]
-        counted = lookup.least(columns.mode_step) == lookup.greatest(columns.mode_step)
-        alike = np.array([*(each for pair in ends for each in pair), counted])
+        least, greatest = (
+            [reduced(each) for each in (columns.mode, columns.mode_step, columns.name_set, columns.worker)]
+            for reduced in (lookup.least, lookup.greatest)
+        )
+        counted = (least[0] == greatest[0]) & (least[1] == greatest[1])
+        alike = np.array([least[0], *least[2:], *greatest[2:], counted])
         at = np.searchsorted(lookup.distinct, steps)
         is_new = np.ones(len(at), bool)
         is_new[1:] = (np.diff(at) != 1) | (alike[:, at[1:]] != alike[:, at[:-1]]).any(axis=0)
         is_new |= ~counted[at]
         bounds = [*np.flatnonzero(is_new).tolist(), len(at)]
+        cells = (each[at].tolist() for each in (*least[:2], lookup.least(columns.saved_at)))
+        rows_of_steps = zip(steps, *cells, strict=True)
+        infos = [StepInfo(step, MODES[mode], number, us / 1e6) for step, mode, number, us in rows_of_steps]
         for begin, end in pairwise(bounds):
             rows = len(self.saved.workers) * sum(len(saved.name_sets[each]) for each in saved.sets_at(steps[begin]))
             most = max(1, _ROWS_TOGETHER // max(rows, 1))
             most -= most % TILE_STEPS if most > TILE_STEPS else 0
             for first in range(begin, end, most):
-                group = steps[first : min(first + most, end)]
+                last = min(first + most, end)
+                group = steps[first:last]
                 # The consumer of the steps may have refreshed the trial since.
-                view = self._view_together(group) if self.saved is saved else None
+                view = self._view_together(infos[first:last]) if self.saved is saved else None
                 yield from [(group, view)] if view is not None else (([step], None) for step in group)
 
-    def _view_together(self, steps: Sequence[int]) -> StepView | None:
+    def _view_together(self, infos: Sequence[StepInfo]) -> StepView | None:
         """Return a view of steps; None if they must be evaluated one by one."""
-        if len(steps) < 2:
+        if len(infos) < 2:
             return None
         saved = self.saved
         try:
-            rows = _StepRows(self, [saved.infos(step)[0] for step in steps])
+            rows = _StepRows(self, infos)
         except (FileError, Uneven):  # reading them one by one shows which step
             return None
-        self._together = saved, [*steps], rows
+        self._together = saved, [info.global_step for info in infos], rows
         return StepView(self, rows)
 
     def read(self, first: int, last: int) -> tuple[StepColumns, Rows]:

@@ -159,8 +159,8 @@ def evaluate_saved(
     evaluations = [_Evaluation(rule, damaged) for rule in rules]
     steps, findings = trial.steps(), list[Finding]()
     with progress_bar(len(steps), progress, "diagnose", "step") as advance:
-        for step in _prepared(trial, evaluations, steps):
-            findings += [finding for each in evaluations for finding in each.safely_at(step)]
+        for step, due in _prepared(trial, evaluations, steps):
+            findings += [finding for each in due for finding in each.safely_at(step)]
             advance(1)
         findings += [finding for each in evaluations for finding in each.safely_at_end()]
     failed = {finding.rule for finding in findings if finding.failed}
@@ -171,13 +171,21 @@ def evaluate_saved(
     ]
 
 
-def _prepared(trial: Trial, evaluations: list[_Evaluation], steps: Sequence[int]) -> Iterator[int | None]:
-    """Yield steps one after another. Rules that can have evaluated several of them before, together."""
+def _prepared(
+    trial: Trial, evaluations: list[_Evaluation], steps: Sequence[int]
+) -> Iterator[tuple[int | None, list[_Evaluation]]]:
+    """Yield steps one after another, each with the rules to evaluate there.
+
+    Rules that can have evaluated several steps before, together. They are left out after their last finding.
+    """
     for group, view in reader_of(trial).together(steps):
         with no_refresh(trial):
             for each in evaluations:
                 each.prepare(group[-1], view)
-        yield from group
+        due = evaluations
+        for step in group:
+            yield step, due
+            due = [each for each in due if each.is_due_later]
 
 
 def _watch(
@@ -187,8 +195,8 @@ def _watch(
     try:
         try:
             for new in polls:
-                for step in _prepared(trial, evaluations, new) if new else [None]:
-                    yield from _kept(log, (each.safely_at(step) for each in evaluations))
+                for step, due in _prepared(trial, evaluations, new) if new else [(None, evaluations)]:
+                    yield from _kept(log, (each.safely_at(step) for each in due))
                     log.tick()
         except RunStalled as exc:
             stalled = exc
@@ -354,6 +362,11 @@ class _Evaluation:
             self._found = defaultdict(list)
             for finding in found:  # one of an earlier step, such as an evaluation that has ended, comes first
                 self._found[max(finding.step or 0, view.infos[0].global_step)].append(finding)
+
+    @property
+    def is_due_later(self) -> bool:
+        """True unless the prepared steps that remain have no findings."""
+        return self._found is None or bool(self._found)
 
     def safely_at(self, step: int | None) -> list[Finding]:
         if self.done:

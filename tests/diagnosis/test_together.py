@@ -171,3 +171,15 @@ def test_a_diagnosis_finds_what_rules_find_step_by_step(
     begun = {rule for rule, _, _ in first}
     sentences = " ".join(each for problem in diagnosis.problems for each in (problem.rule, *problem.explains))
     assert {rule for rule in begun if rule in sentences} == begun
+
+
+def test_a_diagnosis_finds_what_happens_in_workers_whose_modes_differ_at_a_step(tmp_path: Path) -> None:
+    training, evaluating = (Job(tmp_path / "run", f"worker_{rank}", 2) for rank in range(2))
+    for step in range(20):
+        weight = np.full(4, 1 + step, np.float32)
+        training.step({"w": weight}, TRAIN)
+        evaluating.step({"w": weight * (math.nan if step == 10 else 1)}, EVAL)
+    for job in (training, evaluating):
+        job.close()
+    found = [(each.step, each.worker) for each in tensortrial.diagnose(tmp_path / "run").problems if "NaN" in str(each)]
+    assert found == [(10, "worker_1")]
