@@ -1,18 +1,23 @@
-"""The grouping of findings into problems, by rule and tensor, in the order of their beginning, joined by cause."""
+"""The grouping of findings into problems, by rule and tensor, joined by cause.
+
+Problems are in the order of their beginning, but those with NaN or infinities come first, and notes last.
+"""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..rules.finding import Finding
-from .checks import FROZEN, NON_FINITE, SPIKES, Check
+from .checks import DIVERGED, FROZEN, NON_FINITE, SPIKES, Check
 from .result import Problem
 
 _REACH = 10
 """The most saved steps between a cause and its consequences. NaN has consequences at all later steps."""
+_LONG = 50
+"""The most saved steps between the beginning of a problem and a NaN that it explains, by whatever consequences."""
 
 Places = Mapping[tuple[int, str, str], int]
 """The positions of tensors in the execution order, by step, tensor and worker."""
@@ -35,6 +40,16 @@ class _Group:
         place = math.inf if self.place is None else self.place
         return step, place, self.check.rule != NON_FINITE, self.first.tensor or ""
 
+    @property
+    def is_note(self) -> bool:
+        """True if nothing in it is a problem for sure."""
+        return all(each.check.is_note for each in (self, *self.explained))
+
+    @property
+    def is_non_finite(self) -> bool:
+        """True if values become NaN or infinite, which no training survives."""
+        return any(each.check.rule == NON_FINITE for each in (self, *self.explained))
+
 
 def problems(
     findings: Sequence[Finding],
@@ -43,8 +58,9 @@ def problems(
     sizes: Mapping[int, int],
     steps: Sequence[int],
     learned_from: Mapping[str, int],
+    diverged: Collection[tuple[str, str]],
 ) -> list[Problem]:
-    """Return the problems in the order in which they began, notes last.
+    """Return the problems: first those with NaN or infinities, notes last, and each in the order of their beginning.
 
     Args:
         findings: Findings of rules that ran, in the order of steps.
@@ -53,20 +69,20 @@ def problems(
         sizes: The number of tensors with a position, by step.
         steps: The saved steps, ascending.
         learned_from: The first step with a gradient of each parameter.
+        diverged: The losses, with their workers, that are far above their first value in the end.
     """
-    roots: list[_Group] = []
-    for group in sorted(_groups(findings, checks, places, learned_from), key=lambda each: each.key):
-        _add(group, roots, steps)
-    return sorted((_problem(root, sizes) for root in roots), key=lambda problem: problem.is_note)
-
-
-def _groups(
-    findings: Sequence[Finding], checks: Sequence[Check], places: Places, learned_from: Mapping[str, int]
-) -> list[_Group]:
     by_rule = {check.rule: check for check in checks}
+    checked = [(finding, _check_of(finding, by_rule, learned_from, diverged)) for finding in findings]
+    roots: list[_Group] = []
+    for group in sorted(_groups(checked, places), key=lambda each: each.key):
+        _add(group, roots, steps)
+    roots.sort(key=lambda root: (root.is_note, not root.is_non_finite))
+    return [_problem(root, sizes) for root in roots]
+
+
+def _groups(checked: Sequence[tuple[Finding, Check]], places: Places) -> list[_Group]:
     groups: dict[tuple[str, bool, str | None, str | None], _Group] = {}
-    for finding in findings:
-        check = FROZEN if _is_frozen(finding, learned_from) else by_rule[finding.rule]
+    for finding, check in checked:
         key = finding.rule, check.is_note, finding.tensor, finding.worker
         if key in groups:
             groups[key].last_step = finding.step
@@ -76,11 +92,20 @@ def _groups(
     return list(groups.values())
 
 
-def _is_frozen(finding: Finding, learned_from: Mapping[str, int]) -> bool:
-    if finding.rule != FROZEN.rule or finding.observed != 0 or not learned_from:
-        return False
-    first = learned_from.get(finding.tensor or "")
-    return first is None or (finding.step or 0) <= first
+def _check_of(
+    finding: Finding,
+    by_rule: Mapping[str, Check],
+    learned_from: Mapping[str, int],
+    diverged: Collection[tuple[str, str]],
+) -> Check:
+    """Return the check of a finding's rule, or the one that says more about what the rule has found."""
+    if finding.rule == DIVERGED.rule and (finding.tensor, finding.worker) in diverged:
+        return DIVERGED
+    if finding.rule == FROZEN.rule and finding.observed == 0 and learned_from:
+        first = learned_from.get(finding.tensor or "")
+        if first is None or (finding.step or 0) <= first:
+            return FROZEN
+    return by_rule[finding.rule]
 
 
 def _add(group: _Group, roots: list[_Group], steps: Sequence[int]) -> None:
@@ -89,6 +114,8 @@ def _add(group: _Group, roots: list[_Group], steps: Sequence[int]) -> None:
         if root.check == group.check:
             root.others.append(group)
             return
+        if group.check.rule == NON_FINITE and _steps_between(steps, root.first.step, group.first.step) > _LONG:
+            continue
         if any(_explains(each, group, steps) for each in (root, *root.others, *root.explained)):
             root.explained.append(group)
             return
@@ -106,8 +133,11 @@ def _explains(cause: _Group, group: _Group, steps: Sequence[int]) -> bool:
     if group.check.rule in SPIKES and observed is not None and threshold is not None and observed < threshold:
         return False  # a constant weight does not cause large values
     begun, ended = cause.first.step, cause.last_step or cause.first.step
-    reach = bisect_left(steps, group.first.step) - bisect_left(steps, min(max(begun, group.first.step), ended))
-    return reach <= _REACH
+    return _steps_between(steps, min(max(begun, group.first.step), ended), group.first.step) <= _REACH
+
+
+def _steps_between(steps: Sequence[int], first: int | None, last: int | None) -> int:
+    return bisect_left(steps, last or 0) - bisect_left(steps, first or 0)
 
 
 def _problem(root: _Group, sizes: Mapping[int, int]) -> Problem:
@@ -127,14 +157,14 @@ def _problem(root: _Group, sizes: Mapping[int, int]) -> Problem:
         tensors=tuple(name for name in others if name is not None),
         explains=_consequences(root.explained),
         advice=root.check.advice,
-        is_note=root.check.is_note and all(each.check.is_note for each in root.explained),
+        is_note=root.is_note,
     )
 
 
 def _consequences(groups: Sequence[_Group]) -> tuple[str, ...]:
-    """Return a sentence for each rule, about the rule's first finding."""
+    """Return a sentence for each rule, about the rule's first finding. NaN and infinities come first."""
     firsts: dict[str, list[_Group]] = {}
-    for group in groups:
+    for group in sorted(groups, key=lambda each: each.check.rule != NON_FINITE):
         firsts.setdefault(group.check.rule, []).append(group)
     return tuple(
         f"{rule} at step {of_rule[0].first.step}, {of_rule[0].first.sentence}"

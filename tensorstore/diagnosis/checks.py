@@ -187,6 +187,13 @@ FROZEN = Check(
 )
 """The check of a weight that does not change and has no gradient, although others have one."""
 
+DIVERGED = Check(
+    "LossNotDecreasing",
+    "lower the learning rate, or warm it up for longer: the last losses are all more than twice the first one",
+    of_layers=False,
+)
+"""The check of a loss that is far above its first value in the end."""
+
 
 def checks_for(facts: RunFacts) -> list[Check]:
     """Return the checks that apply to a run, regardless of its saved data."""

@@ -18,7 +18,7 @@ from ..rules.running import CANNOT_RUN, evaluate_saved
 from ..snapshot.snapshot import run_info
 from ..visible import in_a_line
 from .causes import Places, problems
-from .checks import ANOMALY, FROZEN, SPIKES, RunFacts, checks_for, parameters_of
+from .checks import ANOMALY, DIVERGED, FROZEN, SPIKES, RunFacts, checks_for, parameters_of
 from .headline import headline
 from .origin import Origin, origin
 from .result import Diagnosis, Problem, Unchecked
@@ -37,6 +37,14 @@ from tensors
 where parameter is not null
 group by parameter
 """
+_DIVERGED = """
+select name, worker
+from scalars
+where list_contains($names, name) and isfinite(value)
+group by name, worker
+having arg_min(value, global_step) > 0
+    and list_min(list(value order by global_step desc)[:10]) > 2 * arg_min(value, global_step)
+"""
 
 
 def diagnose(
@@ -45,9 +53,9 @@ def diagnose(
     """Find out what went wrong in a run, where it began, and what to try.
 
     All built-in rules that need no parameters are evaluated on the steps that are saved, also of a run that is still
-    being written. Findings are ordered by the step and the execution order at their beginning. Findings with one cause
-    are joined: a NaN explains the NaN of all values that are computed from it. Nothing is written into the run, and no
-    actions are executed.
+    being written. Findings are ordered by the step and the execution order at their beginning, but NaN and infinities
+    come first. Findings with one cause are joined: a NaN explains the NaN of all values that are computed from it.
+    Nothing is written into the run, and no actions are executed.
 
     Args:
         run: Path or URL of a run, or a trial of it.
@@ -84,7 +92,9 @@ def _diagnosed(trial: Trial, progress: bool) -> Diagnosis:
             sizes[step] = max(sizes.get(step, 0), place + 1)
         may_be_frozen = any(finding.rule == FROZEN.rule and finding.observed == 0 for finding in found)
         learned_from = dict(_fetched(trial, _LEARNED_FROM, {}, damaged)) if may_be_frozen else {}
-        joined = problems(found, checks, places, sizes, steps, learned_from)
+        losses = sorted({finding.tensor or "" for finding in found if finding.rule == DIVERGED.rule})
+        diverged = set(_fetched(trial, _DIVERGED, {"names": losses}, damaged)) if losses else set()
+        joined = problems(found, checks, places, sizes, steps, learned_from, diverged)
         joined = [_located(trial, each, damaged) for each in joined]
     allowed = {check.rule: check.allowed_by for check in checks}
     unchecked = tuple(Unchecked(rule, allowed[rule] or reason) for rule, reason in failed.items())

@@ -1,4 +1,4 @@
-"""The answer of a diagnosis: problems in the order of their beginning, and unchecked rules."""
+"""The answer of a diagnosis: problems, and unchecked rules."""
 
 from __future__ import annotations
 
@@ -102,7 +102,8 @@ class Diagnosis:
     Attributes:
         run: Path or URL of the run.
         steps: Number of evaluated steps, which are the saved ones.
-        problems: Problems by the step and the execution order at their beginning, notes last.
+        problems: Problems by the step and the execution order at their beginning, those with NaN or infinities first,
+            notes last.
         checked: Names of the rules that were evaluated.
         unchecked: Rules that could not be evaluated.
         damaged: Errors of unreadable files, whose content was not evaluated.
@@ -146,7 +147,7 @@ class Diagnosis:
         """
         serious = [problem for problem in self.problems if not problem.is_note]
         notes = [problem for problem in self.problems if problem.is_note]
-        texts = [(problem, f"{'Then' if number else 'First'}, {problem}") for number, problem in enumerate(serious)]
+        texts = [(problem, f"{'Also' if number else 'First'}, {problem}") for number, problem in enumerate(serious)]
         return texts + [(problem, f"Note: {problem}") for problem in notes]
 
     def __str__(self) -> str:

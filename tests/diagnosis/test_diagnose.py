@@ -112,10 +112,32 @@ def test_a_spike_explains_the_nan_that_soon_follows_it_and_no_other(tmp_path: Pa
         return value * 1e6 if len(calls) == 1 else value
 
     late = saved(tmp_path / "late", layer1=(15, once), layer2=(35, with_nan))
-    assert [(each.rule, each.step) for each in late.problems] == [("GradientNormSpike", 15), ("ExplodingTensor", 35)]
-    assert str(late).splitlines()[2].startswith("At step 15, the norm of all gradients")
-    assert "NaN begins at step 35, first in gradient/layer2" in str(late)
-    assert "Then, at step 35" in late.details
+    assert [(each.rule, each.step) for each in late.problems] == [("ExplodingTensor", 35), ("GradientNormSpike", 15)]
+    assert str(late).splitlines()[2] == "NaN begins at step 35, first in gradient/layer2."
+    assert "- at step 15, the norm of all gradients" in str(late)
+    assert "Also, at step 15" in late.details
+
+
+def test_a_nan_comes_first_if_spikes_went_on_for_long_before_it(tmp_path: Path) -> None:
+    steps = iter(range(200))
+
+    def spikes(value: Any) -> Any:
+        return value * 1e6 if next(steps) % 20 == 0 else value
+
+    found = saved(tmp_path, 200, layer1=(15, spikes), layer2=(140, with_nan))
+    assert [(each.rule, each.step) for each in found.problems] == [("ExplodingTensor", 140), ("GradientNormSpike", 15)]
+    assert found.headline == "NaN begins at step 140, first in gradient/layer2."
+
+
+@pytest.mark.parametrize(("last", "is_healthy"), [(60.0, False), (4.0, True)])
+def test_a_loss_that_ends_far_above_its_beginning_is_a_problem(tmp_path: Path, last: float, is_healthy: bool) -> None:
+    rng = np.random.default_rng(0)
+    with tensortrial.Run(tmp_path, environment=False) as run:
+        for step in range(80):
+            run.log({"loss": 2.3 if step == 0 else last + rng.uniform(0, 0.1)}, step=step)
+    found = tensortrial.diagnose(tmp_path)
+    assert (found.is_healthy, found.problems[0].rule) == (is_healthy, "LossNotDecreasing")
+    assert found.problems[0].advice.startswith("nothing if" if is_healthy else "lower the learning rate")
 
 
 def test_a_rule_without_data_is_said_to_be_unchecked_with_what_to_save(tmp_path: Path) -> None:
