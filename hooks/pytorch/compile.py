@@ -196,8 +196,15 @@ def _construct_in_graph() -> str:
     return ""
 
 
-# The compiler calls these functions while it traces, and keeps only their results.
-_constant: Any = torch.compiler.assume_constant_result
+def _constant(function: Any) -> Any:
+    """Let the compiler call a function while it traces, and keep only the result.
+
+    torch.compiler.assume_constant_result does the same, and imports the compiler, which takes as long as torch itself.
+    """
+    function._dynamo_marked_constant = True
+    return function
+
+
 is_wanted = _constant(_is_wanted)
 warn = _constant(_warn)
 
