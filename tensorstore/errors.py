@@ -274,11 +274,12 @@ class InvalidRuleParameter(ConfigurationError):
 
 
 class UnknownRule(ConfigurationError, KeyError):
-    """No built-in rule has the name `rule`; `near` are names like it."""
+    """No built-in rule has the name `rule`; `near` are names like it, if any."""
 
     def __init__(self, rule: str, near: list[str]) -> None:
         self.rule, self.near = rule, near
-        super().__init__(f"unknown rule {rule!r}; did you mean {' or '.join(map(repr, near))}?")
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "`tensortrial rules` prints their names"
+        super().__init__(f"unknown rule {rule!r}; {hint}")
 
 
 class UnsupportedValue(ConfigurationError, TypeError):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from ..errors import UnknownRule
 from ..read.trial import Trial
+from ..suggestions import near_names
 from .builtin.activations import DeadFeatures, DeadRelu, SaturatedActivation
 from .builtin.base import BuiltinRule
 from .builtin.classification import ClassImbalance, Confusion
@@ -78,11 +78,7 @@ def rule_class(name: str) -> type[BuiltinRule]:
     """
     found = RULES.get(ALIASES.get(name, name))
     if found is None:
-        by_lower = {known.lower(): known for known in (*RULES, *ALIASES)}
-        near = get_close_matches(name.lower(), by_lower, n=3, cutoff=0.5) or get_close_matches(
-            name.lower(), by_lower, n=1, cutoff=0.0
-        )
-        raise UnknownRule(name, [by_lower[each] for each in near])
+        raise UnknownRule(name, near_names(name, (*RULES, *ALIASES)))
     return found
 
 

@@ -18,7 +18,7 @@ from ...mode import ModeKeys
 from ...read.trial import Trial, run_reader_of
 from ...statistics.definitions import STATISTICS
 from ...visible import visible
-from ..console import console_for, print_line, print_table
+from ..console import console_for, print_table
 from ..options import open_trials, runs_argument, storage_option
 from ..ranges import ranges
 
@@ -46,8 +46,6 @@ def info(runs: tuple[str, ...], as_json: bool, storage_options: tuple[str, ...])
         if number:
             click.echo()
         _print(trial)
-        for error in trial.damaged.values():
-            print_line(f"damaged: {error}", err=True)
 
 
 def _print(trial: Trial) -> None:

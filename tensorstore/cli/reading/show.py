@@ -62,8 +62,6 @@ def show(run: str, worst: int, storage_options: tuple[str, ...]) -> None:
     _print_scalars(trial)
     if worst:
         _print_worst(trial, worst)
-    for error in trial.damaged.values():
-        print_line(f"damaged: {error}", err=True)
 
 
 def _print_scalars(trial: Trial) -> None:

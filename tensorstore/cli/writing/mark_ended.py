@@ -4,24 +4,38 @@ from __future__ import annotations
 
 import click
 
+from ...read.trial import run_reader_of
+from ...storage.open import Storage
+from ...write.lease import Observer, in_use, read_leases
 from ..options import open_trial, run_argument, storage_option
 
 
 @click.command("mark-ended")
 @run_argument
 @click.option("--worker", "workers", multiple=True, metavar="WORKER", help="Only this worker. Can be repeated.")
+@click.option("--force", is_flag=True, help="Mark it although a process writes to the run.")
 @storage_option
-def mark_ended(run: str, workers: tuple[str, ...], storage_options: tuple[str, ...]) -> None:
+def mark_ended(run: str, workers: tuple[str, ...], force: bool, storage_options: tuple[str, ...]) -> None:
     """Mark a crashed job, or one of its workers, as ended.
 
-    Readers then wait for it no longer. A run or a worker that has ended is not changed.
+    Readers then wait for it no longer. A run or a worker that has ended is not changed, and one that a living process
+    writes is refused.
 
     \b
     tensortrial mark-ended runs/digits --worker worker_1
     """
     trial = open_trial(run, storage_options)
     for worker in workers or (None,):
+        if not force:
+            _check_unused(run_reader_of(trial).storage, worker)
         trial.mark_ended(worker)
     known = trial.snapshot.workers
     if known.all_marked or known.marked:
         raise click.ClickException("no mark was stored, so other readers still wait for the job")
+
+
+def _check_unused(storage: Storage, worker: str | None) -> None:
+    """Check that no living process writes to a run, or as one of its workers."""
+    leases = (lease for lease in read_leases(storage) if worker in (None, lease.worker))
+    for lease in Observer(storage).alive(leases):
+        raise in_use(storage, lease, "mark it as ended with --force")

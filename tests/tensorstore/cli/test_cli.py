@@ -29,6 +29,7 @@ from tensortrial.cli import main
 from tensortrial.cli.console import print_table
 from tensortrial.format.record import Plan, Record, Step
 from tensortrial.format.schema import RunInfo, WorkerInfo
+from tensortrial.hooks.plain import Run
 from tensortrial.mode import ModeKeys
 from tensortrial.storage.open import open_storage
 from tensortrial.write.claim import claim
@@ -287,6 +288,25 @@ def test_mark_ended_ends_a_run(run: Path) -> None:
 def test_mark_ended_leaves_the_end_of_a_run_that_has_ended(run: Path) -> None:
     run_command("mark-ended", run)
     assert [path.name for path in (run / "end").iterdir()] == ["worker_0.json"]
+
+
+@pytest.mark.parametrize("worker", [[], ["--worker", "worker_0"]])
+def test_mark_ended_refuses_a_run_that_a_process_writes(tmp_path: Path, worker: list[str]) -> None:
+    with Run(tmp_path / "run", environment=False) as writing:
+        writing.log({"loss": 1.0}, step=0)
+        writing.flush()
+        refused = run_command("mark-ended", tmp_path / "run", *worker, status=1)
+        assert "is still alive: let it end or close its hook, or mark it as ended with --force" in refused.stderr
+        assert "running" in run_command("info", tmp_path / "run").stdout
+        run_command("mark-ended", tmp_path / "run", *worker, "--force")
+        assert "ended" in run_command("info", tmp_path / "run").stdout
+
+
+@pytest.mark.parametrize("command", ["info", "show"])
+def test_a_damaged_file_is_named_once(run: Path, command: str) -> None:
+    file = next(run.glob("index/*/*/*.parquet"))
+    file.write_bytes(file.read_bytes()[:100])
+    assert run_command(command, run).stderr.count(file.name) == 1
 
 
 @pytest.mark.parametrize("worker", [[], ["--worker", "worker_0"]])
