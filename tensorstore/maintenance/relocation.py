@@ -100,14 +100,15 @@ def _renamed(source: Storage, target: Storage) -> bool:
     """Rename a folder. Return False unless both are folders of this machine on one file system."""
     if not (source.is_local and target.is_local):
         return False
+    if Path(os.path.realpath(target.url)).is_relative_to(os.path.realpath(source.url)):
+        raise StorageError(target.url, "the run cannot be moved here: this is inside the run")
     try:
         Path(target.url).parent.mkdir(parents=True, exist_ok=True)
         Path(source.url).rename(target.url)
     except OSError as exc:
         if exc.errno == errno.EXDEV:
             return False
-        reason = "this is inside the run" if exc.errno == errno.EINVAL else exc.strerror
-        raise StorageError(target.url, f"the run cannot be moved here: {reason}") from exc
+        raise StorageError(target.url, f"the run cannot be moved here: {exc.strerror}") from exc
     return True
 
 

@@ -50,6 +50,15 @@ def test_rm_leaves_no_empty_folder_and_deletes_several(tmp_path: Path) -> None:
     assert "no run was found here" in run_command("rm", tmp_path / "a", "-y", status=1).stderr
 
 
+def test_rm_deletes_the_other_runs_if_one_cannot_be_deleted(tmp_path: Path) -> None:
+    for name in ("a", "c"):
+        write(tmp_path / name)
+    done = run_command("rm", "-y", "a", "none", "c", status=1, cwd=tmp_path)
+    assert done.stdout == "deleted: a\ndeleted: c\n"
+    assert "none: no run was found here" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("command", ["rm", "mv"])
 def test_a_run_that_a_process_writes_is_neither_deleted_nor_moved(tmp_path: Path, command: str) -> None:
     with tensortrial.Run(tmp_path / "run", environment=False) as writing:
@@ -101,6 +110,8 @@ def test_mv_moves_a_run_into_an_empty_folder(run: Path) -> None:
 def test_mv_into_a_folder_of_the_run_itself_loses_nothing(run: Path) -> None:
     refused = run_command("mv", f"file://{run}", run / "inner", status=1)
     assert "the run cannot be moved here: this is inside the run" in refused.stderr
+    run_command("mv", run, run / "sub" / "inner", status=1)
+    assert not (run / "sub").exists()
     assert losses(run) == [0, 1, 2, 3]
     write("memory://itself/a")
     run_command("mv", "memory://itself/a", "memory://itself/a/inner")
