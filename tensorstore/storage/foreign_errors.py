@@ -81,8 +81,10 @@ def _sentence(exc: Exception, action: Action, where: str) -> str:
     location = f" ({named})" if (named := where or _named(exc, action)) else ""
     number, kind = getattr(exc, "errno", None), type(exc).__name__
     holder = "the bucket" if where else "the file system"
-    if number in (errno.ENOSPC, errno.EDQUOT):
-        return "the disk is full" if number == errno.ENOSPC else "the disk quota is used up"
+    if number == errno.ENOSPC:
+        return "the disk has no free inode for another file" if _lacks_inodes(exc) else "the disk is full"
+    if number == errno.EDQUOT:
+        return "the disk quota is used up"
     if isinstance(exc, PermissionError) or http_status(exc) == 403:
         return f"{holder} refuses the {action}{location}: {_reason(exc)}"
     if kind in ("NoCredentialsError", "PartialCredentialsError", "TokenRetrievalError"):
@@ -94,6 +96,15 @@ def _sentence(exc: Exception, action: Action, where: str) -> str:
     if isinstance(exc, FileNotFoundError) and where:
         return f"cannot {action}, the bucket does not exist{location}"
     return f"cannot {action}{location}: {_reason(exc)}"
+
+
+def _lacks_inodes(exc: Exception) -> bool:
+    """Return whether the file system of a file that cannot be created can hold no more files."""
+    try:
+        found = os.statvfs(os.path.dirname(getattr(exc, "filename", None) or ""))
+    except OSError:
+        return False
+    return found.f_files > 0 and not found.f_favail
 
 
 def _named(exc: Exception, action: Action) -> str:

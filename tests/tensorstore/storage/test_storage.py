@@ -132,6 +132,18 @@ for number in [*range(40)] * 2:
         assert [*(small_disk / "run" / "a").iterdir()] == []
         storage.create("a/1", b"small")
 
+    def test_a_disk_without_free_inodes_is_not_called_full(self, small_disk: Path) -> None:
+        remounted = subprocess.run(["mount", "-o", "remount,nr_inodes=4", small_disk], capture_output=True)
+        if remounted.returncode:
+            pytest.skip("remounting a tmpfs is not permitted here")
+        storage = open_storage(small_disk)
+        with pytest.raises(StorageError, match="no free inode") as caught:
+            for number in range(4):
+                storage.create(f"a/{number}", b"small")
+        assert caught.value.errno == errno.ENOSPC
+        with pytest.raises(StorageError, match="no free inode"):
+            storage.create("b/0", b"small")
+
     @pytest.fixture
     def small_disk(self, tmp_path: Path) -> Iterator[Path]:
         folder = tmp_path / "disk"
