@@ -201,7 +201,7 @@ def _constant(function: Any) -> Any:
 
     torch.compiler.assume_constant_result does the same, and imports the compiler, which takes as long as torch itself.
     """
-    function._dynamo_marked_constant = True
+    vars(function)["_dynamo_marked_constant"] = True
     return function
 
 

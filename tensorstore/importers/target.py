@@ -18,6 +18,7 @@ from ..config.collection import CollectionKeys, is_loss
 from ..errors import RunExists, StorageError, TensorTrialError
 from ..format.index_reader import read_batches
 from ..format.record import Plan
+from ..format.run_files import REMAINS, has_remains
 from ..format.schema import END, FROM_START, INDEX_SCHEMA, RUN_FILE, FirstFlush, RunInfo, WorkerInfo, end_path
 from ..snapshot.snapshot import repeated, take_twice
 from ..storage.open import Storage
@@ -66,6 +67,8 @@ def begun(target: Storage, source: str) -> RunInfo | None:
     try:
         run = RunInfo.from_bytes(target.read_document(RUN_FILE), target.url)
     except FileNotFoundError:
+        if has_remains(target):
+            raise RunExists(target.url, REMAINS) from None
         return None
     if run.metadata.get(SOURCE) != source:
         raise RunExists(

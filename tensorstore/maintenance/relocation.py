@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import NotARun, RunExists, RunNotFound, StorageError
-from ..format.schema import RUN_FILE
+from ..format.run_files import REMAINS, has_remains
+from ..format.schema import COLLECTIONS, RUN_FILE
 from ..storage.base import ByteRange, StoredFile
 from ..storage.open import Storage, open_storage
 from ..write.lease import Observer, check_unused, remove_run
@@ -19,7 +20,7 @@ _PIECE = 16 << 20
 
 
 def remove(path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> list[str]:
-    """Delete a run. Other files in its folder are kept.
+    """Delete a run, or what a killed deletion or move has left of one. Other files in its folder are kept.
 
     Args:
         path: Folder or URL of the run.
@@ -34,7 +35,7 @@ def remove(path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] |
         RunInUse: A living process writes to the run.
         StorageError: `path` is a symbolic link.
     """
-    storage = _removable(path, storage_options)
+    storage = _removable(path, storage_options, are_remains_allowed=True)
     remove_run(storage)
     _remove_empty_folders(storage)
     return [file.path for file in storage.walk()]
@@ -64,6 +65,8 @@ def move(
         StorageError: `path` is a symbolic link, or the file system or the object store refused an operation.
     """
     source, target = _removable(path, storage_options), open_storage(to, storage_options)
+    if has_remains(target):
+        raise RunExists(target.url, REMAINS)
     if (target.exists_any() or os.path.isdir(target.url)) and RUN_FILE not in target.list(""):
         to = f"{os.fspath(to).rstrip('/')}/{source.url.rpartition('/')[2]}"
         target = open_storage(to, storage_options)
@@ -77,18 +80,24 @@ def move(
     if not _renamed(source, target):
         copied = _copy(source, target)
         # Files that were added or changed since are kept. Without run.json, they are not a run.
-        for file in sorted(copied.intersection(source.walk()), key=lambda file: file.path != RUN_FILE):
+        # The claims are deleted last, because they show that the rest belongs to a run.
+        left = copied.intersection(source.walk())
+        for file in sorted(left, key=lambda file: (file.path != RUN_FILE, file.path.startswith(f"{COLLECTIONS}/"))):
             source.remove(file.path)
         _remove_empty_folders(source)
     return os.fspath(to)
 
 
-def _removable(path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None) -> Storage:
+def _removable(
+    path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None, are_remains_allowed: bool = False
+) -> Storage:
     storage = open_storage(path, storage_options)
     if not storage.exists_any():
         raise RunNotFound(storage.url, "no run was found here")
     if RUN_FILE not in storage.list(""):
-        raise NotARun(storage.url, f"it has no {RUN_FILE}, so it is not a run")
+        has_left = has_remains(storage)
+        if not (has_left and are_remains_allowed):
+            raise NotARun(storage.url, REMAINS if has_left else f"it has no {RUN_FILE}, so it is not a run")
     if os.path.islink(storage.url):
         real = os.path.realpath(storage.url)
         raise StorageError(storage.url, f"it is a symbolic link to {real}; name that folder, or delete the link")

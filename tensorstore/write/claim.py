@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from ..errors import AlreadyPublished, FileError, RunExists, StorageError, WorkerClaimed
 from ..format.footer import row_groups
+from ..format.run_files import REMAINS, has_remains
 from ..format.schema import (
     COLLECTIONS,
     END,
@@ -53,6 +54,8 @@ def check_out_dir(storage: Storage, worker: str, num_workers: int) -> None:
     try:
         run = RunInfo.from_bytes(storage.read_document(RUN_FILE), storage.url)
     except FileNotFoundError:
+        if has_remains(storage):  # readers would take them for files of the new run
+            raise RunExists(storage.url, f"{REMAINS}; resume=True continues that run") from None
         storage.check_writable()
         return
     claimed = collections_path(worker).rpartition("/")[2] in storage.list(COLLECTIONS)

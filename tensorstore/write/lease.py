@@ -445,8 +445,6 @@ def check_unused(observer: Observer, storage: Storage, remedy: str = _REMEDY, ow
 def remove_run(storage: Storage, kept: str = "") -> None:
     """Delete the files of a run, except the file `kept`. Foreign files stay."""
     found = [file.path for file in storage.walk() if is_of_run(file.path) and file.path != kept]
-    # An interrupted removal leaves a run that readers refuse, and that can be replaced.
-    for path in sorted(
-        found, key=lambda path: (path == schema.RUN_FILE, path.startswith(f"{schema.COLLECTIONS}/"), path)
-    ):
+    # A removal that is killed leaves no run for readers, and claims, which show that the rest belongs to a run.
+    for path in sorted(found, key=lambda path: (path != schema.RUN_FILE, path.startswith(schema.COLLECTIONS), path)):
         storage.remove(path)

@@ -9,10 +9,10 @@ import pytest
 
 import tensortrial
 from support.commands import run_command
-from support.file_access import before_opening
+from support.file_access import before, before_opening
 from support.runs import Job
-from tensortrial.errors import NotARun, RunNotFound
-from tensortrial.maintenance.relocation import move
+from tensortrial.errors import NotARun, RunExists, RunNotFound
+from tensortrial.maintenance.relocation import move, remove
 
 
 @pytest.fixture
@@ -116,6 +116,46 @@ def test_mv_into_a_folder_of_the_run_itself_loses_nothing(run: Path) -> None:
     write("memory://itself/a")
     run_command("mv", "memory://itself/a", "memory://itself/a/inner")
     assert losses("memory://itself/a/inner") == [0, 1, 2, 3]
+
+
+@pytest.fixture
+def remains(run: Path) -> Path:
+    """The files of a run whose move or deletion was killed: run.json is deleted first."""
+    (run / "run.json").unlink()
+    return run
+
+
+def test_rm_deletes_what_a_killed_move_has_left(remains: Path) -> None:
+    refused = run_command("mv", remains, remains.parent / "b", status=1)
+    assert "it has files of a run but no run.json" in refused.stderr
+    write(remains.parent / "b")
+    refused = run_command("mv", remains.parent / "b", remains, status=1)
+    assert "`tensortrial rm` deletes them" in refused.stderr
+    run_command("rm", "-y", remains)
+    assert [path.name for path in remains.rglob("*")] == ["model.pt"]
+
+
+def test_no_run_begins_among_the_files_of_another(remains: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunExists, match=r"it has files of a run but no run\.json"):
+        tensortrial.Run(remains, environment=False)
+    (tmp_path / "log.csv").write_text("step,loss\n0,1\n")
+    refused = run_command("import", "csv", tmp_path / "log.csv", remains, status=1)
+    assert "it has files of a run but no run.json" in refused.stderr
+    with tensortrial.Run(remains, environment=False, on_exists="replace") as writing:
+        writing.log({"loss": 7.0}, step=0)
+    assert losses(remains) == [7]
+
+
+def test_rm_that_is_interrupted_leaves_no_run_and_can_be_repeated(run: Path) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with before(["remove"], run / "tensors", interrupt), pytest.raises(KeyboardInterrupt):
+        remove(run)
+    with pytest.raises(NotARun):
+        tensortrial.create_trial(run)
+    remove(run)
+    assert [path.name for path in run.rglob("*")] == ["model.pt"]
 
 
 @pytest.mark.parametrize("command", ["rm", "mv"])
