@@ -6,18 +6,26 @@ import logging
 import math
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
+
 from ..errors import FileError
 from ..format.arrow_arrays import table
+from ..format.index_reader import read_batches
 from ..format.index_writer import sealed_parquet
 from ..format.schema import FINDINGS, FINDINGS_SCHEMA
 from ..html_table import html_table
+from ..read.run_queries import parquet_files
 from ..storage.open import Storage
 
 logger = logging.getLogger("tensortrial.rules")
+
+_COMPARED = FINDINGS_SCHEMA.remove(FINDINGS_SCHEMA.get_field_index("found_at"))
+"""The columns by which findings of two watches are compared."""
 
 
 def three_digits(number: float) -> str:
@@ -87,7 +95,7 @@ def _where(finding: Finding) -> str:
 class FindingLog:
     """A writer of findings into a run. It publishes at most every `flush_seconds`, and at `flush`.
 
-    If the run cannot be written to, that is logged once. With `record=False`, nothing is written.
+    Findings that an earlier watch has published are left out. If the run cannot be written to, that is logged once. With `record=False`, nothing is written.
     """
 
     def __init__(self, storage: Storage, flush_seconds: float = 1.0, record: bool = True) -> None:
@@ -96,6 +104,7 @@ class FindingLog:
         self._waiting: list[Finding] = []
         self._flushed_at = time.monotonic()
         self._is_recording = record
+        self._earlier: set[str] | None = None
 
     def add(self, findings: list[Finding]) -> None:
         """Add findings, and publish if the last flush was `flush_seconds` ago."""
@@ -114,20 +123,39 @@ class FindingLog:
         if not findings or not self._is_recording:
             return
         try:
-            _write(self._storage, findings)
+            if self._earlier is None:
+                self._earlier = _published(self._storage)
+            rows = table(FINDINGS_SCHEMA, list(map(astuple, findings)))
+            new = [row for row, key in enumerate(_keys(rows)) if key not in self._earlier]
+            if new:
+                _write(self._storage, rows.take(new))
         except (FileError, OSError) as exc:
             self._is_recording = False
             logger.warning("run %s: findings cannot be written into it: %s", self._storage.url, exc)
 
 
-def _write(storage: Storage, findings: list[Finding]) -> None:
+def _keys(rows: pa.Table) -> list[str]:
+    """Return a text for each finding that differs from those of all others, whenever they were found."""
+    return list(map(repr, rows.select(_COMPARED.names).to_pylist()))
+
+
+def _published(storage: Storage) -> set[str]:
+    """Return the keys of the findings in a run, without those in damaged files."""
+    found = set[str]()
+    for path in parquet_files(storage, FINDINGS):
+        with suppress(FileError, FileNotFoundError):
+            for rows in read_batches(path, storage.read(path), _COMPARED):
+                found.update(_keys(rows))
+    return found
+
+
+def _write(storage: Storage, rows: pa.Table) -> None:
     # Several processes may evaluate rules on one run, so names are unique, and sort by time.
     name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{uuid.uuid4().hex}.parquet"
     sink = storage.sink(f"{FINDINGS}/{name}")
     try:
-        rows = list(map(astuple, findings))
         with sealed_parquet(sink, FINDINGS_SCHEMA, compression="zstd", write_statistics=False) as writer:
-            writer.write_table(table(FINDINGS_SCHEMA, rows))
+            writer.write_table(rows)
         sink.publish()
     finally:
         sink.abort()

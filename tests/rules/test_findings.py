@@ -11,7 +11,7 @@ import pytest
 import tensortrial
 from support.runs import TRAIN, Job
 from tensortrial.format.schema import FINDINGS_SCHEMA
-from tensortrial.rules import ExplodingTensor, invoke_rule
+from tensortrial.rules import ExplodingTensor, invoke_rule, make_rule
 
 
 @pytest.fixture
@@ -40,12 +40,24 @@ def test_each_evaluation_adds_a_file_and_touches_none(folder: Path) -> None:
     invoke_rule(ExplodingTensor(trial))
     (first,) = (folder / "findings").iterdir()
     content = first.read_bytes()
-    invoke_rule(ExplodingTensor(trial, only_nan="true"))
+    invoke_rule(make_rule("ExplodingTensor", trial, rule_name="NaN", only_nan="true"))
     assert first.read_bytes() == content
     assert len(list((folder / "findings").iterdir())) == 2
     assert pq.read_schema(first).equals(FINDINGS_SCHEMA)
     # Another trial, opened before, sees both: the files are listed again for each query.
     assert trial.sql("select count(*) from findings").fetchall() == [(3,)]
+
+
+def test_a_repeated_evaluation_adds_no_finding_again(folder: Path) -> None:
+    first = invoke_rule(ExplodingTensor(tensortrial.create_trial(folder)))
+    (folder / "findings" / "0-corrupt.parquet").write_bytes(b"PAR1 corrupt")
+    trial = tensortrial.create_trial(folder)
+    assert [str(each) for each in invoke_rule(ExplodingTensor(trial))] == [str(each) for each in first]
+    assert trial.sql("select count(*) from findings").fetchall() == [(2,)]
+    with Job(folder, resume=True) as job:
+        job.step({"x": np.full(2, np.inf)}, TRAIN)
+    invoke_rule(ExplodingTensor(tensortrial.create_trial(folder)))
+    assert trial.sql("select count(*), max(step) from findings").fetchall() == [(3, 3)]
 
 
 def test_findings_join_with_other_views(folder: Path) -> None:
