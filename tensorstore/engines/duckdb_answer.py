@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+import weakref
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from importlib.util import find_spec
@@ -184,7 +186,9 @@ class DuckDBAnswer:
         if answer := self._with_texts():
             return answer.arrow(batch_size)
         connection, reader = self._repeated(lambda: self._reader(batch_size))
-        return pa.RecordBatchReader.from_batches(reader.schema, self._batches(connection, reader))
+        batches = self._batches(connection, reader)
+        _unfinished.add(batches)
+        return pa.RecordBatchReader.from_batches(reader.schema, batches)
 
     def _with_texts(self) -> DuckDBAnswer | None:
         """Return an answer with text for the values of types that Arrow and numpy lack; None if there are none."""
@@ -283,12 +287,23 @@ class DuckDBAnswer:
         with query_errors(self._timeout), self._in_use(connection):
             return interruptible(work, connection.interrupt, self._timeout)
 
-    def _batches(self, connection: duckdb.DuckDBPyConnection, reader: Any) -> Iterator[pa.RecordBatch]:
+    def _batches(self, connection: duckdb.DuckDBPyConnection, reader: Any) -> Generator[pa.RecordBatch]:
         try:
             while (batch := self._run(connection, lambda: next(reader, None))) is not None:
                 yield batch
         finally:
             connection.close()
+
+
+_unfinished: weakref.WeakSet[Generator[pa.RecordBatch]] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_readers() -> None:
+    # DuckDB prints long errors about a reader that outlives the interpreter, or ends the process by SIGABRT.
+    for batches in list(_unfinished):
+        with suppress(ValueError):  # another thread is reading
+            batches.close()
 
 
 class _ExecutedQuery:

@@ -95,7 +95,8 @@ def _where(finding: Finding) -> str:
 class FindingLog:
     """A writer of findings into a run. It publishes at most every `flush_seconds`, and at `flush`.
 
-    Findings that an earlier watch has published are left out. If the run cannot be written to, that is logged once. With `record=False`, nothing is written.
+    Findings that an earlier watch has published are left out. If the run cannot be written to, that is logged once.
+    With `record=False`, nothing is written.
     """
 
     def __init__(self, storage: Storage, flush_seconds: float = 1.0, record: bool = True) -> None:

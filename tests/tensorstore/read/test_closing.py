@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -65,6 +67,17 @@ def test_a_program_ends_while_a_daemon_thread_waits_for_a_query(folder: Path) ->
     assert (done.stdout, done.returncode) == ("ends\n", 0)
     for foreign in ("nanobind", "Fatal", "atexit"):
         assert foreign not in done.stderr
+
+
+@pytest.mark.parametrize("use", ["", "reader.read_next_batch()", "reader.close()"])
+def test_a_program_ends_with_an_unread_reader_of_batches(folder: Path, use: str) -> None:
+    program = (
+        f"import sys, tensortrial; reader = tensortrial.create_trial(sys.argv[1]).sql(sys.argv[2]).arrow(1); {use}"
+    )
+    # In a real process, because this happens when Python destroys its modules.
+    command = [sys.executable, "-c", program, str(folder), "select * from tensors, range(10)"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
 
 
 def test_nothing_of_a_closed_trial_is_kept(folder: Path) -> None:
