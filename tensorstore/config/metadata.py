@@ -63,8 +63,13 @@ class _Conversion:
         self._left, self._unhashed = _MOST_KEPT, _MOST_HASHED
 
     def mapping(self, value: Mapping[Any, Any], within: tuple[int, ...]) -> dict[str, Any]:
-        within = (*within, id(value))
-        return {self._text(key): self._value(each, within) for key, each in value.items()}
+        within, found = (*within, id(value)), dict[str, Any]()
+        for key, each in value.items():
+            name = self._text(key)
+            if name in found or (name in value and not issubclass(type(key), str)):  # 1 and "1" are two keys
+                name = f"{name} ({_name(key)})"
+            found[name if name not in found else f"{name} {len(found)}"] = self._value(each, within)
+        return found
 
     def _value(self, value: Any, within: tuple[int, ...]) -> Any:
         self._left -= 1

@@ -182,3 +182,14 @@ def test_metadata_that_contains_itself_is_kept_once(tmp_path: Path) -> None:
 def test_metadata_that_is_no_mapping_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"metadata must be a mapping such as \{'lr': 0.1\}, got \[0"):
         Run(tmp_path / "run", metadata=[0] * 10_000)  # type: ignore[arg-type]
+
+
+def test_keys_that_are_the_same_text_are_all_kept(tmp_path: Path) -> None:
+    class Twin:
+        def __str__(self) -> str:
+            return "x"
+
+    metadata = {1: "number", "1": "text", "x": 0, Twin(): 1, Twin(): 2, None: 3}
+    expected = {"1 (int)": "number", "1": "text", "x": 0, "x (Twin)": 1, "x (Twin) 4": 2, "None": 3}
+    assert kept(tmp_path, metadata) == expected
+    assert kept(tmp_path / "inner", {"of": {"2": "text", 2: "number"}}) == {"of": {"2": "text", "2 (int)": "number"}}
