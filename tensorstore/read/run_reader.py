@@ -23,6 +23,7 @@ from ..errors import (
     InvalidCollectionConfiguration,
     InvalidWorker,
     RunClosed,
+    RunNotFound,
     SnapshotNotFound,
     StepUnavailable,
     TensorUnavailable,
@@ -53,6 +54,7 @@ _REMOTE_CLAIMS_SECONDS = 10.0
 _SCALAR_PREFIX = "scalar/"
 _KEPT_ROWS = 4096
 _GONE = "the run was deleted, moved or renamed since it was opened"
+_REPLACED = "another run has replaced the run since it was opened; call again to read that one"
 _LEFT_OUT = "left out, the rest is readable"
 
 
@@ -176,13 +178,16 @@ class RunReader:
         Return whether there were any. New steps in them wait for the next refresh.
 
         Raises:
-            RunNotFound: The run was deleted.
+            RunNotFound: The run was deleted or replaced.
             SnapshotNotFound: These files lack steps of the snapshot, and the trial does not refresh.
         """
         return self.change(self._after_compaction)
 
     def _after_compaction(self, snapshot: Snapshot) -> Snapshot:
         read_run_file(self.storage, _GONE)
+        if run_info(self.storage).id != self.info.id:
+            self._claims_read_at, self._ended_at = 0.0, None  # the next refresh opens it
+            raise RunNotFound(self.storage.url, _REPLACED)
         found = after_compaction(self.storage, snapshot)
         if found.is_outdated and (self.always is not None or not self.is_refreshing):
             raise SnapshotNotFound(

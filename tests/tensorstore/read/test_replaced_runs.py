@@ -13,6 +13,7 @@ from support.servers import ObjectStore
 from support.waiting import wait_until
 from tensortrial import Run, Trial, create_trial
 from tensortrial.errors import RunNotFound
+from tensortrial.maintenance.compaction import compact
 
 LARGE = 100_000
 """The elements of a tensor whose file is verified block by block."""
@@ -90,6 +91,29 @@ def test_a_trial_notices_by_itself_that_its_run_was_replaced(tmp_path: Path) -> 
     write(tmp_path / "run", 2, 2, on_exists="replace").close()
     wait_until(lambda: trial.steps() == [0, 1])
     check(trial, 2, 2)
+
+
+def test_a_query_counts_no_rows_of_half_a_run_after_its_run_was_replaced(tmp_path: Path) -> None:
+    write_numbers(tmp_path / "run", 80)
+    compact(tmp_path / "run", delete_older_than=0)
+    trial, count = create_trial(tmp_path / "run"), "select count(*) from tensors"
+    assert trial.sql(count).fetchall() == [(80,)]
+    shutil.rmtree(tmp_path / "run")
+    write_numbers(tmp_path / "run", 3)
+    try:
+        counted = trial.sql(count).fetchall()
+    except RunNotFound as error:  # unless a refresh was due, which opens the other run
+        assert "another run has replaced the run since it was opened; call again" in str(error)  # noqa: PT017
+        counted = trial.sql(count).fetchall()
+    assert counted == [(3,)]
+    assert trial.tensor("x").values() == {0: 0, 1: 1, 2: 2}
+
+
+def write_numbers(out: Path, steps: int) -> None:
+    with Run(out, flush_seconds=0, environment=False) as run:
+        for step in range(steps):
+            run.log({"x": step}, step=step)
+            run.flush()
 
 
 def test_a_trial_whose_metadata_alone_is_read_notices_that_its_run_was_replaced_or_deleted(tmp_path: Path) -> None:
