@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -80,9 +80,7 @@ def move(
     if not _renamed(source, target):
         copied = _copy(source, target)
         # Files that were added or changed since are kept. Without run.json, they are not a run.
-        # The claims are deleted last, because they show that the rest belongs to a run.
-        left = copied.intersection(source.walk())
-        for file in sorted(left, key=lambda file: (file.path != RUN_FILE, file.path.startswith(f"{COLLECTIONS}/"))):
+        for file in reversed(_in_order(copied.intersection(source.walk()))):
             source.remove(file.path)
         _remove_empty_folders(source)
     return os.fspath(to)
@@ -125,7 +123,7 @@ def _copy(source: Storage, target: Storage) -> set[StoredFile]:
     """Copy all files of a folder, and return them. If that fails, or the run is written meanwhile, delete them."""
     copied: list[StoredFile] = []
     try:
-        for file in sorted(source.walk(), key=lambda file: file.path == RUN_FILE):
+        for file in _in_order(source.walk()):
             _copy_file(source, target, file)
             copied.append(file)
         check_unused(Observer(source), source)
@@ -136,6 +134,11 @@ def _copy(source: Storage, target: Storage) -> set[StoredFile]:
         _remove_empty_folders(target)
         raise
     return set(copied)
+
+
+def _in_order(files: Iterable[StoredFile]) -> list[StoredFile]:
+    """Return files in the order in which they are copied: claims first, which show that the rest belongs to a run."""
+    return sorted(files, key=lambda file: (file.path == RUN_FILE, not file.path.startswith(f"{COLLECTIONS}/")))
 
 
 def _copy_file(source: Storage, target: Storage, file: StoredFile) -> None:
