@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 
 from ..errors import ConfigurationError
 from ..storage.open import Storage, canonical_url
 from . import schema
 
+TEMPORARY = re.compile(r"(.*/)?\.([^/]+)\.[0-9a-f]{16}\.tmp", re.DOTALL)
+"""The path of a file that is not published yet. A process that is killed leaves it."""
 _DOCUMENTS = (schema.RUN_FILE, schema.MANIFEST, schema.STOP_FILE, schema.NOTES_FILE)
 REMAINS = "it has files of a run but no run.json, as after a killed deletion or move; `tensortrial rm` deletes them"
 _LEFT = ((schema.INDEX, "worker="), (schema.TENSORS, "mode="), (schema.COLLECTIONS, "worker_"))
@@ -17,6 +20,8 @@ _FOLDERS = (schema.INDEX, schema.TENSORS, schema.FINDINGS, schema.LOST, schema.E
 
 def is_of_run(path: str) -> bool:
     """Return whether a path in a run's folder is that of a file of the run or of its system metrics."""
+    if unpublished := TEMPORARY.fullmatch(path):
+        path = "".join(unpublished.groups(""))
     folder, _, rest = path.removeprefix(f"{schema.SYSTEM}/").partition("/")
     if folder == "tensorboard":
         return rest.rpartition("/")[2].startswith("events.out.tfevents.")

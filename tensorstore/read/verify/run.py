@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from ...dtypes import Array
 from ...errors import FileError
 from ...format.index_types import IndexSummary
+from ...format.run_files import TEMPORARY
 from ...format.schema import INDEX, SYSTEM, TENSORS, collections_path
 from ...progress import progress_bar
 from ...snapshot.index_files import read_summaries
@@ -23,7 +24,6 @@ from .documents import check_document, is_document, read_lost
 from .index import check_index_file, rows_of
 from .report import Findings, Unfinished, Unnamed, Verification
 
-_TEMPORARY = re.compile(r"(.*/)?\.[^/]+\.[0-9a-f]{16}\.tmp", re.DOTALL)
 _INDEX_FILE = re.compile(rf"{INDEX}/worker=[^/]+/step=\d+/[^/]+\.parquet")
 _CHUNK = re.compile(rf"{TENSORS}/mode=[^/]+/step=\d+/worker=[^/]+/[^/]+\.parquet")
 
@@ -159,7 +159,7 @@ class _Verifier:
         for path, file in sorted(self._files.items()):
             if path in self._named or findings.was_read(path) or findings.is_damaged(path):
                 continue
-            if _TEMPORARY.fullmatch(path):
+            if TEMPORARY.fullmatch(path):
                 yield Unnamed(path, file.nbytes, "temporary", _worker_of(path))
             elif "/." in f"/{path}" or path in self._superseded or is_document(path) or _INDEX_FILE.fullmatch(path):
                 continue

@@ -42,6 +42,14 @@ def test_rm_deletes_a_run_and_leaves_files_of_other_kinds(run: Path) -> None:
     assert "is not a run" in run_command("rm", run, "--yes", status=1).stderr
 
 
+def test_rm_deletes_files_that_a_killed_process_has_not_published(run: Path) -> None:
+    chunk = next(run.glob("tensors/*/*/*/*.parquet"))
+    for published in (chunk, run / "run.json", run / "model.pt"):
+        published.with_name(f".{published.name}.{7:016x}.tmp").write_bytes(b"half")
+    run_command("rm", run, "--yes")
+    assert sorted(path.name for path in run.rglob("*")) == [f".model.pt.{7:016x}.tmp", "model.pt"]
+
+
 def test_rm_leaves_no_empty_folder_and_deletes_several(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write(tmp_path / name)
