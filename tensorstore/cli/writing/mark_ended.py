@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
+from ...maintenance.ending import check_no_writer
 from ...read.trial import run_reader_of
-from ...storage.open import Storage
-from ...write.lease import Observer, in_use, read_leases
 from ..options import open_trial, run_argument, storage_option
 
 
@@ -27,15 +26,8 @@ def mark_ended(run: str, workers: tuple[str, ...], force: bool, storage_options:
     trial = open_trial(run, storage_options)
     for worker in workers or (None,):
         if not force:
-            _check_unused(run_reader_of(trial).storage, worker)
+            check_no_writer(run_reader_of(trial).storage, worker)
         trial.mark_ended(worker)
     known = trial.snapshot.workers
     if known.all_marked or known.marked:
         raise click.ClickException("no mark was stored, so other readers still wait for the job")
-
-
-def _check_unused(storage: Storage, worker: str | None) -> None:
-    """Check that no living process writes to a run, or as one of its workers."""
-    leases = (lease for lease in read_leases(storage) if worker in (None, lease.worker))
-    for lease in Observer(storage).alive(leases):
-        raise in_use(storage, lease, "mark it as ended with --force")
