@@ -133,6 +133,23 @@ def compile_last(hook: Any, net: Any, backend: str | None = None) -> Any:
 OTHER_WAYS = (register_first, compile_first, compile_last)
 
 
+def test_the_hook_imports_the_compiler_only_when_it_is_used(tmp_path: Path) -> None:
+    script = """
+        import sys
+        import torch
+        import tensortrial.hooks.pytorch as tt
+
+        model = torch.nn.Linear(2, 2)
+        hook = tt.Hook("run")
+        hook.register_module(model)
+        model(torch.ones(1, 2)).sum().backward()
+        hook.close()
+        print("torch._dynamo" in sys.modules)
+    """
+    done = run(script, tmp_path)
+    assert done.stdout == "False\n", done.stderr
+
+
 @pytest.mark.usefixtures("way")
 class TestWhole:
     @pytest.mark.parametrize(
