@@ -316,7 +316,7 @@ class BaseHook:
         """
         check_dictionary(tensors, "tensors")
         if not isinstance(collections_to_write, str):
-            collections_to_write = names(collections_to_write)
+            collections_to_write = names(collections_to_write, "collections_to_write")
         self._save_each(tensors.items(), collections_to_write, step, mode)
 
     @guarded

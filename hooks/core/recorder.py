@@ -305,7 +305,7 @@ class Recorder(StepRecorder):
 
 def _collections(collections_to_write: Iterable[str] | str) -> tuple[str, ...]:
     """Return the collection names of a call. Raise ConfigurationError for an invalid name."""
-    found = tuple(names(collections_to_write)) or (CollectionKeys.DEFAULT,)
+    found = tuple(names(collections_to_write, "collections_to_write")) or (CollectionKeys.DEFAULT,)
     for collection in found:
         check_collection_name(collection)
     return found

@@ -62,7 +62,7 @@ class StepRecorder:
         )
         if collections is None and CollectionKeys.HEALTH in framework.builtin:
             define_health(self.collections)
-        chosen = [*framework.always_saved, *by_default, *names(options.include_collections)]
+        chosen = [*framework.always_saved, *by_default, *names(options.include_collections, "include_collections")]
         self.collections.choose(chosen, options.include_regex, options.save_all)
         at_every_step = self.save_config.without_growth()
         self.grows = at_every_step != self.save_config

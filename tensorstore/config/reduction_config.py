@@ -51,10 +51,10 @@ class ReductionConfig(JsonDocument, Configuration):
         axis: int | str | None = None,
         quantiles: bool | str = False,
     ) -> None:
-        self.reductions = [parse_statistic(name) for name in names(reductions)]
-        self.abs_reductions = [_unsigned(name) for name in names(abs_reductions)]
-        self.norms = [_norm(name) for name in names(norms)]
-        self.abs_norms = [_norm(name) for name in names(abs_norms)]
+        self.reductions = [parse_statistic(name) for name in names(reductions, "reductions")]
+        self.abs_reductions = [_unsigned(name) for name in names(abs_reductions, "abs_reductions")]
+        self.norms = [_norm(name) for name in names(norms, "norms")]
+        self.abs_norms = [_norm(name) for name in names(abs_norms, "abs_norms")]
         self.save_raw_tensor = boolean("save_raw_tensor", save_raw_tensor)
         self.save_shape = boolean("save_shape", save_shape)
         self.digest = boolean("digest", digest)
@@ -141,8 +141,8 @@ def check_reduction_config(value: Any) -> None:
         )
 
 
-def names(value: Iterable[str] | str | None) -> list[str]:
-    """Return a list of names from a list or from a comma-separated string.
+def names(value: Iterable[str] | str | None, argument: str = "names") -> list[str]:
+    """Return a list of names from a list or from a comma-separated string, the value of an argument.
 
     Raises:
         ConfigurationError: `value` is anything else, or a name in a list is blank.
@@ -150,7 +150,7 @@ def names(value: Iterable[str] | str | None) -> list[str]:
     if value is None:
         return []
     if not isinstance(value, Iterable):
-        raise ConfigurationError(f"names must be a list or a comma-separated string, got {value!r:.200}")
+        raise ConfigurationError(f"{argument} must be a list or a comma-separated string, got {value!r:.200}")
     parts = value.split(",") if isinstance(value, str) else list(value)
     for part in parts:
         if not isinstance(part, str) or not (part.strip() or isinstance(value, str)):

@@ -191,6 +191,11 @@ class SaveConfig(JsonDocument):
         warmup_steps: int | str | None = None,
     ) -> None:
         plain = (save_interval, start_step, end_step, save_steps, warmup_steps)
+        if not isinstance(mode_save_configs, Mapping | None):
+            raise ConfigurationError(
+                f"mode_save_configs must be a dictionary by mode, got {mode_save_configs!r:.200}; for every mode, pass "
+                "save_interval=… or another argument by its name"
+            )
         given = {ModeKeys.parse(mode): _mode_config(config) for mode, config in (mode_save_configs or {}).items()}
         inherits = bool(given) and all(value is None for value in plain)
         self._modes: dict[ModeKeys, SaveConfigMode] = {

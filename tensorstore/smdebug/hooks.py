@@ -159,7 +159,10 @@ class ScriptHook(BaseHook):
 
     @include_collections.setter
     def include_collections(self, names: Iterable[str] | str) -> None:
-        self._assign("include_collections", names, lambda value: self.recorder.collections.choose(as_names(value)))
+        self._assign("include_collections", names, self._choose)
+
+    def _choose(self, names: Iterable[str] | str) -> None:
+        self.recorder.collections.choose(as_names(names, "include_collections"))
 
     @property
     def include_regex(self) -> list[str]:

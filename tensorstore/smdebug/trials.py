@@ -8,14 +8,14 @@ from functools import cached_property
 from typing import Any
 
 from tensortrial import dtypes
-from tensortrial.config.collection import NUMBERS, Collection, Collections
+from tensortrial.config.collection import NUMBERS, Collection, Collections, check_collection_name
 from tensortrial.errors import UnavailableError
 from tensortrial.mode import GLOBAL, ModeKeys
 from tensortrial.read import tensor, trial
 from tensortrial.read.opening import wait_for_run
 from tensortrial.read.trial import run_reader_of
 from tensortrial.snapshot.saved_steps import StepRange
-from tensortrial.storage.open import open_storage
+from tensortrial.storage.open import as_location, open_storage
 
 from .constants import SCALAR_PREFIX
 
@@ -62,18 +62,29 @@ class Trial(trial.Trial):
         name: The name of the trial; the last part of the path if None.
         range_steps: Restricts the trial to global steps a <= s < b of (a, b).
         timeout: Seconds to wait for a run to appear; None raises at once if there is none.
-        ignored: Further arguments that smdebug had.
+        parallel: Has no effect, as all that follow: smdebug had it.
+        check: Has no effect.
+        index_mode: Has no effect.
+        cache: Has no effect.
+        profiler: Has no effect.
+        output_dir: Has no effect.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a script may pass them, and a misspelled one is an error
         self,
         path: str | os.PathLike[str],
         name: str | None = None,
         range_steps: StepRange | None = None,
         timeout: float | None = None,
-        **ignored: Any,
+        *,
+        parallel: Any = None,
+        check: Any = None,
+        index_mode: Any = None,
+        cache: Any = None,
+        profiler: Any = None,
+        output_dir: Any = None,
     ) -> None:
-        storage = open_storage(os.fspath(path).strip())
+        storage = open_storage(as_location(path).strip())
         super().__init__(storage, wait_for_run(storage, timeout), name, range_steps)
 
     def tensor(self, tname: str) -> Tensor:
@@ -92,6 +103,7 @@ class Trial(trial.Trial):
         Returns:
             The steps, ascending.
         """
+        mode = ModeKeys.parse(mode)
         found = super().steps(mode, show_incomplete_steps)
         if not any(_is_scalar(name) for name, _ in self._reader.tensors(GLOBAL)):
             return found
@@ -117,6 +129,7 @@ class Trial(trial.Trial):
         """
         collections = self.collections()
         if coll_name not in collections:
+            check_collection_name(coll_name)
             self._own_collections()[coll_name] = collections[coll_name] = Collection(coll_name)
         return collections[coll_name]
 
@@ -132,6 +145,17 @@ class Trial(trial.Trial):
         """
         own = self._own_collections().get(str(selection.get("collection")))
         return super().tensor_names(**{**selection, "collection": own} if own is not None else selection)
+
+    def tensors(self, **selection: Any) -> list[str]:
+        """Return the names of saved tensors, as `tensor_names` does: the documents' first rule calls it.
+
+        Args:
+            selection: `step`, `mode`, and `regex` or `collection`.
+
+        Returns:
+            The names, sorted.
+        """
+        return self.tensor_names(**selection)
 
     @property
     def last_complete_step(self) -> int:
@@ -198,7 +222,12 @@ class S3Trial(Trial):
 
 
 def create_trial(
-    path: str | os.PathLike[str], name: str | None = None, range_steps: StepRange | None = None, **options: Any
+    path: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+    range_steps: StepRange | None = None,
+    *,
+    out_dir: str | os.PathLike[str] | None = None,
+    **options: Any,
 ) -> Trial:
     """Open a run for reading, also while it is being written.
 
@@ -206,12 +235,13 @@ def create_trial(
         path: The run's folder, or an fsspec URL such as `s3://bucket/run`.
         name: The name of the trial; the last part of the path if None.
         range_steps: Restricts the trial to global steps a <= s < b of (a, b).
+        out_dir: The path, by the name that the overview of smdebug's documentation has.
         options: `timeout`, in seconds, and arguments that smdebug had, without effect.
 
     Returns:
         The open run: a LocalTrial, an S3Trial, or for another URL a Trial.
     """
-    text = os.fspath(path).strip()
+    text = as_location(out_dir if path is None else path).strip()
     scheme, separator, rest = text.partition("://")
     if not separator:
         return LocalTrial(name, text, range_steps, **options)

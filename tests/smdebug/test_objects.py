@@ -19,6 +19,7 @@ from torch import nn  # noqa: E402
 
 from support.runs import Job  # noqa: E402
 from support.servers import ObjectStore  # noqa: E402
+from tensortrial.errors import ConfigurationError  # noqa: E402
 from tensortrial.hooks.core import current_hook  # noqa: E402
 from tensortrial.read.opening import no_refresh  # noqa: E402
 from tensortrial.smdebug.rules import Rule, invoke_rule  # noqa: E402
@@ -173,7 +174,7 @@ class TestHook:
             ("step", "soon", "invalid literal"),
             ("save_config", 3, "save_config must be a SaveConfig"),
             ("reduction_config", "mean", "reduction_config"),
-            ("include_collections", 3, "names must be a list"),
+            ("include_collections", 3, "include_collections must be a list"),
             ("include_collections", [None], "a name must be text"),
             ("save_all", "maybe", "save_all must be true or false"),
             ("dry_run", True, "pass it when the hook is made"),
@@ -246,6 +247,26 @@ class TestTrial:
         assert trial.collection("new") is trial.collections()["new"] is collection
         assert trial.tensor_names(collection="new") == trial.tensor_names(collection=collection) == ["Linear_weight"]
         assert trial.collection("losses").tensor_names == {"MSELoss_output_0"}
+
+    def test_a_mode_may_be_text(self, trial: Trial) -> None:
+        assert trial.steps("Train") == trial.steps(1) == trial.steps(smd.modes.TRAIN)
+
+    def test_the_name_of_a_collection_must_be_text(self, trial: Trial) -> None:
+        with pytest.raises(ConfigurationError, match="its name must be text"):
+            trial.collection(5)
+        assert trial.tensor_names(collection="loses") == []
+
+    def test_names_that_only_the_documents_have(self, trial: Trial) -> None:
+        assert smd.create_trial(out_dir=trial.path) == trial
+        assert trial.tensors(collection="weights") == ["Linear_weight"]
+
+    def test_an_argument_is_ignored_only_if_smdebug_had_it(self, trial: Trial) -> None:
+        assert create_trial(trial.path, profiler=True, output_dir="x") == trial
+        for make in (create_trial, Trial):
+            with pytest.raises(TypeError, match="unexpected keyword argument 'range_step'"):
+                make(trial.path, range_step=(0, 3))
+        with pytest.raises(ConfigurationError, match="a run's location must be a path or a URL, got None"):
+            create_trial(None)
 
     def test_it_can_be_made_by_its_class(self, trial: Trial) -> None:
         local = LocalTrial("mine", trial.path, range_steps=(0, 3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -116,3 +117,16 @@ def test_a_growing_interval_saves_the_same_steps_after_json() -> None:
     for wrong in ("shrinking", "x1", "2.5"):
         with pytest.raises(ConfigurationError, match=f"must be an integer or 'growing', got '{wrong}'"):
             SaveConfig(save_interval=wrong)
+
+
+@pytest.mark.parametrize("wrong", [10, [1], "10"])
+def test_an_interval_in_the_place_of_the_modes_is_named(wrong: Any) -> None:
+    sentence = re.escape(f"mode_save_configs must be a dictionary by mode, got {wrong!r}; for every mode, pass")
+    with pytest.raises(ConfigurationError, match=sentence + " save_interval=…"):
+        SaveConfig(wrong)
+
+
+def test_the_error_of_names_says_which_argument_has_them() -> None:
+    for argument in ("reductions", "abs_reductions", "norms", "abs_norms"):
+        with pytest.raises(ConfigurationError, match=f"^{argument} must be a list or a comma-separated string, got 5"):
+            ReductionConfig(**{argument: 5})
