@@ -19,7 +19,7 @@ from ..errors import (
     TensorUnavailableForStep,
     UnavailableError,
 )
-from ..mode import ModeKeys
+from ..mode import ModeKeys, checked_step
 from ..progress import progress_bar
 from ..read.opening import no_refresh
 from ..read.trial import Trial, run_reader_of
@@ -240,9 +240,9 @@ def polled(
     Raises:
         RunStalled: No new step came for `timeout` seconds.
     """
-    if end_step is not None and start_step >= end_step:
+    if end_step is not None and checked_step(start_step) >= checked_step(end_step):
         raise ConfigurationError(f"start_step must be less than end_step, got {start_step} and {end_step}")
-    last = start_step - 1
+    last = checked_step(start_step) - 1
     waiting = Waiting(run_reader_of(trial))
     while True:
         steps, ended = _seen(trial)
@@ -286,6 +286,19 @@ def _seen(trial: Trial) -> tuple[list[int], bool]:
         return trial.steps(), ended
 
 
+def _check_rule(rule: Any) -> None:
+    """Check that a rule can be evaluated. Raises ConfigurationError for a class, another object, or no trial."""
+    if isinstance(rule, type):
+        name = rule.__name__
+        raise ConfigurationError(f"expected a rule, got the class {name}: create one with a trial, as in {name}(trial)")
+    if not isinstance(rule, Rule):
+        raise ConfigurationError(f"expected a rule, got {type(rule).__name__}")
+    if not hasattr(rule, "base_trial"):
+        raise ConfigurationError(
+            f"rule {type(rule).__name__} has no trial: call super().__init__(base_trial) in its constructor"
+        )
+
+
 class _Evaluation:
     """The evaluation of one rule, step by step.
 
@@ -295,6 +308,7 @@ class _Evaluation:
     """
 
     def __init__(self, rule: Rule, damaged: dict[str, FileError] | None = None) -> None:
+        _check_rule(rule)
         self.rule = rule
         self.done = False
         self._damaged = damaged

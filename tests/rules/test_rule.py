@@ -21,7 +21,7 @@ from tensortrial.errors import (
     TensorUnavailable,
     TensorUnavailableForStep,
 )
-from tensortrial.rules import RequiredTensors, Rule, invoke_rule
+from tensortrial.rules import RequiredTensors, Rule, invoke_rule, watch
 
 
 @pytest.fixture
@@ -235,6 +235,26 @@ def test_what_is_not_a_trial_is_refused(trial: tensortrial.Trial) -> None:
 
     with pytest.raises(ConfigurationError, match="other_trials must be a Trial or several"):
         Two(trial, other_trials=["somewhere"])  # type: ignore[list-item]
+
+
+def test_the_error_of_a_wrong_argument_says_what_to_pass(trial: tensortrial.Trial) -> None:
+    class Unready(Rule):
+        def __init__(self, base_trial: Any) -> None:
+            pass
+
+        def invoke_at_step(self, step: int) -> bool:
+            return False
+
+    for rule, sentence in (
+        (Above, "expected a rule, got the class Above: create one with a trial, as in Above\\(trial\\)"),
+        (trial, "expected a rule, got Trial"),
+        (Unready(trial), r"rule Unready has no trial: call super\(\).__init__\(base_trial\) in its constructor"),
+    ):
+        for evaluate in (invoke_rule, lambda each: list(watch(trial, [each]))):
+            with pytest.raises(ConfigurationError, match=sentence):
+                evaluate(rule)
+    with pytest.raises(ConfigurationError, match="a step must be a whole number, got '0'"):
+        invoke_rule(Above(trial), start_step="0")
 
 
 def test_action_str_by_position_or_keyword(trial: tensortrial.Trial) -> None:
