@@ -66,6 +66,19 @@ def checked_step(step: Any) -> Any:
         raise ConfigurationError(f"a step must be a whole number, got {step!r}") from exc
 
 
+def checked_range(steps: Any, argument: str = "range_steps") -> tuple[Any, Any] | None:
+    """Return a range of steps as a pair. Raises ConfigurationError for one that is empty, or that is no pair."""
+    if steps is None:
+        return None
+    try:
+        first, end = (None if step is None else checked_step(step) for step in steps)
+    except (TypeError, ValueError):
+        raise ConfigurationError(f"{argument} must be a pair (first, end), got {steps!r:.200}") from None
+    if first is not None and end is not None and first >= end:
+        raise ConfigurationError(f"{argument}=({first}, {end}) is empty: it means {first} <= step < {end}")
+    return first, end
+
+
 def checked_steps(steps: Any) -> list[Any]:
     """Return steps as a list. Raises ConfigurationError for a value that is no list of them."""
     try:

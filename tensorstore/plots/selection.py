@@ -9,11 +9,11 @@ from typing import Any
 
 from ..config.collection import Collection, CollectionKeys
 from ..errors import ConfigurationError
-from ..mode import ModeKeys
+from ..mode import ModeKeys, checked_range
 from ..read.plots import Names
 from ..read.runs import Runs
 from ..read.trial import Trial, run_reader_of
-from ..snapshot.saved_steps import StepRange, checked_range
+from ..snapshot.saved_steps import StepRange
 from ..statistics.computed import NOTHING, Computed, from_raw
 from ..statistics.definitions import parse_statistic
 from ..suggestions import near_names
@@ -118,7 +118,7 @@ def select(
         known = ", ".join(dict.fromkeys(each for trial in trials for each in trial.workers()))
         raise ConfigurationError(f"unknown worker {worker!r}; the workers are: {known}")
     parsed = statistic if statistic in (None, VALUE, ZERO_FRACTION) else parse_statistic(statistic)
-    first, end = checked_range(_pair(steps)) or (None, None)
+    first, end = checked_range(steps, "steps") or (None, None)
     what = "all tensors" if patterns is None else ", ".join(patterns)
     return Selection(
         what,
@@ -151,16 +151,6 @@ def nothing_saved(chosen: Selection) -> ConfigurationError:
         where += f" at steps {chosen.first} <= step < {'…' if chosen.end == _LAST else chosen.end}"
     missing = "scalar value; pass a statistic, such as 'l2'" if chosen.statistic == VALUE else chosen.statistic
     return ConfigurationError(f"none of {len(chosen.names)} matching tensors has a saved {missing}{where}")
-
-
-def _pair(steps: StepRange | None) -> StepRange | None:
-    if steps is None:
-        return None
-    try:
-        first, end = steps
-    except (TypeError, ValueError):
-        raise ConfigurationError(f"steps must be a pair (first, end), got {steps!r}") from None
-    return first, end
 
 
 def _patterns(names: str | Iterable[str]) -> list[str]:

@@ -11,7 +11,8 @@ from typing import Any, overload
 from ..engines.base import Engine
 from ..errors import ConfigurationError, MissingCollectionFiles, RunNotFound, SnapshotNotFound
 from ..format.schema import RunInfo
-from ..snapshot.saved_steps import StepRange, checked_range
+from ..mode import checked_range
+from ..snapshot.saved_steps import StepRange
 from ..snapshot.snapshot import Snapshot, run_info
 from ..storage.open import Storage, open_storage
 from .trial import Trial

@@ -15,8 +15,8 @@ from ..engines.base import Answer, Engine
 from ..errors import ConfigurationError, FileError, InvalidWorker, QueryLimit
 from ..format.schema import RunInfo
 from ..html_table import html_facts
-from ..mode import GLOBAL, ModeKeys, checked_steps
-from ..snapshot.saved_steps import StepRange, checked_range
+from ..mode import GLOBAL, ModeKeys, checked_range, checked_step, checked_steps
+from ..snapshot.saved_steps import StepRange
 from ..snapshot.snapshot import Snapshot, run_info
 from ..snapshot.workers import natural
 from ..storage.open import Storage
@@ -138,7 +138,7 @@ class Trial:
         if not isinstance(collection, Collection | str | None):
             raise ConfigurationError(f"collection must be a collection or its name, got {collection!r}")
         patterns = None if regex is None else name_patterns(regex)
-        rows = self._reader.tensors(ModeKeys.parse(mode), step)
+        rows = self._reader.tensors(ModeKeys.parse(mode), None if step is None else checked_step(step))
         if patterns is not None:
             rows = [row for row in rows if any(pattern.search(row[0]) for pattern in patterns)]
         if collection is not None:

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..errors import ConfigurationError
 from ..forking import lazy
 from ..format import arrow_arrays
 from ..format.index_types import IndexSummary, NamedTensor, StepSummary
@@ -42,16 +41,6 @@ StepRange = tuple[int | None, int | None]
 
 StepKey = tuple[str, int, int]
 """A step of a worker: its mode, the step of the mode, and the global step."""
-
-
-def checked_range(range_steps: StepRange | None) -> StepRange | None:
-    """Return a range of steps as a pair. Raises ConfigurationError for one that is empty."""
-    if range_steps is None:
-        return None
-    first, end = range_steps
-    if first is not None and end is not None and first >= end:
-        raise ConfigurationError(f"range_steps=({first}, {end}) is empty: it means {first} <= step < {end}")
-    return first, end
 
 
 def is_in_range(step: int, range_steps: StepRange) -> bool:

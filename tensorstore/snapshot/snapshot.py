@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -328,10 +330,16 @@ def read_run_file(storage: Storage, missing: str = _MISSING) -> bytes:
 
 
 def _what_else(storage: Storage) -> str:
+    if os.path.isfile(storage.url):
+        return "this is a file, and a run is a folder"
     # smdebug numbers the folders of its collections.
     if any(name.isdecimal() for name in storage.list(COLLECTIONS)):
         return (
             "smdebug wrote this run. Import it with `tensortrial import smdebug SOURCE TARGET`, or with "
             "tensortrial.importers.smdebug.import_run(source, target), and open the target"
         )
+    for name in storage.list("")[:20]:
+        with suppress(FileError):  # such as a link, which is not followed
+            if RUN_FILE in storage.list(name):
+                return f"this is a folder of runs: open one of them, such as {name}, or all by open_runs"
     return f"there are files here, but no {RUN_FILE}: this is not a run of tensortrial"

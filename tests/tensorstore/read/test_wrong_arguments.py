@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from contextlib import suppress
 from typing import Any
 
@@ -9,7 +11,7 @@ import numpy as np
 import pytest
 
 import tensortrial
-from tensortrial.errors import ConfigurationError, InvalidWorker, TensorTrialError
+from tensortrial.errors import ConfigurationError, InvalidWorker, NotARun, TensorTrialError
 
 WRONG = [
     None, "x", "3", b"a", 2.5, float("nan"), float("inf"), -1, 10**30, True, 1j, [1], ["a"], (1,), {}, {1}, object(),
@@ -86,11 +88,30 @@ def test_the_error_of_an_argument_names_it(trial: Any) -> None:
         (lambda: tensortrial.create_trial(trial.path, timeout=float("nan")), "timeout must be a number of seconds"),
         (lambda: trial.sql([1]), r"a query must be text, got \[1\]"),
         (lambda: trial.tensor_names(collection=3), "collection must be a collection or its name, got 3"),
+        (lambda: trial.tensor_names(step="3"), "a step must be a whole number, got '3'"),
     ):
         with pytest.raises(ConfigurationError, match=sentence):
             call()
     with pytest.raises(InvalidWorker, match=r"unknown worker '\[1\]'; choose one of: worker_0"):
         tensor.value(1, worker=[1])
+
+
+@pytest.mark.parametrize("wrong", [5, (2,), (1, 2, 3), "2,6", ("2", "6"), ["a", None]])
+def test_a_range_of_steps_that_is_no_pair_is_named(trial: Any, wrong: Any) -> None:
+    sentence = re.escape(f"range_steps must be a pair (first, end), got {wrong!r}")
+    with pytest.raises(ConfigurationError, match=sentence):
+        tensortrial.create_trial(trial.path, range_steps=wrong)
+
+
+def test_the_error_of_a_file_says_that_it_is_one(trial: Any) -> None:
+    with pytest.raises(NotARun, match="this is a file, and a run is a folder"):
+        tensortrial.create_trial(f"{trial.path}/run.json")
+
+
+def test_the_error_of_a_folder_of_runs_names_them(trial: Any) -> None:
+    folder = os.path.dirname(trial.path)
+    with pytest.raises(NotARun, match=r"this is a folder of runs: open one of them, such as run, or all by open_runs"):
+        tensortrial.create_trial(folder)
 
 
 def test_numbers_of_numpy_are_steps(trial: Any) -> None:
