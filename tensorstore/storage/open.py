@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://(.*)", re.DOTALL)
+_SHORTENED_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):/")
 _SAME = {"s3a": "s3", "local": "file"}
 
 
@@ -119,6 +120,10 @@ def _parts(url: str | os.PathLike[str]) -> tuple[str, str]:
     if not found:
         if "::" in text and "://" in text:
             raise ConfigurationError("a run cannot be in a chain of URLs (with '::'); pass the last one alone")
+        if short := _SHORTENED_URL.match(text):
+            raise ConfigurationError(
+                f"{text!r} is a URL that pathlib.Path has shortened: pass the text {short[1]}://{text[short.end() :]}"
+            )
         return "file", text
     protocol = found[1].lower()
     protocol = _SAME.get(protocol, protocol)

@@ -401,3 +401,9 @@ def _wait_for_a_tick(folder: Path) -> None:
     """Wait until the last change of a file or folder is older than a tick of the clock, so that its content is kept."""
     changed = folder.stat().st_ctime_ns
     wait_until(lambda: time.time_ns() - changed >= 200_000_000)
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/run", "gs://bucket/run", "file:///tmp/run"])
+def test_a_url_that_a_path_has_shortened_is_refused(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="is a URL that pathlib.Path has shortened: pass the text .*://"):
+        open_storage(Path(url))
