@@ -9,6 +9,7 @@ from typing import Any
 from tensortrial.config.reduction_config import boolean
 from tensortrial.config.save_config import SaveConfig, with_save_config
 from tensortrial.errors import ConfigurationError
+from tensortrial.suggestions import check_arguments
 
 from ..core.configuration.options import at_steps
 from ..core.recorder import Recorder
@@ -73,7 +74,7 @@ def _check(hook_type: type, out_dir: Any, hook: Any, options: dict[str, Any]) ->
     if hook is None:
         try:
             signature = inspect.signature(hook_type)
-            signature.bind("" if out_dir is None else out_dir, **options)
+            check_arguments(signature, "" if out_dir is None else out_dir, **options)
         except TypeError as exc:
             raise TypeError(f"{exc}; help({_public_name(hook_type)}.__init__) lists the arguments") from None
         for name in [each for each in options if signature.parameters[each].annotation == "bool"]:

@@ -14,6 +14,7 @@ from tensortrial.errors import ConfigurationError
 from tensortrial.hooks.core import current_hook
 from tensortrial.hooks.core.base_hook import BaseHook
 from tensortrial.hooks.core.configuration.collections import CollectionManager
+from tensortrial.hooks.core.recorder import guarded
 from tensortrial.hooks.core.user_values import shown
 from tensortrial.mode import ModeKeys
 
@@ -186,6 +187,7 @@ class ScriptHook(BaseHook):
     def export_collections(self) -> None:
         """Do nothing: the collections are published with the run."""
 
+    @guarded
     def record_tensor_value(self, tensor_name: str, tensor_value: Any) -> None:
         """Save a tensor, as `save_tensor` does."""
         self.save_tensor(tensor_name, tensor_value)
@@ -203,6 +205,7 @@ class ScriptHook(BaseHook):
         except (TypeError, ValueError) as exc:
             self.recorder.refuse_call(f"hook.{attribute} = {shown(value)}", exc)
 
+    @guarded
     def save_scalar(
         self,
         name: str,

@@ -200,6 +200,16 @@ class TestHook:
         assert message in caplog.text
         assert create_trial(tmp_path / "run").tensor("Linear_weight").steps() == [0, 2]
 
+    def test_a_call_with_wrong_arguments_is_a_warning(self, tmp_path: Path, caplog: Any) -> None:
+        hook = make_hook(tmp_path / "run")
+        hook.save_scalar("lr", 0.1, sm_metrics=True)
+        hook.record_tensor_value("x")
+        assert "save_scalar had no effect" in caplog.text
+        assert "record_tensor_value had no effect" in caplog.text
+        train(hook)
+        hook.close()
+        assert create_trial(tmp_path / "run").tensor_names() == ["MSELoss_output_0"]
+
     def test_get_hook_takes_the_path_of_a_configuration_first(self, tmp_path: Path) -> None:
         (tmp_path / "hook.json").write_text(json.dumps({"LocalPath": str(tmp_path / "run")}))
         hook = smd.get_hook(str(tmp_path / "hook.json"), True)

@@ -46,7 +46,8 @@ class ConstructionTests(HookTests):
         assert all(f"\n    {name}: " in hook_class.__init__.__doc__ for name in shown)
 
     def test_an_unknown_argument_is_a_type_error_that_names_it(self, out: str) -> None:
-        with pytest.raises(TypeError, match=r"__init__\(\) got an unexpected keyword argument 'save_intervall'"):
+        sentence = r"__init__\(\) got an unexpected keyword argument 'save_intervall'; did you mean 'save_interval'\?"
+        with pytest.raises(TypeError, match=sentence):
             getattr(self.module, self.hook_class)(out, save_intervall=1)
         with pytest.raises(TypeError, match=r"__init__\(\) missing a required argument: 'out_dir'"):
             getattr(self.module, self.hook_class)()

@@ -405,5 +405,5 @@ def _wait_for_a_tick(folder: Path) -> None:
 
 @pytest.mark.parametrize("url", ["s3://bucket/run", "gs://bucket/run", "file:///tmp/run"])
 def test_a_url_that_a_path_has_shortened_is_refused(url: str) -> None:
-    with pytest.raises(ConfigurationError, match="is a URL that pathlib.Path has shortened: pass the text .*://"):
+    with pytest.raises(ConfigurationError, match=r"is a URL that pathlib.Path has shortened: pass the text .*://"):
         open_storage(Path(url))
