@@ -49,7 +49,7 @@ def check_out_dir(storage: Storage, worker: str, num_workers: int) -> None:
 
     Raises:
         ConfigurationError: Nothing can be written there.
-        RunExists: It holds a run that other workers of this job have not just begun.
+        RunExists: It holds a run, unless it is of this job, and this worker has not joined it. Others may have ended.
     """
     try:
         run = RunInfo.from_bytes(storage.read_document(RUN_FILE), storage.url)
@@ -59,7 +59,8 @@ def check_out_dir(storage: Storage, worker: str, num_workers: int) -> None:
         storage.check_writable()
         return
     claimed = collections_path(worker).rpartition("/")[2] in storage.list(COLLECTIONS)
-    if claimed or run.num_workers != num_workers or storage.list(END):
+    is_over = len(storage.list(END)) >= num_workers or has_ended(storage, worker)
+    if claimed or run.num_workers != num_workers or is_over:
         raise RunExists(
             storage.url,
             "holds a run already, which is never overwritten: choose another out_dir, continue that run "

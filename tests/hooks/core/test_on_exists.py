@@ -17,6 +17,20 @@ def saved(out: str | Path) -> dict[int, float]:
     return {step: float(value) for step, value in create_trial(out).tensor("x").values().items()}
 
 
+@pytest.mark.parametrize("on_exists", ["fail", "restart_crashed"])
+def test_a_worker_may_begin_after_another_one_of_its_job_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_exists: str
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        save(Run(tmp_path / "run", include_workers="all", on_exists=on_exists), [0, 1])
+    trial = create_trial(tmp_path / "run")
+    assert (trial.workers(), trial.steps(), trial.loaded_all_steps) == (["worker_0", "worker_1"], [0, 1], True)
+    with pytest.raises(RunExists):
+        Run(tmp_path / "run", include_workers="all", on_exists=on_exists)
+
+
 def save(run: Run, numbers: Iterable[float]) -> str:
     for number in numbers:
         run.log({"x": number})
