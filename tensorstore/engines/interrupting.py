@@ -7,8 +7,10 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Generic, TypeVar
+
+from ..errors import ConfigurationError
 
 _T = TypeVar("_T")
 _INTERVAL_SECONDS = 0.02
@@ -17,6 +19,16 @@ _WAIT_SECONDS = 0.1
 # DuckDB's message after Ctrl-C, and its texts for a KeyboardInterrupt in a call of Python: to read a file, or the
 # schema of a table.
 _CTRL_C = re.compile(r"\AQuery interrupted\Z|(\A|\n|: )KeyboardInterrupt(: *(<EMPTY MESSAGE>)?)?(\n|\Z)")
+
+
+def deadline_of(timeout: float | None) -> float | None:
+    """Return the end of a wait by the monotonic clock; None for no end. Raise ConfigurationError for no number."""
+    if timeout is None:
+        return None
+    with suppress(TypeError, ValueError):
+        if not math.isnan(seconds := float(timeout)):
+            return time.monotonic() + seconds
+    raise ConfigurationError(f"timeout must be a number of seconds or None, got {timeout!r}")
 
 
 class DeadlinePassed(Exception):
@@ -79,7 +91,7 @@ class _Running(Generic[_T]):
             self._ended.release()
 
     def wait(self, timeout: float | None) -> None:
-        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        deadline = math.inf if (end := deadline_of(timeout)) is None else end
         while not self._ends_within(min(_WAIT_SECONDS, deadline - time.monotonic())):
             if time.monotonic() >= deadline:
                 raise DeadlinePassed

@@ -94,7 +94,7 @@ class NamedQuery:
         known = {parameter.name: parameter for parameter in self.parameters}
         for name in passed:
             if name not in known:
-                near = difflib.get_close_matches(name, known, 1) or list(known)
+                near = difflib.get_close_matches(name, [*known, "from_raw", "timeout"], 1) or list(known)
                 raise InvalidQueryParameter(
                     self.name, name, f"is unknown; the nearest parameters are: {', '.join(near)}"
                 )

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, overload
 
 from ..engines.base import Engine
+from ..engines.interrupting import deadline_of
 from ..errors import ConfigurationError, MissingCollectionFiles, RunNotFound, SnapshotNotFound
 from ..format.schema import RunInfo
 from ..mode import checked_range
@@ -16,7 +17,7 @@ from ..snapshot.saved_steps import StepRange
 from ..snapshot.snapshot import Snapshot, run_info
 from ..storage.open import Storage, open_storage
 from .trial import Trial
-from .waiting import POLL_SECONDS, deadline_of
+from .waiting import POLL_SECONDS
 
 
 def create_trial(  # noqa: PLR0913 - all options of a trial
@@ -116,7 +117,9 @@ def refresh(trials: Trial | Iterable[Trial]) -> AbstractContextManager[Any]:
 
 @contextmanager
 def _refreshing(trials: Trial | Iterable[Trial], wanted: bool) -> Iterator[Trial | list[Trial]]:
-    given = trials if isinstance(trials, Trial) else list(trials)
+    given = trials if isinstance(trials, Trial) else list(trials) if isinstance(trials, Iterable) else [trials]
+    if not isinstance(given, Trial) and not all(isinstance(trial, Trial) for trial in given):
+        raise ConfigurationError(f"no_refresh and refresh take a trial or several, got {trials!r:.200}")
     with ExitStack() as stack:
         for trial in [given] if isinstance(given, Trial) else given:
             stack.enter_context(trial.refreshing(wanted))

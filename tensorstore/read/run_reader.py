@@ -80,6 +80,8 @@ class RunReader:
         self.name = name
         """The run's name, for messages."""
         self.range_steps, self.engine = range_steps, engine
+        if engine is not None and not hasattr(engine, "connect"):
+            raise ConfigurationError(f"engine must be an SQL engine, such as SparkEngine(spark), got {engine!r:.200}")
         self.info = info
         self.is_refreshing = is_refreshing
         """True if methods refresh by themselves."""

@@ -12,6 +12,7 @@ from ..config.collection import Collection, CollectionKeys, Collections
 from ..config.metadata import Environment
 from ..dtypes import Array
 from ..engines.base import Answer, Engine
+from ..engines.interrupting import deadline_of
 from ..errors import ConfigurationError, FileError, InvalidWorker, QueryLimit
 from ..format.schema import RunInfo
 from ..html_table import html_facts
@@ -27,7 +28,7 @@ from .plots import TrialPlots
 from .run_reader import RunReader
 from .step_states import LateWorker, StepState
 from .tensor import Tensor
-from .waiting import Waiting, deadline_of
+from .waiting import Waiting
 
 if TYPE_CHECKING:
     from .verify import Verification

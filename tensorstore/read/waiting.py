@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
-from contextlib import suppress
 
-from ..errors import ConfigurationError, StepNotYetAvailable
+from ..errors import StepNotYetAvailable
 from ..mode import ModeKeys
 from .run_reader import RunReader
 from .step_states import StepState, described
@@ -16,16 +14,6 @@ logger = logging.getLogger(__name__)
 
 SAY_AFTER_SECONDS = 30.0
 POLL_SECONDS = 0.05
-
-
-def deadline_of(timeout: float | None) -> float | None:
-    """Return the end of a wait by the monotonic clock; None for no end. Raise ConfigurationError for no number."""
-    if timeout is None:
-        return None
-    with suppress(TypeError, ValueError):
-        if not math.isnan(seconds := float(timeout)):
-            return time.monotonic() + seconds
-    raise ConfigurationError(f"timeout must be a number of seconds or None, got {timeout!r}")
 
 
 class Waiting:

@@ -129,6 +129,10 @@ def watch(
         ConfigurationError: A rule was made for another trial.
         RunStalled: No new step came for `timeout` seconds, and the job has not ended. It is raised after all findings.
     """
+    if not isinstance(trial, Trial):
+        raise ConfigurationError(f"trial must be a Trial, got {trial!r:.200}; create_trial opens one")
+    if isinstance(rules, Rule):
+        raise ConfigurationError("watch takes a list of rules, got one: pass [rule]")
     evaluations = [_Evaluation(rule) for rule in rules]
     for evaluation in evaluations:
         if evaluation.rule.base_trial is not trial:

@@ -48,7 +48,7 @@ def snapshot_named(storage: Storage, run: RunInfo, name: str, range_steps: StepR
         SnapshotNotFound: No such set of files has the id.
         StorageError: The storage refused an operation.
     """
-    if not re.fullmatch("[0-9a-f]{16}", name):
+    if not isinstance(name, str) or not re.fullmatch("[0-9a-f]{16}", name):
         raise SnapshotNotFound(storage.url, f"the id of a snapshot must be 16 hexadecimal digits, got {name!r}")
     now = replace(take(storage, range_steps=range_steps), run=run)
     if now.id == name:

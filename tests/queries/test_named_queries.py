@@ -114,6 +114,7 @@ def test_the_largest_can_be_the_best(asked: tuple[Path, Answers]) -> None:
 @pytest.mark.parametrize(
     ("parameters", "sentence"),
     [
+        ({"from_rw": True}, "parameter from_rw is unknown; the nearest parameters are: from_raw"),
         ({"limits": 3}, "parameter limits is unknown; the nearest parameters are: limit"),
         ({"limit": "many"}, "parameter limit must be a whole number, got 'many'"),
         ({"limit": 2.5}, "parameter limit must be a whole number, got 2.5"),

@@ -253,6 +253,10 @@ def test_the_error_of_a_wrong_argument_says_what_to_pass(trial: tensortrial.Tria
         for evaluate in (invoke_rule, lambda each: list(watch(trial, [each]))):
             with pytest.raises(ConfigurationError, match=sentence):
                 evaluate(rule)
+    with pytest.raises(ConfigurationError, match=r"watch takes a list of rules, got one: pass \[rule\]"):
+        watch(trial, Above(trial))
+    with pytest.raises(ConfigurationError, match="trial must be a Trial, got 'runs/x'; create_trial opens one"):
+        watch("runs/x", [Above(trial)])
     with pytest.raises(ConfigurationError, match="a step must be a whole number, got '0'"):
         invoke_rule(Above(trial), start_step="0")
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tensortrial
-from tensortrial.errors import ConfigurationError, InvalidWorker, NotARun, TensorTrialError
+from tensortrial.errors import ConfigurationError, InvalidWorker, NotARun, SnapshotNotFound, TensorTrialError
 
 WRONG = [
     None, "x", "3", b"a", 2.5, float("nan"), float("inf"), -1, 10**30, True, 1j, [1], ["a"], (1,), {}, {1}, object(),
@@ -86,12 +86,22 @@ def test_the_error_of_an_argument_names_it(trial: Any) -> None:
         (lambda: trial.values("w", 3), "steps must be a list of whole numbers, got 3"),
         (lambda: trial.wait_for_steps([1], timeout="x"), "timeout must be a number of seconds or None, got 'x'"),
         (lambda: tensortrial.create_trial(trial.path, timeout=float("nan")), "timeout must be a number of seconds"),
+        (lambda: trial.sql("select 1", timeout="x").fetchall(), "timeout must be a number of seconds or None, got"),
+        (
+            lambda: tensortrial.create_trial(trial.path, engine="spark"),
+            "engine must be an SQL engine, such as SparkEngine",
+        ),
+        (lambda: tensortrial.no_refresh("x").__enter__(), "no_refresh and refresh take a trial or several, got 'x'"),
+        (lambda: tensortrial.no_refresh(5).__enter__(), "no_refresh and refresh take a trial or several, got 5"),
+        (lambda: tensortrial.compare(trial, trial, rtol="x"), "rtol must be a number of 0 or more, got 'x'"),
         (lambda: trial.sql([1]), r"a query must be text, got \[1\]"),
         (lambda: trial.tensor_names(collection=3), "collection must be a collection or its name, got 3"),
         (lambda: trial.tensor_names(step="3"), "a step must be a whole number, got '3'"),
     ):
         with pytest.raises(ConfigurationError, match=sentence):
             call()
+    with pytest.raises(SnapshotNotFound, match="the id of a snapshot must be 16 hexadecimal digits, got 5"):
+        tensortrial.create_trial(trial.path, snapshot=5)
     with pytest.raises(InvalidWorker, match=r"unknown worker '\[1\]'; choose one of: worker_0"):
         tensor.value(1, worker=[1])
 
