@@ -37,7 +37,7 @@ class Tolerance:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if value is not None and not (isinstance(value, Real) and math.isfinite(value) and value >= 0):
+            if value is not None and not (isinstance(value, Real) and math.isfinite(value) and float(value) >= 0):
                 raise ConfigurationError(f"{name} must be a number of 0 or more, got {value!r}")
 
     @property

@@ -160,9 +160,9 @@ class ScriptHook(BaseHook):
 
     @include_collections.setter
     def include_collections(self, names: Iterable[str] | str) -> None:
-        self._assign("include_collections", names, self._choose)
+        self._assign("include_collections", names, self._replace_include_collections)
 
-    def _choose(self, names: Iterable[str] | str) -> None:
+    def _replace_include_collections(self, names: Iterable[str] | str) -> None:
         self.recorder.collections.choose(as_names(names, "include_collections"))
 
     @property

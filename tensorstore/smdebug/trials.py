@@ -241,7 +241,8 @@ def create_trial(
     Returns:
         The open run: a LocalTrial, an S3Trial, or for another URL a Trial.
     """
-    text = as_location(out_dir if path is None else path).strip()
+    place: Any = out_dir if path is None else path
+    text = as_location(place).strip()
     scheme, separator, rest = text.partition("://")
     if not separator:
         return LocalTrial(name, text, range_steps, **options)

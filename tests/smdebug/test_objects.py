@@ -272,7 +272,8 @@ class TestTrial:
 
     def test_an_argument_is_ignored_only_if_smdebug_had_it(self, trial: Trial) -> None:
         assert create_trial(trial.path, profiler=True, output_dir="x") == trial
-        for make in (create_trial, Trial):
+        makers: tuple[Any, Any] = (create_trial, Trial)
+        for make in makers:
             with pytest.raises(TypeError, match="unexpected keyword argument 'range_step'"):
                 make(trial.path, range_step=(0, 3))
         with pytest.raises(ConfigurationError, match="a run's location must be a path or a URL, got None"):

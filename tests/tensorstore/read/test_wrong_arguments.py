@@ -17,6 +17,8 @@ WRONG = [
     None, "x", "3", b"a", 2.5, float("nan"), float("inf"), -1, 10**30, True, 1j, [1], ["a"], (1,), {}, {1}, object(),
     np.int64(2), np.float64(2), np.bool_(True), np.array(2), np.array(["a"]), tensortrial.modes.TRAIN,
 ]  # fmt: skip
+TEXT: Any = "x"
+NUMBER: Any = 5
 AT = {"mode": "GLOBAL", "worker": "worker_0"}
 OF_TRIAL: dict[str, dict[str, Any]] = {
     "tensor": {"tname": "w"},
@@ -91,8 +93,8 @@ def test_the_error_of_an_argument_names_it(trial: Any) -> None:
             lambda: tensortrial.create_trial(trial.path, engine="spark"),
             "engine must be an SQL engine, such as SparkEngine",
         ),
-        (lambda: tensortrial.no_refresh("x").__enter__(), "no_refresh and refresh take a trial or several, got 'x'"),
-        (lambda: tensortrial.no_refresh(5).__enter__(), "no_refresh and refresh take a trial or several, got 5"),
+        (lambda: tensortrial.no_refresh(TEXT).__enter__(), "no_refresh and refresh take a trial or several, got 'x'"),
+        (lambda: tensortrial.no_refresh(NUMBER).__enter__(), "no_refresh and refresh take a trial or several, got 5"),
         (lambda: tensortrial.compare(trial, trial, rtol="x"), "rtol must be a number of 0 or more, got 'x'"),
         (lambda: trial.sql([1]), r"a query must be text, got \[1\]"),
         (lambda: trial.tensor_names(collection=3), "collection must be a collection or its name, got 3"),
