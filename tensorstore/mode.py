@@ -66,10 +66,8 @@ def checked_step(step: Any) -> Any:
         raise ConfigurationError(f"a step must be a whole number, got {step!r}") from exc
 
 
-def checked_range(steps: Any, argument: str = "range_steps") -> tuple[Any, Any] | None:
+def checked_range(steps: Any, argument: str = "range_steps") -> tuple[Any, Any]:
     """Return a range of steps as a pair. Raises ConfigurationError for one that is empty, or that is no pair."""
-    if steps is None:
-        return None
     try:
         first, end = (None if step is None else checked_step(step) for step in steps)
     except (TypeError, ValueError):

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from inspect import Signature
 from itertools import islice
-from typing import Any
 
 # The most names whose distance is computed, because a large model has more.
 _MOST_COMPARED = 1000
 
 
-def check_arguments(signature: Signature, /, *args: Any, **kwargs: Any) -> None:
-    """Check that a call with these arguments is possible. Raises TypeError, which names a similar argument."""
-    try:
-        signature.bind(*args, **kwargs)
-    except TypeError as exc:
-        unknown = next((each for each in kwargs if each not in signature.parameters), None)
-        near = [] if unknown is None else near_names(unknown, signature.parameters, 1)
-        raise TypeError(f"{exc}; did you mean {near[0]!r}?" if near else str(exc)) from None
+def meant(given: Iterable[str], known: Iterable[str]) -> str:
+    """Return a clause with the known name that is similar to the first unknown one; empty if there is none."""
+    known = list(known)
+    unknown = next((each for each in given if each not in known), None)
+    near = [] if unknown is None else near_names(unknown, known, 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def near_names(name: str, known: Iterable[str], most: int = 3) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 from tensortrial.config.reduction_config import boolean
 from tensortrial.config.save_config import SaveConfig, with_save_config
 from tensortrial.errors import ConfigurationError
-from tensortrial.suggestions import check_arguments
+from tensortrial.suggestions import meant
 
 from ..core.configuration.options import at_steps
 from ..core.recorder import Recorder
@@ -72,11 +72,12 @@ class HookOwner:
 
 def _check(hook_type: type, out_dir: Any, hook: Any, options: dict[str, Any]) -> None:
     if hook is None:
+        signature = inspect.signature(hook_type)
         try:
-            signature = inspect.signature(hook_type)
-            check_arguments(signature, "" if out_dir is None else out_dir, **options)
+            signature.bind("" if out_dir is None else out_dir, **options)
         except TypeError as exc:
-            raise TypeError(f"{exc}; help({_public_name(hook_type)}.__init__) lists the arguments") from None
+            help_text = f"help({_public_name(hook_type)}.__init__) lists the arguments"
+            raise TypeError(f"{exc}{meant(options, signature.parameters)}; {help_text}") from None
         for name in [each for each in options if signature.parameters[each].annotation == "bool"]:
             options[name] = boolean(name, options[name])
     elif out_dir is not None or options:

@@ -7,14 +7,12 @@ import re
 from collections.abc import Iterable
 
 from ..errors import ConfigurationError
-from ..storage.open import Storage, canonical_url
+from ..storage.open import canonical_url
 from . import schema
 
 TEMPORARY = re.compile(r"(.*/)?\.([^/]+)\.[0-9a-f]{16}\.tmp", re.DOTALL)
 """The path of a file that is not published yet. A process that is killed leaves it."""
 _DOCUMENTS = (schema.RUN_FILE, schema.MANIFEST, schema.STOP_FILE, schema.NOTES_FILE)
-REMAINS = "it has files of a run but no run.json, as after a killed deletion or move; `tensortrial rm` deletes them"
-_LEFT = ((schema.INDEX, "worker="), (schema.TENSORS, "mode="), (schema.COLLECTIONS, "worker_"))
 _FOLDERS = (schema.INDEX, schema.TENSORS, schema.FINDINGS, schema.LOST, schema.END, schema.LEASES, schema.COLLECTIONS)
 
 
@@ -27,13 +25,6 @@ def is_of_run(path: str) -> bool:
         return rest.rpartition("/")[2].startswith("events.out.tfevents.")
     is_document = path.endswith((".json", ".parquet"))
     return is_document and (folder in _FOLDERS if rest else folder in _DOCUMENTS)
-
-
-def has_remains(storage: Storage) -> bool:
-    """Return whether a folder has files of a run but no run.json, as after a move or deletion that was killed."""
-    names = storage.list("")
-    found = (name.startswith(begin) for folder, begin in _LEFT if folder in names for name in storage.list(folder))
-    return any(found) and schema.RUN_FILE not in storage.list("")  # a worker may have begun the run meanwhile
 
 
 def check_outside_runs(place: str | os.PathLike[str], runs: Iterable[str] = ()) -> None:

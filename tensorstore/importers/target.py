@@ -18,13 +18,12 @@ from ..config.collection import CollectionKeys, is_loss
 from ..errors import RunExists, StorageError, TensorTrialError
 from ..format.index_reader import read_batches
 from ..format.record import Plan
-from ..format.run_files import REMAINS, has_remains
 from ..format.schema import END, FROM_START, INDEX_SCHEMA, RUN_FILE, FirstFlush, RunInfo, WorkerInfo, end_path
 from ..snapshot.snapshot import repeated, take_twice
 from ..storage.open import Storage
 from ..version import __version__
 from ..visible import quoted
-from ..write.claim import claim, claim_again
+from ..write.claim import REMAINS, claim, claim_again, has_remains
 from ..write.writer import Writer
 
 SOURCE = "imported_from"

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import NotARun, RunExists, RunNotFound, StorageError
-from ..format.run_files import REMAINS, has_remains
 from ..format.schema import COLLECTIONS, RUN_FILE
 from ..storage.base import ByteRange, StoredFile
 from ..storage.open import Storage, open_storage
+from ..write.claim import REMAINS, has_remains
 from ..write.lease import Observer, check_unused, remove_run
 
 _PIECE = 16 << 20

@@ -118,7 +118,7 @@ def select(
         known = ", ".join(dict.fromkeys(each for trial in trials for each in trial.workers()))
         raise ConfigurationError(f"unknown worker {worker!r}; the workers are: {known}")
     parsed = statistic if statistic in (None, VALUE, ZERO_FRACTION) else parse_statistic(statistic)
-    first, end = checked_range(steps, "steps") or (None, None)
+    first, end = (None, None) if steps is None else checked_range(steps, "steps")
     what = "all tensors" if patterns is None else ", ".join(patterns)
     return Selection(
         what,

@@ -66,7 +66,8 @@ def create_trial(  # noqa: PLR0913 - all options of a trial
     storage = open_storage(path, storage_options)
     run = wait_for_run(storage, timeout)
     if snapshot is not None:
-        snapshot = _checked(storage, run, snapshot, checked_range(range_steps))
+        wanted = None if range_steps is None else checked_range(range_steps)
+        snapshot = _checked(storage, run, snapshot, wanted)
         range_steps = snapshot.range_steps
     return Trial(storage, run, name, range_steps, engine, verify, snapshot)
 

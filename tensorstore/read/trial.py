@@ -61,7 +61,7 @@ class Trial:
     ) -> None:
         self.name = name or storage.url.rpartition("/")[2]
         self.path = storage.url
-        self.range_steps = checked_range(range_steps)
+        self.range_steps = None if range_steps is None else checked_range(range_steps)
         self._reader = RunReader(storage, info, self.name, self.range_steps, engine, verify=verify, always=snapshot)
         if not self._reader.snapshot.workers.claims:
             run_info(storage)  # raises MissingCollectionFiles if no worker has begun

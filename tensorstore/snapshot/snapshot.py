@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -338,8 +337,4 @@ def _what_else(storage: Storage) -> str:
             "smdebug wrote this run. Import it with `tensortrial import smdebug SOURCE TARGET`, or with "
             "tensortrial.importers.smdebug.import_run(source, target), and open the target"
         )
-    for name in storage.list("")[:20]:
-        with suppress(FileError):  # such as a link, which is not followed
-            if RUN_FILE in storage.list(name):
-                return f"this is a folder of runs: open one of them, such as {name}, or all by open_runs"
-    return f"there are files here, but no {RUN_FILE}: this is not a run of tensortrial"
+    return f"there are files here, but no {RUN_FILE}: this is not a run of tensortrial; open_runs opens those in a folder"

@@ -12,7 +12,6 @@ from urllib.parse import unquote
 
 from ..errors import AlreadyPublished, FileError, RunExists, StorageError, WorkerClaimed
 from ..format.footer import row_groups
-from ..format.run_files import REMAINS, has_remains
 from ..format.schema import (
     COLLECTIONS,
     END,
@@ -42,6 +41,7 @@ from .supersession import supersede_after
 logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.2
+REMAINS = "it has files of a run but no run.json, as after a killed deletion or move; `tensortrial rm` deletes them"
 
 
 def check_out_dir(storage: Storage, worker: str, num_workers: int) -> None:
@@ -67,6 +67,13 @@ def check_out_dir(storage: Storage, worker: str, num_workers: int) -> None:
             "with resume=True, or pass on_exists='number' for a new folder each time or on_exists='replace' to delete "
             "that run",
         )
+
+
+def has_remains(storage: Storage) -> bool:
+    """Return whether a folder has files of a run but no run.json, as after a move or deletion that was killed."""
+    folders = {INDEX: "worker=", TENSORS: "mode=", COLLECTIONS: "worker_"}
+    found = any(name.startswith(begin) for folder, begin in folders.items() for name in storage.list(folder))
+    return found and RUN_FILE not in storage.list("")  # a worker may have begun the run meanwhile
 
 
 def has_ended(storage: Storage, worker: str) -> bool:

@@ -14,7 +14,7 @@ from tensortrial.config.collection import Collection, CollectionKeys
 from tensortrial.config.reduction_config import ReductionConfig, boolean
 from tensortrial.config.save_config import DEFAULT_SAVE_INTERVAL, STEP_ARGUMENTS, SaveConfig, with_save_config
 from tensortrial.errors import ConfigurationError
-from tensortrial.suggestions import check_arguments
+from tensortrial.suggestions import meant
 from tensortrial.truth import truth_of
 
 from ..user_values import shown
@@ -217,9 +217,10 @@ def accepts_fields_of(
     def decorate(initialize: Callable[[_S, _O], None]) -> Callable[Concatenate[_S, _P], None]:
         def construct(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
             try:
-                check_arguments(signature, *args, **kwargs)
+                signature.bind(*args, **kwargs)
             except TypeError as exc:
-                raise TypeError(f"{initialize.__qualname__}() {exc}") from None
+                hint = meant(kwargs, signature.parameters)
+                raise TypeError(f"{initialize.__qualname__}() {exc}{hint}") from None
             initialize(self, options_type(*args, **kwargs))
 
         functools.update_wrapper(construct, initialize)
