@@ -28,7 +28,7 @@ from .names import Root, modules_of, tensors_of
 LOCAL, OPTIMIZER = "local", "optimizer"
 """The moments at which gradients are captured: after this worker's backward, or before the optimizer uses them."""
 
-_NOTHING: tuple[Any, int, Root | None] = (None, 0, None)
+_NOTHING: tuple[Any, int, Root | None, GradientCallback | None] = (None, 0, None, None)
 
 
 class Scaler(Protocol):
@@ -57,9 +57,9 @@ class GradientCallbacks:
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
-        self._handles: dict[str, tuple[Any, int, Root | None]] = {}
-        """The handle that removes the callback, the address of the tensor behind the parameter at that time, and the
-        model."""
+        self._handles: dict[str, tuple[Any, int, Root | None, GradientCallback | None]] = {}
+        """The handle that removes the callback, the address of the tensor behind the parameter at that time, the model,
+        and the callback."""
         self.used: set[int] = set()
         """The ids of parameters whose gradients an optimizer has used."""
         self._threads: set[int] = set()
@@ -77,12 +77,12 @@ class GradientCallbacks:
         with torch._C.DisableTorchFunctionSubclass():
             for name, parameter in parameters.items():
                 self._follow(root, name, parameter)
-        for name in [name for name, (*_, of) in self._handles.items() if of is root and name not in parameters]:
+        for name in [name for name, (_, _, of, _) in self._handles.items() if of is root and name not in parameters]:
             self._forget(name)
 
     def _follow(self, root: Root, name: str, parameter: torch.Tensor) -> None:
         callbacks = _callbacks_of(parameter)
-        handle, address, _ = self._handles.get(name, _NOTHING)
+        handle, address, _, _ = self._handles.get(name, _NOTHING)
         if handle is None or handle.id not in callbacks or address != parameter._cdata:
             self._forget(name)
             self._forget_old_names(root, callbacks)
@@ -91,8 +91,8 @@ class GradientCallbacks:
             if handle is not None and address != parameter._cdata:
                 # The callbacks of a swapped parameter are on its previous tensor.
                 _set_callbacks(parameter, OrderedDict())
-            handle = _register(parameter, GradientCallback(self._receiver, name, root))
-            self._handles[name] = handle, parameter._cdata, root
+            handle = _register(parameter, new := GradientCallback(self._receiver, name, root))
+            self._handles[name] = handle, parameter._cdata, root, new
             callbacks = _callbacks_of(parameter)
         _put_first(callbacks, handle.id)
         self._threads.add(threading.get_ident())
@@ -105,6 +105,16 @@ class GradientCallbacks:
             _set_callbacks(parameter, callbacks)
         else:
             callback.called = False
+
+    def place(self, due: bool) -> None:
+        """Add the callbacks at a step at which anything is due, and remove them at others: each call costs training."""
+        for handle, *_, callback in self._handles.values():
+            callbacks = handle.hooks_dict_ref()
+            if callbacks is not None and due:
+                callbacks[handle.id] = callback
+                _put_first(callbacks, handle.id)
+            elif callbacks is not None:
+                callbacks.pop(handle.id, None)
 
     def note_update(self, optimizer: torch.optim.Optimizer) -> None:
         """Note that an optimizer is about to update its parameters."""

@@ -221,7 +221,7 @@ class Models:
         return module not in self._losses and all(root.module is not module for root in self.roots)
 
     def place_callbacks(self, due: frozenset[str], generation: int) -> None:
-        """Add the callbacks of modules that are due at the step that begins, and remove those of other modules.
+        """Add the callbacks that are due at the step that begins, and remove the others.
 
         `generation` is a number that grows when collections change.
         """
@@ -231,6 +231,7 @@ class Models:
             return
         self._may_be_compiled |= any(map(is_compiled, self._callbacks))
         self._placed_for = due, generation, self._may_be_compiled
+        self._gradients.place(bool(due) or self._may_be_compiled)
         if self._may_be_compiled:
             unneeded = set[torch.nn.Module]()
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -131,6 +132,43 @@ class TestSavedByACall:
             hook.save_gradients()
         hook.close()
         assert create_trial(out).tensor(GRADIENT).steps() == [0, 2]
+
+
+class TestAtStepsAtWhichNothingIsDue:
+    @pytest.fixture(autouse=True)
+    def nothing_is_compiled(self) -> None:
+        """Forget what other tests compiled: parameters keep their callbacks once torch.compile was called."""
+        if "torch._dynamo" in sys.modules:
+            torch.compiler.reset()
+
+    def test_parameters_have_no_callbacks(self, make_hook: Any, out: str) -> None:
+        hook, net = hooked(make_hook, save_config={"save_interval": 2})
+        counts = []
+        for _ in range(4):
+            loss = loss_of(net)
+            counts.append(len(net.fc1.weight._post_accumulate_grad_hooks))
+            loss.backward()
+        hook.close()
+        assert counts == [1, 0, 1, 0]
+        assert create_trial(out).tensor(GRADIENT).steps() == [0, 2]
+
+    def test_callbacks_come_back_before_those_of_the_user(self, make_hook: Any) -> None:
+        hook, net = hooked(make_hook, save_config={"save_interval": 2})
+        loss_of(net).backward()
+        net(batches(1)[0][0])
+        net.fc1.weight.register_post_accumulate_grad_hook(lambda parameter: setattr(parameter, "grad", None))
+        net.zero_grad()
+        loss_of(net).backward()
+        assert net.fc1.weight.grad is None
+        assert same(closed(hook).tensor(GRADIENT).value(2), expected_gradient())
+
+    def test_a_model_that_ran_at_one_has_gradients_at_the_next_step(self, make_hook: Any) -> None:
+        first, second = seeded(), nn.Linear(10, 1)
+        hook, _ = hooked(make_hook, first, save_config={"save_interval": 2, "start_step": 1, "save_steps": [1]})
+        hook.register_module(second)
+        second(first(batches(1)[0][0])).sum().backward()
+        gradient = array(first.fc1.weight.grad)
+        assert same(closed(hook).tensor(GRADIENT).value(1), gradient)
 
 
 class TestScaled:
