@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch.nn.parameter import is_lazy
 
+from tensortrial.config.changes import Changes
 from tensortrial.config.collection import CollectionKeys
 from tensortrial.errors import UnsupportedValue
 from tensortrial.format.buffer_pool import SMALL_BYTES
@@ -62,7 +63,7 @@ class Capture:
         self.unscaling = Unscaling()
         self._pauses = 0
         self._in_probe = self._lazy = self._knows_losses = False
-        self._generation = -1
+        self._generation = self._resolved_at = -1
         self.occurrences = OccurrenceCounter()
         self._hiding: set[type[Any]] = set()
         self._batches: dict[torch.device, Batch] = {}
@@ -353,9 +354,12 @@ class Capture:
 
     def resolve_modules(self) -> None:
         """Add the tensors of modules to the collections that a user has added the modules to."""
+        if self._resolved_at == (changes := Changes.count()):
+            return  # as at most steps
         for collection in self.recorder.collections:
             if isinstance(collection, ModuleCollection):
                 collection.resolve(self.models.names)
+        self._resolved_at = changes  # read before: another thread may add a module meanwhile
 
     @guarded
     def let_go(self) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
+from tensortrial.config.changes import Changes
 from tensortrial.config.collection import Collection, CollectionKeys
 from tensortrial.errors import ConfigurationError
 from tensortrial.format.record import check_name
@@ -210,6 +211,7 @@ class Models:
                 known = None
             if known is None:
                 self.names[module], self._roots_of[module] = name, root
+                Changes.patterns += 1  # of collections that a user has added the module to
                 if path not in paths:
                     # A container (ModuleList) does not run. The user may have kept only the modules in it, so these
                     # keep it alive.

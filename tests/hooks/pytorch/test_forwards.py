@@ -315,6 +315,18 @@ class TestCallbacksOfModules:
             net(torch.ones(1, 2))
         assert closed(hook).tensor("an_output_layer_input_0").steps() == [0, 1]
 
+    def test_a_module_may_be_added_to_a_collection_before_it_is_a_part_of_the_model(self, make_hook: Any) -> None:
+        hook, net, new = make_hook(include_collections=["new"]), nn.Sequential(nn.Linear(2, 2)), nn.ReLU()
+        hook.register_module(net)
+        net(torch.ones(1, 2))
+        hook.get_collection("new").add_module_tensors(new, inputs=True, outputs=False)
+        net(torch.ones(1, 2))
+        net.append(new)
+        for _ in range(3):
+            net(torch.ones(1, 2))
+        trial = closed(hook)
+        assert trial.tensor("1_input_0").steps()[-2:] == [3, 4]
+
     def test_those_on_inputs_come_back_before_those_of_the_user(self, make_hook: Any) -> None:
         hook, net = make_hook(include_regex=["_output_"]), seeded()
         hook.register_module(net)
