@@ -21,10 +21,8 @@ _WAIT_SECONDS = 0.1
 _CTRL_C = re.compile(r"\AQuery interrupted\Z|(\A|\n|: )KeyboardInterrupt(: *(<EMPTY MESSAGE>)?)?(\n|\Z)")
 
 
-def deadline_of(timeout: float | None) -> float | None:
-    """Return the end of a wait by the monotonic clock; None for no end. Raise ConfigurationError for no number."""
-    if timeout is None:
-        return None
+def deadline_of(timeout: float) -> float:
+    """Return the end of a wait of so many seconds, by the monotonic clock. Raise ConfigurationError for no number."""
     with suppress(TypeError, ValueError):
         if not math.isnan(seconds := float(timeout)):
             return time.monotonic() + seconds
@@ -91,7 +89,7 @@ class _Running(Generic[_T]):
             self._ended.release()
 
     def wait(self, timeout: float | None) -> None:
-        deadline = math.inf if (end := deadline_of(timeout)) is None else end
+        deadline = math.inf if timeout is None else deadline_of(timeout)
         while not self._ends_within(min(_WAIT_SECONDS, deadline - time.monotonic())):
             if time.monotonic() >= deadline:
                 raise DeadlinePassed

@@ -35,10 +35,7 @@ _TILE = "tile"
 # These grow from row to row. Stored as differences, they take a twelfth of the space and a fifth of the decoding time.
 _GROWING = ["saved_at", "offset", "row", "order"]
 # Neighboring numbers of a sketch have most bytes in common. Stored so, they take half the space of zstd alone.
-_OF_SKETCHES = {
-    "sketch.values.list.element": "BYTE_STREAM_SPLIT",
-    "sketch.counts.list.element": "DELTA_BINARY_PACKED",
-}
+_OF_SKETCHES = {"sketch.values.list.element": "BYTE_STREAM_SPLIT", "sketch.counts.list.element": "DELTA_BINARY_PACKED"}
 # These columns hardly ever repeat, and checking that would take a third of the time of a small flush.
 _UNIQUE = [*STATISTICS, "digest", "sketch"]
 _REPEATING = [name for name in INDEX_SCHEMA.names if name not in _UNIQUE and name not in _GROWING]

@@ -118,18 +118,18 @@ def refresh(trials: Trial | Iterable[Trial]) -> AbstractContextManager[Any]:
 
 @contextmanager
 def _refreshing(trials: Trial | Iterable[Trial], wanted: bool) -> Iterator[Trial | list[Trial]]:
-    given = trials if isinstance(trials, Trial) else list(trials) if isinstance(trials, Iterable) else [trials]
-    if not isinstance(given, Trial) and not all(isinstance(trial, Trial) for trial in given):
-        raise ConfigurationError(f"no_refresh and refresh take a trial or several, got {trials!r:.200}")
+    several = [trials] if isinstance(trials, Trial) or not isinstance(trials, Iterable) else list(trials)
     with ExitStack() as stack:
-        for trial in [given] if isinstance(given, Trial) else given:
+        for trial in several:
+            if not isinstance(trial, Trial):
+                raise ConfigurationError(f"no_refresh and refresh take a trial or several, got {trials!r:.200}")
             stack.enter_context(trial.refreshing(wanted))
-        yield given
+        yield trials if isinstance(trials, Trial) else several
 
 
 def wait_for_run(storage: Storage, timeout: float | None) -> RunInfo:
     """Return the `run.json` of a run. With a `timeout` in seconds, wait until a worker has begun to save."""
-    deadline = deadline_of(timeout)
+    deadline = None if timeout is None else deadline_of(timeout)
     while True:
         try:
             return run_info(storage, has_begun=timeout is not None)

@@ -347,7 +347,7 @@ class Trial:
             StepNotYetAvailable: `timeout` seconds have passed. The thread that trains gets it at once for a step that
                 it has not reached, because it would wait for itself.
         """
-        deadline = deadline_of(timeout)
+        deadline = None if timeout is None else deadline_of(timeout)
         waiting = Waiting(self._reader)
         for step in checked_steps(required_steps):
             waiting.wait_for(step, mode, deadline)

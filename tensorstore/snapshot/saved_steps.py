@@ -91,10 +91,6 @@ NEVER = int(np.iinfo(np.int64).max)
 _KINDS = ("i4", "i4", "i1", "i8", "i8", "i8", "i4")
 
 
-def _no_rows() -> Columns:
-    return Columns(*(np.empty(0, kind) for kind in _KINDS))
-
-
 class NameSets:
     """The sets of tensors that steps hold, numbered in the order in which they were found.
 
@@ -140,7 +136,7 @@ class SavedSteps:
     Workers need not be in step: a global step may be one step of a mode for one worker and another for the next.
     """
 
-    columns: Columns = field(default_factory=_no_rows)
+    columns: Columns = field(default_factory=lambda: Columns(*(np.empty(0, kind) for kind in _KINDS)))
     paths: tuple[str, ...] = ()
     """The path of each file, by its number. Files that were compacted into one have the same path."""
     first_steps: Integers = field(default_factory=lambda: np.empty(0, np.int64))

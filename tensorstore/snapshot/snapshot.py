@@ -337,4 +337,4 @@ def _what_else(storage: Storage) -> str:
             "smdebug wrote this run. Import it with `tensortrial import smdebug SOURCE TARGET`, or with "
             "tensortrial.importers.smdebug.import_run(source, target), and open the target"
         )
-    return f"there are files here, but no {RUN_FILE}: this is not a run of tensortrial; open_runs opens those in a folder"
+    return f"there are files here, but no {RUN_FILE}: this is not a run; open_runs opens those in a folder"

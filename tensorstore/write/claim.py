@@ -59,8 +59,7 @@ def check_out_dir(storage: Storage, worker: str, num_workers: int) -> None:
         storage.check_writable()
         return
     claimed = collections_path(worker).rpartition("/")[2] in storage.list(COLLECTIONS)
-    is_over = len(storage.list(END)) >= num_workers or has_ended(storage, worker)
-    if claimed or run.num_workers != num_workers or is_over:
+    if claimed or run.num_workers != num_workers or has_ended(storage, worker) or len(storage.list(END)) >= num_workers:
         raise RunExists(
             storage.url,
             "holds a run already, which is never overwritten: choose another out_dir, continue that run "

@@ -120,10 +120,9 @@ def test_the_error_of_a_file_says_that_it_is_one(trial: Any) -> None:
         tensortrial.create_trial(f"{trial.path}/run.json")
 
 
-def test_the_error_of_a_folder_of_runs_names_them(trial: Any) -> None:
-    folder = os.path.dirname(trial.path)
-    with pytest.raises(NotARun, match=r"this is a folder of runs: open one of them, such as run, or all by open_runs"):
-        tensortrial.create_trial(folder)
+def test_the_error_of_a_folder_of_runs_says_what_opens_them(trial: Any) -> None:
+    with pytest.raises(NotARun, match="this is not a run; open_runs opens those in a folder"):
+        tensortrial.create_trial(os.path.dirname(trial.path))
 
 
 def test_numbers_of_numpy_are_steps(trial: Any) -> None:
