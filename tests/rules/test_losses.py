@@ -11,6 +11,7 @@ from support.rule_runs import LOSSES, Write, fired, losses
 from support.runs import EVAL, GLOBAL, TRAIN
 from tensortrial import rules
 from tensortrial.errors import InvalidRuleParameter
+from tensortrial.mode import ModeKeys
 from tensortrial.rules import invoke_rule
 
 
@@ -121,6 +122,15 @@ def test_overfit_compares_losses_whose_names_differ_by_the_data(write: Write, tr
         rules.Overfit(write([*steps, {validation: 1.0}], [TRAIN, TRAIN, EVAL, TRAIN, EVAL], "more", **LOSSES))
     )
     assert (finding.step, finding.tensor, finding.observed) == (4, validation, 1.0)
+
+
+@pytest.mark.parametrize("mode", [TRAIN, GLOBAL])
+def test_overfit_compares_an_evaluation_that_a_training_step_logs(write: Write, mode: ModeKeys) -> None:
+    logged = [{"loss": 1.0}, {"loss": 0.5, "eval_loss": 0.75}, {"eval_loss": 9.0}, {"loss": 0.5}, {"eval_loss": 1.0}]
+    trial = write(logged, [mode] * len(logged), **LOSSES)
+    for found in (invoke_rule(rules.Overfit(trial)), [*rules.watch(trial, [rules.Overfit(trial)], record=False)]):
+        assert [(each.step, each.tensor, each.observed) for each in found] == [(4, "eval_loss", 1.0)]
+    assert invoke_rule(rules.Overfit(trial, patience=2)) == []
 
 
 def test_overfit_compares_each_training_loss_once(write: Write) -> None:

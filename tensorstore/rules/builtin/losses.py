@@ -19,9 +19,16 @@ from .robust import robust_score, standard_score
 
 _LOSSES = Selector(("losses",))
 _TRAINING = (ModeKeys.TRAIN, ModeKeys.GLOBAL)
-_DATA = r"(train|training|learn|val|valid|validation|eval|evaluation|test)(_\d+)?"
-"""The data of a loss, as its name says it: `val_loss`, `train/loss`, `loss-test_0`."""
-_OF_DATA = re.compile(rf"^{_DATA}[-_/.]|[-_/.]{_DATA}$", re.IGNORECASE)
+
+
+def _begins_or_ends_with(words: str) -> re.Pattern[str]:
+    """Return a pattern for the words by which a loss names its data: `val_loss`, `train/loss`, `loss-test_0`."""
+    return re.compile(rf"^({words})(_\d+)?[-_/.]|[-_/.]({words})(_\d+)?$", re.IGNORECASE)
+
+
+_HELD_OUT = "val|valid|validation|eval|evaluation|test"
+_OF_HELD_OUT_DATA = _begins_or_ends_with(_HELD_OUT)
+_OF_DATA = _begins_or_ends_with(f"train|training|learn|{_HELD_OUT}")
 Key = tuple[str, str]
 
 
@@ -89,7 +96,8 @@ class Overfit(BuiltinRule):
 
     The condition is (validation - training) / training > `ratio_threshold` in `patience` evaluations in a row. At the
     end of an evaluation, the rule compares the mean loss of the EVAL steps with that of the TRAIN steps since the last
-    evaluation. The names of the two are the same, except for a word such as in `train_loss` and `val_loss`.
+    evaluation. The names of the two are the same, except for a word such as in `train_loss` and `val_loss`. A loss
+    such as `val_loss` that is saved at a training step, as Lightning and the Trainer log it, is a whole evaluation.
 
     Losses that are saved at one training step as `<data>-<loss>`, such as XGBoost's `train-rmse` and
     `validation-rmse`, are compared at that step.
@@ -126,10 +134,16 @@ class Overfit(BuiltinRule):
                 return  # without losses of its own, this step would be skipped, and the finding lost
         losses = [each for each in self.losses(view, self.selector) if each[0].global_step >= self.start_step]
         for step, of_step in groupby(losses, lambda each: each[0].global_step):
+            evaluated = set[str]()
             for row, loss in self._judge_together([*of_step]) if training else of_step:
-                (self._training if training else self._validation)[row.worker][row.name].append(loss)
-                if not training:
-                    self._last[row.name, row.worker] = step
+                if training and not _OF_HELD_OUT_DATA.search(row.name):
+                    self._training[row.worker][row.name].append(loss)
+                    continue
+                self._validation[row.worker][row.name].append(loss)
+                self._last[row.name, row.worker] = step
+                evaluated.add(row.worker)
+            if training and evaluated:
+                self._judge_evaluation(evaluated)
 
     def invoke_at_end(self) -> bool:
         self._judge_evaluation()
