@@ -20,7 +20,6 @@ from tensortrial.errors import ConfigurationError
 from tensortrial.format.record import check_name
 
 from ..core.configuration.collections import CollectionManager
-from ..core.configuration.matcher import required_texts
 from ..core.log import logger
 from ..library.unique_names import take_name
 from .callbacks import BeginStep, Inputs, Outputs, Receiver
@@ -47,8 +46,7 @@ class Models:
         self._losses: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._loss_patterns: set[str] = set()
         self._loss_names: set[str] = set()
-        self._handles: MutableMapping[torch.nn.Module, dict[int, Any]] = weakref.WeakKeyDictionary()
-        """By module: the ids of its callbacks, each with the handle that removes it."""
+        self._handles: MutableMapping[torch.nn.Module, list[Any]] = weakref.WeakKeyDictionary()
         self._gradients = GradientCallbacks(receiver)
         self._fused: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         """The layers that torch computes by one kernel in evaluation, unless a module in them has a callback."""
@@ -73,7 +71,7 @@ class Models:
         if _takes_callbacks(module, root.name):
             # It precedes all other forward pre-hooks, so that their captures belong to the step.
             begin = BeginStep(self._receiver, root)
-            self._handles.setdefault(module, {})[id(begin)] = module.register_forward_pre_hook(begin, prepend=True)
+            self._handles.setdefault(module, []).append(module.register_forward_pre_hook(begin, prepend=True))
         self.follow(root)
         return root
 
@@ -186,13 +184,13 @@ class Models:
     def _forget_module(self, module: torch.nn.Module) -> None:
         self.names.pop(module, None)
         self._callbacks.pop(module, None)
-        for handle in self._handles.pop(module, {}).values():
+        for handle in self._handles.pop(module, ()):
             handle.remove()
 
     def release(self) -> None:
         """Remove every callback from the models, and forget them."""
         for handles in list(self._handles.values()):
-            for handle in handles.values():
+            for handle in handles:
                 handle.remove()
         self._gradients.remove()
         self._handles.clear()
@@ -240,43 +238,17 @@ class Models:
             unneeded = set[torch.nn.Module]()
         else:
             unneeded = self._parts_of_fused(due) if due else set(self._callbacks)
-        inputs = self._may_be_compiled or self._may_save_inputs(due)
         for module, callbacks in list(self._callbacks.items()):
-            if callbacks[1].of_losses:
-                continue  # it keeps its callbacks
-            needed = () if module in unneeded else callbacks if inputs else callbacks[1:]
-            handles = self._handles.setdefault(module, {})
-            # A module with callbacks of the user keeps those that it has, because their order could not be restored.
-            is_ours = len(module._forward_pre_hooks) + len(module._forward_hooks) == len(handles)
-            for each in callbacks if is_ours else ():
-                if each not in needed and id(each) in handles:
-                    handles.pop(id(each)).remove()
-            self._register(module, [each for each in needed if id(each) not in handles], prepend=True)
+            if module not in unneeded or callbacks[1].of_losses:
+                if module not in self._handles:
+                    self._register(module, *callbacks, prepend=True)  # it has no other callbacks
+            elif len(module._forward_pre_hooks) + len(module._forward_hooks) == len(callbacks):
+                for handle in self._handles.pop(module, ()):
+                    handle.remove()
 
     def _note_compiler(self) -> None:
         # torch does not show whether code will be compiled again after torch.compiler.reset().
         self._may_be_compiled |= compiler_is_used() or any(root.in_compiled_code for root in self.roots)
-
-    def _may_save_inputs(self, due: frozenset[str]) -> bool:
-        """Return whether a due collection may have inputs of modules."""
-        return any(
-            type(each).matches is not Collection.matches
-            or any("_input_" in name for name in each.tensor_names)
-            or any(self._may_match_input(pattern) for pattern in each.patterns)
-            for each in self._collections.saved()
-            if each.name in due
-        )
-
-    def _may_match_input(self, pattern: re.Pattern[str]) -> bool:
-        names = [f"{name}_input_" for name in self.names.values()]
-        texts = list(required_texts(pattern))
-        if any(
-            "_output_" in each and "_input_" not in each and not any(each in name for name in names) for each in texts
-        ):
-            return False
-        # A pattern such as "^gradient/" determines how a name begins.
-        begin = texts[0] if texts and pattern.pattern.startswith("^") else ""
-        return any(name.startswith(begin) or begin.startswith(name) for name in names)
 
     def _parts_of_fused(self, due: frozenset[str]) -> set[torch.nn.Module]:
         """Return the modules inside fused layers that have no tensor in any collection."""
@@ -300,15 +272,12 @@ class Models:
                 self._callbacks[module] = inputs, outputs
             self._placed_for = None
             self._note_compiler()
-            self._register(module, (inputs, outputs))
+            self._register(module, inputs, outputs)
 
-    def _register(self, module: torch.nn.Module, callbacks: Iterable[Inputs | Outputs], prepend: bool = False) -> None:
-        handles = self._handles.setdefault(module, {})
-        for each in callbacks:
-            if isinstance(each, Inputs):
-                handles[id(each)] = module.register_forward_pre_hook(each, with_kwargs=True, prepend=prepend)
-            else:
-                handles[id(each)] = module.register_forward_hook(each, prepend=prepend)
+    def _register(self, module: torch.nn.Module, inputs: Inputs, outputs: Outputs, prepend: bool = False) -> None:
+        handles = self._handles.setdefault(module, [])
+        handles.append(module.register_forward_pre_hook(inputs, with_kwargs=True, prepend=prepend))
+        handles.append(module.register_forward_hook(outputs, prepend=prepend))
 
     def _name(self, name: str, path: str, is_parameter: bool) -> None:
         """Add a parameter with its gradient, or a buffer, to the built-in collections of its kind."""

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from re import _constants, _parser  # type: ignore[attr-defined]
+from typing import Any
 
 from tensortrial.config.changes import Changes
 from tensortrial.config.collection import Collection
@@ -99,17 +100,17 @@ def _by_rarest_piece(patterns: Sequence[_Pattern]) -> tuple[dict[str, list[_Patt
 @lru_cache(maxsize=1 << 16)
 def _pieces(pattern: re.Pattern[str]) -> frozenset[str]:
     """Return the pieces of the longest text that every match of the pattern contains; none if there is no such text."""
-    text = max(required_texts(pattern), key=len, default="")
+    if pattern.flags & (re.IGNORECASE | re.LOCALE | re.VERBOSE):
+        return frozenset()
+    text = max(_texts(_parser.parse(pattern.pattern)), key=len, default="")
     length = min(len(text), _PIECE)
     return frozenset(text[start : start + length] for start in range(len(text) - length + 1)) if text else frozenset()
 
 
-def required_texts(pattern: re.Pattern[str]) -> Iterator[str]:
-    """Yield texts that every match of a pattern contains: those outside of groups and repetitions."""
-    if pattern.flags & (re.IGNORECASE | re.LOCALE | re.VERBOSE):
-        return
+def _texts(parsed: Any) -> Iterator[str]:
+    """Yield the texts that every match of a pattern contains, outside of groups and repetitions."""
     text = ""
-    for operation, argument in _parser.parse(pattern.pattern):
+    for operation, argument in parsed:
         if operation is _constants.LITERAL:
             text += chr(argument)
         elif operation is not _constants.AT:  # an anchor matches no text

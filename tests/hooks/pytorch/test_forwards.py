@@ -6,7 +6,6 @@ import inspect
 import logging
 import sys
 import textwrap
-from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -299,22 +298,6 @@ class TestCallbacksOfModules:
         assert net.callbacks == [2, 0, 2, 0]
         assert create_trial(out).tensor("fc1_output_0").steps() == [0, 2]
 
-    @pytest.mark.parametrize("pattern", ["^fc1_output_", "^gradient/.*weight"])
-    def test_a_module_has_none_on_its_inputs_if_only_others_are_due(self, make_hook: Any, pattern: str) -> None:
-        hook, net = make_hook(include_collections=["weights"], include_regex=[pattern]), seeded(Watched)
-        hook.register_module(net)
-        train(net, 2)
-        trial = closed(hook)
-        assert net.callbacks == [1, 1]
-        assert trial.tensor_names(regex=pattern) != []
-
-    def test_an_input_of_a_module_whose_name_is_like_an_outputs_is_saved(self, make_hook: Any) -> None:
-        hook, net = make_hook(include_regex=["_output_"]), nn.Sequential(OrderedDict(an_output_layer=nn.Linear(2, 1)))
-        hook.register_module(net)
-        for _ in range(2):
-            net(torch.ones(1, 2))
-        assert closed(hook).tensor("an_output_layer_input_0").steps() == [0, 1]
-
     def test_a_module_may_be_added_to_a_collection_before_it_is_a_part_of_the_model(self, make_hook: Any) -> None:
         hook, net, new = make_hook(include_collections=["new"]), nn.Sequential(nn.Linear(2, 2)), nn.ReLU()
         hook.register_module(net)
@@ -326,17 +309,6 @@ class TestCallbacksOfModules:
             net(torch.ones(1, 2))
         trial = closed(hook)
         assert trial.tensor("1_input_0").steps()[-2:] == [3, 4]
-
-    def test_those_on_inputs_come_back_before_those_of_the_user(self, make_hook: Any) -> None:
-        hook, net = make_hook(include_regex=["_output_"]), seeded()
-        hook.register_module(net)
-        net(X)
-        net.fc1.register_forward_pre_hook(lambda module, args: (2 * args[0],))
-        hook.get_collection("default").include("^fc1_in")
-        net(X)
-        trial = closed(hook)
-        assert trial.tensor("fc1_input_0").steps() == [1]
-        assert same(trial.tensor("fc1_input_0").value(1), array(X))
 
     def test_those_that_return_run_before_those_of_the_user(self, make_hook: Any) -> None:
         hook, net = hooked(make_hook, save_config={"save_interval": 2})
