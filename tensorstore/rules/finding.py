@@ -126,10 +126,11 @@ class FindingLog:
         try:
             if self._earlier is None:
                 self._earlier = _published(self._storage)
-            rows = table(FINDINGS_SCHEMA, list(map(astuple, findings)))
-            new = [row for row, key in enumerate(_keys(rows)) if key not in self._earlier]
+            rows = list(map(astuple, findings))
+            keys = _keys(table(FINDINGS_SCHEMA, rows))
+            new = [row for row, key in zip(rows, keys, strict=True) if key not in self._earlier]
             if new:
-                _write(self._storage, rows.take(new))
+                _write(self._storage, new)
         except (FileError, OSError) as exc:
             self._is_recording = False
             logger.warning("run %s: findings cannot be written into it: %s", self._storage.url, exc)
@@ -150,13 +151,13 @@ def _published(storage: Storage) -> set[str]:
     return found
 
 
-def _write(storage: Storage, rows: pa.Table) -> None:
+def _write(storage: Storage, rows: list[tuple[Any, ...]]) -> None:
     # Several processes may evaluate rules on one run, so names are unique, and sort by time.
     name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{uuid.uuid4().hex}.parquet"
     sink = storage.sink(f"{FINDINGS}/{name}")
     try:
         with sealed_parquet(sink, FINDINGS_SCHEMA, compression="zstd", write_statistics=False) as writer:
-            writer.write_table(rows)
+            writer.write_table(table(FINDINGS_SCHEMA, rows))
         sink.publish()
     finally:
         sink.abort()
