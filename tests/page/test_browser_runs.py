@@ -314,7 +314,7 @@ def test_a_run_that_is_deleted_on_the_screen_is_named_and_shown_again_once_it_is
         with tensortrial.Run(tmp_path / "run", reduction_config=tensortrial.ReductionConfig(norms=["l2"])) as run:
             for step in range(steps):
                 run.save_tensor("weight", np.ones(3), step=step)
-                run.log({"loss": 1.0 + step}, step=step)
+                run.log({"loss": 1 / (1 + step)}, step=step)
 
     write_run(20)
     with serving(tmp_path / "run") as served:

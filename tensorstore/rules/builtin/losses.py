@@ -27,7 +27,7 @@ def _begins_or_ends_with(words: str) -> re.Pattern[str]:
 
 
 _HELD_OUT = "val|valid|validation|eval|evaluation|test"
-_OF_HELD_OUT_DATA = _begins_or_ends_with(_HELD_OUT)
+OF_HELD_OUT_DATA = _begins_or_ends_with(_HELD_OUT)
 _OF_DATA = _begins_or_ends_with(f"train|training|learn|{_HELD_OUT}")
 Key = tuple[str, str]
 
@@ -136,7 +136,7 @@ class Overfit(BuiltinRule):
         for step, of_step in groupby(losses, lambda each: each[0].global_step):
             evaluated = set[str]()
             for row, loss in self._judge_together([*of_step]) if training else of_step:
-                if training and not _OF_HELD_OUT_DATA.search(row.name):
+                if training and not OF_HELD_OUT_DATA.search(row.name):
                     self._training[row.worker][row.name].append(loss)
                     continue
                 self._validation[row.worker][row.name].append(loss)
