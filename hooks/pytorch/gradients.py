@@ -108,7 +108,7 @@ class GradientCallbacks:
 
     def place(self, due: bool) -> None:
         """Add the callbacks at a step at which anything is due, and remove them at others: each call costs training."""
-        for handle, *_, callback in self._handles.values():
+        for handle, *_, callback in list(self._handles.values()):  # another thread may add a model
             callbacks = handle.hooks_dict_ref()
             if callbacks is not None and due:
                 callbacks[handle.id] = callback
