@@ -17,7 +17,7 @@ from .result import Problem
 _REACH = 10
 """The most saved steps between a cause and its consequences. NaN has consequences at all later steps."""
 _LONG = 50
-"""The most saved steps between the beginning of a problem and a NaN that it explains, by whatever consequences."""
+"""The most saved steps between the beginning of a problem and the first NaN that it explains, by any consequences."""
 
 Places = Mapping[tuple[int, str, str], int]
 """The positions of tensors in the execution order, by step, tensor and worker."""
@@ -114,9 +114,11 @@ def _add(group: _Group, roots: list[_Group], steps: Sequence[int]) -> None:
         if root.check == group.check:
             root.others.append(group)
             return
-        if group.check.rule == NON_FINITE and _steps_between(steps, root.first.step, group.first.step) > _LONG:
-            continue
-        if any(_explains(each, group, steps) for each in (root, *root.others, *root.explained)):
+        is_late = group.check.rule == NON_FINITE and _steps_between(steps, root.first.step, group.first.step) > _LONG
+        causes = [
+            each for each in (root, *root.others, *root.explained) if not is_late or each.check.rule == NON_FINITE
+        ]
+        if any(_explains(each, group, steps) for each in causes):
             root.explained.append(group)
             return
     roots.append(group)

@@ -105,6 +105,9 @@ def test_a_spike_explains_the_nan_that_soon_follows_it_and_no_other(tmp_path: Pa
     assert [(each.rule, each.step) for each in soon.problems] == [("GradientNormSpike", 20)]
     assert "ExplodingTensor at step 25, gradient/layer2 holds 1 NaN" in soon.problems[0].explains
 
+    later = saved(tmp_path / "later", 100, layer1=(20, spike), layer2=(25, with_nan), layer0=(90, with_nan))
+    assert [(each.rule, each.step) for each in later.problems] == [("GradientNormSpike", 20)]
+
     calls = []
 
     def once(value: Any) -> Any:
