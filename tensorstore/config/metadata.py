@@ -64,9 +64,10 @@ class _Conversion:
 
     def mapping(self, value: Mapping[Any, Any], within: tuple[int, ...]) -> dict[str, Any]:
         within, found = (*within, id(value)), dict[str, Any]()
+        texts = {key for key in value if issubclass(type(key), str)}
         for key, each in value.items():
             name = self._text(key)
-            if name in found or (name in value and not issubclass(type(key), str)):  # 1 and "1" are two keys
+            if name in found or (name in texts and not issubclass(type(key), str)):  # 1 and "1" are two keys
                 name = f"{name} ({_name(key)})"
             found[name if name not in found else f"{name} {len(found)}"] = self._value(each, within)
         return found

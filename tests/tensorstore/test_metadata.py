@@ -193,3 +193,13 @@ def test_keys_that_are_the_same_text_are_all_kept(tmp_path: Path) -> None:
     expected = {"1 (int)": "number", "1": "text", "x": 0, "x (Twin)": 1, "x (Twin) 4": 2, "None": 3}
     assert kept(tmp_path, metadata) == expected
     assert kept(tmp_path / "inner", {"of": {"2": "text", 2: "number"}}) == {"of": {"2": "text", "2 (int)": "number"}}
+
+
+def test_a_mapping_that_refuses_texts_as_keys_is_kept(tmp_path: Path) -> None:
+    class Numbered(dict[int, str]):
+        def __contains__(self, key: object) -> bool:
+            if not isinstance(key, int):
+                raise TypeError(key)
+            return super().__contains__(key)
+
+    assert kept(tmp_path, {"of": Numbered({1: "a"})}) == {"of": {"1": "a"}}
