@@ -121,8 +121,10 @@ def _parts(url: str | os.PathLike[str]) -> tuple[str, str]:
         if "::" in text and "://" in text:
             raise ConfigurationError("a run cannot be in a chain of URLs (with '::'); pass the last one alone")
         if short := _SHORTENED_URL.match(text):
+            rest = text[short.end() - (short[1].lower() == "file") :]
             raise ConfigurationError(
-                f"{text!r} is a URL that pathlib.Path has shortened: pass the text {short[1]}://{text[short.end() :]}"
+                f"{text!r} is a URL that pathlib.Path has shortened: pass the text {short[1]}://{rest}, or ./{text} "
+                "for a folder of that name"
             )
         return "file", text
     protocol = found[1].lower()

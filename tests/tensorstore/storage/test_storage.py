@@ -406,3 +406,10 @@ def _wait_for_a_tick(folder: Path) -> None:
 def test_a_url_that_a_path_has_shortened_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"is a URL that pathlib.Path has shortened: pass the text .*://"):
         open_storage(Path(url))
+
+
+def test_a_shortened_url_of_a_file_is_told_with_its_root(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        open_storage(Path(f"file://{tmp_path}"))
+    assert f"pass the text file://{tmp_path}, or ./file:{tmp_path} for a folder of that name" in str(raised.value)
+    assert open_storage(f"./file:{tmp_path}").url.endswith(f"/file:{tmp_path}")
