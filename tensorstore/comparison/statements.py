@@ -194,7 +194,8 @@ def _statistics_that_differ(tolerance: Tolerance) -> str:
 
 
 def _close(column: str, tolerance: Tolerance) -> str:
-    x, y, rtol, atol = f'a."{column}"', f'b."{column}"', tolerance.rtol or 0.0, tolerance.atol or 0.0
+    x, y = f'a."{column}"', f'b."{column}"'
+    rtol, atol = float(tolerance.rtol or 0), float(tolerance.atol or 0)  # numpy shows its numbers in another way
     if not rtol and not atol:
         return f"coalesce({x} = {y}, true)"
     return f"agrees({x}, {y}, {rtol!r}, {atol!r})"

@@ -224,6 +224,7 @@ def test_runs_without_values_are_compared_by_their_statistics(tmp_path: Path) ->
     assert tensortrial.compare(tmp_path / "a", tmp_path / "same").same
     assert tensortrial.compare(tmp_path / "a", tmp_path / "b", rtol=0.5).same
     assert not tensortrial.compare(tmp_path / "a", tmp_path / "b", rtol=0.1).same
+    assert tensortrial.compare(tmp_path / "a", tmp_path / "b", rtol=np.float64(0.5)).same
 
 
 def test_a_damaged_index_file_is_said(tmp_path: Path) -> None:
