@@ -399,11 +399,11 @@ class StatisticsNotSaved(TensorTrialError, LookupError):
 
 
 class MissingExtra(TensorTrialError, ImportError):
-    """A feature needs an optional dependency that is not installed."""
+    """A feature needs an optional dependency that is not installed, or that cannot be imported."""
 
-    def __init__(self, package: str, extra: str, purpose: str) -> None:
+    def __init__(self, package: str, extra: str, purpose: str, state: str = "is not installed") -> None:
         self.package, self.extra = package, extra
-        super().__init__(f"{purpose} needs {package}, which is not installed: pip install 'tensortrial[{extra}]'")
+        super().__init__(f"{purpose} needs {package}, which {state}: pip install 'tensortrial[{extra}]'")
 
 
 @contextmanager
@@ -411,8 +411,10 @@ def importing(package: str, extra: str, purpose: str) -> Iterator[None]:
     """Raise MissingExtra for an import that fails in the block."""
     try:
         yield
-    except ImportError as exc:
+    except ModuleNotFoundError as exc:
         raise MissingExtra(package, extra, purpose) from exc
+    except ImportError as exc:
+        raise MissingExtra(package, extra, purpose, f"cannot be imported ({exc})") from exc
 
 
 class UnsupportedFramework(TensorTrialError, ImportError):

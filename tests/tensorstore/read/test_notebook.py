@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 import tensortrial
 from support.runs import EVAL, TRAIN, Job
 from support.waiting import wait_until
-from tensortrial.errors import ConfigurationError, TensorTrialError, TensorUnavailable
+from tensortrial.errors import ConfigurationError, MissingExtra, TensorTrialError, TensorUnavailable
 
 HOSTILE = "<script>alert(1)</script>&\x1b[2J\u202e"
 
@@ -126,6 +127,18 @@ def test_a_frame_has_each_statistic_of_a_scalar(tmp_path: Path) -> None:
             tensor.reduction_value(step, name.removeprefix("abs_"), abs=name[:4] == "abs_") for step in range(5)
         ]
         np.testing.assert_array_equal(trial.frame("*", name)["loss"].to_numpy(), expected, err_msg=name)
+
+
+def test_a_frame_says_why_an_installed_package_cannot_be_imported(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "polars.py").write_text("raise ImportError('libfoo.so: cannot open shared object file')")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [each for each in sys.modules if each.partition(".")[0] == "polars"]:
+        monkeypatch.delitem(sys.modules, name)
+    trial = tensortrial.create_trial(run)
+    with pytest.raises(MissingExtra, match=r"polars, which cannot be imported \(libfoo.so: .* file\): pip install"):
+        trial.frame("gradient/*", "l2", engine="polars")
 
 
 def test_a_frame_of_nothing_says_why(run: Path) -> None:
