@@ -71,7 +71,8 @@ def check_out_dir(storage: Storage, worker: str, num_workers: int) -> None:
 def has_remains(storage: Storage) -> bool:
     """Return whether a folder has files of a run but no run.json, as after a move or deletion that was killed."""
     folders = {INDEX: "worker=", TENSORS: "mode=", COLLECTIONS: "worker_"}
-    found = any(name.startswith(begin) for folder, begin in folders.items() for name in storage.list(folder))
+    known = folders.keys() & storage.list("")
+    found = any(name.startswith(folders[folder]) for folder in known for name in storage.list(folder))
     return found and RUN_FILE not in storage.list("")  # a worker may have begun the run meanwhile
 
 

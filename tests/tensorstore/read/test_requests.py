@@ -247,3 +247,9 @@ def test_a_damaged_run_is_verified_and_repaired(moto_s3: ObjectStore) -> None:
     assert report.unnamed == ()
     with tensortrial.create_trial(url, storage_options=options) as trial:
         assert trial.tensor("w1").value(4).shape == (32, 32)
+
+
+def test_a_new_run_checks_its_folder_by_one_listing(moto_s3: ObjectStore, new_requests: Callable[[], Requests]) -> None:
+    with tensortrial.Run(f"{moto_s3.new_bucket()}/run", storage_options=moto_s3.storage_options, environment=False):
+        made = new_requests()
+        assert (made.count("ListObjectsV2"), made.total()) == (1, 2)  # and run.json, which is missing
