@@ -192,7 +192,7 @@ DIVERGED = Check(
     "lower the learning rate, or warm it up for longer: the last losses are all more than twice the first one",
     of_layers=False,
 )
-"""The check of a loss that is far above its first value in the end."""
+"""The check of a loss that is far above its first value in the end, while no other loss falls."""
 
 
 def checks_for(facts: RunFacts) -> list[Check]:

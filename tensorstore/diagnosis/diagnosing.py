@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..config.collection import CollectionKeys
 from ..errors import FileError
 from ..read.opening import create_trial, no_refresh
 from ..read.trial import Trial, run_reader_of
@@ -38,12 +39,17 @@ where parameter is not null
 group by parameter
 """
 _DIVERGED = """
+with ends as (
+    select name, worker, arg_min(value, global_step) as first, list(value order by global_step desc)[:10] as last
+    from scalars
+    where list_contains($losses, name) and isfinite(value)
+    group by name, worker
+)
 select name, worker
-from scalars
-where list_contains($names, name) and isfinite(value)
-group by name, worker
-having arg_min(value, global_step) > 0
-    and list_min(list(value order by global_step desc)[:10]) > 2 * arg_min(value, global_step)
+from ends
+where list_contains($names, name) and first > 0 and list_min(last) > 2 * first
+    -- Parts of a loss may rise while the loss falls.
+    and worker not in (select worker from ends where list_max(last) < first)
 """
 
 
@@ -93,7 +99,9 @@ def _diagnosed(trial: Trial, progress: bool) -> Diagnosis:
         may_be_frozen = any(finding.rule == FROZEN.rule and finding.observed == 0 for finding in found)
         learned_from = dict(_fetched(trial, _LEARNED_FROM, {}, damaged)) if may_be_frozen else {}
         losses = sorted({finding.tensor or "" for finding in found if finding.rule == DIVERGED.rule})
-        diverged = set(_fetched(trial, _DIVERGED, {"names": losses}, damaged)) if losses else set()
+        all_losses = trial.tensor_names(collection=CollectionKeys.LOSSES) if losses else []
+        given = {"names": losses, "losses": [*losses, *all_losses]}
+        diverged = set(_fetched(trial, _DIVERGED, given, damaged)) if losses else set()
         joined = problems(found, checks, places, sizes, steps, learned_from, diverged)
         joined = [_located(trial, each, damaged) for each in joined]
     allowed = {check.rule: check.allowed_by for check in checks}

@@ -143,6 +143,16 @@ def test_a_loss_that_ends_far_above_its_beginning_is_a_problem(tmp_path: Path, l
     assert found.problems[0].advice.startswith("nothing if" if is_healthy else "lower the learning rate")
 
 
+def test_a_part_of_a_loss_that_rises_while_the_loss_falls_is_no_problem(tmp_path: Path) -> None:
+    """The divergence of a variational autoencoder begins near 0."""
+    rng = np.random.default_rng(0)
+    with tensortrial.Run(tmp_path, environment=False) as run:
+        for step in range(80):
+            run.log({"loss": 9 - step / 10 + rng.uniform(0, 0.1), "kl_loss": 0.01 + step / 10}, step=step)
+    found = tensortrial.diagnose(tmp_path)
+    assert [(each.tensor, each.is_note) for each in found.problems] == [("kl_loss", True)]
+
+
 def test_a_rule_without_data_is_said_to_be_unchecked_with_what_to_save(tmp_path: Path) -> None:
     reasons = {each.rule: each.reason for each in saved(tmp_path).unchecked}
     assert "include_collections=['losses']" in reasons["LossSpike"]
