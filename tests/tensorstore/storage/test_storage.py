@@ -13,6 +13,7 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -137,10 +138,12 @@ for number in [*range(40)] * 2:
         if remounted.returncode:
             pytest.skip("remounting a tmpfs is not permitted here")
         storage = open_storage(small_disk)
-        for folder in ("a", "b"):
+        with suppress(StorageError):  # some kernels count a hard link as an inode
+            for number in range(4):
+                storage.create(f"a/{number}", b"small")
+        for path in ("a/4", "b/0"):
             with pytest.raises(StorageError, match="no free inode") as caught:
-                for number in range(4):
-                    storage.create(f"{folder}/{number}", b"small")
+                storage.create(path, b"small")
             assert caught.value.errno == errno.ENOSPC
 
     @pytest.fixture
