@@ -116,6 +116,19 @@ def test_gradient_norm_spike(write: Write) -> None:
     assert (finding.step, finding.tensor, finding.worker) == (20, "b", "worker_0")
 
 
+@pytest.mark.parametrize(("factor", "fires_at"), [(1.0, []), (1e3, [60])], ids=["healthy", "a gradient that jumps"])
+def test_a_gradient_that_grew_while_nothing_was_saved_is_no_spike(
+    tmp_path: Path, factor: float, fires_at: list[int]
+) -> None:
+    rng = np.random.default_rng(0)
+    with Job(tmp_path) as job:
+        for step in [*range(11), *range(20, 101, 10), *range(150, 401, 50)]:
+            size = min(max(1.0, (step / 10) ** 1.5), 4.0) * rng.uniform(0.9, 1.1) * (factor if step == 60 else 1.0)
+            job.put(Step(TRAIN, step, step), {"g": np.full(4, size)}, closes=True, **GRADIENTS)
+    found = invoke_rule(rules.GradientNormSpike(tensortrial.create_trial(tmp_path)))
+    assert [finding.step for finding in found] == fires_at
+
+
 def walks(leaves: Mapping[int, float], steps: int = 30) -> list[dict[str, Any]]:
     """Return the values of four weights that hardly move; some are multiplied at step 20."""
     values = [RNG.normal(0, 1, 64) for _ in range(4)]

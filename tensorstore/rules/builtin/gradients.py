@@ -8,10 +8,11 @@ from collections import defaultdict, deque
 import numpy as np
 
 from ...dtypes import Array
+from ...snapshot.saved_steps import StepInfo
 from ..parameter import integer, number
 from ..reader import Measured, Selector, StepView
 from .base import BuiltinRule
-from .robust import robust_score
+from .robust import relative_distance, robust_score
 
 _GRADIENTS = Selector(("gradients",))
 
@@ -35,7 +36,8 @@ class GradientNormSpike(BuiltinRule):
     """Fires if the norm of all gradients of a worker together rises above its recent range.
 
     The rule compares the logarithm of the norm with the median of the last `window` steps. It measures the distance in
-    units of their median absolute deviation.
+    units of their median absolute deviation. Where steps are saved more rarely than before, this unit is multiplied by
+    the ratio of the distances, since norms change with time.
     """
 
     JUDGES_TOGETHER = True
@@ -46,6 +48,7 @@ class GradientNormSpike(BuiltinRule):
 
     def reset(self) -> None:
         self._norms: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=self.window))
+        self._steps: defaultdict[str, deque[int]] = defaultdict(lambda: deque(maxlen=self.window))
 
     def judge(self, view: StepView) -> None:
         found = self.measured(view, _GRADIENTS, "l2")
@@ -56,12 +59,13 @@ class GradientNormSpike(BuiltinRule):
             for worker, of_worker in of_workers:
                 chosen = step * size + of_worker
                 norm = math.sqrt(math.fsum(squares[chosen].tolist()))
-                self._compare(worker, norm, found, chosen, info.global_step)
+                self._compare(worker, norm, found, chosen, info)
 
-    def _compare(self, worker: str, norm: float, found: Measured, chosen: Array, step: int) -> None:
-        before = self._norms[worker]
+    def _compare(self, worker: str, norm: float, found: Measured, chosen: Array, info: StepInfo) -> None:
+        before, steps, step = self._norms[worker], self._steps[worker], info.global_step
         if len(before) >= self.minimum:
             score, median = robust_score(_log(norm), before)
+            score /= relative_distance(info.mode_step, steps)
             typical = math.exp(median)
             if (score > self.threshold and norm > self.factor * typical) or not math.isfinite(norm):
                 largest = _largest(found.where(chosen))
@@ -71,6 +75,7 @@ class GradientNormSpike(BuiltinRule):
                 self.report(sentence, tensor=largest, worker=worker, observed=norm, threshold=limit, step=step)
         if math.isfinite(norm):
             before.append(_log(norm))
+            steps.append(info.mode_step)
 
 
 def _largest(gradients: Measured) -> str:

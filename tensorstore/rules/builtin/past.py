@@ -16,6 +16,7 @@ from ..finding import three_digits
 from ..parameter import integer, number, text
 from ..reader import Measured, Selector, StepView
 from .base import SelectingRule, training_mode
+from .robust import relative_distance
 
 _FEWEST_PEERS = 3
 """The fewest tensors whose median score is subtracted, as a change of the learning rate moves all scores."""
@@ -77,7 +78,7 @@ class StatisticAnomaly(SelectingRule):
                 step += 1
 
     def _judge_step(self, found: Measured, scores: Floats, medians: Floats, step: int) -> None:
-        scores = scores / _distance(step, self._steps) ** 2
+        scores = scores / relative_distance(step, self._steps) ** 2
         self._steps.append(step)
         known = scores[~np.isnan(scores)]
         common = float(np.median(known)) if len(known) >= _FEWEST_PEERS else 0.0
@@ -88,20 +89,3 @@ class StatisticAnomaly(SelectingRule):
     def _fire(self, row: SavedTensor, value: float, score: float, median: float) -> None:
         apart = f"{three_digits(abs(score))} deviations {'above' if score > 0 else 'below'} the usual {median:.4g}"
         self.fires(row, score, self.threshold, f"left its own past: its {self.statistic} is {value:.4g}, {apart}")
-
-
-def _distance(step: int, earlier: list[int]) -> float:
-    """Return the distance of a step from the median of earlier ones, by the distance if all were evenly spaced.
-
-    A series that gains speed, as at the beginning of a training, moves by up to the square of it.
-    """
-    if (n := len(earlier)) < 2:
-        return 1.0
-    quarter, median, three_quarters = (_quantile(earlier, share) for share in (0.25, 0.5, 0.75))
-    return max(1.0, (step - median) * (n - 1) / (max(three_quarters - quarter, 0.5) * (n + 1)))
-
-
-def _quantile(ascending: list[int], share: float) -> float:
-    at, rest = divmod(share * (len(ascending) - 1), 1)
-    low = ascending[int(at)]
-    return low + rest * (ascending[min(int(at) + 1, len(ascending) - 1)] - low)
