@@ -62,6 +62,7 @@ def test_a_frozen_layer_is_a_note_and_one_that_does_not_learn_a_problem(tmp_path
     tt = pytest.importorskip("tensortrial.hooks.pytorch")
 
     def diagnosed(name: str, frozen: int, not_updated: int) -> Diagnosis:
+        torch.manual_seed(0)
         net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
         net[0].requires_grad_(False)
         optimizer = torch.optim.SGD(net[not_updated:].parameters(), 0.1)
