@@ -7,11 +7,23 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ..rules.finding import Finding
-from .checks import DIVERGED, FROZEN, NON_FINITE, SPIKES, Check
+from .checks import (
+    CONVERGED,
+    DIVERGED,
+    FROZEN,
+    NON_FINITE,
+    PASSING,
+    RATIOS,
+    SMALL,
+    SPIKES,
+    TOO_LATE,
+    Check,
+    steps_to_fall,
+)
 from .result import Problem
 
 _REACH = 10
@@ -21,6 +33,27 @@ _LONG = 50
 
 Places = Mapping[tuple[int, str, str], int]
 """The positions of tensors in the execution order, by step, tensor and worker."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The facts of a run that decide what its findings mean.
+
+    Attributes:
+        steps: The saved steps, ascending.
+        saves: Returns the steps at which a tensor was saved, ascending.
+        learned_from: The first step with a gradient of each parameter.
+        diverged: The losses, with their workers, that are far above their first value in the end.
+        converged: The first step from which on all losses are nearly 0; infinite if there is none.
+        small_losses: The findings about losses that are far below their first value, by name, worker and step.
+    """
+
+    steps: Sequence[int]
+    saves: Callable[[str], Sequence[int]]
+    learned_from: Mapping[str, int]
+    diverged: Collection[tuple[str, str]]
+    converged: float
+    small_losses: Collection[tuple[str, str, int]]
 
 
 @dataclass
@@ -52,13 +85,7 @@ class _Group:
 
 
 def problems(
-    findings: Sequence[Finding],
-    checks: Sequence[Check],
-    places: Places,
-    sizes: Mapping[int, int],
-    steps: Sequence[int],
-    learned_from: Mapping[str, int],
-    diverged: Collection[tuple[str, str]],
+    findings: Sequence[Finding], checks: Sequence[Check], places: Places, sizes: Mapping[int, int], facts: Facts
 ) -> list[Problem]:
     """Return the problems: first those with NaN or infinities, notes last, and each in the order of their beginning.
 
@@ -67,82 +94,117 @@ def problems(
         checks: The checks of those rules.
         places: The positions of tensors in the execution order of their steps.
         sizes: The number of tensors with a position, by step.
-        steps: The saved steps, ascending.
-        learned_from: The first step with a gradient of each parameter.
-        diverged: The losses, with their workers, that are far above their first value in the end.
+        facts: The facts of the run.
     """
     by_rule = {check.rule: check for check in checks}
-    checked = [(finding, _check_of(finding, by_rule, learned_from, diverged)) for finding in findings]
+    checked = [(finding, _check_of(finding, by_rule, facts)) for finding in findings]
     roots: list[_Group] = []
     for group in sorted(_groups(checked, places), key=lambda each: each.key):
-        _add(group, roots, steps)
+        if _is_over(group, facts):
+            group.check = replace(group.check, is_note=True)
+        _add(group, roots, facts)
     roots.sort(key=lambda root: (root.is_note, not root.is_non_finite))
-    return [_problem(root, sizes) for root in roots]
+    return [_problem(root, sizes, facts) for root in roots]
 
 
 def _groups(checked: Sequence[tuple[Finding, Check]], places: Places) -> list[_Group]:
-    groups: dict[tuple[str, bool, str | None, str | None], _Group] = {}
+    groups: dict[tuple[str, str, bool, str | None, str | None], _Group] = {}
     for finding, check in checked:
-        key = finding.rule, check.is_note, finding.tensor, finding.worker
+        key = finding.rule, check.advice, check.is_note, finding.tensor, finding.worker
         if key in groups:
             groups[key].last_step = finding.step
         else:
-            place = places.get((finding.step or 0, finding.tensor or "", finding.worker or ""))
+            # The rule for NaN and infinities names the first of the gradients, and this one the largest of them.
+            is_sum = finding.rule == "GradientNormSpike" and not math.isfinite(finding.observed or 0)
+            place = None if is_sum else places.get((finding.step or 0, finding.tensor or "", finding.worker or ""))
             groups[key] = _Group(check, finding, place, finding.step)
     return list(groups.values())
 
 
-def _check_of(
-    finding: Finding,
-    by_rule: Mapping[str, Check],
-    learned_from: Mapping[str, int],
-    diverged: Collection[tuple[str, str]],
-) -> Check:
+def _check_of(finding: Finding, by_rule: Mapping[str, Check], facts: Facts) -> Check:
     """Return the check of a finding's rule, or the one that says more about what the rule has found."""
-    if finding.rule == DIVERGED.rule and (finding.tensor, finding.worker) in diverged:
+    if finding.rule == DIVERGED.rule and (finding.tensor, finding.worker) in facts.diverged:
         return DIVERGED
-    if finding.rule == FROZEN.rule and finding.observed == 0 and learned_from:
-        first = learned_from.get(finding.tensor or "")
+    if finding.rule == FROZEN.rule and finding.observed == 0 and facts.learned_from:
+        first = facts.learned_from.get(finding.tensor or "")
         if first is None or (finding.step or 0) <= first:
             return FROZEN
-    return by_rule[finding.rule]
+    check = SMALL[finding.rule] if finding.rule in RATIOS and _is_small(finding) else by_rule[finding.rule]
+    if finding.rule in CONVERGED and _is_small(finding) and (finding.step or 0) >= facts.converged:
+        return replace(check, is_note=True)
+    if finding.rule == "LossSpike" and (finding.tensor, finding.worker, finding.step) in facts.small_losses:
+        return replace(check, is_note=True)
+    if finding.rule == "GradientNormSpike" and not math.isfinite(finding.observed or 0):
+        return replace(check, is_note=True)  # the rule for NaN and infinities finds the same
+    return check
 
 
-def _add(group: _Group, roots: list[_Group], steps: Sequence[int]) -> None:
+def _is_small(finding: Finding) -> bool:
+    """Return whether a value is below its threshold, such as a vanished gradient."""
+    if finding.rule == "AllZero":
+        return True
+    observed, threshold = finding.observed, finding.threshold
+    return observed is not None and threshold is not None and observed < threshold
+
+
+def _is_over(group: _Group, facts: Facts) -> bool:
+    """Return whether a finding about a gradient or an update ended before the run, so that training went on."""
+    name, rule = group.first.tensor or "", group.check.rule
+    if rule not in PASSING or not name.startswith(("gradient/", "update_ratio/")):
+        return False
+    saves = facts.saves(name)
+    return bool(saves) and group.last_step is not None and group.last_step < saves[-1]
+
+
+def _add(group: _Group, roots: list[_Group], facts: Facts) -> None:
     """Add a group to the first problem that explains it, or make it a new problem."""
+    is_non_finite = group.check.rule == NON_FINITE
     for root in roots:
         if root.check == group.check:
             root.others.append(group)
             return
-        is_late = group.check.rule == NON_FINITE and _steps_between(steps, root.first.step, group.first.step) > _LONG
-        causes = [
-            each for each in (root, *root.others, *root.explained) if not is_late or each.check.rule == NON_FINITE
-        ]
-        if any(_explains(each, group, steps) for each in causes):
+        late = _steps_between(facts.steps, root.first.step, group.first.step) > _LONG
+        if is_non_finite and late and not root.is_non_finite:
+            continue
+        if any(_explains(each, group, facts) for each in (root, *root.others, *root.explained)):
             root.explained.append(group)
             return
     roots.append(group)
 
 
-def _explains(cause: _Group, group: _Group, steps: Sequence[int]) -> bool:
+def _explains(cause: _Group, group: _Group, facts: Facts) -> bool:
     if cause.first.step is None or group.first.step is None or cause.first.step > group.first.step:
         return False
     if cause.check.rule == NON_FINITE:
-        return True
+        return not cause.check.is_note
     if group.check.rule not in cause.check.explains:
         return False
-    observed, threshold = cause.first.observed, cause.first.threshold
-    if group.check.rule in SPIKES and observed is not None and threshold is not None and observed < threshold:
+    is_large = group.check.rule in SPIKES or (group.check.rule in RATIOS and not _is_small(group.first))
+    if is_large and _is_small(cause.first):
         return False  # a constant weight does not cause large values
     begun, ended = cause.first.step, cause.last_step or cause.first.step
-    return _steps_between(steps, min(max(begun, group.first.step), ended), group.first.step) <= _REACH
+    first = _earliest(group, facts)
+    return _steps_between(facts.steps, min(max(begun, first), ended), first) <= _REACH
+
+
+def _earliest(group: _Group, facts: Facts) -> int:
+    """Return the first step at which a finding may have begun: the one after the previous save of its tensor.
+
+    A loss that does not fall is found only some steps after it has risen.
+    """
+    step = group.first.step or 0
+    if group.check.rule == DIVERGED.rule:
+        return facts.steps[max(0, bisect_left(facts.steps, step) - steps_to_fall(len(facts.steps)))] + 1
+    saves = facts.saves(group.first.tensor) if group.first.tensor else ()
+    before = saves[: bisect_left(saves, step)][-1:]
+    return before[0] + 1 if before else step
 
 
 def _steps_between(steps: Sequence[int], first: int | None, last: int | None) -> int:
     return bisect_left(steps, last or 0) - bisect_left(steps, first or 0)
 
 
-def _problem(root: _Group, sizes: Mapping[int, int]) -> Problem:
+def _problem(root: _Group, sizes: Mapping[int, int], facts: Facts) -> Problem:
     first = root.first
     others = dict.fromkeys(each.first.tensor for each in root.others if each.first.tensor != first.tensor)
     return Problem(
@@ -158,9 +220,15 @@ def _problem(root: _Group, sizes: Mapping[int, int]) -> Problem:
         last_step=root.last_step,
         tensors=tuple(name for name in others if name is not None),
         explains=_consequences(root.explained),
-        advice=root.check.advice,
+        advice=_advice(root, facts),
         is_note=root.is_note,
     )
+
+
+def _advice(root: _Group, facts: Facts) -> str:
+    if root.check.rule == "VanishingGradient" and facts.saves(root.first.tensor or "")[0] < (root.first.step or 0):
+        return TOO_LATE
+    return root.check.advice
 
 
 def _consequences(groups: Sequence[_Group]) -> tuple[str, ...]:

@@ -51,6 +51,11 @@ ANOMALY = "StatisticAnomaly"
 SPIKES = ("LossSpike", "GradientNormSpike", NON_FINITE)
 """The rules whose findings may be consequences of a weight that has left its past."""
 
+RATIOS = ("UpdateRatioOutOfRange", "WeightUpdateRatio")
+"""The rules whose findings are too large or too small, which have different causes and advice."""
+
+_LOWER = "lower the learning rate or the weight decay of this parameter, or clip its gradient"
+
 _AFTER_A_SPIKE = ("LossSpike", "GradientNormSpike", NON_FINITE, "LossNotDecreasing")
 _OF_A_SPIKE = (
     *_AFTER_A_SPIKE,
@@ -104,10 +109,9 @@ CHECKS = (
     ),
     Check(
         "UpdateRatioOutOfRange",
-        "change the learning rate of this parameter: up if the ratio is too small, down if it is too large; in "
-        "bfloat16, small updates are lost in rounding: keep weights in float32",
+        _LOWER,
         allowed_by="pass include_collections=['health'] to the hook, and call hook.register_optimizer(optimizer)",
-        explains=_AFTER_A_SPIKE,
+        explains=_OF_A_SPIKE,
     ),
     Check(
         ANOMALY,
@@ -135,18 +139,14 @@ CHECKS = (
     Check(
         "PrecisionUnderflow",
         "scale the loss (torch.amp.GradScaler), or use bfloat16",
-        explains=("VanishingGradient", "AllZero"),
+        explains=("VanishingGradient", "AllZero", *RATIOS),
     ),
-    Check(
-        "WeightUpdateRatio",
-        "change the learning rate of this parameter: up if the ratio is too small, down if it is too large",
-        explains=_AFTER_A_SPIKE,
-    ),
+    Check("WeightUpdateRatio", _LOWER, explains=_OF_A_SPIKE),
     Check(
         "VanishingGradient",
         "check that the layer is part of the computation of the loss; use normalization, residual connections or "
         "another initialization",
-        explains=("AllZero",),
+        explains=("AllZero", *RATIOS),
     ),
     Check(
         "AllZero",
@@ -156,15 +156,20 @@ CHECKS = (
     Check(
         "DeadRelu",
         "lower the learning rate, change the initialization of the layer before it, or use a leaky activation",
-        explains=("DeadFeatures", "VanishingGradient", "AllZero"),
+        explains=("DeadFeatures", "VanishingGradient", "AllZero", *RATIOS),
     ),
     Check("DeadFeatures", "lower the learning rate, or make the layer narrower", is_note=True),
     Check(
         "SaturatedActivation",
         "scale the inputs of the layer down, or normalize them",
-        explains=("VanishingGradient",),
+        explains=("VanishingGradient", "AllZero", *RATIOS),
     ),
-    Check("LowPrecisionSaturation", "scale this tensor, or keep it in float32", explains=(NON_FINITE,)),
+    Check(
+        "LowPrecisionSaturation",
+        "scale this tensor, or keep it in float32",
+        {"threshold_zero": 100},  # activations, dropout and masks have zeros by design
+        explains=(NON_FINITE,),
+    ),
     Check(
         "LossNotDecreasing",
         "nothing if the training has converged; else change the learning rate",
@@ -187,6 +192,38 @@ FROZEN = Check(
 )
 """The check of a weight that does not change and has no gradient, although others have one."""
 
+SMALL = {
+    rule: Check(
+        rule,
+        "check that the optimizer has this parameter, and raise its learning rate; in bfloat16, small updates are lost "
+        "in rounding: keep weights in float32",
+    )
+    for rule in RATIOS
+}
+"""The checks of updates that are too small."""
+
+TOO_LATE = (
+    "lower the learning rate or the weight decay, or clip gradients: activations became inactive or saturated, or "
+    "weights too small"
+)
+"""The advice for a gradient that vanished after it had been large enough, so that its layer is part of the loss."""
+
+GREW = "lower the learning rate, clip gradients, or use another initialization, because values had grown before"
+"""The advice for NaN and infinities after losses that are many times the first one."""
+
+ROSE = "raise this learning rate less, or more slowly"
+"""The advice for a spike after a learning rate rose."""
+
+PASSING = ("UpdateRatioOutOfRange", "VanishingGradient", "AllZero", NON_FINITE)
+"""The rules whose findings about gradients and updates are notes if they ended before the run.
+
+Updates are large in the first steps of many trainings. A gradient is 0 until a layer that begins with zeros has
+changed, and is not finite at the steps that a GradScaler skips.
+"""
+
+CONVERGED = ("UpdateRatioOutOfRange", "WeightUpdateRatio", "VanishingGradient", "AllZero")
+"""The rules that find what is too small. That is a note if the losses are nearly 0, too."""
+
 DIVERGED = Check(
     "LossNotDecreasing",
     "lower the learning rate, or warm it up for longer: the last losses are all more than twice the first one",
@@ -205,7 +242,12 @@ def checks_for(facts: RunFacts) -> list[Check]:
 
 
 def parameters_of(check: Check, facts: RunFacts) -> dict[str, Any]:
-    """Return the parameters of a check. In a longer run, the loss may be constant for longer."""
-    if check.rule == "LossNotDecreasing":
-        return {"num_steps": max(_STEPS_TO_FALL, facts.steps // 4), **check.parameters}
+    """Return the parameters of a check."""
+    if check.rule == DIVERGED.rule:
+        return {"num_steps": steps_to_fall(facts.steps), **check.parameters}
     return dict(check.parameters)
+
+
+def steps_to_fall(steps: int) -> int:
+    """Return the steps in which a loss must fall. In a longer run, it may be constant for longer."""
+    return max(_STEPS_TO_FALL, steps // 4)

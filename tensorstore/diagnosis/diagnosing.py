@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
-from ..config.collection import CollectionKeys
 from ..errors import FileError
 from ..read.opening import create_trial, no_refresh
 from ..read.trial import Trial, run_reader_of
@@ -17,11 +18,10 @@ from ..rules.finding import Finding
 from ..rules.registry import make_rule
 from ..rules.running import CANNOT_RUN, evaluate_saved
 from ..snapshot.snapshot import run_info
-from ..visible import in_a_line
-from .causes import Places, problems
-from .checks import ANOMALY, DIVERGED, FROZEN, SPIKES, RunFacts, checks_for, parameters_of
+from .causes import Facts, Places, problems
+from .checks import ANOMALY, CONVERGED, DIVERGED, FROZEN, SPIKES, RunFacts, checks_for, parameters_of
 from .headline import headline
-from .origin import Origin, origin
+from .origin import origin
 from .result import Diagnosis, Problem, Unchecked
 
 _VANISHED = ("VanishingGradient", "AllZero")
@@ -42,7 +42,7 @@ _DIVERGED = """
 with ends as (
     select name, worker, arg_min(value, global_step) as first, list(value order by global_step desc)[:10] as last
     from scalars
-    where list_contains($losses, name) and isfinite(value)
+    where (list_contains($names, name) or list_contains(collections, 'losses')) and isfinite(value)
     group by name, worker
 )
 select name, worker
@@ -50,6 +50,27 @@ from ends
 where list_contains($names, name) and first > 0 and list_min(last) > 2 * first
     -- Parts of a loss may rise while the loss falls.
     and worker not in (select worker from ends where list_max(last) < first)
+"""
+_CONVERGED = """
+with losses as (
+    select name, worker, global_step,
+        avg(abs(value)) over recent as recent,
+        first_value(abs(value)) over (partition by name, worker order by global_step) as first
+    from scalars
+    where list_contains(collections, 'losses') and isfinite(value)
+    window recent as (partition by name, worker order by global_step rows 9 preceding)
+), ends as (
+    select min(global_step) filter (recent < first / 1000) as step
+    from losses
+    group by name, worker
+)
+select max(step) from ends having count(step) = count(*)
+"""
+_SMALL_LOSSES = """
+select name, worker, global_step
+from scalars
+where list_contains($names, name) and isfinite(value)
+qualify abs(value) < first_value(abs(value)) over (partition by name, worker order by global_step) / 10
 """
 
 
@@ -85,9 +106,9 @@ def _diagnosed(trial: Trial, progress: bool) -> Diagnosis:
     with no_refresh(trial):
         steps = trial.steps()
         framework = run_info(run_reader_of(trial).storage).framework
-        facts = RunFacts(framework == "xgboost", len(trial.workers()), len(steps))
-        checks = checks_for(facts)
-        rules = [make_rule(check.rule, trial, **parameters_of(check, facts)) for check in checks]
+        run_facts = RunFacts(framework == "xgboost", len(trial.workers()), len(steps))
+        checks = checks_for(run_facts)
+        rules = [make_rule(check.rule, trial, **parameters_of(check, run_facts)) for check in checks]
         damaged: dict[str, FileError] = {}
         evaluated = evaluate_saved(trial, rules, damaged, progress)
         found = _without_offsets([finding for finding in evaluated if not finding.failed], trial.tensor_names())
@@ -96,13 +117,7 @@ def _diagnosed(trial: Trial, progress: bool) -> Diagnosis:
         sizes: dict[int, int] = {}
         for (step, _, _), place in places.items():
             sizes[step] = max(sizes.get(step, 0), place + 1)
-        may_be_frozen = any(finding.rule == FROZEN.rule and finding.observed == 0 for finding in found)
-        learned_from = dict(_fetched(trial, _LEARNED_FROM, {}, damaged)) if may_be_frozen else {}
-        losses = sorted({finding.tensor or "" for finding in found if finding.rule == DIVERGED.rule})
-        all_losses = trial.tensor_names(collection=CollectionKeys.LOSSES) if losses else []
-        given = {"names": losses, "losses": [*losses, *all_losses]}
-        diverged = set(_fetched(trial, _DIVERGED, given, damaged)) if losses else set()
-        joined = problems(found, checks, places, sizes, steps, learned_from, diverged)
+        joined = problems(found, checks, places, sizes, _facts(trial, found, steps, damaged))
         joined = [_located(trial, each, damaged) for each in joined]
     allowed = {check.rule: check.allowed_by for check in checks}
     unchecked = tuple(Unchecked(rule, allowed[rule] or reason) for rule, reason in failed.items())
@@ -113,6 +128,25 @@ def _diagnosed(trial: Trial, progress: bool) -> Diagnosis:
     begun = max([steps[-1] + 1 if steps else 0, *(end.steps or 0 for end in ends)])
     return Diagnosis(
         trial.path, len(steps), tuple(joined), checked, unchecked, reasons, begun, trial.snapshot.workers.failures
+    )
+
+
+def _facts(trial: Trial, found: Sequence[Finding], steps: Sequence[int], damaged: dict[str, FileError]) -> Facts:
+    """Return the facts about the run that the findings need; those that none needs are not read."""
+
+    def tensors(*rules: str) -> list[str]:
+        return sorted({finding.tensor or "" for finding in found if finding.rule in rules})
+
+    diverged, spikes = tensors(DIVERGED.rule), tensors("LossSpike")
+    learned_from = _fetched(trial, _LEARNED_FROM, {}, damaged) if tensors(FROZEN.rule) else []
+    converged = _fetched(trial, _CONVERGED, {}, damaged) if tensors(*CONVERGED) else []
+    return Facts(
+        steps,
+        cache(lambda name: trial.tensor(name).steps()),
+        dict(learned_from),
+        set(_fetched(trial, _DIVERGED, {"names": diverged}, damaged)) if diverged else set(),
+        next((step for (step,) in converged if step is not None), math.inf),
+        set(_fetched(trial, _SMALL_LOSSES, {"names": spikes}, damaged)) if spikes else set(),
     )
 
 
@@ -132,19 +166,20 @@ def _without_offsets(found: Sequence[Finding], names: Iterable[str]) -> list[Fin
 
 def _located(trial: Trial, problem: Problem, damaged: dict[str, FileError]) -> Problem:
     """Return a problem with its headline, the step after which it began, and the weight in which it began."""
-    found: Origin | None = None
+    found, advice = None, ""
     problem = replace(problem, after_step=_step_before(trial, problem))
     try:
         if problem.step is not None and problem.rule in (ANOMALY, *SPIKES):
             found = origin(trial, problem.step, problem.worker)
-        problem = replace(problem, headline=headline(trial, problem, found))
+        begun, advice = headline(trial, problem, found)
+        problem = replace(problem, headline=begun)
     except FileError as exc:
         damaged.setdefault(exc.path, exc)
+    if advice:
+        problem = replace(problem, advice=advice if problem.rule == ANOMALY else f"{advice}; else {problem.advice}")
     if found is None:
         return problem
-    advice = f"lower the learning rate of {in_a_line(found.tensor)}"
-    advice += ", or clip its gradient" if problem.rule == ANOMALY else f"; else {problem.advice}"
-    return replace(problem, sentence=f"{problem.sentence}; before it, {found}", advice=advice, origin=found.tensor)
+    return replace(problem, sentence=f"{problem.sentence}; before it, {found}", origin=found.tensor)
 
 
 def _step_before(trial: Trial, problem: Problem) -> int | None:

@@ -6,14 +6,17 @@ import math
 
 from ..read.trial import Trial, run_reader_of
 from ..visible import in_a_line
-from .checks import ANOMALY, NON_FINITE, SPIKES
+from .checks import ANOMALY, GREW, NON_FINITE, ROSE, SPIKES
 from .origin import Origin
 from .result import Problem, plain_sentence
 
 _LAST_LOSS = """
-select name, global_step, value
+select name, global_step, value,
+    first_value(global_step) over of_name as first_step,
+    first_value(value) over of_name as first
 from scalars
 where global_step < $step and list_contains(collections, 'losses')
+window of_name as (partition by name, worker order by global_step)
 order by global_step desc, name, worker
 limit 1
 """
@@ -24,25 +27,29 @@ where global_step <= $step and regexp_matches(name, $pattern) and isfinite(value
 order by name, global_step
 """
 _RATE = r"(?i)(^|[^a-z])(lr|learning[_ ]rate)([^a-z]|$)"
+_GROWTH = 10.0
+"""A loss has grown if it is more than this many times the first one."""
 _FEWEST_RATES = 10
 """The fewest learning rates to compare with."""
 _RISE = 1.5
 """The factor by which a learning rate must have risen over its largest earlier value."""
 
 
-def headline(trial: Trial, problem: Problem, origin: Origin | None) -> str:
-    """Return a sentence about the beginning of a problem, without its full stop."""
+def headline(trial: Trial, problem: Problem, origin: Origin | None) -> tuple[str, str]:
+    """Return a sentence about the beginning of a problem, without its full stop, and advice that follows from it."""
     if problem.step is None:
-        return plain_sentence(problem)
-    if origin is not None:
-        what = f"{in_a_line(origin.tensor)} left its own past at step {origin.step}"
-        usual = f"it changed by {origin.change:.3g} of its norm between two saves, where {origin.usual:.3g} is usual"
-        then = "" if problem.rule == ANOMALY else f"; {_happened(problem)}"
-        return f"{what}: {usual}{_risen_rate(trial, problem.step)}{then}"
-    if problem.rule == NON_FINITE:
-        return f"{_happened(problem)}{_last_loss(trial, problem)}"
+        return plain_sentence(problem), ""
+    if problem.rule == NON_FINITE and origin is None:
+        loss, has_grown = _last_loss(trial, problem)
+        return f"{_happened(problem)}{loss}", GREW if has_grown else ""
     rate = _risen_rate(trial, problem.step) if problem.rule in (ANOMALY, *SPIKES) else ""
-    return f"{_happened(problem)}{rate}"
+    if origin is None:
+        return f"{_happened(problem)}{rate}", ROSE if rate and problem.rule != ANOMALY else ""
+    what = f"{in_a_line(origin.tensor)} left its own past at step {origin.step}"
+    usual = f"it changed by {origin.change:.3g} of its norm between two saves, where {origin.usual:.3g} is usual"
+    then = "" if problem.rule == ANOMALY else f"; {_happened(problem)}"
+    advice = f"lower the learning rate of {in_a_line(origin.tensor)}"
+    return f"{what}: {usual}{rate}{then}", f"{advice}, or clip its gradient" if problem.rule == ANOMALY else advice
 
 
 def _happened(problem: Problem) -> str:
@@ -55,12 +62,16 @@ def _happened(problem: Problem) -> str:
     return f"{what} {begun}, first in {in_a_line(problem.tensor or '')}"
 
 
-def _last_loss(trial: Trial, problem: Problem) -> str:
+def _last_loss(trial: Trial, problem: Problem) -> tuple[str, bool]:
+    """Return a clause about the last loss before a problem, and whether it was many times the first loss."""
     rows = run_reader_of(trial).sql(_LAST_LOSS, {"step": problem.step}).fetchall()
     if not rows or not math.isfinite(rows[0][2]):
-        return ""
-    name, step, value = rows[0]
-    return f"; {'it' if name == problem.tensor else 'the loss'} was {value:.4g} at step {step}"
+        return "", False
+    name, step, value, first_step, first = rows[0]
+    clause = f"; {'it' if name == problem.tensor else 'the loss'} was {value:.4g} at step {step}"
+    if value <= _GROWTH * abs(first):
+        return clause, False
+    return f"{clause}, after {first:.4g} at step {first_step}", True
 
 
 def _risen_rate(trial: Trial, step: int) -> str:

@@ -470,3 +470,155 @@ def test_a_rule_whose_values_are_damaged_is_not_checked_for_that_reason(tmp_path
         chunk.write_bytes(chunk.read_bytes()[:1000])
     (rule,) = [each for each in tensortrial.diagnose(tmp_path).unchecked if each.rule == "VanishingGradient"]
     assert rule.reason.startswith("tensors/mode=GLOBAL/")
+
+
+def rated(run: Path, *, steps: int = 60, saved: Any = range(60), **values: Any) -> Diagnosis:
+    """Save a loss at every step, and other values at some. Each value is a function of the step."""
+    with Job(run) as job:
+        for step in range(steps):
+            at = job.begin(TRAIN)
+            if step in saved:
+                others = {name: value(step) for name, value in values.items() if name not in ("loss", "gradient", "lr")}
+                job.put(at, {f"update_ratio/{name}.weight": value for name, value in others.items()})
+                if "gradient" in values:
+                    gradient = values["gradient"](step) * np.array([1.0, -2.0])
+                    plan = {"statistics": (*COUNTS, "zero_count"), "collections": ("gradients",)}
+                    job.put(at, {"gradient/a.weight": gradient}, raw=False, **plan)
+            if "lr" in values:
+                job.put(at, {"lr": values["lr"](step)})
+            loss = values.get("loss", lambda step: 1 / (1 + 0.01 * step))(step)
+            job.put(at, {"loss": ({"collections": ("losses",)}, loss)}, closes=True)
+    return tensortrial.diagnose(run)
+
+
+def test_updates_that_are_large_only_in_the_first_steps_are_a_note(tmp_path: Path) -> None:
+    found = rated(tmp_path / "first", a=lambda step: 0.2 if step < 8 else 1e-3)
+    assert (found.is_healthy, [each.rule for each in found.problems]) == (True, ["UpdateRatioOutOfRange"])
+    found = rated(tmp_path / "all", a=lambda step: 0.2)
+    assert found.headline.startswith("At step 4, update_ratio/a.weight is 0.2, above 0.1")
+    assert found.problems[0].advice.startswith("lower the learning rate")
+
+
+def test_updates_that_are_too_small_need_a_higher_learning_rate(tmp_path: Path) -> None:
+    found = rated(tmp_path, a=lambda step: 1e-9)
+    assert found.headline.startswith("At step 4, update_ratio/a.weight is 1e-09, below 1e-07")
+    assert "raise its learning rate" in found.problems[0].advice
+
+
+def test_a_gradient_that_vanished_is_the_cause_of_updates_that_are_too_small_and_not_of_large_ones(
+    tmp_path: Path,
+) -> None:
+    found = rated(tmp_path, gradient=lambda step: 0.0, a=lambda step: 0.0, b=lambda step: 0.2)
+    serious = [each for each in found.problems if not each.is_note]
+    assert [(each.rule, each.tensor) for each in serious] == [
+        ("VanishingGradient", "gradient/a.weight"),
+        ("UpdateRatioOutOfRange", "update_ratio/b.weight"),
+    ]
+    assert "check that the layer is part of" in serious[0].advice
+    assert any("update_ratio/a.weight is 0, below" in line for line in serious[0].explains)
+
+
+def test_a_gradient_that_vanished_later_was_part_of_the_loss(tmp_path: Path) -> None:
+    found = rated(tmp_path, gradient=lambda step: 1.0 if step < 20 else 0.0)
+    assert found.headline.startswith("At step 20, gradient/a.weight is 0 on average")
+    assert found.problems[0].advice.startswith("lower the learning rate")
+
+
+@pytest.mark.parametrize("value", [0.0, np.nan])
+def test_a_gradient_that_recovers_is_a_note(tmp_path: Path, value: float) -> None:
+    """As if a layer after it begins with zeros, or a GradScaler skips steps."""
+    found = rated(tmp_path / "over", gradient=lambda step: value if step < 3 or step == 40 else 1.0)
+    assert found.is_healthy, str(found)
+    assert found.problems
+    assert not rated(tmp_path / "to the end", gradient=lambda step: 1.0 if step < 40 else value).is_healthy
+
+
+def test_a_gradient_that_vanishes_with_the_loss_is_a_note(tmp_path: Path) -> None:
+    def gradient(step: int) -> float:
+        return 0.5**step
+
+    assert rated(tmp_path / "falls", gradient=gradient, loss=lambda step: 0.5**step).is_healthy
+    assert not rated(tmp_path / "stays", gradient=gradient).is_healthy
+
+
+def test_a_jump_of_a_loss_that_has_nearly_vanished_is_a_note(tmp_path: Path) -> None:
+    def loss(step: int) -> float:
+        return 1.0 if step < 10 else 0.003 + 1e-4 * (step % 3)
+
+    found = rated(tmp_path / "late", loss=lambda step: 0.05 if step == 190 else loss(step), steps=200)
+    assert (found.is_healthy, [each.rule for each in found.problems if each.step == 190]) == (True, ["LossSpike"])
+    assert not rated(tmp_path / "large", loss=lambda step: 5.0 if step == 190 else loss(step), steps=200).is_healthy
+
+
+def test_zeros_of_activations_in_float16_are_no_problem(tmp_path: Path) -> None:
+    with Job(tmp_path) as job:
+        for _ in range(20):
+            job.step({"relu_output_0": np.array([0, 0, 1], np.float16)}, statistics=(*COUNTS, "zero_count"))
+    found = tensortrial.diagnose(tmp_path)
+    assert "LowPrecisionSaturation" in found.checked + tuple(each.rule for each in found.unchecked)
+    assert found.is_healthy
+
+
+def test_a_consequence_may_have_begun_right_after_the_previous_save_of_its_tensor(tmp_path: Path) -> None:
+    found = rated(
+        tmp_path,
+        steps=200,
+        saved=(0, 50, 100, 150),
+        gradient=lambda step: 0.0 if step > 100 else 1.0,
+        loss=lambda step: 90.0 if step > 101 else 2 - 0.001 * step,
+        lr=lambda step: 3.0 if step > 100 else 0.1,
+    )
+    (problem,) = [each for each in found.problems if not each.is_note]
+    assert (problem.rule, problem.step) == ("LossSpike", 102)
+    assert problem.explains[0].startswith("VanishingGradient at step 150")
+    assert "'lr' rose from 0.1 to 3 since step 101" in found.headline
+    assert problem.advice.startswith("raise this learning rate less, or more slowly; else look at the batch")
+
+
+def test_a_nan_after_a_loss_that_had_grown_needs_a_lower_learning_rate(tmp_path: Path) -> None:
+    found = rated(tmp_path, loss=lambda step: 10.0**step if step < 5 else np.nan)
+    assert found.headline == "NaN begins at step 5, first in loss; it was 1e+04 at step 4, after 1 at step 0."
+    assert found.problems[0].advice.startswith("lower the learning rate, clip gradients, ")
+    found = rated(tmp_path / "flat", loss=lambda step: 1.0 if step < 5 else np.nan)
+    assert found.problems[0].advice.startswith("look at the inputs of this tensor")
+
+
+def test_a_nan_explains_a_nan_long_after_it(tmp_path: Path) -> None:
+    found = rated(
+        tmp_path,
+        steps=200,
+        saved=range(0, 200, 40),
+        a=lambda step: 0.3,
+        loss=lambda step: 1.0 if step < 20 else np.nan,
+        gradient=lambda step: 1.0 if step < 100 else np.nan,
+    )
+    assert [each.rule for each in found.problems if not each.is_note].count("ExplodingTensor") == 1
+
+
+def test_a_nan_in_a_gradient_is_named_by_the_gradient_in_which_it_begins(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    tt = pytest.importorskip("tensortrial.hooks.pytorch")
+
+    class Norm(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = torch.nn.Linear(4, 4, bias=False), torch.nn.Linear(1, 1)
+
+        def forward(self, x: Any) -> Any:
+            return self.last(self.first(x).square().sum(1, keepdim=True).sqrt())
+
+    torch.manual_seed(0)
+    net, loss_of = Norm(), torch.nn.MSELoss()
+    optimizer = torch.optim.SGD(net.parameters(), 0.01)
+    hook = tt.Hook(tmp_path, save_interval=1)
+    hook.register_module(net)
+    hook.register_loss(loss_of)
+    for step in range(30):
+        x = torch.randn(16, 4)
+        x[0] *= step < 25
+        optimizer.zero_grad()
+        loss_of(net(x), torch.ones(16, 1)).backward()
+        optimizer.step()
+    hook.close()
+    found = tensortrial.diagnose(tmp_path)
+    assert found.headline.startswith("NaN begins at step 25, first in gradient/Norm_first.weight"), str(found)
