@@ -46,6 +46,7 @@ class Facts:
         diverged: The losses, with their workers, that are far above their first value in the end.
         converged: The first step from which on all losses are nearly 0; infinite if there is none.
         small_losses: The findings about losses that are far below their first value, by name, worker and step.
+        has_losses: True if losses were evaluated.
     """
 
     steps: Sequence[int]
@@ -54,6 +55,7 @@ class Facts:
     diverged: Collection[tuple[str, str]]
     converged: float
     small_losses: Collection[tuple[str, str, int]]
+    has_losses: bool
 
 
 @dataclass
@@ -134,8 +136,8 @@ def _check_of(finding: Finding, by_rule: Mapping[str, Check], facts: Facts) -> C
         return replace(check, is_note=True)
     if finding.rule == "LossSpike" and (finding.tensor, finding.worker, finding.step) in facts.small_losses:
         return replace(check, is_note=True)
-    if finding.rule == "GradientNormSpike" and not math.isfinite(finding.observed or 0):
-        return replace(check, is_note=True)  # the rule for NaN and infinities finds the same
+    if finding.rule == "GradientNormSpike" and (facts.has_losses or not math.isfinite(finding.observed or 0)):
+        return replace(check, is_note=True)  # other rules find what follows from it, and NaN and infinities
     return check
 
 

@@ -57,7 +57,7 @@ RATIOS = ("UpdateRatioOutOfRange", "WeightUpdateRatio")
 _LOWER = "lower the learning rate or the weight decay of this parameter, or clip its gradient"
 
 _AFTER_A_SPIKE = ("LossSpike", "GradientNormSpike", NON_FINITE, "LossNotDecreasing")
-_OF_A_SPIKE = (
+OF_A_SPIKE = (
     *_AFTER_A_SPIKE,
     ANOMALY,
     "WeightUpdateRatio",
@@ -99,25 +99,25 @@ CHECKS = (
     Check(
         "GradientNormSpike",
         "clip gradients by their norm, lower the learning rate or warm it up longer, and look at the batch",
-        explains=_OF_A_SPIKE,
+        explains=OF_A_SPIKE,
     ),
     Check(
         "LossSpike",
         "look at the batch of this step; if spikes repeat, lower the learning rate or clip gradients",
         of_layers=False,
-        explains=_OF_A_SPIKE,
+        explains=OF_A_SPIKE,
     ),
     Check(
         "UpdateRatioOutOfRange",
         _LOWER,
         allowed_by="pass include_collections=['health'] to the hook, and call hook.register_optimizer(optimizer)",
-        explains=_OF_A_SPIKE,
+        explains=OF_A_SPIKE,
     ),
     Check(
         ANOMALY,
         "lower the learning rate of this parameter, or clip its gradient",
         is_note=True,
-        explains=_OF_A_SPIKE,
+        explains=OF_A_SPIKE,
     ),
     Check(
         "ActivationOutliers",
@@ -141,7 +141,7 @@ CHECKS = (
         "scale the loss (torch.amp.GradScaler), or use bfloat16",
         explains=("VanishingGradient", "AllZero", *RATIOS),
     ),
-    Check("WeightUpdateRatio", _LOWER, explains=_OF_A_SPIKE),
+    Check("WeightUpdateRatio", _LOWER, explains=OF_A_SPIKE),
     Check(
         "VanishingGradient",
         "check that the layer is part of the computation of the loss; use normalization, residual connections or "

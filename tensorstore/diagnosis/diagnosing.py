@@ -117,7 +117,7 @@ def _diagnosed(trial: Trial, progress: bool) -> Diagnosis:
         sizes: dict[int, int] = {}
         for (step, _, _), place in places.items():
             sizes[step] = max(sizes.get(step, 0), place + 1)
-        joined = problems(found, checks, places, sizes, _facts(trial, found, steps, damaged))
+        joined = problems(found, checks, places, sizes, _facts(trial, found, steps, "LossSpike" not in failed, damaged))
         joined = [_located(trial, each, damaged) for each in joined]
     allowed = {check.rule: check.allowed_by for check in checks}
     unchecked = tuple(Unchecked(rule, allowed[rule] or reason) for rule, reason in failed.items())
@@ -131,7 +131,9 @@ def _diagnosed(trial: Trial, progress: bool) -> Diagnosis:
     )
 
 
-def _facts(trial: Trial, found: Sequence[Finding], steps: Sequence[int], damaged: dict[str, FileError]) -> Facts:
+def _facts(
+    trial: Trial, found: Sequence[Finding], steps: Sequence[int], has_losses: bool, damaged: dict[str, FileError]
+) -> Facts:
     """Return the facts about the run that the findings need; those that none needs are not read."""
 
     def tensors(*rules: str) -> list[str]:
@@ -147,6 +149,7 @@ def _facts(trial: Trial, found: Sequence[Finding], steps: Sequence[int], damaged
         set(_fetched(trial, _DIVERGED, {"names": diverged}, damaged)) if diverged else set(),
         next((step for (step,) in converged if step is not None), math.inf),
         set(_fetched(trial, _SMALL_LOSSES, {"names": spikes}, damaged)) if spikes else set(),
+        has_losses,
     )
 
 

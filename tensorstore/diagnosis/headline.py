@@ -6,7 +6,7 @@ import math
 
 from ..read.trial import Trial, run_reader_of
 from ..visible import in_a_line
-from .checks import ANOMALY, GREW, NON_FINITE, ROSE, SPIKES
+from .checks import ANOMALY, GREW, NON_FINITE, OF_A_SPIKE, ROSE
 from .origin import Origin
 from .result import Problem, plain_sentence
 
@@ -39,12 +39,13 @@ def headline(trial: Trial, problem: Problem, origin: Origin | None) -> tuple[str
     """Return a sentence about the beginning of a problem, without its full stop, and advice that follows from it."""
     if problem.step is None:
         return plain_sentence(problem), ""
+    rate = _risen_rate(trial, problem.step) if problem.rule in OF_A_SPIKE else ""
+    advice = ROSE if rate and problem.rule != ANOMALY else ""
     if problem.rule == NON_FINITE and origin is None:
         loss, has_grown = _last_loss(trial, problem)
-        return f"{_happened(problem)}{loss}", GREW if has_grown else ""
-    rate = _risen_rate(trial, problem.step) if problem.rule in (ANOMALY, *SPIKES) else ""
+        return f"{_happened(problem)}{rate}{loss}", advice or (GREW if has_grown else "")
     if origin is None:
-        return f"{_happened(problem)}{rate}", ROSE if rate and problem.rule != ANOMALY else ""
+        return f"{_happened(problem)}{rate}", advice
     what = f"{in_a_line(origin.tensor)} left its own past at step {origin.step}"
     usual = f"it changed by {origin.change:.3g} of its norm between two saves, where {origin.usual:.3g} is usual"
     then = "" if problem.rule == ANOMALY else f"; {_happened(problem)}"

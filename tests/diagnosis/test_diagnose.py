@@ -622,3 +622,21 @@ def test_a_nan_in_a_gradient_is_named_by_the_gradient_in_which_it_begins(tmp_pat
     hook.close()
     found = tensortrial.diagnose(tmp_path)
     assert found.headline.startswith("NaN begins at step 25, first in gradient/Norm_first.weight"), str(found)
+
+
+def test_a_rise_of_gradients_while_the_loss_falls_is_a_note(tmp_path: Path) -> None:
+    def gradient(step: int) -> float:
+        return 30.0 if step == 40 else 1 + 0.1 * (step % 3)
+
+    found = rated(tmp_path / "falls", gradient=gradient)
+    assert (found.is_healthy, [each.rule for each in found.problems]) == (True, ["GradientNormSpike"])
+    found = rated(tmp_path / "jumps", gradient=gradient, loss=lambda step: 50.0 if step == 41 else 1 - 0.001 * step)
+    (problem,) = [each for each in found.problems if not each.is_note]
+    assert (problem.rule, problem.step) == ("GradientNormSpike", 40)
+
+
+def test_a_nan_after_a_learning_rate_rose_is_told_with_it(tmp_path: Path) -> None:
+    found = rated(tmp_path, loss=lambda step: np.nan if step > 42 else 1.0, lr=lambda step: 3.0 if step > 39 else 0.1)
+    begun = "NaN begins at step 43, first in loss, after 'lr' rose from 0.1 to 3 since step 40; it was 1 at step 42."
+    assert found.headline == begun
+    assert found.problems[0].advice.startswith("raise this learning rate less")
