@@ -315,7 +315,7 @@ class QueryTimeout(QueryLimit, TimeoutError):
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
         super().__init__(
-            f"the query was stopped by its timeout of {timeout:g} seconds; "
+            f"the query was stopped by its timeout of {float(timeout):g} seconds; "
             "allow more by sql(…, timeout=SECONDS), or by --timeout on the command line"
         )
 

@@ -11,7 +11,14 @@ import numpy as np
 import pytest
 
 import tensortrial
-from tensortrial.errors import ConfigurationError, InvalidWorker, NotARun, SnapshotNotFound, TensorTrialError
+from tensortrial.errors import (
+    ConfigurationError,
+    InvalidWorker,
+    NotARun,
+    QueryTimeout,
+    SnapshotNotFound,
+    TensorTrialError,
+)
 
 WRONG = [
     None, "x", "3", b"a", 2.5, float("nan"), float("inf"), -1, 10**30, True, 1j, [1], ["a"], (1,), {}, {1}, object(),
@@ -123,6 +130,11 @@ def test_the_error_of_a_file_says_that_it_is_one(trial: Any) -> None:
 def test_the_error_of_a_folder_of_runs_says_what_opens_them(trial: Any) -> None:
     with pytest.raises(NotARun, match="this is not a run; open_runs opens those in a folder"):
         tensortrial.create_trial(os.path.dirname(trial.path))
+
+
+def test_a_timeout_may_be_the_text_of_a_number(trial: Any) -> None:
+    with pytest.raises(QueryTimeout, match="its timeout of 0 seconds"):
+        trial.sql("select 1", timeout="0")
 
 
 def test_numbers_of_numpy_are_steps(trial: Any) -> None:
