@@ -32,7 +32,7 @@ from .base import (
     too_large,
 )
 from .durability import DurableFolders, sync_file
-from .foreign_errors import translated
+from .foreign_errors import missing, translated
 from .gathered_write import BoundedWrites, append_all
 from .kept_reads import Entries, KeptReads, entries
 from .open_files import Descriptor, OpenFiles, fill, neighbors, open_to_read, read_at, read_owned, successive
@@ -143,6 +143,8 @@ class LocalStorage(Storage):
     def read_document(self, path: str, most: int = DOCUMENT_BYTES) -> bytes:
         try:
             status = self._status(path) if self._has_device else None
+        except FileNotFoundError as exc:
+            raise missing(path) from exc
         except OSError:
             with translated(path, "read"):  # only now, because refreshes read a document often
                 raise
