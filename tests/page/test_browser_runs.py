@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -633,12 +633,26 @@ def test_a_metric_of_training_and_of_other_data_is_one_chart_with_a_line_for_eac
         assert tab.locator(".part").all_inner_texts() == ["train-rmse 20", "validation-rmse 19"]
 
 
+def hold(tab: Any, requests: str) -> Callable[[], None]:
+    """Hold back requests of a page. Return the function that lets them go on."""
+    held: list[Any] | None = []
+    tab.route(requests, lambda route: route.continue_() if held is None else held.append(route))
+
+    def release() -> None:
+        nonlocal held
+        routes, held = held or [], None
+        for route in routes:
+            route.continue_()
+
+    return release
+
+
 def test_a_chart_is_a_skeleton_until_its_numbers_have_come(url: str, tab: Any) -> None:
-    tab.route("**/api/scalars?*", lambda route: None)
+    release = hold(tab, "**/api/scalars?*")
     tab.goto(f"{url}#view=scalars")
     tab.wait_for_selector(".panel .skeleton")
     assert tab.locator(".uplot").count() == 0
-    tab.unroute("**/api/scalars?*")  # which lets those that wait go on
+    release()
     tab.wait_for_selector(".panel .uplot")
 
 
@@ -648,11 +662,11 @@ def test_a_view_of_tensors_is_a_skeleton_until_its_numbers_have_come(
 ) -> None:
     with tensortrial.Run(tmp_path / "run") as run:
         run.save_tensor("w", np.arange(4.0), step=0)
-    tab.route(f"**/api/{answer}?*", lambda route: None)
+    release = hold(tab, f"**/api/{answer}?*")
     with serving(tmp_path / "run") as served:
         tab.goto(f"{served}#view={view}")
         tab.wait_for_selector("main .skeleton")
-        tab.unroute(f"**/api/{answer}?*")
+        release()
         tab.wait_for_selector("main[data-ready]")
         assert tab.locator("main .skeleton").count() == 0
 
