@@ -94,7 +94,7 @@ class _Plan:
     quiet: bool  # numpy cannot warn if all elements are finite
 
 
-# What is measured of each block for the sake of other quantities.
+# The quantities that are measured of each block because others, on the right, need them.
 _MEASURED_FOR = {
     "extremes": {"low", "high", "abs_low", "saturated", "product", "nans", "infs", "median", "abs_median"},
     "total": {"spread"},
