@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
@@ -58,6 +59,13 @@ def no_current_hook() -> Iterator[None]:
 @pytest.fixture
 def out(tmp_path: Path) -> str:
     return str(tmp_path / "run")
+
+
+@pytest.fixture
+def nothing_is_compiled() -> None:
+    """Forget what other tests compiled: a model keeps its callbacks in a process that has called torch.compile."""
+    if "torch._dynamo" in sys.modules:
+        sys.modules["torch"].compiler.reset()
 
 
 # The hook of the tests of a folder; that of PyTorch for all others.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -284,13 +283,8 @@ class Watched(Net):
         return super().forward(x)
 
 
+@pytest.mark.usefixtures("nothing_is_compiled")
 class TestCallbacksOfModules:
-    @pytest.fixture(autouse=True)
-    def nothing_is_compiled(self) -> None:
-        """Forget what other tests compiled: modules keep their callbacks in a process that has called torch.compile."""
-        if "torch._dynamo" in sys.modules:
-            torch.compiler.reset()
-
     def test_a_module_has_none_at_steps_at_which_nothing_is_due(self, make_hook: Any, out: str) -> None:
         hook, net = hooked(make_hook, seeded(Watched), save_config={"save_interval": 2})
         train(net, 4)

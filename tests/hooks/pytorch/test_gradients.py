@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -134,13 +133,8 @@ class TestSavedByACall:
         assert create_trial(out).tensor(GRADIENT).steps() == [0, 2]
 
 
+@pytest.mark.usefixtures("nothing_is_compiled")
 class TestAtStepsAtWhichNothingIsDue:
-    @pytest.fixture(autouse=True)
-    def nothing_is_compiled(self) -> None:
-        """Forget what other tests compiled: parameters keep their callbacks once torch.compile was called."""
-        if "torch._dynamo" in sys.modules:
-            torch.compiler.reset()
-
     def test_parameters_have_no_callbacks(self, make_hook: Any, out: str) -> None:
         hook, net = hooked(make_hook, save_config={"save_interval": 2})
         counts = []
