@@ -39,6 +39,26 @@ def test_similar_across_runs_by_statistics(write: Write) -> None:
     assert finding.sentence == "a differs from the other run: its mean is 1 here and 2 there"
 
 
+def write_workers(folder: Path, values: dict[str, float]) -> tensortrial.Trial:
+    """Write a run with one step, in which each worker saves its own value."""
+    for worker, value in values.items():
+        with Job(folder, worker, len(values)) as job:
+            job.step({"a": np.full(3, value)})
+    return tensortrial.create_trial(folder)
+
+
+def test_similar_across_runs_compares_each_worker_with_its_own(tmp_path: Path) -> None:
+    base = write_workers(tmp_path / "base", {"worker_0": 1.0, "worker_1": 2.0})
+    same = write_workers(tmp_path / "same", {"worker_0": 1.0, "worker_1": 2.0})
+    other = write_workers(tmp_path / "other", {"worker_0": 1.0, "worker_1": 3.0})
+    renamed = write_workers(tmp_path / "renamed", {"rank_0": 1.0, "rank_1": 4.0})
+    assert not invoke_rule(rules.SimilarAcrossRuns(base, same))
+    (finding,) = invoke_rule(rules.SimilarAcrossRuns(base, other))
+    assert (finding.worker, finding.observed) == ("worker_1", 1.0)
+    (finding,) = invoke_rule(rules.SimilarAcrossRuns(base, renamed))
+    assert (finding.worker, finding.observed) == ("worker_1", 2.0)
+
+
 def test_rank_divergence(tmp_path: Path) -> None:
     plan = {"raw": False, "statistics": ("l2",)}
     jobs = [Job(tmp_path / "run", f"worker_{rank}", 3) for rank in range(3)]

@@ -28,7 +28,8 @@ class SimilarAcrossRuns(SelectingRule):
 
     Raw values are compared by `numpy.allclose`, with rtol 1e-5 and atol 1e-8. If one is missing, the statistics that
     both runs saved are compared. A name that only one run has at the step is a finding, too. Evaluates all tensors,
-    unless some are selected. `other_trials` is the other run: a trial or a path.
+    unless some are selected. Each worker is compared with the one of the same name, or of the same place if no name is
+    in both runs. `other_trials` is the other run: a trial or a path.
     """
 
     def __init__(self, base_trial: Trial, other_trials: Any = None, *args: Any, **parameters: Any) -> None:
@@ -43,15 +44,17 @@ class SimilarAcrossRuns(SelectingRule):
     def judge(self, view: StepView) -> None:
         others = reader_of(self.other_trials[0]).views(view.step)
         other = next((each for each in others if (each.mode, each.mode_step) == (view.mode, view.mode_step)), others[0])
-        mine = {row.name: row for row in reversed(view.select(self.selector, statistics=True))}
-        theirs = {row.name: row for row in reversed(other.select(self.selector, statistics=True))}
+        mine, theirs = (_by_worker(each.select(self.selector, statistics=True)) for each in (view, other))
         if not mine and not theirs:
             raise self.nothing(view, self.selector)
         for name in sorted(mine.keys() ^ theirs.keys()):
             where = "this run" if name in mine else "the other run"
             self.report(f"{name} is in {where} only", tensor=name)
         for name in sorted(mine.keys() & theirs.keys()):
-            self._compare(view, mine[name], other, theirs[name])
+            here, there = mine[name], theirs[name]
+            pairs = [(row, there[worker]) for worker, row in here.items() if worker in there]
+            for row, of_other in pairs or zip(here.values(), there.values(), strict=False):
+                self._compare(view, row, other, of_other)
 
     def _compare(self, view: StepView, row: SavedTensor, other: StepView, theirs: SavedTensor) -> None:
         if list(row.shape) != list(theirs.shape):
@@ -139,6 +142,14 @@ def _opened(value: Any) -> Any:
     if isinstance(value, Iterable) and not isinstance(value, Trial):
         return [_opened(each) for each in value]
     return value
+
+
+def _by_worker(rows: Iterable[SavedTensor]) -> dict[str, dict[str, SavedTensor]]:
+    """Return the rows of a step by tensor and worker."""
+    by_name: dict[str, dict[str, SavedTensor]] = {}
+    for row in rows:
+        by_name.setdefault(row.name, {}).setdefault(row.worker, row)
+    return by_name
 
 
 def _distance(a: np.ndarray, b: np.ndarray) -> float:
