@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import json
 import os
@@ -24,6 +23,7 @@ from ..html_table import html_table
 from ..parallel import in_threads
 from ..redaction import without_credentials
 from ..storage.open import Storage, as_location, open_storage
+from ..suggestions import near_names
 from .opening import create_trial
 from .plots import RunsPlots
 from .run_queries import RunQueries
@@ -137,7 +137,7 @@ class Runs:
             ConfigurationError: No run has this name.
         """
         if name not in self._runs:
-            near = difflib.get_close_matches(name, self.names, 3, 0.5) or self.names[:20]
+            near = near_names(name, self.names) or self.names[:20]
             raise ConfigurationError(f"unknown run {name!r}; the nearest runs are: {', '.join(near)}")
         url = self._runs[name].storage.url
         return create_trial(url, name, storage_options=self._options, engine=self._engine, verify=self._verify)
@@ -239,7 +239,8 @@ class Runs:
         return html_table(repr(self), ((name, state + sizes.get(name, "")) for name, state in states.items()))
 
     def __repr__(self) -> str:
-        return f"Runs({len(self)} run{'' if len(self) == 1 else 's'} of {', '.join(map(_spelled, self._locations))})"
+        where = ", ".join(map(_spelled, self._locations)) + (", some `damaged`" if self._not_opened else "")
+        return f"Runs({len(self)} run{'' if len(self) == 1 else 's'} of {where})"
 
     # Finding and opening.
 

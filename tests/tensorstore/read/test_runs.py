@@ -174,6 +174,7 @@ def test_what_is_broken_is_listed_and_left_out(tmp_path: Path) -> None:
     assert runs.names == ["good", "halved"]
     assert sorted(runs.damaged) == [str(tmp_path / "foreign"), str(index)]
     assert "not a run" in str(runs.damaged[str(tmp_path / "foreign")])
+    assert repr(runs) == f"Runs(2 runs of {tmp_path}, some `damaged`)"
     assert runs.sql("select run, count(*) from scalars group by run").fetchall() == [("good", 4)]
     assert runs.sql("select steps from runs where run = 'halved'").fetchall() == [(0,)]
     (chunk,) = (tmp_path / "good" / "tensors").rglob("*.parquet")
