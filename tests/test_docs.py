@@ -33,6 +33,7 @@ PAGES = [
 # Pages of a framework, each with the package that its examples need; they make their own runs.
 FRAMEWORK_PAGES = {
     "accelerate.md": "accelerate",
+    "activations.md": "torch",
     "boosting.md": "catboost",
     "comparing.md": "torch",
     "health.md": "torch",
