@@ -25,6 +25,7 @@ from .schema import (
     FORMAT,
     INDEX,
     flush_range_of,
+    flushes_in,
     is_chunk_path,
 )
 
@@ -201,6 +202,8 @@ def read_summary(path: str, end: bytes | bytearray, size: int) -> IndexSummary:
         CorruptFile: The file is not an index file, or is damaged.
         UnknownFormat: A later release wrote the file.
     """
+    if flush_range_of(path) is None:
+        raise CorruptFile(path, "an index file is named after its flushes, such as 00000007.parquet")
     # The pages are verified with the rows: a file with damaged pages still says which steps it holds.
     read_seal(path, end, size)
     try:
@@ -248,11 +251,10 @@ def _previous_path(path: str, previous: Any) -> str:
     """Return the path of the index file before `path`. Raises ValueError if it cannot be one of the same worker."""
     if previous == "":
         return ""
-    if is_index_path(previous) and previous.split("/")[:2] == path.split("/")[:2]:
-        before, flushes = flush_range_of(previous), flush_range_of(path)
-        if before is not None and (flushes is None or before.last < flushes.first):
-            return str(previous)
-    raise ValueError(f"{previous!r} cannot be the index file before this one")
+    is_of_worker = is_index_path(previous) and previous.split("/")[:2] == path.split("/")[:2]
+    if not is_of_worker or flushes_in(previous).last >= flushes_in(path).first:
+        raise ValueError(f"{previous!r} cannot be the index file before this one")
+    return str(previous)
 
 
 def is_index_path(path: object) -> bool:

@@ -386,7 +386,7 @@ def _superseded(index: WorkerIndex, files: Sequence[IndexFile]) -> Iterator[tupl
 
 def _by_folder(files: Iterable[IndexFile]) -> dict[str, list[IndexFile]]:
     """Return the files of each folder by their flushes. Folders are in the order of steps."""
-    numbered = sorted((folder_of(file.path), *file.flushes, file) for file in files if flush_range_of(file.path))
+    numbered = sorted((folder_of(file.path), *file.flushes, file) for file in files)
     return {folder: [file for *_, file in inside] for folder, inside in groupby(numbered, itemgetter(0))}
 
 

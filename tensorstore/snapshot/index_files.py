@@ -66,14 +66,13 @@ class IndexFile(NamedTuple):
 
     @property
     def flushes(self) -> FlushRange:
-        """The flushes that the file holds. Its name must have numbers."""
+        """The flushes that the file holds."""
         return flushes_in(self.path)
 
     @property
     def holds_one_flush(self) -> bool:
         """True if a writer flushed the file: it is not the result of a compaction, and supersedes no steps."""
-        flushes = flush_range_of(self.path)
-        return flushes is not None and flushes.first == flushes.last
+        return self.flushes.first == self.flushes.last
 
 
 def without_replaced(files: Iterable[IndexFile]) -> list[IndexFile]:
@@ -92,7 +91,7 @@ class WorkerIndex:
 
     last: str = ""
     """The last file, at which the next listing begins."""
-    held: Mapping[str, Mapping[str, FlushRange | None]] = field(default_factory=dict)
+    held: Mapping[str, Mapping[str, FlushRange]] = field(default_factory=dict)
     """By folder: the files that count and could be read, with their flushes."""
     damaged: Mapping[str, FileError] = field(default_factory=dict)
     """The errors of files that cannot be read or are missing, by their paths."""
@@ -157,7 +156,7 @@ class _Reading:
         self._source, self._worker, self._since, self._new = source, worker, since, listed
         self._last, self._superseded = since.last, since.superseded
         self._held, self._damaged, self._unread = dict(since.held), dict(since.damaged), dict(since.unread)
-        self._copied = dict[str, dict[str, FlushRange | None]]()
+        self._copied = dict[str, dict[str, FlushRange]]()
         """The folders of `held` that have changed."""
         self._found: list[IndexFile] = []
         self._named: dict[str, str] = {}
@@ -232,16 +231,16 @@ class _Reading:
     def _holds(self, path: str) -> bool:
         """Return whether the rows of a file are known: the file counts, or a file that supersedes it does."""
         flushes, held = flush_range_of(path), self._held.get(folder_of(path), {})
-        wider = (each for each in held.values() if each and each.first < each.last)
+        wider = (each for each in held.values() if each.first < each.last)
         return path in held or (flushes is not None and any(each.supersedes(flushes) for each in wider))
 
     def _take(self, path: str, size: int, summary: IndexSummary) -> None:
         folder = folder_of(path)
         if folder not in self._copied:
             self._held[folder] = self._copied[folder] = dict(self._held.get(folder, {}))
-        held, flushes, replaces = self._copied[folder], flush_range_of(path), list[str]()
-        if flushes is not None and flushes.first < flushes.last:
-            replaces = [old for old, of in held.items() if of is not None and flushes.supersedes(of)]
+        held, flushes, replaces = self._copied[folder], flushes_in(path), list[str]()
+        if flushes.first < flushes.last:
+            replaces = [old for old, of in held.items() if flushes.supersedes(of)]
             for old in replaces:
                 del held[old]
             for bad in [bad for bad in self._unread if folder_of(bad) == folder]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ..errors import SnapshotNotFound
 from ..format.index_types import IndexSummary
-from ..format.schema import FlushRange, RunInfo, flush_range_of, folder_of
+from ..format.schema import FlushRange, RunInfo, flush_range_of, flushes_in, folder_of
 from ..storage.base import Storage
 from .index_files import IndexFile, WorkerIndex, read_summaries
 from .saved_steps import SavedSteps, StepRange, is_in_range
@@ -97,8 +97,7 @@ def _superseded_by(file: IndexFile, held: Iterable[str]) -> list[str]:
     if file.summary.compacted_at is None:
         return []
     folder = folder_of(file.path)
-    of = ((path, flush_range_of(path)) for path in held if folder_of(path) == folder)
-    return [path for path, flushes in of if flushes is not None and file.flushes.supersedes(flushes)]
+    return [path for path in held if folder_of(path) == folder and file.flushes.supersedes(flushes_in(path))]
 
 
 def _current(files: Iterable[IndexFile]) -> list[IndexFile]:
@@ -139,9 +138,9 @@ def _near(history: Sequence[_State], moment: float, width: int) -> Sequence[_Sta
 
 def _snapshot_of(now: Snapshot, files: Sequence[IndexFile]) -> Snapshot:
     """Return the snapshot with some index files. A worker has ended in it if its last file is one of them."""
-    held: dict[str, dict[str, dict[str, FlushRange | None]]] = {worker: {} for worker in now.index}
+    held: dict[str, dict[str, dict[str, FlushRange]]] = {worker: {} for worker in now.index}
     for file in files:
-        held[file.worker].setdefault(folder_of(file.path), {})[file.path] = flush_range_of(file.path)
+        held[file.worker].setdefault(folder_of(file.path), {})[file.path] = file.flushes
     ends = {name: mark for name, mark in now.workers.ends.items() if _covers(files, mark.last_index_file)}
     names = now.workers.end_names - (now.workers.ends.keys() - ends.keys())
     return replace(
@@ -156,5 +155,4 @@ def _covers(files: Sequence[IndexFile], path: str | None) -> bool:
     """Return whether some files include an index file, or a compacted one with its rows."""
     if not path or (flushes := flush_range_of(path)) is None:
         return True
-    ranges = (flush_range_of(file.path) for file in files if folder_of(file.path) == folder_of(path))
-    return any(of is not None and of.supersedes(flushes) for of in ranges)
+    return any(file.flushes.supersedes(flushes) for file in files if folder_of(file.path) == folder_of(path))

@@ -19,11 +19,19 @@ import pytest
 import tensortrial
 from support.limits import keep_index_files
 from support.runs import Job, forge_file
-from tensortrial.errors import CorruptFile, MissingIndexFile, QueryError, RunNotFound, TensorTrialError
+from tensortrial.errors import (
+    CorruptFile,
+    MissingIndexFile,
+    QueryError,
+    RunNotFound,
+    SnapshotNotFound,
+    TensorTrialError,
+)
 from tensortrial.exports.source import value_rows
 from tensortrial.format.chunk_reader import read_values
 from tensortrial.format.index_reader import IndexRows
 from tensortrial.format.schema import CollectionInfo, EndInfo, RunInfo, WorkerInfo
+from tensortrial.maintenance.compaction import compact
 from tensortrial.read.counting_rows import ValueLocation, index_rows, value_locations
 from tensortrial.storage.open import open_storage
 
@@ -250,6 +258,21 @@ def test_a_bad_index_file_is_named_and_the_rest_is_read(runs: Path, damage: Call
     with tensortrial.open_runs(runs) as opened:
         assert answers(opened) == [("bad", 4), ("good", 6)]
         assert [path.rpartition("/")[2] for path in opened.damaged] == ["00000001.parquet"]
+
+
+def test_a_copy_of_an_index_file_under_another_name_is_named_and_doubles_nothing(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    copy = run / INDEX / "copy.parquet"
+    original = pq.ParquetFile(run / INDEX / "00000000.parquet")
+    forge_file(run, copy, original.read().replace_schema_metadata(original.metadata.metadata))
+    with tensortrial.create_trial(run) as trial:
+        assert trial.sql("select count(*) from tensors").fetchall() == [(6,)]
+        assert "named after its flushes" in str(trial.damaged[f"{INDEX}/copy.parquet"])
+        with pytest.raises(SnapshotNotFound):
+            tensortrial.create_trial(run, snapshot="0123456789abcdef")
+    for _ in range(2):
+        assert list(compact(run, delete_older_than=0).damaged) == [f"{INDEX}/copy.parquet"]
+    assert tensortrial.create_trial(run).tensor("loss").values() == {0: 0.0, 1: 1.0, 2: 2.0}
 
 
 @pytest.mark.parametrize(
