@@ -29,7 +29,7 @@ def sql(arguments: tuple[str, ...], rows: RowOutput, timeout: float | None, stor
     the view runs is added.
 
     \b
-    tensortrial sql runs/digits "SELECT name, max(value) FROM scalars GROUP BY name"
+    tensortrial sql runs/digits "SELECT name, last, max FROM run_summary"
     tensortrial sql 'runs/lr=*' "FROM runs" --format csv --output runs.csv
     """
     runs, query = runs_and_query(arguments)

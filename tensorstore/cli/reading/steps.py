@@ -18,7 +18,11 @@ from ..ranges import ranges
 @click.option("--json", "as_json", is_flag=True, help="Print the steps as one JSON array.")
 @storage_option
 def steps(run: str, mode: str, incomplete: bool, as_json: bool, storage_options: tuple[str, ...]) -> None:
-    """List the saved steps as ranges: `0-90:10` means 0, 10, … 90."""
+    """List the saved steps as ranges: `0-90:10` means 0, 10, … 90.
+
+    \b
+    tensortrial steps runs/digits --mode train
+    """
     found = open_trial(run, storage_options).steps(ModeKeys[mode], show_incomplete_steps=incomplete)
     if as_json:
         click.echo(json.dumps(found))

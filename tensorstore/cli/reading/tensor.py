@@ -42,7 +42,7 @@ def tensor(
 
     \b
     tensortrial tensor runs/digits gradient/Net_fc.weight
-    tensortrial tensor runs/digits gradient/Net_fc.weight --step 100 --mode TRAIN --json
+    tensortrial tensor runs/digits gradient/Net_fc.weight --step 100 --mode train
     """
     trial_tensor, in_mode = open_trial(run, storage_options).tensor(name), ModeKeys[mode]
     steps = trial_tensor.steps(in_mode)

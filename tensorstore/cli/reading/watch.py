@@ -67,7 +67,8 @@ def watch(
     command after a stall of twice the rule's threshold.
 
     \b
-    tensortrial watch runs/digits --rule VanishingGradient --rule LossNotDecreasing:num_steps=20
+    tensortrial watch runs/digits --rule VanishingGradient
+    tensortrial watch runs/digits --rule LossNotDecreasing:num_steps=20
     """
     from ...rules.configuration import parse_rule, read_rules
     from ...rules.running import watch as follow

@@ -75,7 +75,7 @@ def export(
 
     \b
     tensortrial export runs duckdb:warehouse.duckdb
-    tensortrial export 'runs/lr=*' csv:exported --table scalars --since 2026-01-31T12:00
+    tensortrial export 'runs/*' csv:out --table scalars --since 2026-01-31T12:00
     """
     runs, target = runs_and_target(arguments)
     done = export_runs(

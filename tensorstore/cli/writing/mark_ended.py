@@ -21,7 +21,8 @@ def mark_ended(run: str, workers: tuple[str, ...], force: bool, storage_options:
     writes is refused.
 
     \b
-    tensortrial mark-ended runs/digits --worker worker_1
+    tensortrial mark-ended runs/crashed
+    tensortrial mark-ended runs/crashed --worker worker_1
     """
     trial = open_trial(run, storage_options)
     for worker in workers or (None,):

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from ...hooks.launch import Launch
 
 DESCRIPTION = """\
-Run a training script unchanged, and save tensors of the first model that trains, with PyTorch, the Trainer of
-transformers, Lightning, Keras or XGBoost. Processes that the script starts are saved, too.
+Run a training script unchanged, and save tensors of the first model that
+trains, with PyTorch, the Trainer of transformers, Lightning, Keras or XGBoost.
+Processes that the script starts are saved, too.
 
   python -m tensortrial run train.py --epochs 3
   python -m tensortrial run --config hook.json --out-dir runs/x -m package.train

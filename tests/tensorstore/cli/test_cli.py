@@ -370,6 +370,17 @@ def test_sql_queries_many_runs(tmp_path: Path) -> None:
     assert "not a run" in nothing.stderr
 
 
+def test_the_help_of_each_command_fits_80_columns() -> None:
+    context = click.Context(main)
+    commands = [[name] for name in main.list_commands(context)]
+    imports = main.get_command(context, "import")
+    assert isinstance(imports, click.Group)
+    commands += [["import", name] for name in imports.list_commands(context)]
+    for command in commands:
+        printed = run_command(*command, "--help").stdout
+        assert not [line for line in printed.splitlines() if len(line) > 80], command
+
+
 @pytest.mark.parametrize("command", ["info", "names", "steps", "sql", "mark-ended", "compact"])
 def test_help_says_what_a_command_does(command: str) -> None:
     printed = run_command(command, "--help").stdout
@@ -403,11 +414,11 @@ def test_each_command_has_the_name_by_which_it_is_called() -> None:
 
 def test_help_lists_every_command_in_one_of_five_groups() -> None:
     printed = run_command("--help").stdout
-    titles = ["Look:", "Ask:", "Move:", "Mend:", "Run:"]
+    titles = ["Show:", "Analyze:", "Move:", "Maintain:", "Run:"]
     assert [line for line in printed.splitlines() if line in titles] == titles
-    listed = [line.split()[0] for line in printed.partition("Look:")[2].splitlines() if line.startswith("  ")]
+    listed = [line.split()[0] for line in printed.partition("Show:")[2].splitlines() if line.startswith("  ")]
     assert sorted(listed) == main.list_commands(click.Context(main))
-    assert "..." not in printed.partition("Look:")[2]  # each description fits 80 columns
+    assert "..." not in printed.partition("Show:")[2]  # each description fits 80 columns
 
 
 def test_help_lists_each_command_with_the_first_line_of_its_own_help() -> None:
