@@ -31,12 +31,12 @@ class HookOptions:
         export_tensorboard: Also write event files for TensorBoard.
         tensorboard_dir: The folder for these event files, with a folder for each mode. Default: out_dir/tensorboard.
         dry_run: Save nothing.
-        reduction_config: The form in which tensors are saved, raw or as statistics. Default: raw. A collection may have
-            its own.
+        reduction_config: The statistics to save, by default instead of raw values. A collection may have its own.
         save_config: The steps at which tensors are saved; a mapping has a SaveConfigMode or a dictionary for each mode.
             A collection may have its own.
         include_regex: Also save the tensors that match one of these regular expressions (`re.search`).
         include_collections: The names of the collections to save, next to those that the framework always saves.
+            Default for most frameworks, if no argument chooses: statistics of `health` at growing intervals.
         save_all: Save every tensor that the hook can see.
         include_workers: "one": only worker_0 of a distributed job saves. "all": every worker does.
         resume: Continue the run in out_dir after its last published step, unless a living process still writes to it.
