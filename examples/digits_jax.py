@@ -70,6 +70,7 @@ def main() -> None:
     shutil.rmtree(OUT_DIR, ignore_errors=True)
     train(OUT_DIR)
     show(OUT_DIR)
+    print(f"\nSee it in the browser: tensortrial page {OUT_DIR}")
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ def main() -> None:
     trial = tensortrial.create_trial(OUT_DIR)
     print("weights:", trial.tensor("weights").value(199).round(2))
     print(trial.sql("select mode_step, value from scalars where name = 'loss' and mode_step % 50 = 0 order by 1"))
+    print(f"See it in the browser: tensortrial page {OUT_DIR}")
 
 
 if __name__ == "__main__":

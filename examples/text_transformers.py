@@ -81,6 +81,7 @@ def main() -> int:
     shutil.rmtree(OUT_DIR, ignore_errors=True)
     train(OUT_DIR)
     show(OUT_DIR)
+    print(f"\nSee it in the browser: tensortrial page {OUT_DIR}")
     return 0
 
 
