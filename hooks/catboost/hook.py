@@ -136,7 +136,7 @@ class Hook(BoostingHook):
         begins = info.iteration != self._iteration + 1 or info.iteration == 1
         self._iteration = info.iteration
         if begins:
-            self._warn_if_copy()
+            self.recorder.warn_if_copy()
         if not self.recorder.active:
             return
         found = _by_name(info.metrics)

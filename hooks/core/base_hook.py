@@ -19,7 +19,6 @@ from tensortrial.mode import ModeKeys
 from . import current_hook
 from .configuration.json_config import read_configuration
 from .current_hook import set_hook
-from .log import logger
 from .recorder import Recorder, guarded
 from .user_values import array_of, check_dictionary, shown
 
@@ -50,16 +49,6 @@ class BaseHook:
         # The nearest class of this project, because a class that inherits from it may take other arguments.
         kind = next(each for each in type(self).__mro__ if each.__module__.startswith("tensortrial.hooks."))
         return _copy, (kind, self.out_dir, self.recorder.active or bool(self.recorder.copied_from))
-
-    def _warn_if_copy(self) -> None:
-        """Log, once, that this hook is a copy and saves nothing. Called where a job begins to use its hook."""
-        out_dir, self.recorder.copied_from = self.recorder.copied_from, ""
-        if out_dir:
-            logger.warning(
-                "nothing is saved by this hook: it is a copy of the hook of %s, made by clone, deepcopy or pickle, and "
-                "would write into the same run; construct a hook with its own out_dir in the process that trains",
-                out_dir,
-            )
 
     @classmethod
     def create_from_json_file(cls, json_file_path: str | None = None) -> Self:
@@ -415,6 +404,5 @@ def _copy(kind: type[Any], out_dir: str, was_active: bool) -> Any:
     # The copy does not have the original's options, so it cannot open its storage.
     made = kind("copy", dry_run=True)
     current_hook.set_hook(before)
-    made.recorder.run.out_dir = out_dir
-    made.recorder.copied_from = out_dir if was_active else ""
+    made.recorder.run.out_dir, made.recorder.copied_from = out_dir, out_dir if was_active else ""
     return made

@@ -278,6 +278,7 @@ class Recorder(StepRecorder):
     def _step_to_save_into(self, step: Any = None, mode: Any = None) -> Step | None:
         """Return the step for values that the user saves by a call; None if nothing is saved."""
         if not self.active:
+            self.warn_if_copy()
             if self._loses:
                 self.failures.warn_of_loss()
             return None

@@ -115,6 +115,16 @@ class StepRecorder:
             watch(self)
             self.run.environment.read()
 
+    def warn_if_copy(self) -> None:
+        """Log, once, that the hook is a copy and saves nothing. Called where a job begins to use its hook."""
+        out_dir, self.copied_from = self.copied_from, ""
+        if out_dir:
+            logger.warning(
+                "nothing is saved by this hook: it is a copy of the hook of %s, made by clone, deepcopy or pickle, and "
+                "would write into the same run; construct a hook with its own out_dir in the process that trains",
+                out_dir,
+            )
+
     # Steps.
 
     def set_mode(self, mode: ModeKeys) -> None:

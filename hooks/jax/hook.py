@@ -99,7 +99,7 @@ class Hook(CalledHook):
                 open step has a tree of this collection.
             mode: The mode that the step is counted in. Default: the current one.
         """
-        self._warn_if_copy()
+        self.recorder.warn_if_copy()
         check_collection_name(collection)
         marker = f"tree of {collection}"
         if step is None:
@@ -212,7 +212,7 @@ class Hook(CalledHook):
     def _save_scalar(
         self, name: str, value: Any, sm_metric: bool, timestamp: float | None, step: Any, mode: Any
     ) -> None:
-        self._warn_if_copy()
+        self.recorder.warn_if_copy()
         if not isinstance(value, jax.Array) or (value.size != 1 and not isinstance(value, jax.core.Tracer)):
             super()._save_scalar(name, value, sm_metric, timestamp, step, mode)
             return
@@ -239,7 +239,7 @@ class Hook(CalledHook):
     def _save_tensor(
         self, name: str, value: Any, collections_to_write: Iterable[str] | str, step: Any, mode: Any
     ) -> None:
-        self._warn_if_copy()
+        self.recorder.warn_if_copy()
         if not isinstance(value, jax.Array):
             super()._save_tensor(name, value, collections_to_write, step, mode)
             return

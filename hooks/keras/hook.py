@@ -261,7 +261,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
 
     @guarded
     def _begin(self, phase: Phase) -> None:
-        self._warn_if_copy()
+        self.recorder.warn_if_copy()
         if self._is_elsewhere() or not self.recorder.active:
             return
         is_open = self._batch_runs

@@ -67,7 +67,7 @@ class Hook(BoostingHook):
         """
         begins = env.iteration == env.begin_iteration
         if begins:
-            self._warn_if_copy()
+            self.recorder.warn_if_copy()
         if not self.recorder.active:
             return
         if begins:

@@ -95,7 +95,7 @@ class Hook(BaseHook):
             ConfigurationError: `block` is not a `gluon.Block`.
         """
         _check_block(block, "register_block")
-        self._warn_if_copy()
+        self.recorder.warn_if_copy()
         self.capture.register_block(block)
 
     register_hook = register_block

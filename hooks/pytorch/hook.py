@@ -136,7 +136,7 @@ class Hook(BaseHook):
         _check_module(module, "register_module")
         if name is not None:
             self.capture.models.check_name(module, name)
-        self._warn_if_copy()
+        self.recorder.warn_if_copy()
         self.capture.register_module(module, name)
 
     register_hook = register_module

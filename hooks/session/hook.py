@@ -244,7 +244,7 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
 
     @guarded
     def _prepare(self, context: Any, run: Run) -> None:
-        self._warn_if_copy()
+        self.recorder.warn_if_copy()
         if not self.recorder.active:
             return
         state = self._state_of(context.session)

@@ -91,7 +91,7 @@ class Hook(CalledHook):
             name: The prefix of the names, to save several models: `name/coef_`.
             mode: The mode that the step is counted in. Default: the current one.
         """
-        self._warn_if_copy()
+        self.recorder.warn_if_copy()
         self._check(model, "save_model")
         marker = f"model {name or ''}"
         if step is None:
@@ -137,7 +137,7 @@ class Hook(CalledHook):
             first_step: The number of the first stage in its mode, such as that of a warm start.
             mode: The mode that the steps are counted in. Default: the current one.
         """
-        self._warn_if_copy()
+        self.recorder.warn_if_copy()
         self._check(model, "save_stages")
         collections = self.recorder.collections
         for name, values, is_loss in stages_of(model):

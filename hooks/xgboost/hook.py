@@ -165,7 +165,7 @@ class Hook(BoostingHook, xgb.callback.TrainingCallback):
     def _begin_training(self, model: Any) -> None:
         self._open_round = None
         self._names, self._importances = None, Importances()
-        self._warn_if_copy()
+        self.recorder.warn_if_copy()
         if self.recorder.active:
             self._rounds_before = model.num_boosted_rounds()
             self._begin_at(self._rounds_before)

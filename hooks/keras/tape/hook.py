@@ -34,7 +34,6 @@ class TapeHook(TapeOwner):
 
     naming = VariableNaming()
     """The naming of variables; scripts for smdebug read other names."""
-    _warn_if_copy: Callable[[], None]
 
     def _init_tapes(self) -> None:
         self.tape_names = TapeNames(self.recorder, self.naming)
@@ -70,7 +69,7 @@ class TapeHook(TapeOwner):
         if not _is_tape(tape):
             raise ConfigurationError(f"wrap_tape takes a tf.GradientTape, got {type(tape).__name__}")
         wrap(tape, self._tape_recorder)
-        self._warn_if_copy()
+        self.recorder.warn_if_copy()
         return tape
 
     @unconverted

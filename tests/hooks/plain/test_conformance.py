@@ -80,13 +80,18 @@ class TestRun(CallTests, LifeTests):
         [copy.copy, copy.deepcopy, lambda run: pickle.loads(pickle.dumps(run))],
         ids=["copy", "deep", "pickle"],
     )
-    def test_a_copy_of_a_run_saves_nothing(self, hook: Any, out: str, copied: Callable[[Any], Any]) -> None:
+    def test_a_copy_of_a_run_saves_nothing_and_warns_once(
+        self, hook: Any, out: str, copied: Callable[[Any], Any], caplog: pytest.LogCaptureFixture
+    ) -> None:
         run = hook()
         twin = copied(run)
         assert type(twin) is Run
         assert (twin.out_dir, twin.recorder.active) == (out, False)
         twin.log({"x": 1.0})
+        twin.save_tensor("y", np.ones(2), step=3)
         run.log({"x": 2.0})
         twin.close()
+        (message,) = [record.getMessage() for record in caplog.records if record.name == "tensortrial.hooks"]
+        assert f"a copy of the hook of {out}" in message
         run.close()
         assert create_trial(out).tensor("x").value(0) == 2
