@@ -165,7 +165,7 @@ class SaveConfig(JsonDocument):
     """Steps to save, for each mode.
 
     A mode without a configuration has that of the hook. In the hook's configuration, it has the default: every 500th
-    step, for XGBoost every 10th.
+    step, every 10th for boosted trees, every one for scikit-learn.
 
     Args:
         mode_save_configs: Configurations of single modes, as SaveConfigMode objects or dictionaries of its arguments.
