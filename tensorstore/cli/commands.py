@@ -18,7 +18,7 @@ from .writing.run import DESCRIPTION, run
 # The commands by group: the module of each, whose function has the module's name, and the first line of its help.
 # Importing all modules takes half a second, so a module is imported when its command is called.
 _COMMANDS = {
-    "Show": {
+    "Look": {
         "ls": ("reading.ls", "List the runs in a folder, with state, steps, size and tags."),
         "info": ("reading.info", "Show the workers, steps, tensors and collections of a run."),
         "show": ("reading.show", "Show a run's scalars as lines, and its worst tensors."),
@@ -29,7 +29,7 @@ _COMMANDS = {
         "page": ("reading.page", "Show runs in the browser, also while they are being written."),
         "report": ("reading.report", "Write runs as one HTML file that needs no server or network."),
     },
-    "Analyze": {
+    "Ask": {
         "diagnose": ("reading.diagnose", "Find out what went wrong, where it began, and what to try."),
         "compare": ("reading.compare", "Find where two runs first differ."),
         "sql": ("reading.sql", "Run one SELECT on the views of one or several runs."),
@@ -44,7 +44,7 @@ _COMMANDS = {
         "rm": ("writing.rm", "Delete runs."),
         "note": ("writing.note", "Write a note about a run, or show its notes."),
     },
-    "Maintain": {
+    "Mend": {
         "verify": ("reading.verify", "Read every byte of runs, and print which files are damaged."),
         "repair": ("writing.repair", "Remove files that belong to no step, and mark lost ones."),
         "compact": ("writing.compact", "Merge the many small files of a run into few."),

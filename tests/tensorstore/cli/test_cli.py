@@ -414,7 +414,7 @@ def test_each_command_has_the_name_by_which_it_is_called() -> None:
 
 def test_help_lists_every_command_in_one_of_five_groups() -> None:
     printed = run_command("--help").stdout
-    titles = ["Show:", "Analyze:", "Move:", "Maintain:", "Run:"]
+    titles = ["Look:", "Ask:", "Move:", "Mend:", "Run:"]
     assert [line for line in printed.splitlines() if line in titles] == titles
     listed = [line.split()[0] for line in printed.partition("Show:")[2].splitlines() if line.startswith("  ")]
     assert sorted(listed) == main.list_commands(click.Context(main))
