@@ -16,6 +16,7 @@ from .checks import (
     DIVERGED,
     FROZEN,
     NON_FINITE,
+    OUTLIERS,
     PASSING,
     RATIOS,
     SMALL,
@@ -70,10 +71,10 @@ class _Group:
     explained: list[_Group] = field(default_factory=list)
 
     @property
-    def key(self) -> tuple[float, float, bool, str]:
+    def key(self) -> tuple[float, bool, float, bool, str]:
         step = math.inf if self.first.step is None else self.first.step
         place = math.inf if self.place is None else self.place
-        return step, place, self.check.rule != NON_FINITE, self.first.tensor or ""
+        return step, self.check.rule == OUTLIERS, place, self.check.rule != NON_FINITE, self.first.tensor or ""
 
     @property
     def is_note(self) -> bool:
@@ -105,7 +106,7 @@ def problems(
         if _is_over(group, facts):
             group.check = replace(group.check, is_note=True)
         _add(group, roots, facts)
-    roots.sort(key=lambda root: (root.is_note, not root.is_non_finite))
+    roots.sort(key=lambda root: (root.is_note, not root.is_non_finite, root.check.rule == OUTLIERS))
     return [_problem(root, sizes, facts) for root in roots]
 
 

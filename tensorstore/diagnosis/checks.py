@@ -45,6 +45,9 @@ class Check:
 NON_FINITE = "ExplodingTensor"
 """NaN and infinities propagate to all values that are computed from them, so they explain all later findings."""
 
+OUTLIERS = "ActivationOutliers"
+"""Outliers follow from most other problems, and have few consequences of their own."""
+
 ANOMALY = "StatisticAnomaly"
 """A weight that leaves its past is a problem only if it has consequences."""
 
@@ -62,7 +65,7 @@ OF_A_SPIKE = (
     ANOMALY,
     "WeightUpdateRatio",
     "UpdateRatioOutOfRange",
-    "ActivationOutliers",
+    OUTLIERS,
     "DeadRelu",
     "DeadFeatures",
     "VanishingGradient",
@@ -120,7 +123,7 @@ CHECKS = (
         explains=OF_A_SPIKE,
     ),
     Check(
-        "ActivationOutliers",
+        OUTLIERS,
         "look at the weights of the layer for a channel that grows; use weight decay or normalization before it",
         explains=_AFTER_A_SPIKE,
     ),
