@@ -46,7 +46,8 @@ class Facts:
         learned_from: The first step with a gradient of each parameter.
         diverged: The losses, with their workers, that are far above their first value in the end.
         converged: The first step from which on all losses are nearly 0; infinite if there is none.
-        small_losses: The findings about losses that are far below their first value, by name, worker and step.
+        usual_spikes: The jumps of losses that are no problem, by name, worker and step: of losses far below their first
+            value, of losses that vary as much, and of those that training does not have to lower.
         has_losses: True if losses were evaluated.
     """
 
@@ -55,7 +56,7 @@ class Facts:
     learned_from: Mapping[str, int]
     diverged: Collection[tuple[str, str]]
     converged: float
-    small_losses: Collection[tuple[str, str, int]]
+    usual_spikes: Collection[tuple[str, str, int]]
     has_losses: bool
 
 
@@ -135,7 +136,7 @@ def _check_of(finding: Finding, by_rule: Mapping[str, Check], facts: Facts) -> C
     check = SMALL[finding.rule] if finding.rule in RATIOS and _is_small(finding) else by_rule[finding.rule]
     if finding.rule in CONVERGED and _is_small(finding) and (finding.step or 0) >= facts.converged:
         return replace(check, is_note=True)
-    if finding.rule == "LossSpike" and (finding.tensor, finding.worker, finding.step) in facts.small_losses:
+    if finding.rule == "LossSpike" and (finding.tensor, finding.worker, finding.step) in facts.usual_spikes:
         return replace(check, is_note=True)
     if finding.rule == "GradientNormSpike" and (facts.has_losses or not math.isfinite(finding.observed or 0)):
         return replace(check, is_note=True)  # other rules find what follows from it, and NaN and infinities

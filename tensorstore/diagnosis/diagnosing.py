@@ -24,6 +24,11 @@ from .headline import headline
 from .origin import origin
 from .result import Diagnosis, Problem, Unchecked
 
+_MOVING = r"(?i)(^|[^a-z])(policy|actor|critic|value|generator|discriminator|adversarial|gan|[dgq])([^a-z]|$)"
+"""The names of losses whose targets or data move with the training, so that a rise says nothing by itself.
+
+They are those of reinforcement learning, and of two models that train against each other.
+"""
 _VANISHED = ("VanishingGradient", "AllZero")
 _BIAS = re.compile(r"(?<=\.)bias$")
 
@@ -47,7 +52,7 @@ with ends as (
 )
 select name, worker
 from ends
-where list_contains($names, name) and first > 0 and list_min(last) > 2 * first
+where list_contains($names, name) and not regexp_matches(name, $moving) and first > 0 and list_min(last) > 2 * first
     -- Parts of a loss may rise while the loss falls.
     and worker not in (select worker from ends where list_max(last) < first)
 """
@@ -66,11 +71,25 @@ with losses as (
 )
 select max(step) from ends having count(step) = count(*)
 """
-_SMALL_LOSSES = """
+_USUAL_SPIKES = """
+with losses as (
+    select name, worker, global_step, value, if(value > 0, ln(value), null) as log,
+        first_value(abs(value)) over of_name as first
+    from scalars
+    where list_contains($names, name) and isfinite(value)
+    window of_name as (partition by name, worker order by global_step)
+)
 select name, worker, global_step
-from scalars
-where list_contains($names, name) and isfinite(value)
-qualify abs(value) < first_value(abs(value)) over (partition by name, worker order by global_step) / 10
+from losses
+window
+    past as (partition by name, worker order by global_step rows between 128 preceding and 1 preceding),
+    later as (partition by name, worker order by global_step rows between 1 following and 10 following)
+qualify abs(value) < first / 10 or regexp_matches(name, $moving)
+    -- A jump by less than half, or one that is usual for a skewed distribution, after which the loss is as before.
+    or (
+        (value < 1.5 * median(value) over past or log < avg(log) over past + 4 * stddev(log) over past)
+        and median(value) over later < 1.5 * median(value) over past
+    )
 """
 
 
@@ -146,9 +165,9 @@ def _facts(
         steps,
         cache(lambda name: trial.tensor(name).steps()),
         dict(learned_from),
-        set(_fetched(trial, _DIVERGED, {"names": diverged}, damaged)) if diverged else set(),
+        set(_fetched(trial, _DIVERGED, {"names": diverged, "moving": _MOVING}, damaged)) if diverged else set(),
         next((step for (step,) in converged if step is not None), math.inf),
-        set(_fetched(trial, _SMALL_LOSSES, {"names": spikes}, damaged)) if spikes else set(),
+        set(_fetched(trial, _USUAL_SPIKES, {"names": spikes, "moving": _MOVING}, damaged)) if spikes else set(),
         has_losses,
     )
 

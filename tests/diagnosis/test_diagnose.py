@@ -635,6 +635,43 @@ def test_a_rise_of_gradients_while_the_loss_falls_is_a_note(tmp_path: Path) -> N
     found = rated(tmp_path / "jumps", gradient=gradient, loss=lambda step: 50.0 if step == 41 else 1 - 0.001 * step)
     (problem,) = [each for each in found.problems if not each.is_note]
     assert (problem.rule, problem.step) == ("GradientNormSpike", 40)
+def test_a_jump_that_is_usual_for_a_loss_is_a_note(tmp_path: Path) -> None:
+    """The losses of a model that was trained before are small, and vary by factors."""
+    noise = np.exp(np.random.default_rng(0).normal(0, 0.8, 200))
+
+    def loss(step: int) -> float:
+        return 0.003 * float(noise[step])
+
+    found = rated(tmp_path / "usual", loss=lambda step: 0.035 if step == 100 else loss(step), steps=200)
+    assert (found.is_healthy, [each.rule for each in found.problems if each.step == 100]) == (True, ["LossSpike"])
+    found = rated(tmp_path / "large", loss=lambda step: 3.0 if step == 100 else loss(step), steps=200)
+    assert [(each.rule, each.step) for each in found.problems if not each.is_note] == [("LossSpike", 100)]
+    found = rated(tmp_path / "stays", loss=lambda step: loss(step) * (12 if step >= 100 else 1), steps=200)
+    assert not found.is_healthy
+
+
+@pytest.mark.parametrize(("name", "is_healthy"), [("loss", False), ("policy_loss", True), ("loss_G", True)])
+def test_a_loss_whose_target_moves_may_rise(tmp_path: Path, name: str, is_healthy: bool) -> None:
+    rng = np.random.default_rng(0)
+    for kind, rise in (("rises", lambda step: step / 10), ("jumps", lambda step: 40.0 * (step == 60))):
+        with tensortrial.Run(tmp_path / kind, environment=False) as run:
+            for step in range(80):
+                run.log({name: 1.0 + rise(step) + rng.uniform(0, 0.1)}, step=step)
+        found = tensortrial.diagnose(tmp_path / kind)
+        assert (found.is_healthy, bool(found.problems)) == (is_healthy, True), str(found)
+
+
+def test_outliers_of_activations_come_after_other_problems(tmp_path: Path) -> None:
+    outliers = np.append(np.random.default_rng(0).normal(size=999), 1e4)
+    with Job(tmp_path) as job:
+        for step in range(40):
+            at = job.begin(TRAIN)
+            job.put(at, {"0_output_0": outliers if step >= 10 else outliers[:-1]}, raw=False, statistics=("kurtosis",))
+            job.put(at, {"update_ratio/a.weight": 0.2 if step >= 20 else 1e-3}, closes=True)
+    found = tensortrial.diagnose(tmp_path)
+    assert [each.rule for each in found.problems] == ["UpdateRatioOutOfRange", "ActivationOutliers"]
+
+
 
 
 def test_a_nan_after_a_learning_rate_rose_is_told_with_it(tmp_path: Path) -> None:
