@@ -22,6 +22,7 @@ from .checks import (
     SMALL,
     SPIKES,
     TOO_LATE,
+    UNTRAINED,
     Check,
     steps_to_fall,
 )
@@ -133,6 +134,8 @@ def _check_of(finding: Finding, by_rule: Mapping[str, Check], facts: Facts) -> C
         first = facts.learned_from.get(finding.tensor or "")
         if first is None or (finding.step or 0) <= first:
             return FROZEN
+    if finding.rule == UNTRAINED and finding.observed == 0:
+        return replace(FROZEN, rule=UNTRAINED)
     check = SMALL[finding.rule] if finding.rule in RATIOS and _is_small(finding) else by_rule[finding.rule]
     if finding.rule in CONVERGED and _is_small(finding) and (finding.step or 0) >= facts.converged:
         return replace(check, is_note=True)
@@ -154,7 +157,7 @@ def _is_small(finding: Finding) -> bool:
 def _is_over(group: _Group, facts: Facts) -> bool:
     """Return whether a finding about a gradient or an update ended before the run, so that training went on."""
     name, rule = group.first.tensor or "", group.check.rule
-    if rule not in PASSING or not name.startswith(("gradient/", "update_ratio/")):
+    if rule != UNTRAINED and (rule not in PASSING or not name.startswith(("gradient/", "update_ratio/"))):
         return False
     saves = facts.saves(name)
     return bool(saves) and group.last_step is not None and group.last_step < saves[-1]

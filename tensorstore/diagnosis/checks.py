@@ -54,6 +54,9 @@ ANOMALY = "StatisticAnomaly"
 SPIKES = ("LossSpike", "GradientNormSpike", NON_FINITE)
 """The rules whose findings may be consequences of a weight that has left its past."""
 
+UNTRAINED = "UntrainedParameter"
+"""A parameter without a gradient may be frozen. With one, it is meant to be trained."""
+
 RATIOS = ("UpdateRatioOutOfRange", "WeightUpdateRatio")
 """The rules whose findings are too large or too small, which have different causes and advice."""
 
@@ -115,6 +118,13 @@ CHECKS = (
         _LOWER,
         allowed_by="pass include_collections=['health'] to the hook, and call hook.register_optimizer(optimizer)",
         explains=OF_A_SPIKE,
+    ),
+    Check(
+        UNTRAINED,
+        "check that the optimizer has this parameter and a learning rate above 0, or freeze the parameter, which saves "
+        "the time and memory of its gradient",
+        allowed_by="pass include_collections=['health'] to the hook, and call hook.register_optimizer(optimizer)",
+        explains=RATIOS,
     ),
     Check(
         ANOMALY,
@@ -192,6 +202,7 @@ FROZEN = Check(
     "WeightUpdateRatio",
     "nothing if this parameter is frozen; else check that it is part of the computation of the loss",
     is_note=True,
+    explains=(UNTRAINED,),
 )
 """The check of a weight that does not change and has no gradient, although others have one."""
 
@@ -200,6 +211,7 @@ SMALL = {
         rule,
         "check that the optimizer has this parameter, and raise its learning rate; in bfloat16, small updates are lost "
         "in rounding: keep weights in float32",
+        explains=(UNTRAINED,) if rule == FROZEN.rule else (),
     )
     for rule in RATIOS
 }

@@ -19,7 +19,7 @@ from ..rules.registry import make_rule
 from ..rules.running import CANNOT_RUN, evaluate_saved
 from ..snapshot.snapshot import run_info
 from .causes import Facts, Places, problems
-from .checks import ANOMALY, CONVERGED, DIVERGED, FROZEN, SPIKES, RunFacts, checks_for, parameters_of
+from .checks import ANOMALY, CONVERGED, DIVERGED, FROZEN, SPIKES, UNTRAINED, RunFacts, checks_for, parameters_of
 from .headline import headline
 from .origin import origin
 from .result import Diagnosis, Problem, Unchecked
@@ -206,8 +206,8 @@ def _located(trial: Trial, problem: Problem, damaged: dict[str, FileError]) -> P
 
 def _step_before(trial: Trial, problem: Problem) -> int | None:
     """Return the newest earlier step at which the problem's tensor was saved, if steps in between were not."""
-    if problem.tensor is None or problem.step is None:
-        return None
+    if problem.tensor is None or problem.step is None or problem.rule == UNTRAINED:
+        return None  # the latter began at the first step
     steps = trial.tensor(problem.tensor).steps()
     before = steps[: bisect_left(steps, problem.step)][-1:]
     return before[0] if before and before[0] < problem.step - 1 else None

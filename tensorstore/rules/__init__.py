@@ -1,4 +1,4 @@
-"""Rules that watch a run: 33 built-in ones, and your own.
+"""Rules that watch a run: 34 built-in ones, and your own.
 
     from tensortrial.rules import VanishingGradient, invoke_rule
     findings = invoke_rule(VanishingGradient(trial, threshold=1e-6))
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .builtin.stalled import StalledTraining as StalledTrainingRule
     from .builtin.tensors import AllZero, ExplodingTensor, LowPrecisionSaturation, TensorVariance, UnchangedTensor
     from .builtin.trees import FeatureImportanceOverweight, TreeDepth
-    from .builtin.weights import PoorWeightInitialization, WeightUpdateRatio
+    from .builtin.weights import PoorWeightInitialization, UntrainedParameter, WeightUpdateRatio
     from .finding import Finding
     from .registry import make_rule
     from .req_tensors import RequiredTensors
@@ -82,6 +82,7 @@ __all__ = [
     "TensorVariance",
     "TreeDepth",
     "UnchangedTensor",
+    "UntrainedParameter",
     "UpdateRatioOutOfRange",
     "VanishingGradient",
     "WeightUpdateRatio",

@@ -27,7 +27,7 @@ from .builtin.runs import RankDivergence, SimilarAcrossRuns
 from .builtin.stalled import StalledTraining
 from .builtin.tensors import AllZero, ExplodingTensor, LowPrecisionSaturation, TensorVariance, UnchangedTensor
 from .builtin.trees import FeatureImportanceOverweight, TreeDepth
-from .builtin.weights import PoorWeightInitialization, WeightUpdateRatio
+from .builtin.weights import PoorWeightInitialization, UntrainedParameter, WeightUpdateRatio
 
 SAGEMAKER: tuple[type[BuiltinRule], ...] = (
     VanishingGradient,
@@ -61,6 +61,7 @@ OURS: tuple[type[BuiltinRule], ...] = (
     LowPrecisionSaturation,
     DeadFeatures,
     UpdateRatioOutOfRange,
+    UntrainedParameter,
     ActivationOutliers,
     PrecisionUnderflow,
     AttentionLogitGrowth,

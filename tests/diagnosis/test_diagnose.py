@@ -85,6 +85,91 @@ def test_a_frozen_layer_is_a_note_and_one_that_does_not_learn_a_problem(tmp_path
     assert [(each.rule, each.is_note) for each in found.problems] == [("WeightUpdateRatio", False)]
 
 
+def fitted(run: Path, build: Any, steps: int = 30, rate: Any = lambda step: 0.1) -> Diagnosis:
+    """Train a network of three layers, and save what a hook saves by default.
+
+    `build` takes the layers, and returns the parameter groups of the optimizer, and what is called after each step.
+    """
+    torch = pytest.importorskip("torch")
+    tt = pytest.importorskip("tensortrial.hooks.pytorch")
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(3)))
+    groups, after = build(net)
+    optimizer, loss = torch.optim.SGD(groups, 0.1), torch.nn.MSELoss()
+    hook = tt.Hook(run, save_interval=1)
+    hook.register_module(net)
+    hook.register_loss(loss)
+    hook.register_optimizer(optimizer)
+    for step in range(steps):
+        optimizer.param_groups[0]["lr"] = rate(step)
+        net.zero_grad()
+        loss(net(x := torch.randn(8, 4)), x).backward()
+        optimizer.step()
+        after(step)
+    hook.close()
+    return tensortrial.diagnose(run)
+
+
+def nothing(step: int) -> None:
+    """Do nothing after a step."""
+
+
+def outer(net: Any) -> list[Any]:
+    """Return the parameters of the first and the last layer."""
+    return [*net[0].parameters(), *net[2].parameters()]
+
+
+def test_a_layer_with_gradients_that_no_optimizer_updates_is_one_problem(tmp_path: Path) -> None:
+    found = fitted(tmp_path, lambda net: (outer(net), nothing))
+    (problem,) = (each for each in found.problems if not each.is_note)
+    assert (problem.rule, problem.tensors) == ("UntrainedParameter", ("Sequential_1.bias",))
+    assert (
+        found.headline == "At step 9, Sequential_1.weight has gradients at 10 saved steps, but no optimizer updates it."
+    )
+    assert problem.advice.startswith("check that the optimizer has this parameter")
+
+
+def test_a_learning_rate_of_0_is_a_problem_unless_it_rises_later(tmp_path: Path) -> None:
+    found = fitted(tmp_path / "never", lambda net: (net.parameters(), nothing), rate=lambda step: 0.0)
+    assert (
+        found.headline == "At step 9, Sequential_0.weight has gradients at 10 saved steps, but the learning rate is 0."
+    )
+    found = fitted(tmp_path / "later", lambda net: (net.parameters(), nothing), rate=lambda step: 0.1 * (step > 15))
+    assert (found.is_healthy, found.problems[0].rule) == (True, "UntrainedParameter")
+
+
+def test_layers_that_are_trained_in_another_way_are_no_problem(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+
+    def of_another_optimizer(net: Any) -> Any:
+        other = torch.optim.SGD(net[1].parameters(), 0.1)
+        return outer(net), lambda step: other.step() if step % 8 == 7 else None
+
+    def of_an_average(net: Any) -> Any:
+        net[1].requires_grad_(False)
+        pairs = list(zip(net[1].parameters(), net[0].parameters(), strict=True))
+        return outer(net), lambda step: [old.data.lerp_(new.data, 0.1) for old, new in pairs]
+
+    def of_a_group_with_rate_0(net: Any) -> Any:
+        return [{"params": outer(net)}, {"params": net[1].parameters(), "lr": 0.0}], nothing
+
+    for build in (of_another_optimizer, of_an_average, of_a_group_with_rate_0):
+        found = fitted(tmp_path / build.__name__, build)
+        assert (found.is_healthy, "UntrainedParameter" in found.checked) == (True, True), str(found)
+        assert "UntrainedParameter" not in [each.rule for each in found.problems], str(found)
+
+
+def test_a_layer_without_gradients_is_a_note_as_it_may_be_frozen(tmp_path: Path) -> None:
+    def freeze(net: Any) -> Any:
+        net[0].requires_grad_(False)
+        return net.parameters(), nothing
+
+    found = fitted(tmp_path, freeze)
+    (note,) = (each for each in found.problems if each.rule == "UntrainedParameter")
+    assert (found.is_healthy, note.tensor, note.tensors) == (True, "Sequential_0.weight", ("Sequential_0.bias",))
+    assert note.advice.startswith("nothing if this parameter is frozen")
+
+
 def test_a_nan_explains_every_nan_after_it_and_what_follows(tmp_path: Path) -> None:
     found = saved(tmp_path, layer1=(20, with_nan), layer2=(21, with_nan), layer0=(25, with_nan))
     (problem,) = found.problems
@@ -550,6 +635,43 @@ def test_a_jump_of_a_loss_that_has_nearly_vanished_is_a_note(tmp_path: Path) -> 
     assert not rated(tmp_path / "large", loss=lambda step: 5.0 if step == 190 else loss(step), steps=200).is_healthy
 
 
+def test_a_jump_that_is_usual_for_a_loss_is_a_note(tmp_path: Path) -> None:
+    """The losses of a model that was trained before are small, and vary by factors."""
+    noise = np.exp(np.random.default_rng(0).normal(0, 0.8, 200))
+
+    def loss(step: int) -> float:
+        return 0.003 * float(noise[step])
+
+    found = rated(tmp_path / "usual", loss=lambda step: 0.035 if step == 100 else loss(step), steps=200)
+    assert (found.is_healthy, [each.rule for each in found.problems if each.step == 100]) == (True, ["LossSpike"])
+    found = rated(tmp_path / "large", loss=lambda step: 3.0 if step == 100 else loss(step), steps=200)
+    assert [(each.rule, each.step) for each in found.problems if not each.is_note] == [("LossSpike", 100)]
+    found = rated(tmp_path / "stays", loss=lambda step: loss(step) * (12 if step >= 100 else 1), steps=200)
+    assert not found.is_healthy
+
+
+@pytest.mark.parametrize(("name", "is_healthy"), [("loss", False), ("policy_loss", True), ("loss_G", True)])
+def test_a_loss_whose_target_moves_may_rise(tmp_path: Path, name: str, is_healthy: bool) -> None:
+    rng = np.random.default_rng(0)
+    for kind, rise in (("rises", lambda step: step / 10), ("jumps", lambda step: 40.0 * (step == 60))):
+        with tensortrial.Run(tmp_path / kind, environment=False) as run:
+            for step in range(80):
+                run.log({name: 1.0 + rise(step) + rng.uniform(0, 0.1)}, step=step)
+        found = tensortrial.diagnose(tmp_path / kind)
+        assert (found.is_healthy, bool(found.problems)) == (is_healthy, True), str(found)
+
+
+def test_outliers_of_activations_come_after_other_problems(tmp_path: Path) -> None:
+    outliers = np.append(np.random.default_rng(0).normal(size=999), 1e4)
+    with Job(tmp_path) as job:
+        for step in range(40):
+            at = job.begin(TRAIN)
+            job.put(at, {"0_output_0": outliers if step >= 10 else outliers[:-1]}, raw=False, statistics=("kurtosis",))
+            job.put(at, {"update_ratio/a.weight": 0.2 if step >= 20 else 1e-3}, closes=True)
+    found = tensortrial.diagnose(tmp_path)
+    assert [each.rule for each in found.problems] == ["UpdateRatioOutOfRange", "ActivationOutliers"]
+
+
 def test_zeros_of_activations_in_float16_are_no_problem(tmp_path: Path) -> None:
     with Job(tmp_path) as job:
         for _ in range(20):
@@ -635,43 +757,6 @@ def test_a_rise_of_gradients_while_the_loss_falls_is_a_note(tmp_path: Path) -> N
     found = rated(tmp_path / "jumps", gradient=gradient, loss=lambda step: 50.0 if step == 41 else 1 - 0.001 * step)
     (problem,) = [each for each in found.problems if not each.is_note]
     assert (problem.rule, problem.step) == ("GradientNormSpike", 40)
-def test_a_jump_that_is_usual_for_a_loss_is_a_note(tmp_path: Path) -> None:
-    """The losses of a model that was trained before are small, and vary by factors."""
-    noise = np.exp(np.random.default_rng(0).normal(0, 0.8, 200))
-
-    def loss(step: int) -> float:
-        return 0.003 * float(noise[step])
-
-    found = rated(tmp_path / "usual", loss=lambda step: 0.035 if step == 100 else loss(step), steps=200)
-    assert (found.is_healthy, [each.rule for each in found.problems if each.step == 100]) == (True, ["LossSpike"])
-    found = rated(tmp_path / "large", loss=lambda step: 3.0 if step == 100 else loss(step), steps=200)
-    assert [(each.rule, each.step) for each in found.problems if not each.is_note] == [("LossSpike", 100)]
-    found = rated(tmp_path / "stays", loss=lambda step: loss(step) * (12 if step >= 100 else 1), steps=200)
-    assert not found.is_healthy
-
-
-@pytest.mark.parametrize(("name", "is_healthy"), [("loss", False), ("policy_loss", True), ("loss_G", True)])
-def test_a_loss_whose_target_moves_may_rise(tmp_path: Path, name: str, is_healthy: bool) -> None:
-    rng = np.random.default_rng(0)
-    for kind, rise in (("rises", lambda step: step / 10), ("jumps", lambda step: 40.0 * (step == 60))):
-        with tensortrial.Run(tmp_path / kind, environment=False) as run:
-            for step in range(80):
-                run.log({name: 1.0 + rise(step) + rng.uniform(0, 0.1)}, step=step)
-        found = tensortrial.diagnose(tmp_path / kind)
-        assert (found.is_healthy, bool(found.problems)) == (is_healthy, True), str(found)
-
-
-def test_outliers_of_activations_come_after_other_problems(tmp_path: Path) -> None:
-    outliers = np.append(np.random.default_rng(0).normal(size=999), 1e4)
-    with Job(tmp_path) as job:
-        for step in range(40):
-            at = job.begin(TRAIN)
-            job.put(at, {"0_output_0": outliers if step >= 10 else outliers[:-1]}, raw=False, statistics=("kurtosis",))
-            job.put(at, {"update_ratio/a.weight": 0.2 if step >= 20 else 1e-3}, closes=True)
-    found = tensortrial.diagnose(tmp_path)
-    assert [each.rule for each in found.problems] == ["UpdateRatioOutOfRange", "ActivationOutliers"]
-
-
 
 
 def test_a_nan_after_a_learning_rate_rose_is_told_with_it(tmp_path: Path) -> None:

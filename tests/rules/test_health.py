@@ -57,7 +57,13 @@ def found(rule: str, trial: Any, **parameters: Any) -> list[Finding]:
 
 def test_a_healthy_training_has_no_findings(tmp_path: Path) -> None:
     trial = trained(tmp_path)
-    for rule in ("UpdateRatioOutOfRange", "ActivationOutliers", "PrecisionUnderflow", "GradientNormSpike"):
+    for rule in (
+        "UpdateRatioOutOfRange",
+        "UntrainedParameter",
+        "ActivationOutliers",
+        "PrecisionUnderflow",
+        "GradientNormSpike",
+    ):
         assert found(rule, trial) == [], rule
 
 
@@ -79,7 +85,20 @@ def test_updates_that_bfloat16_rounds_away_are_found(tmp_path: Path) -> None:
 
 
 def test_a_learning_rate_of_0_explains_updates_of_0(tmp_path: Path) -> None:
-    assert found("UpdateRatioOutOfRange", trained(tmp_path, rate=0.0)) == []
+    trial = trained(tmp_path, rate=0.0)
+    assert found("UpdateRatioOutOfRange", trial) == []
+    assert {each.sentence.partition(" at ")[0] for each in found("UntrainedParameter", trial)} == {
+        f"Sequential_{layer}.{kind} has gradients" for layer in (0, 2) for kind in ("weight", "bias")
+    }
+
+
+@pytest.mark.parametrize(("other_rate", "fires_at"), [(0.0, []), (0.1, [4, 5])])
+def test_a_learning_rate_of_0_in_one_group_explains_updates_of_exactly_0(
+    write: Write, other_rate: float, fires_at: list[int]
+) -> None:
+    values = {"update_ratio/a.weight": 0.0, "update_ratio/b.weight": 1e-3}
+    rates = {"hyperparameters/SGD/group_0/lr": other_rate, "hyperparameters/SGD/group_1/lr": 0.1}
+    assert fired(found("UpdateRatioOutOfRange", write([{**values, **rates}] * 6))) == fires_at
 
 
 def test_a_unit_that_grows_is_an_outlier_of_its_layer(tmp_path: Path) -> None:
@@ -98,7 +117,7 @@ def test_gradients_that_float16_cannot_hold_are_found_unless_the_loss_is_scaled(
 
 def test_a_run_without_their_statistics_says_what_to_save(write: Write) -> None:
     trial = write([{"x": 1.0}])
-    for rule in ("UpdateRatioOutOfRange", "ActivationOutliers", "PrecisionUnderflow"):
+    for rule in ("UpdateRatioOutOfRange", "UntrainedParameter", "ActivationOutliers", "PrecisionUnderflow"):
         with pytest.raises(InsufficientInformationForRuleInvocation, match="include_"):
             found(rule, trial)
 

@@ -108,6 +108,43 @@ def test_weight_update_ratio_keeps_to_training_steps(write: Write) -> None:
     assert invoke_rule(rules.WeightUpdateRatio(trial)) == []
 
 
+def updated(run: Path, steps: int, rate: float = 0.1, moves_at: int = 10**9) -> tensortrial.Trial:
+    """Save three weights: `a` is updated, `b` only has gradients until a step, `c` has none."""
+    with Job(run) as job:
+        for step in range(steps):
+            moved = np.full(4, rate * step)
+            at = job.begin(TRAIN)
+            values = {"a": 1 + moved, "b": 2 + moved * (step >= moves_at), "c": np.full(4, 3.0)}
+            job.put(at, values, raw=False, statistics=("l2", "mean"), collections=("weights",))
+            job.put(at, {"gradient/a": np.ones(4), "gradient/b": np.ones(4)}, raw=False, **GRADIENTS)
+            job.put(at, {"hyperparameters/SGD/group_0/lr": rate})
+            job.put(at, {"update/a": np.full(4, rate)}, raw=False, collections=("updates",), closes=True)
+    return tensortrial.create_trial(run)
+
+
+def test_a_parameter_that_no_optimizer_updates_is_found_while_it_does_not_change(tmp_path: Path) -> None:
+    found = invoke_rule(rules.UntrainedParameter(updated(tmp_path / "never", steps=12)))
+    assert [(each.tensor, each.step) for each in found] == [("b", 9), ("b", 10), ("b", 11), ("c", 11)]
+    assert found[0].sentence == "b has gradients at 10 saved steps, but no optimizer updates it"
+    assert found[-1].sentence == "c had no gradient and did not change at 12 saved steps, while others had one"
+    of_patience = rules.UntrainedParameter(updated(tmp_path / "later", steps=12, moves_at=8), patience="7")
+    assert [(each.tensor, each.step) for each in invoke_rule(of_patience)] == [("b", 6), ("b", 7), ("c", 11)]
+
+
+def test_steps_together_and_one_by_one_have_the_same_untrained_parameters(tmp_path: Path) -> None:
+    trial = updated(tmp_path, steps=40, moves_at=20)
+    rule = rules.UntrainedParameter(trial)
+    one_by_one = [each.step for step in range(40) for each in rule.evaluate(step)]
+    assert one_by_one == list(range(9, 20))
+    assert one_by_one == [each.step for each in invoke_rule(rules.UntrainedParameter(trial)) if each.tensor == "b"]
+
+
+def test_a_learning_rate_of_0_leaves_all_parameters_untrained(tmp_path: Path) -> None:
+    found = invoke_rule(rules.UntrainedParameter(updated(tmp_path, steps=10, rate=0.0)))
+    assert [each.tensor for each in found] == ["a", "b", "c"]
+    assert found[0].sentence == "a has gradients at 10 saved steps, but the learning rate is 0"
+
+
 def test_gradient_norm_spike(write: Write) -> None:
     steps = [{"a": np.full(4, 0.1 + 0.01 * (i % 3)), "b": np.full(4, 0.1)} for i in range(30)]
     steps[20]["b"] = np.full(4, 9.0)

@@ -26,6 +26,7 @@ logger = logging.getLogger("tensortrial.rules")
 RAW = "the raw value"
 ACTIVATIONS_OF_RELU = r"(?i)relu\w*_output,re_?lu\w*/outputs,/Relu(_\d+)?:0$"
 INPUTS_OF_RELU = r"(?i)relu\w*_input,re_?lu\w*/inputs"
+LEARNING_RATES = Selector(patterns=(r"^hyperparameters/.*/(lr|learning_rate)$",))
 
 
 class BuiltinRule(Rule):

@@ -12,10 +12,9 @@ from ...dtypes import Array
 from ...format.index_types import SavedTensor
 from ..parameter import integer, number, regexes
 from ..reader import Selector, StepView
-from .base import BuiltinRule, SelectingRule
+from .base import LEARNING_RATES, BuiltinRule, SelectingRule
 
 _PREFIX = "update_ratio/"
-_RATES = Selector(patterns=(r"^hyperparameters/.*/(lr|learning_rate)$",))
 _LOAD = "/load"
 Key = tuple[str, str]
 
@@ -25,7 +24,7 @@ class UpdateRatioOutOfRange(BuiltinRule):
 
     Evaluates |update| / |weight|, which the collections `health` and `updates` save as `update_ratio/<parameter>` for a
     registered optimizer. A ratio around 1e-3 is usual (A. Karpathy, "Neural Networks: Zero to Hero", lecture 4, 2022).
-    Vectors, such as biases, are skipped, and so are small ratios at steps with a learning rate of 0.
+    Vectors, such as biases, are skipped, and so are ratios of 0 at steps with a learning rate of 0.
     """
 
     tensor_regex: tuple[str, ...] = regexes(f"^{_PREFIX}", "names of ratios")
@@ -37,13 +36,13 @@ class UpdateRatioOutOfRange(BuiltinRule):
         self._times: defaultdict[Key, int] = defaultdict(int)
 
     def judge(self, view: StepView) -> None:
-        idle = _is_idle(view)
+        idle = any(row.scalar == 0 for row in view.select(LEARNING_RATES))
         for row in self.rows(view, Selector(patterns=self.tensor_regex)):
             ratio = row.scalar
             if ratio is None or not math.isfinite(ratio) or _is_of_vector(view, row):
                 continue
             key = row.name, row.worker
-            out = ratio > self.large_threshold or (ratio < self.small_threshold and not idle)
+            out = ratio > self.large_threshold or (ratio < self.small_threshold and not (idle and ratio == 0))
             self._times[key] = self._times[key] + 1 if out else 0
             if self._times[key] >= self.patience:
                 self._fire(row, ratio)
@@ -53,11 +52,6 @@ class UpdateRatioOutOfRange(BuiltinRule):
         threshold = self.large_threshold if above else self.small_threshold
         compared = f"{'above' if above else 'below'} {threshold:g}"
         self.fires(row, ratio, threshold, f"is {ratio:.3g}, {compared}, at {self.patience} saved steps in a row")
-
-
-def _is_idle(view: StepView) -> bool:
-    rates = [row.scalar for row in view.select(_RATES)]
-    return bool(rates) and all(rate == 0 for rate in rates)
 
 
 def _is_of_vector(view: StepView, row: SavedTensor) -> bool:

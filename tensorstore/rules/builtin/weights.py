@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from operator import itemgetter
 
 import numpy as np
@@ -11,12 +12,15 @@ from ...dtypes import Array
 from ...format.index_types import SavedTensor
 from ..finding import three_digits
 from ..parameter import integer, number, regexes
-from ..reader import NotSaved, Rows, Selector, StepView
+from ..reader import Measured, NotSaved, Rows, Selector, StepView
 from .activation_modules import RELU, patterns
-from .base import INPUTS_OF_RELU, BuiltinRule, scalar_losses, training_mode
+from .base import INPUTS_OF_RELU, LEARNING_RATES, BuiltinRule, scalar_losses, training_mode
 
 _WEIGHTS, _GRADIENTS, _LOSSES = Selector(("weights",)), Selector(("gradients",)), Selector(("losses",))
+_PARAMETERS, _UPDATES = Selector(("weights", "biases")), Selector(("updates",))
 _CENTRAL = (5.0, 95.0)  # percentiles
+_OF_GRADIENTS = "gradient/", "optimizer_gradient/"
+Key = tuple[str, str]
 
 
 class WeightUpdateRatio(BuiltinRule):
@@ -81,6 +85,79 @@ def as_numbers(value: Array) -> Array | None:
     if value.dtype.kind in "SUO":
         return None
     return value.astype(np.complex128 if value.dtype.kind == "c" else np.float64)
+
+
+class UntrainedParameter(BuiltinRule):
+    """Fires if a parameter has never changed, although an optimizer updates others, or its learning rate is 0.
+
+    Compares the norm and the mean of each tensor of the collections `weights` and `biases` with those of the first
+    step. Evaluates the steps of training at which the collection `health` or `updates` saved updates:
+
+    - A parameter that has gradients is reported if no registered optimizer has updated it, or if all learning rates
+      have always been 0.
+    - A parameter that never had a gradient is reported after the last step. It may be frozen or unused, or a detached
+      tensor cuts it off the loss.
+    """
+
+    JUDGES_TOGETHER = True
+    patience: int = integer(10, "saved steps of updates at which the parameter has not changed", least=1)
+
+    def reset(self) -> None:
+        self._first: dict[Key, list[float]] = {}
+        self._times: Counter[Key] = Counter()
+        self._updated: set[Key] = set()
+        self._rate = math.nan
+        self._newest = -1
+
+    def judge(self, view: StepView) -> None:
+        if view.mode is not training_mode(self.reader.modes()):
+            raise self.nothing(view, _UPDATES)
+        self.find(view, _UPDATES)  # raises if there is none
+        found = self.measured(view, _PARAMETERS, "l2", "mean")
+        view.rows(found.rows[:1])  # raises before anything is stored
+        self._newest = view.step
+        size, is_idle = len(found.rows) // len(view.infos), self._are_idle(view)
+        values = np.stack([found["l2"], found["mean"]], axis=-1).reshape(-1, size, 2)
+        keys = found.where(slice(size)).keys
+        first = [self._first.setdefault(key, value) for key, value in zip(keys, values[0].tolist(), strict=True)]
+        is_same = np.logical_and.accumulate((values == first).all(axis=2))
+        for at in np.flatnonzero(is_same[0]).tolist():
+            times = int(is_same[:, at].sum())
+            self._judge_parameter(keys[at], found.where(slice(at, times * size, size)), is_idle)
+        for at in np.flatnonzero(~is_same[-1]).tolist():
+            self._first[keys[at]] = [math.nan, math.nan]
+
+    def _are_idle(self, view: StepView) -> Array:
+        """Return, for each step, whether all learning rates until then were 0, and one is known."""
+        rates, _ = view.column("scalar", view.find(LEARNING_RATES))
+        rates = np.fmax.reduce(rates.reshape(len(view.infos), -1), axis=1, initial=self._rate)
+        self._rate = float(np.fmax.reduce(rates))
+        return np.fmax.accumulate(rates) == 0
+
+    def _judge_parameter(self, key: Key, unchanged: Measured, is_idle: Array) -> None:
+        """Report a parameter at the steps of a view at which it had not changed yet."""
+        rows, (name, worker) = unchanged.view.tensors.row_of, key
+        if is_updated := (f"update/{name}", worker) in rows:
+            self._updated.add(key)
+        before = self._times[key]
+        self._times[key] += len(unchanged.rows)
+        if not is_updated and not any((f"{kind}{name}", worker) in rows for kind in _OF_GRADIENTS):
+            return
+        fires = is_idle[: len(unchanged.rows)] | (key not in self._updated)
+        fires[: max(0, self.patience - 1 - before)] = False
+        at = np.flatnonzero(fires)
+        for times, (row, _) in zip((before + 1 + at).tolist(), unchanged.where(at), strict=True):
+            why = "the learning rate is 0" if is_idle[times - before - 1] else "no optimizer updates it"
+            self.fires(row, times, self.patience, f"has gradients at {times} saved steps, but {why}")
+
+    def invoke_at_end(self) -> bool:
+        saved = set(self.base_trial.tensor_names())
+        learns = {name: any(f"{kind}{name}" in saved for kind in _OF_GRADIENTS) for name, _ in self._first}
+        for (name, worker), times in self._times.items() if any(learns.values()) else ():
+            if times >= self.patience and not learns[name] and not math.isnan(self._first[name, worker][0]):
+                sentence = f"{name} had no gradient and did not change at {times} saved steps, while others had one"
+                self.report(sentence, tensor=name, worker=worker, observed=0.0, threshold=0.0, step=self._newest)
+        return self.has_reports
 
 
 class PoorWeightInitialization(BuiltinRule):
