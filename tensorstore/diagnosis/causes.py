@@ -16,6 +16,7 @@ from .checks import (
     DIVERGED,
     FROZEN,
     NON_FINITE,
+    OF_SOFTMAX,
     OUTLIERS,
     PASSING,
     RATIOS,
@@ -46,6 +47,7 @@ class Facts:
         saves: Returns the steps at which a tensor was saved, ascending.
         learned_from: The first step with a gradient of each parameter.
         diverged: The losses, with their workers, that are far above their first value in the end.
+        of_softmax: The losses, with their workers, whose logits are the output of a softmax.
         converged: The first step from which on all losses are nearly 0; infinite if there is none.
         usual_spikes: The jumps of losses that are no problem, by name, worker and step: of losses far below their first
             value, of losses that vary as much, and of those that training does not have to lower.
@@ -56,6 +58,7 @@ class Facts:
     saves: Callable[[str], Sequence[int]]
     learned_from: Mapping[str, int]
     diverged: Collection[tuple[str, str]]
+    of_softmax: Collection[tuple[str, str]]
     converged: float
     usual_spikes: Collection[tuple[str, str, int]]
     has_losses: bool
@@ -130,6 +133,8 @@ def _check_of(finding: Finding, by_rule: Mapping[str, Check], facts: Facts) -> C
     """Return the check of a finding's rule, or the one that says more about what the rule has found."""
     if finding.rule == DIVERGED.rule and (finding.tensor, finding.worker) in facts.diverged:
         return DIVERGED
+    if finding.rule == OF_SOFTMAX.rule and (finding.tensor, finding.worker) in facts.of_softmax:
+        return OF_SOFTMAX
     if finding.rule == FROZEN.rule and finding.observed == 0 and facts.learned_from:
         first = facts.learned_from.get(finding.tensor or "")
         if first is None or (finding.step or 0) <= first:

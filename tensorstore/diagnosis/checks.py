@@ -246,6 +246,13 @@ DIVERGED = Check(
 )
 """The check of a loss that is far above its first value in the end, while no other loss falls."""
 
+OF_SOFTMAX = Check(
+    "LossNotDecreasing",
+    "pass logits to this loss, which computes the softmax itself: the output before it is one of a softmax already",
+    of_layers=False,
+)
+"""The check of a cross-entropy loss whose input is the output of a softmax, so that it cannot fall to 0."""
+
 
 def checks_for(facts: RunFacts) -> list[Check]:
     """Return the checks that apply to a run, regardless of its saved data."""

@@ -24,7 +24,7 @@ from .headline import headline
 from .origin import origin
 from .result import Diagnosis, Problem, Unchecked
 
-_MOVING = r"(?i)(^|[^a-z])(policy|actor|critic|value|generator|discriminator|adversarial|gan|[dgq])([^a-z]|$)"
+_MOVING = r"(?i)(^|[^a-z])(policy|actor|critic|value_loss|generator|discriminator|adversarial|gan|[dgq])([^a-z]|$)"
 """The names of losses whose targets or data move with the training, so that a rise says nothing by itself.
 
 They are those of reinforcement learning, and of two models that train against each other.
@@ -55,6 +55,25 @@ from ends
 where list_contains($names, name) and not regexp_matches(name, $moving) and first > 0 and list_min(last) > 2 * first
     -- Parts of a loss may rise while the loss falls.
     and worker not in (select worker from ends where list_max(last) < first)
+"""
+_OF_SOFTMAX = """
+with outputs as (
+    select *, shape[least(len(shape), 2)] as classes
+    from tensors
+    where contains(name, '_output_') and not list_contains(collections, 'losses')
+)
+select losses.name, losses.worker
+from tensors as losses
+    asof join outputs
+    on losses.worker = outputs.worker and losses.global_step = outputs.global_step and losses."order" > outputs."order"
+where list_contains($names, losses.name)
+group by all
+having count(*) >= 5 and bool_and(
+    outputs.name like '%_output_0'
+    and abs(outputs.abs_mean - outputs.mean) < 1e-6 and abs(outputs.mean * classes - 1) < 1e-4
+    -- All losses that probabilities can have instead of logits.
+    and losses.scalar between ln(exp(1) + classes - 1) - 1.001 and ln(exp(1) + classes - 1) + 0.001
+)
 """
 _CONVERGED = """
 with losses as (
@@ -159,6 +178,7 @@ def _facts(
         return sorted({finding.tensor or "" for finding in found if finding.rule in rules})
 
     diverged, spikes = tensors(DIVERGED.rule), tensors("LossSpike")
+    of_logits = [name for name in diverged if name.startswith("CrossEntropyLoss")]
     learned_from = _fetched(trial, _LEARNED_FROM, {}, damaged) if tensors(FROZEN.rule) else []
     converged = _fetched(trial, _CONVERGED, {}, damaged) if tensors(*CONVERGED) else []
     return Facts(
@@ -166,6 +186,7 @@ def _facts(
         cache(lambda name: trial.tensor(name).steps()),
         dict(learned_from),
         set(_fetched(trial, _DIVERGED, {"names": diverged, "moving": _MOVING}, damaged)) if diverged else set(),
+        set(_fetched(trial, _OF_SOFTMAX, {"names": of_logits}, damaged)) if of_logits else set(),
         next((step for (step,) in converged if step is not None), math.inf),
         set(_fetched(trial, _USUAL_SPIKES, {"names": spikes, "moving": _MOVING}, damaged)) if spikes else set(),
         has_losses,
