@@ -1,6 +1,7 @@
 """The grouping of findings into problems, by rule and tensor, joined by cause.
 
-Problems are in the order of their beginning, but those with NaN or infinities come first, and notes last.
+Problems are in the order of their beginning, but those with NaN or infinities come first, and outliers of activations
+after all others. Notes are last.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ _REACH = 10
 """The most saved steps between a cause and its consequences. NaN has consequences at all later steps."""
 _LONG = 50
 """The most saved steps between the beginning of a problem and the first NaN that it explains, by any consequences."""
+_OF_SKIPPED_STEPS = "gradient", "optimizer_gradient/", "update_ratio/"
+"""The first letters of the names of tensors that may be NaN or infinite at steps that a GradScaler skips."""
 
 Places = Mapping[tuple[int, str, str], int]
 """The positions of tensors in the execution order, by step, tensor and worker."""
@@ -160,9 +163,9 @@ def _is_small(finding: Finding) -> bool:
 
 
 def _is_over(group: _Group, facts: Facts) -> bool:
-    """Return whether a finding about a gradient or an update ended before the run, so that training went on."""
+    """Return whether a finding that may pass, such as one about a gradient, ended before the run."""
     name, rule = group.first.tensor or "", group.check.rule
-    if rule != UNTRAINED and (rule not in PASSING or not name.startswith(("gradient/", "update_ratio/"))):
+    if rule not in PASSING or (rule == NON_FINITE and not name.startswith(_OF_SKIPPED_STEPS)):
         return False
     saves = facts.saves(name)
     return bool(saves) and group.last_step is not None and group.last_step < saves[-1]

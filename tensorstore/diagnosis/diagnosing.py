@@ -119,8 +119,8 @@ def diagnose(
 
     All built-in rules that need no parameters are evaluated on the steps that are saved, also of a run that is still
     being written. Findings are ordered by the step and the execution order at their beginning, but NaN and infinities
-    come first. Findings with one cause are joined: a NaN explains the NaN of all values that are computed from it.
-    Nothing is written into the run, and no actions are executed.
+    come first, and outliers of activations last. Findings with one cause are joined: a NaN explains the NaN of all
+    values that are computed from it. Nothing is written into the run, and no actions are executed.
 
     Args:
         run: Path or URL of a run, or a trial of it.
