@@ -85,10 +85,11 @@ def test_a_frozen_layer_is_a_note_and_one_that_does_not_learn_a_problem(tmp_path
     assert [(each.rule, each.is_note) for each in found.problems] == [("WeightUpdateRatio", False)]
 
 
-def fitted(run: Path, build: Any, steps: int = 30, rate: Any = lambda step: 0.1) -> Diagnosis:
+def fitted(run: Path, build: Any, *, rate: Any = lambda step: 0.1, every: int = 1) -> Diagnosis:
     """Train a network of three layers, and save what a hook saves by default.
 
     `build` takes the layers, and returns the parameter groups of the optimizer, and what is called after each step.
+    Gradients are accumulated over `every` steps.
     """
     torch = pytest.importorskip("torch")
     tt = pytest.importorskip("tensortrial.hooks.pytorch")
@@ -100,12 +101,14 @@ def fitted(run: Path, build: Any, steps: int = 30, rate: Any = lambda step: 0.1)
     hook.register_module(net)
     hook.register_loss(loss)
     hook.register_optimizer(optimizer)
-    for step in range(steps):
+    for step in range(30):
         optimizer.param_groups[0]["lr"] = rate(step)
-        net.zero_grad()
         loss(net(x := torch.randn(8, 4)), x).backward()
-        optimizer.step()
+        if step % every == 0:
+            optimizer.step()
         after(step)
+        if step % every == 0:
+            net.zero_grad()
     hook.close()
     return tensortrial.diagnose(run)
 
@@ -119,12 +122,14 @@ def outer(net: Any) -> list[Any]:
     return [*net[0].parameters(), *net[2].parameters()]
 
 
-def test_a_layer_with_gradients_that_no_optimizer_updates_is_one_problem(tmp_path: Path) -> None:
-    found = fitted(tmp_path, lambda net: (outer(net), nothing))
+@pytest.mark.parametrize(("every", "step"), [(1, 9), (2, 18)])
+def test_a_layer_with_gradients_that_no_optimizer_updates_is_one_problem(tmp_path: Path, every: int, step: int) -> None:
+    found = fitted(tmp_path, lambda net: (outer(net), nothing), every=every)
     (problem,) = (each for each in found.problems if not each.is_note)
     assert (problem.rule, problem.tensors) == ("UntrainedParameter", ("Sequential_1.bias",))
     assert (
-        found.headline == "At step 9, Sequential_1.weight has gradients at 10 saved steps, but no optimizer updates it."
+        found.headline
+        == f"At step {step}, Sequential_1.weight has gradients, but no optimizer updated it at 10 saved steps."
     )
     assert problem.advice.startswith("check that the optimizer has this parameter")
 
@@ -132,7 +137,7 @@ def test_a_layer_with_gradients_that_no_optimizer_updates_is_one_problem(tmp_pat
 def test_a_learning_rate_of_0_is_a_problem_unless_it_rises_later(tmp_path: Path) -> None:
     found = fitted(tmp_path / "never", lambda net: (net.parameters(), nothing), rate=lambda step: 0.0)
     assert (
-        found.headline == "At step 9, Sequential_0.weight has gradients at 10 saved steps, but the learning rate is 0."
+        found.headline == "At step 9, Sequential_0.weight has gradients, but the learning rate was 0 at 10 saved steps."
     )
     found = fitted(tmp_path / "later", lambda net: (net.parameters(), nothing), rate=lambda step: 0.1 * (step > 15))
     assert (found.is_healthy, found.problems[0].rule) == (True, "UntrainedParameter")

@@ -87,7 +87,7 @@ def test_updates_that_bfloat16_rounds_away_are_found(tmp_path: Path) -> None:
 def test_a_learning_rate_of_0_explains_updates_of_0(tmp_path: Path) -> None:
     trial = trained(tmp_path, rate=0.0)
     assert found("UpdateRatioOutOfRange", trial) == []
-    assert {each.sentence.partition(" at ")[0] for each in found("UntrainedParameter", trial)} == {
+    assert {each.sentence.partition(", ")[0] for each in found("UntrainedParameter", trial)} == {
         f"Sequential_{layer}.{kind} has gradients" for layer in (0, 2) for kind in ("weight", "bias")
     }
 

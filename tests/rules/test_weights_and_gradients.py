@@ -125,7 +125,7 @@ def updated(run: Path, steps: int, rate: float = 0.1, moves_at: int = 10**9) -> 
 def test_a_parameter_that_no_optimizer_updates_is_found_while_it_does_not_change(tmp_path: Path) -> None:
     found = invoke_rule(rules.UntrainedParameter(updated(tmp_path / "never", steps=12)))
     assert [(each.tensor, each.step) for each in found] == [("b", 9), ("b", 10), ("b", 11), ("c", 11)]
-    assert found[0].sentence == "b has gradients at 10 saved steps, but no optimizer updates it"
+    assert found[0].sentence == "b has gradients, but no optimizer updated it at 10 saved steps"
     assert found[-1].sentence == "c had no gradient and did not change at 12 saved steps, while others had one"
     of_patience = rules.UntrainedParameter(updated(tmp_path / "later", steps=12, moves_at=8), patience="7")
     assert [(each.tensor, each.step) for each in invoke_rule(of_patience)] == [("b", 6), ("b", 7), ("c", 11)]
@@ -142,7 +142,7 @@ def test_steps_together_and_one_by_one_have_the_same_untrained_parameters(tmp_pa
 def test_a_learning_rate_of_0_leaves_all_parameters_untrained(tmp_path: Path) -> None:
     found = invoke_rule(rules.UntrainedParameter(updated(tmp_path, steps=10, rate=0.0)))
     assert [each.tensor for each in found] == ["a", "b", "c"]
-    assert found[0].sentence == "a has gradients at 10 saved steps, but the learning rate is 0"
+    assert found[0].sentence == "a has gradients, but the learning rate was 0 at 10 saved steps"
 
 
 def test_gradient_norm_spike(write: Write) -> None:

@@ -91,7 +91,7 @@ class UntrainedParameter(BuiltinRule):
     """Fires if a parameter has never changed, although an optimizer updates others, or its learning rate is 0.
 
     Compares the norm and the mean of each tensor of the collections `weights` and `biases` with those of the first
-    step. Evaluates the steps of training at which the collection `health` or `updates` saved updates:
+    step at which updates were saved, as the collections `health` and `updates` do. Evaluates the steps of training.
 
     - A parameter that has gradients is reported if no registered optimizer has updated it, or if all learning rates
       have always been 0.
@@ -100,19 +100,22 @@ class UntrainedParameter(BuiltinRule):
     """
 
     JUDGES_TOGETHER = True
-    patience: int = integer(10, "saved steps of updates at which the parameter has not changed", least=1)
+    patience: int = integer(10, "saved steps with updates at which the parameter had not changed", least=1)
 
     def reset(self) -> None:
         self._first: dict[Key, list[float]] = {}
         self._times: Counter[Key] = Counter()
         self._updated: set[Key] = set()
+        self._learning: set[Key] = set()
         self._rate = math.nan
         self._newest = -1
 
     def judge(self, view: StepView) -> None:
         if view.mode is not training_mode(self.reader.modes()):
             raise self.nothing(view, _UPDATES)
-        self.find(view, _UPDATES)  # raises if there is none
+        has_updates = bool(len(view.find(_UPDATES)))
+        if not has_updates and not self._times:
+            raise self.nothing(view, _UPDATES)
         found = self.measured(view, _PARAMETERS, "l2", "mean")
         view.rows(found.rows[:1])  # raises before anything is stored
         self._newest = view.step
@@ -122,8 +125,10 @@ class UntrainedParameter(BuiltinRule):
         first = [self._first.setdefault(key, value) for key, value in zip(keys, values[0].tolist(), strict=True)]
         is_same = np.logical_and.accumulate((values == first).all(axis=2))
         for at in np.flatnonzero(is_same[0]).tolist():
-            times = int(is_same[:, at].sum())
-            self._judge_parameter(keys[at], found.where(slice(at, times * size, size)), is_idle)
+            steps = int(is_same[:, at].sum())
+            times = self._times[keys[at]] + (np.arange(steps) + 1 if has_updates else np.zeros(steps, int))
+            self._judge_parameter(keys[at], found.where(slice(at, steps * size, size)), times, is_idle[:steps])
+            self._times[keys[at]] = int(times[-1])
         for at in np.flatnonzero(~is_same[-1]).tolist():
             self._first[keys[at]] = [math.nan, math.nan]
 
@@ -134,21 +139,19 @@ class UntrainedParameter(BuiltinRule):
         self._rate = float(np.fmax.reduce(rates))
         return np.fmax.accumulate(rates) == 0
 
-    def _judge_parameter(self, key: Key, unchanged: Measured, is_idle: Array) -> None:
-        """Report a parameter at the steps of a view at which it had not changed yet."""
+    def _judge_parameter(self, key: Key, unchanged: Measured, times: Array, is_idle: Array) -> None:
+        """Report a parameter at the steps of a view at which it had not changed yet, each with the saved updates."""
         rows, (name, worker) = unchanged.view.tensors.row_of, key
         if is_updated := (f"update/{name}", worker) in rows:
             self._updated.add(key)
-        before = self._times[key]
-        self._times[key] += len(unchanged.rows)
-        if not is_updated and not any((f"{kind}{name}", worker) in rows for kind in _OF_GRADIENTS):
+        if is_updated or any((f"{kind}{name}", worker) in rows for kind in _OF_GRADIENTS):
+            self._learning.add(key)
+        if key not in self._learning:
             return
-        fires = is_idle[: len(unchanged.rows)] | (key not in self._updated)
-        fires[: max(0, self.patience - 1 - before)] = False
-        at = np.flatnonzero(fires)
-        for times, (row, _) in zip((before + 1 + at).tolist(), unchanged.where(at), strict=True):
-            why = "the learning rate is 0" if is_idle[times - before - 1] else "no optimizer updates it"
-            self.fires(row, times, self.patience, f"has gradients at {times} saved steps, but {why}")
+        at = np.flatnonzero((times >= self.patience) & (is_idle | (key not in self._updated)))
+        for steps, idle, (row, _) in zip(times[at].tolist(), is_idle[at].tolist(), unchanged.where(at), strict=True):
+            why = "the learning rate was 0" if idle else "no optimizer updated it"
+            self.fires(row, steps, self.patience, f"has gradients, but {why} at {steps} saved steps")
 
     def invoke_at_end(self) -> bool:
         saved = set(self.base_trial.tensor_names())
