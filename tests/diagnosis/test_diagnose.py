@@ -689,7 +689,9 @@ def test_a_jump_that_is_usual_for_a_loss_is_a_note(tmp_path: Path) -> None:
     assert not found.is_healthy
 
 
-@pytest.mark.parametrize(("name", "is_healthy"), [("loss", False), ("policy_loss", True), ("loss_G", True)])
+@pytest.mark.parametrize(
+    ("name", "is_healthy"), [("loss", False), ("loss_value", False), ("policy_loss", True), ("loss_G", True)]
+)
 def test_a_loss_whose_target_moves_may_rise(tmp_path: Path, name: str, is_healthy: bool) -> None:
     rng = np.random.default_rng(0)
     for kind, rise in (("rises", lambda step: step / 10), ("jumps", lambda step: 40.0 * (step == 60))):
