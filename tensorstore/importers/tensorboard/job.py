@@ -156,7 +156,8 @@ class _Import:
         global_step = self._global_steps(columns)
         begin = Begin(0) if self._earlier is None else self._begin(columns, global_step)
         first = int(np.searchsorted(global_step, begin.step))
-        about = {**self._reader.hyperparameters, **metadata, MODES: [mode.name for mode in self._modes]}
+        modes = [mode.name for mode in self._modes]
+        about = {**checked_metadata(self._reader.hyperparameters), **metadata, MODES: modes}
         run = run_info(source, "tensorboard", columns.saved_at, about)
         is_complete = first == len(global_step) and not begin.goes_back
         first_flush = claim_target(self._target, run, self._earlier, begin, self._plans, is_complete, self._report)

@@ -199,6 +199,12 @@ class TestWhatPyTorchWrites:
             assert part in found
         assert values(tensortrial.create_trial(paths[1]), "best") == {0: pytest.approx(0.9)}
 
+    def test_hyperparameters_that_are_not_finite_are_texts_of_a_readable_run(self, writer: Any, tmp_path: Path) -> None:
+        writer.add_hparams({"lr": math.nan, "clip": -math.inf}, {"best": 0.9}, run_name=".")
+        writer.close()
+        trial = import_one(tmp_path / "logs", tmp_path / "run")
+        assert {key: trial.info.metadata[key] for key in ("lr", "clip")} == {"lr": "nan", "clip": "-inf"}
+
 
 class TestModes:
     def test_folders_of_modes_are_one_run_in_the_order_of_its_steps(self, tmp_path: Path) -> None:
