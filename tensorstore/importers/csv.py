@@ -16,7 +16,6 @@ import numpy as np
 from ..errors import ConfigurationError, CorruptFile
 from ..storage.open import Storage, open_storage
 from .metrics import Points, Report, import_points, joined, log
-from .sources import url_of
 from .tables import (
     column_like,
     find_tables,
@@ -78,12 +77,11 @@ def import_run(  # noqa: PLR0913 - an option for each thing that a CSV file leav
     """
     if (name is None) != (value is None):
         raise ConfigurationError("name and value must be set together: the column of names, and that of numbers")
-    storage, paths = find_tables(source, storage_options)
+    storage, paths, url = find_tables(source, storage_options)
     roles = {"step": step, "time": time, "name": name, "value": value}
     wanted = {role: column.strip() if isinstance(column, str) else column for role, column in roles.items()}
     parts = [_points(storage, path, wanted, step_multiplier, report) for path in paths]
     points = joined(parts, metadata)
-    url = url_of(storage, paths[0] if len(paths) == 1 else "")
     if not len(points):
         raise CorruptFile(url, "it has no number that could be imported")
     return import_points(points, url, "csv", open_storage(target, storage_options), progress, report)

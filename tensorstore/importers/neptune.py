@@ -77,13 +77,13 @@ def import_runs(
         CorruptFile: The source is not an export of Neptune.
         RunExists: A target holds another run.
     """
-    storage, paths = find_tables(source, storage_options)
+    storage, paths, url = find_tables(source, storage_options)
     runs: dict[str, list[Points]] = {}
     for path in paths:
         for run, points in _points(storage, path, step_multiplier, report):
             runs.setdefault(run, []).append(points)
     options = ImportOptions(target, metadata, storage_options, progress, report)
-    return import_exported(runs, storage, "neptune", "Neptune", options)
+    return import_exported(runs, url, "neptune", "Neptune", options)
 
 
 def _points(storage: Storage, path: str, multiplier: int, report: Report) -> Iterator[tuple[str, Points]]:

@@ -31,18 +31,18 @@ def open_source(
 
 def find_files(
     source: str | os.PathLike[str], storage_options: Mapping[str, Any] | None, is_wanted: IsWanted, depth: int
-) -> tuple[Storage, list[str]]:
-    """Return the folder, which is `source` or contains it, and the wanted files, sorted.
+) -> tuple[Storage, list[str], str]:
+    """Return the folder, which is `source` or contains it, the wanted files, sorted, and the URL of `source`.
 
     Raises:
         RunNotFound: The source is a wanted file that is missing.
     """
     storage, name = open_source(source, storage_options, is_wanted)
     if not name:
-        return storage, sorted(files_below(storage, is_wanted, depth))
+        return storage, sorted(files_below(storage, is_wanted, depth)), storage.url
     if name not in storage.list(""):
         raise RunNotFound(os.fspath(source).rstrip("/"), "there is no such file")
-    return storage, [name]
+    return storage, [name], url_of(storage, name)
 
 
 def files_below(storage: Storage, is_wanted: IsWanted, depth: int, folder: str = "") -> Iterator[str]:

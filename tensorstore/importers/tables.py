@@ -38,17 +38,17 @@ _WITH_COMMA, _WITH_POINT = (
 
 def find_tables(
     source: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None, others: str = ""
-) -> tuple[Storage, list[str]]:
-    """Return the folder that is or contains `source`, and its tables by name.
+) -> tuple[Storage, list[str], str]:
+    """Return the folder that is or contains `source`, its tables by name, and the URL of `source`.
 
     Raises:
         RunNotFound: It has none. The message also names `others`, the endings of the files that the caller missed.
     """
-    storage, found = find_files(source, storage_options, is_table, depth=4)
+    storage, found, url = find_files(source, storage_options, is_table, depth=4)
     if not found:
         text = os.fspath(source).rstrip("/")
         raise RunNotFound(text, f"there is no file here that ends with {others}{' or '.join(_KINDS)}")
-    return storage, found
+    return storage, found, url
 
 
 def is_table(name: str) -> bool:

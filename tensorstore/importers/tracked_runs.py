@@ -79,19 +79,19 @@ def run_of_folder(storage: Storage, folder: str, read: Callable[[str], Points]) 
 
 
 def import_exported(
-    runs: Mapping[str, Sequence[Points]], storage: Storage, tool: str, name: str, options: ImportOptions
+    runs: Mapping[str, Sequence[Points]], url: str, tool: str, name: str, options: ImportOptions
 ) -> list[str]:
-    """Import the runs of an export, in which a run may have several files, and return their paths.
+    """Import the runs of the export at `url`, in which a run may have several files, and return their paths.
 
     Raises:
         CorruptFile: No run has a number or metadata.
         RunExists: A target holds another run.
     """
     if not any(len(points) or points.metadata for parts in runs.values() for points in parts):
-        raise CorruptFile(storage.url, f"this export of {name} has no number that could be imported")
+        raise CorruptFile(url, f"this export of {name} has no number that could be imported")
     made = []
     for run, parts in runs.items():
         target = open_storage(url_below(options.target, names_in(run)), options.storage_options)
-        source, points = url_of(storage, run), joined(parts, options.metadata)
+        source, points = f"{url}/{run}" if run else url, joined(parts, options.metadata)
         made.append(import_points(points, source, tool, target, options.progress, options.report))
     return made

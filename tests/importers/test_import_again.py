@@ -13,6 +13,7 @@ import pytest
 
 import tensortrial
 from support.imported_runs import values
+from tensortrial.errors import RunExists
 from tensortrial.importers import csv, lightning, mlflow, neptune, trackio, transformers, wandb
 
 Logged = Mapping[str, Mapping[int, float]]
@@ -121,6 +122,36 @@ def test_a_source_that_began_again_sets_its_first_run_aside_and_says_so(tmp_path
     assert reported == [f"{run}: 1 values from step 1 on, which the source no longer has, are superseded"]
     before = "select global_step, scalar from superseded order by all"
     assert tensortrial.create_trial(run).sql(before).fetchall()[-2:] == [(1, 2.0), (2, 3.0)]
+
+
+@pytest.mark.parametrize(
+    ("import_runs", "text"),
+    [
+        pytest.param(wandb.import_runs, "_step,{0}\n0,1\n", id="wandb-history"),
+        pytest.param(wandb.import_runs, "Step,r - {0}\n0,1\n", id="wandb-chart"),
+        pytest.param(neptune.import_runs, "step,value\n0,1\n", id="neptune-series"),
+        pytest.param(neptune.import_runs, "run,step,{0}\nr,0,1\n", id="neptune-table"),
+    ],
+)
+def test_two_files_of_a_folder_that_are_imported_one_by_one_are_two_sources(
+    tmp_path: Path, import_runs: Callable[..., list[str]], text: str
+) -> None:
+    for name in ("loss", "accuracy"):
+        (tmp_path / f"{name}.csv").write_text(text.format(name))
+    (run,) = import_runs(tmp_path / "loss.csv", tmp_path / "runs", progress=False)
+    with pytest.raises(RunExists, match=r"not imported from .*accuracy\.csv"):
+        import_runs(tmp_path / "accuracy.csv", tmp_path / "runs", progress=False)
+    assert tensortrial.create_trial(run).tensor_names() == ["loss"]
+    assert import_runs(tmp_path / "loss.csv", tmp_path / "runs", progress=False) == [run]
+
+
+def test_a_folder_with_a_second_table_is_the_same_source(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "a.csv").write_text("step,loss\n0,1\n")
+    csv.import_run(tmp_path / "logs", tmp_path / "run", progress=False)
+    (tmp_path / "logs" / "b.csv").write_text("step,loss\n1,2\n")
+    run = csv.import_run(tmp_path / "logs", tmp_path / "run", progress=False)
+    assert values(run, "loss") == {0: 1.0, 1: 2.0}
 
 
 def test_metadata_that_has_changed_is_said(tmp_path: Path) -> None:

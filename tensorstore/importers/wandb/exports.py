@@ -18,12 +18,12 @@ _BOUNDS = ("__MIN", "__MAX")
 
 def import_exports(source: str | os.PathLike[str], options: ImportOptions) -> list[str]:
     """Import an export, a file or a folder, and return the paths of its runs."""
-    storage, paths = find_tables(source, options.storage_options, others=".wandb, ")
+    storage, paths, url = find_tables(source, options.storage_options, others=".wandb, ")
     runs: dict[str, list[Points]] = {}
     for path in paths:
         for run, points in _points(storage, path, options.report).items():
             runs.setdefault(run, []).append(points)
-    return import_exported(runs, storage, "wandb", "W&B", options)
+    return import_exported(runs, url, "wandb", "W&B", options)
 
 
 def _points(storage: Storage, path: str, report: Report) -> dict[str, Points]:

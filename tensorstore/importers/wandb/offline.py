@@ -30,7 +30,7 @@ def find_runs(
     source: str | os.PathLike[str], storage_options: Mapping[str, Any] | None, report: Report
 ) -> list[TrackedRun]:
     """Return the runs in a .wandb file, or in a folder of them; [] for another file or folder."""
-    storage, found = find_files(source, storage_options, lambda name: name.lower().endswith(_ENDING), depth=3)
+    storage, found, _ = find_files(source, storage_options, lambda name: name.lower().endswith(_ENDING), depth=3)
     runs: dict[str, list[str]] = {}
     for path in sorted(found, key=_by_time):
         if _LATEST_LINK not in path.split("/"):
