@@ -21,7 +21,7 @@ from ..storage.open import Storage, open_storage
 from .documents import clean, yaml_of
 from .metrics import Points, Report, log
 from .tables import csv_of, points_of_columns, steps_of, times_of
-from .tracked_runs import ImportOptions, import_tracked, run_of_folder
+from .tracked_runs import ImportOptions, import_tracked, runs_of_folders
 
 _METRICS, _HPARAMS, _STEP = "metrics.csv", "hparams.yaml", "step"
 _DEPTH = 5
@@ -60,10 +60,10 @@ def import_runs(
         RunExists: A target holds another run.
     """
     storage = open_storage(source, storage_options, follow_links=True)
-    folders = sorted(_folders(storage, "", _DEPTH))
+    folders = list(_folders(storage, "", _DEPTH))
     if not folders:
         raise RunNotFound(storage.url, f"there is no run of CSVLogger here: no {_METRICS}")
-    runs = [run_of_folder(storage, folder, partial(_read, storage, folder, report=report)) for folder in folders]
+    runs = runs_of_folders(storage, {each: partial(_read, storage, each, report=report) for each in folders})
     return import_tracked(runs, "lightning", ImportOptions(target, metadata, storage_options, progress, report))
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
-from ..errors import RunNotFound
+from ..errors import RunExists, RunNotFound
+from ..format.schema import RUN_FILE
 from ..storage.base import join
 from ..storage.open import Storage, open_storage
 
@@ -65,6 +67,34 @@ def url_below(target: str | os.PathLike[str], names: Iterable[str]) -> str:
     return "/".join([os.fspath(target).rstrip("/"), *map(_folder_name, names)])
 
 
+def folders_of_runs(runs: Collection[str], source: str) -> dict[str, list[str]]:
+    """Return the nested folders below the target of each of several runs, which are given by their paths in a source.
+
+    No run goes into the folder of another, where readers would not find it: next to a run `a`, the run `a/b` goes to a
+    folder of that name. The run of the source itself, whose path is empty, goes to a folder of the source's name.
+    """
+    own, known, found = source.rpartition("/")[2], set(runs), dict[str, list[str]]()
+    while any(names_in(run)[:1] == [own] for run in runs):
+        own += "_"
+    for run in runs:
+        names = names_in(run) or ([own] if len(runs) > 1 else [])
+        above = next((count for count in range(1, len(names)) if "/".join(names[:count]) in known), len(names))
+        found[run] = [*names[: above - 1], "/".join(names[above - 1 :])] if names else []
+    return found
+
+
+def open_target(
+    target: str | os.PathLike[str], names: Sequence[str], storage_options: Mapping[str, Any] | None
+) -> Storage:
+    """Return the storage of nested folders below a target. Raises RunExists if the target itself holds a run."""
+    with suppress(FileNotFoundError):
+        if names and open_storage(target, storage_options).size(RUN_FILE) >= 0:
+            raise RunExists(
+                os.fspath(target), "holds a run, in which readers look for no other runs: choose another target"
+            )
+    return open_storage(url_below(target, names), storage_options)
+
+
 def _folder_name(name: str) -> str:
     """Return a folder name for any text: a single path component, and a different one for each text."""
     quoted = quote(name.encode("utf-8", "surrogateescape"), safe=" =,+@~()") or "%"
@@ -77,5 +107,5 @@ def _folder_name(name: str) -> str:
 
 
 def names_in(path: str) -> list[str]:
-    """Return the names of the folders in a path; () for an empty one."""
+    """Return the names of the folders in a path; [] for an empty one."""
     return path.split("/") if path else []

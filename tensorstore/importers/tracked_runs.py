@@ -10,9 +10,9 @@ from typing import Any
 
 from ..config.metadata import checked_metadata
 from ..errors import CorruptFile
-from ..storage.open import Storage, open_storage
+from ..storage.open import Storage
 from .metrics import Points, Report, import_points, joined
-from .sources import names_in, url_below, url_of
+from .sources import folders_of_runs, open_target, url_of
 
 
 @dataclass(frozen=True)
@@ -65,17 +65,18 @@ def import_tracked(runs: Iterable[TrackedRun], tool: str, options: ImportOptions
         if damage and not made:
             options.report(str(damage[0]))
         points = replace(points, metadata={**checked_metadata(points.metadata), **extra})
-        target = open_storage(url_below(options.target, run.folders), options.storage_options)
+        target = open_target(options.target, run.folders, options.storage_options)
         made.append(import_points(points, run.source, tool, target, options.progress, options.report))
     if damage and not made:
         raise damage[0]
     return made
 
 
-def run_of_folder(storage: Storage, folder: str, read: Callable[[str], Points]) -> TrackedRun:
-    """Return the run in a folder of a source. Its target has the same path, and `read` receives the folder's URL."""
-    url = url_of(storage, folder)
-    return TrackedRun(names_in(folder), url, partial(read, url))
+def runs_of_folders(storage: Storage, read: Mapping[str, Callable[[str], Points]]) -> list[TrackedRun]:
+    """Return the runs in folders of a source, each with a function that receives the URL of its folder."""
+    urls = {folder: url_of(storage, folder) for folder in read}
+    folders = folders_of_runs(read, storage.url)
+    return [TrackedRun(folders[each], urls[each], partial(read[each], urls[each])) for each in sorted(read)]
 
 
 def import_exported(
@@ -90,8 +91,9 @@ def import_exported(
     if not any(len(points) or points.metadata for parts in runs.values() for points in parts):
         raise CorruptFile(url, f"this export of {name} has no number that could be imported")
     made = []
+    folders = folders_of_runs(runs, url)
     for run, parts in runs.items():
-        target = open_storage(url_below(options.target, names_in(run)), options.storage_options)
+        target = open_target(options.target, folders[run], options.storage_options)
         source, points = f"{url}/{run}" if run else url, joined(parts, options.metadata)
         made.append(import_points(points, source, tool, target, options.progress, options.report))
     return made

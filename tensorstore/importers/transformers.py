@@ -18,7 +18,7 @@ from .documents import json_of
 from .metrics import Points, Report, log
 from .point_list import PointList
 from .sources import files_below, open_source
-from .tracked_runs import ImportOptions, import_tracked, run_of_folder
+from .tracked_runs import ImportOptions, import_tracked, runs_of_folders
 
 _STATE = "trainer_state.json"
 _CHECKPOINT = "checkpoint-"
@@ -66,10 +66,9 @@ def import_runs(
         files.setdefault(above if name.startswith(_CHECKPOINT) else folder, []).append(path)
     if not files:
         raise RunNotFound(storage.url, f"there is no {_STATE} here, which the Trainer writes with a checkpoint")
-    runs = [
-        run_of_folder(storage, folder, partial(_read, storage, paths, report=report))
-        for folder, paths in sorted(files.items())
-    ]
+    runs = runs_of_folders(
+        storage, {folder: partial(_read, storage, paths, report=report) for folder, paths in files.items()}
+    )
     return import_tracked(runs, "transformers", ImportOptions(target, metadata, storage_options, progress, report))
 
 

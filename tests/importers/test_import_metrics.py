@@ -352,6 +352,14 @@ class TestHistoriesOfWandb:
         assert [_values(run, "loss") for run in runs] == [{0: 1.0, 1: 2.0}, {1: 3.0}]
         assert len(tensortrial.open_runs(tmp_path / "runs")) == 2
 
+    def test_of_a_run_in_the_folder_of_another_is_found(self, tmp_path: Path) -> None:
+        _write(tmp_path / "export" / "history.csv", "_step,loss\n0,1\n")
+        _write(tmp_path / "export" / "chart.csv", "Step,a - loss,a/b - loss\n0,2,3\n")
+        wandb.import_runs(tmp_path / "export", tmp_path / "runs", progress=False)
+        runs = tensortrial.open_runs(tmp_path / "runs")
+        found = runs.sql("select run, value from scalars order by value").fetchall()
+        assert found == [("export", 1.0), ("a", 2.0), ("a%2Fb", 3.0)]
+
     def test_that_are_none_are_refused(self, tmp_path: Path) -> None:
         with pytest.raises(CorruptFile, match=r"neither the history of a run.*nor a chart"):
             wandb.import_runs(_write(tmp_path / "log.csv", "step,loss\n0,1\n"), tmp_path / "run", progress=False)

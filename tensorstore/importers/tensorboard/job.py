@@ -21,12 +21,12 @@ from ...format.record import Plan, Record, ScalarBatch, Step, ValueBatch
 from ...format.schema import UNKNOWN_DTYPE, UNKNOWN_SHAPE, RunInfo
 from ...mode import ModeKeys
 from ...progress import progress_bar
-from ...storage.open import Storage, open_storage
+from ...storage.open import Storage
 from ...write.writer import Writer
 from ..metrics import Report, log
 from ..modes import MODES
 from ..numbers import Numbers, publish_numbers
-from ..sources import names_in, url_below, url_of
+from ..sources import folders_of_runs, open_target, url_of
 from ..target import (
     FLUSH_SECONDS,
     WORKER,
@@ -89,7 +89,8 @@ def import_runs(
         ConfigurationError: The source has a mode that it did not have at the first import.
     """
     storage, runs = find_runs(source, storage_options)
-    targets = [_target(storage, run, runs, target, storage_options) for run in runs]
+    folders = folders_of_runs([run.name for run in runs], storage.url)
+    targets = [open_target(target, folders[run.name], storage_options) for run in runs]
     made = [
         _import_run(storage, run, each, checked_metadata(metadata), progress, report)
         for run, each in zip(runs, targets, strict=True)
@@ -97,18 +98,6 @@ def import_runs(
     if not any(made):
         raise CorruptFile(storage.url, "its event files have nothing that could be imported")
     return [url for url in made if url]
-
-
-def _target(
-    storage: Storage,
-    run: EventRun,
-    runs: Sequence[EventRun],
-    target: str | os.PathLike[str],
-    storage_options: Mapping[str, Any] | None,
-) -> Storage:
-    alone = run.name or len(runs) == 1
-    folder = run.name if alone else storage.url.rpartition("/")[2]
-    return open_storage(url_below(target, names_in(folder)), storage_options)
 
 
 def _import_run(

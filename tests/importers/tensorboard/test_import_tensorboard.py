@@ -241,6 +241,26 @@ class TestModes:
         found = tensortrial.open_runs(tmp_path / "runs").sql("select value from scalars order by value").fetchall()
         assert found == [(1.0,), (2.0,)]
 
+    def test_of_runs_in_the_folders_of_others_each_is_found(self, tmp_path: Path) -> None:
+        for number, folder in enumerate(("", "a", "a/b", "a/b/c", "d/e", "logs")):
+            write(tmp_path / "logs" / folder, numbers("loss", {0: number}))
+        paths = import_runs(tmp_path / "logs", tmp_path / "runs", progress=False)
+        assert {str(Path(path).relative_to(tmp_path / "runs")) for path in paths} == {
+            *("logs_", "a", "a%2Fb", "a%2Fb%2Fc", "d/e", "logs")
+        }
+        runs = tensortrial.open_runs(tmp_path / "runs")
+        assert runs.sql("select value from scalars order by value").fetchall() == [(each,) for each in range(6)]
+        assert import_runs(tmp_path / "logs", tmp_path / "runs", progress=False) == paths
+
+    def test_that_came_after_the_import_of_the_run_above_need_another_target(self, tmp_path: Path) -> None:
+        write(tmp_path / "logs", numbers("loss", {0: 1}))
+        import_runs(tmp_path / "logs", tmp_path / "run", progress=False)
+        write(tmp_path / "logs" / "below", numbers("best", {0: 2}))
+        with pytest.raises(RunExists, match="readers look for no other runs: choose another target"):
+            import_runs(tmp_path / "logs", tmp_path / "run", progress=False)
+        import_runs(tmp_path / "logs", tmp_path / "runs", progress=False)
+        assert len(tensortrial.open_runs(tmp_path / "runs")) == 2
+
     def test_one_file(self, tmp_path: Path) -> None:
         path = write(tmp_path / "logs", numbers("loss", {0: 1}))
         write(tmp_path / "logs", numbers("loss", {0: 2}), "events.out.tfevents.1700000001.host")
