@@ -19,7 +19,7 @@ import pytest
 from adbc_driver_postgresql import dbapi
 
 import tensortrial
-from support.export_conformance import ExportConformance, from_json
+from support.export_conformance import ExportConformance, from_json, write_run
 from support.runs import Job
 from tensortrial.errors import ConfigurationError, ExportError
 from tensortrial.exports.tables import SCHEMAS
@@ -80,6 +80,34 @@ class TestPostgreSQL(ExportConformance):
             self.export(run, target, tables=["tensors"])
         _execute(target, "drop trigger leave on exports")
         assert self.export(run, target, tables=["tensors"]).rows["tensors"] == 30
+
+    def test_settings_in_the_url_are_those_of_libpq(self, run: Path, target: str) -> None:
+        self.export(run, target, tables=["steps"])
+        _execute(target, "create table names as select ''::text as name")
+        note = "begin update names set name = current_setting('application_name'); return new; end"
+        _execute(target, f"create function note() returns trigger as $${note}$$ language plpgsql")
+        _execute(target, "create trigger note before insert on exports for each row execute function note()")
+        self.export(run, f"{target}?application_name=a%20b+c%2Bd&options=-c%20lock_timeout%3D10s", tables=["runs"])
+        assert _fetch(target, "select name from names") == [("a b+c+d",)]
+
+    def test_a_reader_of_a_view_does_not_delay_the_next_export(self, run: Path, target: str) -> None:
+        self.export(run, target, tables=["tensors"], since=3)
+        with dbapi.connect(target) as connection, connection.cursor() as cursor:
+            cursor.execute("select count(*) from scalars, reductions, run_summary")  # in a transaction that stays open
+            done = self.export(run, f"{target}?options=-c%20lock_timeout%3D10s", tables=["tensors"], since=3)
+        assert done.rows == {"tensors": 0}
+
+    def test_a_role_that_may_only_change_rows_exports_into_tables_of_another(self, tmp_path: Path, target: str) -> None:
+        write_run(tmp_path / "a", 4)
+        self.export(tmp_path / "a", target)
+        name = f"writer_{target.rpartition('_')[2]}"
+        grants = "grant select, insert, delete on all tables in schema public to"
+        for statement in (f"create role {name} login password 'secret'", f"{grants} {name}"):
+            _execute(target, statement)
+        as_writer = urlsplit(target)
+        netloc = f"{name}:secret@{as_writer.netloc.rpartition('@')[2]}"
+        write_run(tmp_path / "b")
+        assert self.export(tmp_path, as_writer._replace(netloc=netloc).geturl()).rows["steps"] == 6
 
     def test_an_unknown_option_is_named(self, run: Path, target: str) -> None:
         with pytest.raises(ConfigurationError, match="no option 'shema'; it has schema"):

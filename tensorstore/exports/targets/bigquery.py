@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 from urllib.parse import parse_qsl, urlsplit
 
 import pyarrow as pa
@@ -57,7 +57,7 @@ class BigQuery(SQLTarget):
     (`GOOGLE_APPLICATION_CREDENTIALS`, `gcloud auth`). The emulator at the URL `endpoint` needs none.
     """
 
-    _views = (SCALARS, RUN_SUMMARY, _REDUCTIONS)
+    _views: ClassVar = {"scalars": SCALARS, "run_summary": RUN_SUMMARY, "reductions": _REDUCTIONS}
 
     def __init__(self, url: str, location: str | None = None, endpoint: str | None = None) -> None:
         parts = urlsplit(url)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, ClassVar
 
 import duckdb
 import pyarrow as pa
@@ -23,7 +23,9 @@ class DuckDBFile(SQLTarget):
     """A DuckDB file, in which `scalars` and `reductions` are views. Only one process at a time can write to it."""
 
     unsigned = True
-    _views = tuple(f"create or replace view {view} as {load_view(view, 'main')}" for view in sorted(SQLTarget.derives))
+    _views: ClassVar = {
+        view: f"create or replace view {view} as {load_view(view, 'main')}" for view in sorted(SQLTarget.derives)
+    }
 
     def __init__(self, url: str) -> None:
         self._name = url.partition(":")[2].removeprefix("//")

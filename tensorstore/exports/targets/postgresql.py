@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
-from urllib.parse import parse_qsl, urlencode
+from hashlib import sha256
+from typing import Any, ClassVar
+from urllib.parse import parse_qsl, quote, urlencode
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -43,12 +44,13 @@ class PostgreSQL(SQLTarget):
     """
 
     unsigned = True
-    _views = (SCALARS, RUN_SUMMARY, _REDUCTIONS)
+    _views: ClassVar = {"scalars": SCALARS, "run_summary": RUN_SUMMARY, "reductions": _REDUCTIONS}
 
     def __init__(self, url: str, schema: str = "") -> None:
         self._name = shown(url)
         parts = urls.split(url, self._name)
-        parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
+        # A plus is no blank in libpq's URLs.
+        parameters = dict(parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True))
         self._schema = schema or parameters.pop("schema", "") or "public"
         parameters.pop("schema", None)
         # The encoding of the texts that the driver sends. The server converts them to its own.
@@ -56,7 +58,7 @@ class PostgreSQL(SQLTarget):
         self._secrets = urls.secrets(parts)
         with self._translated():
             # Without a host two slashes remain, and libpq uses its default host.
-            self._connection = psycopg2.connect(f"postgresql://{parts.netloc}{parts.path}?{urlencode(parameters)}")
+            self._connection = psycopg2.connect(f"postgresql://{parts.netloc}{parts.path}?{urlencode(parameters, quote_via=quote)}")
         self._encoding, self._storable = "UTF8", set[str]()
         try:
             self._lock()
@@ -120,6 +122,13 @@ class PostgreSQL(SQLTarget):
         wanted = self._wanted_columns(schema).items()
         columns = ", ".join(f"{quoted(name)} {kinds.get(kind, kind)}" for name, kind in wanted)
         self._fetch(f"create table {self._table(table)} ({columns})")
+
+    def _create_view(self, view: str, statement: str) -> None:
+        # To replace a view is to wait for its readers, and only its owner may do so.
+        name, comment = self._table(view), f"tensortrial, definition {sha256(statement.encode()).hexdigest()[:16]}"
+        if self._fetch("select obj_description(to_regclass($view), 'pg_class')", view=name) != [(comment,)]:
+            self._fetch(statement)
+            self._fetch(f"comment on view {name} is '{comment}'")
 
     def _table(self, name: str) -> str:
         return f"{quoted(self._schema)}.{quoted(name)}"

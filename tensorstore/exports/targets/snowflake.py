@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pyarrow as pa
@@ -58,7 +58,7 @@ class Snowflake(SQLTarget):
     password is in `SNOWFLAKE_PASSWORD` or in the URL. Names are upper-case, as Snowflake reads unquoted names.
     """
 
-    _views = (SCALARS, RUN_SUMMARY, _REDUCTIONS)
+    _views: ClassVar = {"scalars": SCALARS, "run_summary": RUN_SUMMARY, "reductions": _REDUCTIONS}
 
     def __init__(self, url: str, **options: Any) -> None:
         self._name = "snowflake:"

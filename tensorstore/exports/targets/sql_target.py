@@ -44,8 +44,8 @@ class SQLTarget(Target):
 
     derives = frozenset({"scalars", "reductions", "run_summary"})
 
-    _views: ClassVar[tuple[str, ...]]
-    """The statements that create the views, with `{scalars}`, `{tensors}` and so on for the tables' names."""
+    _views: ClassVar[Mapping[str, str]]
+    """The statement that creates each view, with `{scalars}`, `{tensors}` and so on for the tables' names."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._name!r})"
@@ -57,8 +57,8 @@ class SQLTarget(Target):
                 self._prepare(table, schema)
             if "tensors" in tables:
                 names = {name: self._table(name) for name in ("tensors", *self.derives)}
-                for view in self._views:
-                    self._fetch(view.format(**names))
+                for view, statement in self._views.items():
+                    self._create_view(view, statement.format(**names))
 
     def held(self, runs: Sequence[str]) -> dict[str, Held]:
         query, parameters = _HELD.format(ledger=self._table(LEDGER)), {}
@@ -138,6 +138,10 @@ class SQLTarget(Target):
 
     def _create_schema(self) -> None:
         """Create the schema or dataset of the tables, if it is missing."""
+
+    def _create_view(self, view: str, statement: str) -> None:
+        """Create a view by its statement, or replace it."""
+        self._fetch(statement)
 
     @abstractmethod
     def _wanted_columns(self, schema: pa.Schema) -> dict[str, str]:
