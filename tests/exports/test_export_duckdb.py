@@ -38,6 +38,10 @@ class TestDuckDBFile(JobConformance):
         with duckdb.connect(target.removeprefix("duckdb://")) as database:
             database.execute("create table steps (run varchar, color varchar)")
 
+    def rename(self, target: str, table: str, name: str) -> None:
+        with duckdb.connect(target.removeprefix("duckdb://")) as database:
+            database.execute(f"alter table {table} rename to {name}")
+
     def test_a_path_alone_will_do(self, tmp_path: Path, run: Path) -> None:
         tensortrial.export(run, tmp_path / "x.duckdb", progress=False)
         assert len(self.read(str(tmp_path / "x.duckdb"), "steps")) == 6

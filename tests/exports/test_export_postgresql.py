@@ -44,6 +44,9 @@ class TestPostgreSQL(ExportConformance):
     def make_other(self, target: str) -> None:
         _execute(target, "create table steps (run text, color text)")
 
+    def rename(self, target: str, table: str, name: str) -> None:
+        _execute(target, f"alter table {table} rename to {name}")
+
     def test_the_schema_is_chosen_in_the_url_or_as_an_option(self, run: Path, target: str) -> None:
         self.export(run, f"{target}?schema=My runs")
         self.export(run, target, schema="more")

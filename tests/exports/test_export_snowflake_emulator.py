@@ -122,6 +122,9 @@ class TestSnowflake(ExportConformance):
     def make_other(self, target: str) -> None:
         self.query(target, 'create table STEPS ("RUN" varchar, "COLOR" varchar)')
 
+    def rename(self, target: str, table: str, name: str) -> None:
+        self.query(target, f"alter table {table.upper()} rename to {name.upper()}")
+
     @pytest.mark.skip(reason="the stand-in of the driver is in this process only")
     def test_a_killed_export_is_finished_by_the_next(self, tmp_path: Path, target: str) -> None: ...
 

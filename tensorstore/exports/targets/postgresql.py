@@ -36,6 +36,14 @@ where value is not null
 """
 
 
+# A view stays with a table that is renamed.
+_IS_DEFINED = """
+select 1 from pg_rewrite join pg_depend on objid = pg_rewrite.oid and classid = 'pg_rewrite'::regclass
+where ev_class = to_regclass($view) and refobjid = to_regclass($tensors)
+    and obj_description(ev_class, 'pg_class') = $comment
+"""
+
+
 class PostgreSQL(SQLTarget):
     """A schema of a PostgreSQL database. `scalars` and `reductions` are views in it.
 
@@ -58,7 +66,9 @@ class PostgreSQL(SQLTarget):
         self._secrets = urls.secrets(parts)
         with self._translated():
             # Without a host two slashes remain, and libpq uses its default host.
-            self._connection = psycopg2.connect(f"postgresql://{parts.netloc}{parts.path}?{urlencode(parameters, quote_via=quote)}")
+            self._connection = psycopg2.connect(
+                f"postgresql://{parts.netloc}{parts.path}?{urlencode(parameters, quote_via=quote)}"
+            )
         self._encoding, self._storable = "UTF8", set[str]()
         try:
             self._lock()
@@ -126,7 +136,7 @@ class PostgreSQL(SQLTarget):
     def _create_view(self, view: str, statement: str) -> None:
         # To replace a view is to wait for its readers, and only its owner may do so.
         name, comment = self._table(view), f"tensortrial, definition {sha256(statement.encode()).hexdigest()[:16]}"
-        if self._fetch("select obj_description(to_regclass($view), 'pg_class')", view=name) != [(comment,)]:
+        if not self._fetch(_IS_DEFINED, view=name, comment=comment, tensors=self._table("tensors")):
             self._fetch(statement)
             self._fetch(f"comment on view {name} is '{comment}'")
 

@@ -53,7 +53,7 @@ class SQLTarget(Target):
     def prepare(self, tables: Mapping[str, pa.Schema]) -> None:
         with self._session():
             self._create_schema()
-            for table, schema in {**tables, LEDGER: LEDGER_SCHEMA}.items():
+            for table, schema in {LEDGER: LEDGER_SCHEMA, **tables}.items():
                 self._prepare(table, schema)
             if "tensors" in tables:
                 names = {name: self._table(name) for name in ("tensors", *self.derives)}
@@ -88,6 +88,8 @@ class SQLTarget(Target):
         wanted, found = self._wanted_columns(schema), self._found_columns(table)
         if not found:
             self._create_table(table, schema)
+            if table != LEDGER:  # of a table that somebody has renamed or dropped since
+                self._change(f"delete from {self._table(LEDGER)} where table_name = $table", table=table)
         else:
             self._check_columns(table, wanted, found)
 
