@@ -83,7 +83,7 @@ def _meta(storage: Storage, folder: str) -> dict[str, Any]:
 
 
 def _read(storage: Storage, folder: str, experiment: str, artifacts: bool, report: Report) -> Points:
-    meta, tags = _meta(storage, folder), _texts(storage, join(folder, "tags"))
+    meta, tags = _meta(storage, folder), _texts(storage, join(folder, "tags"), report)
     run = MLflowRun(
         run_id=text_of(meta.get("run_id")) or storage.url.rpartition("/")[2],
         experiment=experiment or str(meta.get("experiment_id", "")),
@@ -91,20 +91,23 @@ def _read(storage: Storage, folder: str, experiment: str, artifacts: bool, repor
         status=meta.get("status") if isinstance(meta.get("status"), int | str) else None,
         started_at=meta.get("start_time"),
         ended_at=meta.get("end_time"),
-        params=_texts(storage, join(folder, "params")),
+        params=_texts(storage, join(folder, "params"), report),
         tags=tags,
     )
     metrics, url = join(folder, "metrics"), url_of(storage, folder)
-    logged = [number for name in _files(storage, metrics) for number in _metric(storage, metrics, name, report)]
+    logged = [
+        number
+        for name, data in _read_files(storage, metrics, report)
+        for number in _metric(name, data, f"{storage.url}/{metrics}/{name}", report)
+    ]
     points = run.points(logged, url, report)
     if not artifacts:
         return points
     return with_artifacts(points, open_storage(f"{url}/artifacts", follow_links=True), report)
 
 
-def _metric(storage: Storage, folder: str, name: str, report: Report) -> Iterator[Logged]:
+def _metric(name: str, data: bytes, path: str, report: Report) -> Iterator[Logged]:
     """Yield the numbers in a file of lines `milliseconds value step`."""
-    data = storage.read(f"{folder}/{name}")
     lines = data.split(b"\n")
     wrong = []
     if lines[-1]:
@@ -119,11 +122,20 @@ def _metric(storage: Storage, folder: str, name: str, report: Report) -> Iterato
                 wrong.append(line)
     if wrong:
         shown = ", ".join(repr(line[:40].decode(errors="replace")) for line in wrong[:_NOT_METRICS])
-        report(f"{storage.url}/{folder}/{name}: {len(wrong)} lines that are incomplete or hold no number: {shown}")
+        report(f"{path}: {len(wrong)} lines that are incomplete or hold no number: {shown}")
 
 
-def _texts(storage: Storage, folder: str) -> dict[str, str]:
-    return {name: storage.read(f"{folder}/{name}").decode(errors="replace") for name in _files(storage, folder)}
+def _texts(storage: Storage, folder: str, report: Report) -> dict[str, str]:
+    return {name: data.decode(errors="replace") for name, data in _read_files(storage, folder, report)}
+
+
+def _read_files(storage: Storage, folder: str, report: Report) -> Iterator[tuple[str, bytes]]:
+    """Yield the names and contents of the files below a folder. An empty folder, or one in itself, is reported."""
+    for name in _files(storage, folder):
+        try:
+            yield name, storage.read(f"{folder}/{name}")
+        except CorruptFile as exc:
+            report(f"{storage.url}/{exc}")
 
 
 def _files(storage: Storage, folder: str, depth: int = _DEPTH) -> Iterator[str]:

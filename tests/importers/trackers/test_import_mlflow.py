@@ -205,6 +205,18 @@ class TestAFolderOfMlflow:
         assert "this is not YAML: it contains itself" in yaml
         assert len(runs) == 2
 
+    def test_with_folders_among_its_files_gives_the_rest(self, written: dict[str, Path], tmp_path: Path) -> None:
+        store = tmp_path / "mlruns"
+        shutil.copytree(written["files"], store)
+        run = next(store.glob("*/*/metrics/accuracy")).parents[1]
+        (run / "metrics/empty").mkdir()
+        (run / "params/within").symlink_to(run / "params")
+        before, _ = import_quietly(import_runs, written["files"], tmp_path / "before")
+        runs, reported = import_quietly(import_runs, store, tmp_path / "runs")
+        assert len(runs) == len(before)
+        assert {sentence.rpartition(": ")[2] for sentence in reported} >= {"it is a folder, and not a file"}
+        assert f"{run}/metrics/empty: it is a folder, and not a file" in reported
+
     def test_makes_no_object_that_its_yaml_names(self, written: dict[str, Path], tmp_path: Path) -> None:
         store = tmp_path / "mlruns"
         shutil.copytree(written["files"], store)
