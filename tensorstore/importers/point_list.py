@@ -43,8 +43,8 @@ class PointList:
     def add(self, name: str, step: Any, value: Any, saved_at: int = 0, mode: ModeKeys | None = None) -> None:
         """Add a value. Anything but a number is left out and reported.
 
-        `step` must be a whole number from 0 to 1e12. `saved_at` is in nanoseconds since 1970, UTC; 0 if unknown. `mode`
-        is by default the first of `modes`.
+        `step` must be a whole number from 0 to 1e12, divided by the number of modes. `saved_at` is in nanoseconds since
+        1970, UTC; 0 if unknown. `mode` is by default the first of `modes`.
         """
         number = _number(value)
         if number is None:
@@ -134,7 +134,8 @@ class PointList:
         if self._stepless:
             first = next(iter(self._stepless))
             count = self._stepless.total()
-            self._report(f"{self._path}: {count} values whose step is no whole number from 0 to 1e12, such as {first}")
+            end = f"{STEPS_END // len(self._modes):.3g}".replace("+", "")
+            self._report(f"{self._path}: {count} values whose step is no whole number from 0 to {end}, such as {first}")
 
 
 def _flat(values: Mapping[str, Any], depth: int = 16) -> Iterator[tuple[str, Any]]:
