@@ -22,6 +22,7 @@ from ...storage.open import Storage, open_storage
 from ...write.claim import claim, claim_again, saved_steps
 from ...write.progress import SavedStep
 from ...write.writer import Writer
+from ..sources import folders_of_runs
 from ..target import FLUSH_SECONDS, begun, end_marks, run_info, writing
 from .run import Report, SmdebugRun, StepFiles, WorkerCollections, is_smdebug_run, runs_below
 from .step import OpenStep, Plans, StepImport, opened_steps
@@ -98,10 +99,11 @@ def import_runs(
     report = on_damage or _log
     if is_smdebug_run(old) or not (folders := runs_below(old)):
         return [import_run(source, target, storage_options=storage_options, progress=progress, on_damage=report)]
+    names = folders_of_runs(folders, old.url)
     return [
         import_run(
             f"{old.url}/{each}",
-            f"{os.fspath(target).rstrip('/')}/{each}",
+            "/".join([os.fspath(target).rstrip("/"), *(name.replace("/", "%2F") for name in names[each])]),
             storage_options=storage_options,
             progress=progress,
             on_damage=_naming(each, report),

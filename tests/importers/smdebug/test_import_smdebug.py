@@ -105,6 +105,13 @@ def test_runs_below_folders_with_names_of_the_format_or_line_breaks_are_imported
     assert [tensortrial.create_trial(path).steps() for path in made] == [[0], [0]]
 
 
+def test_a_run_in_the_folder_of_another_is_imported_next_to_it(tmp_path: Path) -> None:
+    for folder in ("é job", "é job/eval"):
+        OldRun(tmp_path / "jobs" / folder).step({"loss": np.float32(1)})
+    import_runs(tmp_path / "jobs", tmp_path / "runs", progress=False)
+    assert tensortrial.open_runs(tmp_path / "runs").names == ["é job", "é job%2Feval"]
+
+
 @pytest.mark.parametrize("name", ["w:0", "conv/w:0", "a/min/b", "smdebug/reductions/x", "plain"])
 @pytest.mark.parametrize("with_raw", [False, True])
 def test_reductions_belong_to_their_tensor(old: OldRun, new: str, name: str, with_raw: bool) -> None:
