@@ -37,6 +37,8 @@ def is_sqlite(source: str | os.PathLike[str]) -> bool:
     if text.lower().endswith(ENDINGS):
         return True
     try:
+        if not os.path.isfile(text):  # to open a named pipe is to wait for its writer
+            return False
         with open(text, "rb") as file:
             return file.read(len(_MAGIC)) == _MAGIC
     except OSError:

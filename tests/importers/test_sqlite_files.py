@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from support.imported_runs import values
+from tensortrial.errors import RunNotFound
+from tensortrial.importers import mlflow
 from tensortrial.importers.trackio import import_runs
 
 
@@ -34,3 +36,9 @@ def test_a_log_next_to_a_file_is_read_where_nothing_can_be_written(tmp_path: Pat
     (folder / "project.db-shm").mkdir()
     (run,) = import_runs(folder / "project.db", tmp_path / "runs", progress=False)
     assert values(run, "loss") == {0: 0.5}
+
+
+def test_a_named_pipe_is_no_store_and_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(RunNotFound, match="no run of MLflow here"):
+        mlflow.import_runs(tmp_path / "pipe", tmp_path / "runs", progress=False)
