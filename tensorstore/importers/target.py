@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..config.collection import CollectionKeys, is_loss
-from ..errors import RunExists, StorageError, TensorTrialError
+from ..errors import RunExists, StorageError, TensorTrialError, WorkerClaimed
 from ..format.index_reader import read_batches
 from ..format.record import Plan
 from ..format.schema import END, FROM_START, INDEX_SCHEMA, RUN_FILE, FirstFlush, RunInfo, WorkerInfo, end_path
@@ -129,7 +129,10 @@ def claim_target(
         goes_back=begin.goes_back,
     )
     if earlier is None:
-        claim(target, run, worker)
+        try:
+            claim(target, run, worker)
+        except (RunExists, WorkerClaimed) as exc:
+            raise RunExists(target.url, "another import into it is under way; import again once it is done") from exc
         return FROM_START
     _report_changed_metadata(earlier, run, target, report)
     if is_complete and end_path(WORKER) in end_marks(target):

@@ -374,6 +374,16 @@ class TestBadInput:
         assert sentence.startswith(f"{path}, the record at byte ")
         assert "the file ends within a record" in sentence
 
+    def test_an_import_that_another_one_overtakes_says_so(self, tmp_path: Path) -> None:
+        write(tmp_path / "logs", numbers("loss", {0: 1, 1: 2}), rest=b"\x10\x00")
+
+        def overtake(sentence: str) -> None:
+            import_one(tmp_path / "logs", tmp_path / "run", report=lambda sentence: None)
+
+        with pytest.raises(RunExists, match="another import into it is under way; import again once it is done"):
+            import_one(tmp_path / "logs", tmp_path / "run", report=overtake)
+        assert values(import_one(tmp_path / "logs", tmp_path / "run"), "loss") == {0: 1, 1: 2}
+
     def test_a_record_that_was_changed_leaves_the_others(self, tmp_path: Path) -> None:
         path = write(tmp_path / "logs", numbers("loss", {0: 1, 1: 2, 2: 3}))
         data = bytearray(path.read_bytes())
