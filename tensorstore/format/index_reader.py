@@ -37,6 +37,7 @@ _KEYS = ["name", "global_step"]
 _REST = [*STATISTICS, *_LISTS]
 ROW_COLUMNS = [*LOCATION_COLUMNS, *_REST]
 """The columns of a row with its statistics."""
+_FIELDS = {field.name: field for field in INDEX_SCHEMA}
 _TEXTS = [field.name for field in INDEX_SCHEMA if field.type == pa.string()]
 
 Positions = np.ndarray[Any, np.dtype[np.intp]]
@@ -301,7 +302,7 @@ def _texts_of(count: int, offset: int, *buffers: bytes | None) -> tuple[tuple[st
 
 
 def _checked(name: str, column: pa.ChunkedArray) -> pa.Array:
-    expected = INDEX_SCHEMA.field(name)
+    expected = _FIELDS[name]
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if kind != expected.type and not pa.types.is_nested(kind):
         raise TypeError(f"the column {name} has the type {kind}, not {expected.type}")
@@ -318,7 +319,7 @@ def _cells(column: pa.Array) -> tuple[Cells, int]:
         return _words([*column.dictionary.to_pylist(), None], arrow_arrays.numpy_of(column.indices, missing=-1))
     if pa.types.is_primitive(column.type):
         return _numbers(arrow_arrays.numpy_of(column), arrow_arrays.valid(column))
-    if column.type == INDEX_SCHEMA.field("shape").type and not column.values.null_count:
+    if column.type == _FIELDS["shape"].type and not column.values.null_count:
         return _lists(arrow_arrays.numpy_of(column.values), arrow_arrays.numpy_of(column.offsets))
     if column.type.equals(SKETCH):  # as pyarrow has them
         valid = arrow_arrays.valid(column)

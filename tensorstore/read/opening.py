@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, overload
 
 from ..engines.base import Engine
@@ -16,7 +16,8 @@ from ..mode import checked_range
 from ..snapshot.saved_steps import StepRange
 from ..snapshot.snapshot import Snapshot, run_info
 from ..storage.open import Storage, open_storage
-from .trial import Trial
+from .run_reader import refreshing
+from .trial import Trial, run_reader_of
 from .waiting import POLL_SECONDS
 
 
@@ -119,11 +120,9 @@ def refresh(trials: Trial | Iterable[Trial]) -> AbstractContextManager[Any]:
 @contextmanager
 def _refreshing(trials: Trial | Iterable[Trial], wanted: bool) -> Iterator[Trial | list[Trial]]:
     several = [trials] if isinstance(trials, Trial) or not isinstance(trials, Iterable) else list(trials)
-    with ExitStack() as stack:
-        for trial in several:
-            if not isinstance(trial, Trial):
-                raise ConfigurationError(f"no_refresh and refresh take a trial or several, got {trials!r:.200}")
-            stack.enter_context(trial.refreshing(wanted))
+    if not all(isinstance(trial, Trial) for trial in several):
+        raise ConfigurationError(f"no_refresh and refresh take a trial or several, got {trials!r:.200}")
+    with refreshing(list(map(run_reader_of, several)), wanted):
         yield trials if isinstance(trials, Trial) else several
 
 

@@ -259,15 +259,6 @@ class RunReader:
         self._begin()
         return True
 
-    @contextmanager
-    def refreshing(self, wanted: bool) -> Iterator[None]:
-        """Switch refreshing on or off inside the block, and restore the previous state afterwards."""
-        before, self.is_refreshing = self.is_refreshing, wanted
-        try:
-            yield
-        finally:
-            self.is_refreshing = before
-
     # Steps and workers.
 
     def now(self) -> StepStates:
@@ -525,6 +516,19 @@ class RunReader:
             by_worker = ({each.worker: each for each in self.rows(row.name, row.global_step)} for row in rows)
             found = [now.get(row.worker, row) for row, now in zip(rows, by_worker, strict=True)]
         return None if list(map(_located, found)) == list(map(_located, rows)) else found
+
+
+@contextmanager
+def refreshing(readers: Sequence[RunReader], wanted: bool) -> Iterator[None]:
+    """Switch refreshing on or off inside the block, and restore the previous states afterwards."""
+    before = [reader.is_refreshing for reader in readers]
+    for reader in readers:
+        reader.is_refreshing = wanted
+    try:
+        yield
+    finally:
+        for reader, was_refreshing in zip(readers, before, strict=True):
+            reader.is_refreshing = was_refreshing
 
 
 def _located(row: SavedTensor) -> SavedTensor:

@@ -25,7 +25,7 @@ from ..suggestions import near_names
 from .frame import frame_of
 from .name_filter import belongs_to, name_patterns, names_in
 from .plots import TrialPlots
-from .run_reader import RunReader
+from .run_reader import RunReader, refreshing
 from .step_states import LateWorker, StepState
 from .tensor import Tensor
 from .waiting import Waiting
@@ -547,7 +547,7 @@ class Trial:
         Returns:
             The context manager.
         """
-        return self._reader.refreshing(wanted)
+        return refreshing([self._reader], wanted)
 
     def close(self) -> None:
         """Release the memory of the trial, which cannot be used afterwards."""

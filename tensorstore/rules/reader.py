@@ -211,6 +211,8 @@ class StepView:
         found = self._selected(selector)
         if among is not None:
             found = found[among[found]]
+        if len(self.infos) == 1:
+            return found
         return (np.arange(len(self.infos))[:, None] * len(self.tensors.names) + found).ravel()
 
     def mask(self, selector: Selector) -> Array:

@@ -63,8 +63,10 @@ class StepColumns:
 
     def numbers(self, name: str) -> tuple[Array, Array]:
         """Return a column of numbers as float64, and an array of bool that is False where the column is null."""
-        nothing = np.empty(0), np.empty(0, bool)
-        values, valid = zip(nothing, *[_numbers(*part, name) for part in self._parts], strict=True)
+        found = [_numbers(*part, name) for part in self._parts]
+        if len(found) == 1:
+            return found[0]
+        values, valid = zip((np.empty(0), np.empty(0, bool)), *found, strict=True)
         return np.concatenate(values), np.concatenate(valid)
 
     def codes(self, name: str, known: Codes) -> Array:
@@ -81,9 +83,12 @@ class StepColumns:
     def shapes(self) -> Array:
         """Return the shapes as rows of integers, -1 after their ends."""
         found = [_padded(group.cells(["shape"])[0], positions) for group, positions in self._parts]
-        width = max((each.shape[1] for each in found), default=0)
-        wide = [np.pad(each, ((0, 0), (0, width - each.shape[1])), constant_values=-1) for each in found]
-        return np.concatenate([np.empty((0, width), np.int64), *wide])
+        shapes = np.full((len(self), max((each.shape[1] for each in found), default=0)), -1, np.int64)
+        first = 0
+        for each in found:
+            shapes[first : first + len(each), : each.shape[1]] = each
+            first += len(each)
+        return shapes
 
     def rows(self, wanted: Positions, statistics: bool) -> list[SavedTensor]:
         """Return the rows at the wanted positions."""

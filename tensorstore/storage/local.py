@@ -404,12 +404,12 @@ class _LocalSink(Sink):
 
 
 def _names(found: Iterable[os.DirEntry[str]]) -> Paths:
-    return sorted(entry.name for entry in found)
+    return sorted([entry.name for entry in found])
 
 
 def _names_of_files(found: Iterable[os.DirEntry[str]]) -> Paths:
     """Return the names of the files, and of folders and links in the place of a file, which are reported when read."""
-    return _names(each for each in found if each.name.endswith(".parquet") or not each.is_dir(follow_symlinks=False))
+    return _names([each for each in found if each.name.endswith(".parquet") or not each.is_dir(follow_symlinks=False)])
 
 
 def _files_below(folder: str, prefix: str) -> Iterator[StoredFile]:
