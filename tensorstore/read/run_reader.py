@@ -521,13 +521,13 @@ class RunReader:
 @contextmanager
 def refreshing(readers: Sequence[RunReader], wanted: bool) -> Iterator[None]:
     """Switch refreshing on or off inside the block, and restore the previous states afterwards."""
-    before = [reader.is_refreshing for reader in readers]
-    for reader in readers:
-        reader.is_refreshing = wanted
+    before = [(reader, reader.is_refreshing) for reader in readers]
     try:
+        for reader in readers:
+            reader.is_refreshing = wanted
         yield
     finally:
-        for reader, was_refreshing in zip(readers, before, strict=True):
+        for reader, was_refreshing in before:
             reader.is_refreshing = was_refreshing
 
 

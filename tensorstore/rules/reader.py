@@ -514,14 +514,9 @@ class Reader:
         return sorted({step for each in self._sets_of(selector) for step in self.saved.steps_of_set(each)})
 
     def modes_of(self, selector: Selector) -> set[ModeKeys]:
-        """Return the modes in which a selected tensor was saved, by the first and last step of each set of names."""
-        ends = {
-            (step, each)
-            for each in self._sets_of(selector)
-            for of_set in [self.saved.steps_of_set(each)]
-            for step in (*of_set[:1], *of_set[-1:])
-        }
-        return {info.mode for step, name_set in ends for info in self.saved.infos(step, name_set=name_set)}
+        """Return the modes in which a selected tensor was saved."""
+        are_held: Array = np.any(self.saved.sets_in_modes[self._sets_of(selector)], axis=0)
+        return {mode for mode, is_held in zip(MODES, are_held.tolist(), strict=True) if is_held}
 
     def _sets_of(self, selector: Selector) -> list[int]:
         return [name_set for name_set in range(self.saved.num_sets) if self._select(selector, name_set)]

@@ -244,7 +244,9 @@ class SavedSteps:
         chunks = {path: chunks for path, chunks in self.chunks.items() if path not in path_of}
         chunks |= {file.path: file.summary.chunks for file in files if file.path in new}
         paths = tuple(path_of.get(path, path) for path in self.paths)
-        repeats = self.repeats or any(map(_may_repeat, files))
+        # Of a step that a file holds more than once, the reader may not know each.
+        held = [[step.global_step for step in file.summary.steps] for file in files]
+        repeats = self.repeats or any(len({*steps}) < len(steps) for steps in held)
         unknown = dict(self.unknown)
         for file in files:
             if file.path in new and (lacking := self._lacking(file)):
@@ -305,16 +307,13 @@ class SavedSteps:
         """Return the modes with saved steps, in the order of their definition."""
         return [mode for mode, (rows, _) in self._of_modes.items() if len(rows)]
 
-    def infos(self, step: int, mode: ModeKeys = GLOBAL, name_set: int | None = None) -> list[StepInfo]:
-        """Return a step of a mode as each worker saved it, ascending; with `name_set`, only if it has these tensors."""
+    def infos(self, step: int, mode: ModeKeys = GLOBAL) -> list[StepInfo]:
+        """Return a step of a mode as each worker saved it, ascending."""
         found: dict[tuple[int, int, int], int] = {}
         rows = self.columns.of(self.rows_of(step, mode))
-        for place, of, number, saved_at, names in rows.cells(
-            "global_step", "mode", "mode_step", "saved_at", "name_set"
-        ):
-            if name_set in (None, names):
-                key = place, of, number
-                found[key] = min(saved_at, found.get(key, saved_at))
+        for place, of, number, saved_at in rows.cells("global_step", "mode", "mode_step", "saved_at"):
+            key = place, of, number
+            found[key] = min(saved_at, found.get(key, saved_at))
         return sorted(
             (StepInfo(place, MODES[of], number, saved_at / 1e6) for (place, of, number), saved_at in found.items()),
             key=lambda info: info.global_step,
@@ -371,6 +370,13 @@ class SavedSteps:
     def sets_at(self, step: int, mode: ModeKeys = GLOBAL) -> list[int]:
         """Return the sets of tensors that a step of a mode holds."""
         return list(dict.fromkeys(self.columns.name_set[self.rows_of(step, mode)].tolist()))
+
+    @lazy
+    def sets_in_modes(self) -> npt.NDArray[np.bool_]:
+        """A mask of the sets (rows) that steps of a mode (columns, in the order of `MODES`) hold."""
+        held = np.zeros((self.num_sets, len(MODES)), bool)
+        held[self.columns.name_set, self.columns.mode] = True
+        return held
 
     def sets_of(self, name: str) -> list[int]:
         """Return the sets that hold a tensor."""
@@ -549,12 +555,6 @@ def _repeats(worker: str, global_steps: Sequence[int], newest: dict[str, int]) -
     last = newest.get(worker, -1)
     newest[worker] = max(last, max(global_steps))
     return global_steps[0] <= last or not all(map(lt, global_steps, islice(global_steps, 1, None)))
-
-
-def _may_repeat(file: IndexFile) -> bool:
-    """Return whether a file holds a step more than once, so that the reader may not know each of them."""
-    steps = file.summary.steps
-    return len({step.global_step for step in steps}) < len(steps)
 
 
 def _without_overruled(rows: Columns) -> tuple[Columns, Columns]:

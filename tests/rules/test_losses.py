@@ -38,6 +38,13 @@ def test_loss_not_decreasing_prefers_evaluation(write: Write) -> None:
     assert fired(invoke_rule(rules.LossNotDecreasing(trial, mode="train"))) == [10]
 
 
+def test_loss_not_decreasing_evaluates_validation_losses_between_training_steps(write: Write) -> None:
+    trained, validated = [1.0 / (1 + step) for step in range(12)], [1.0] * 12
+    values = [loss for pair in zip(trained, validated, strict=True) for loss in pair]
+    trial = write(losses([*values, 0.01]), [*[TRAIN, EVAL] * 12, TRAIN], **LOSSES)
+    assert fired(invoke_rule(rules.LossNotDecreasing(trial))) == [21]
+
+
 def test_loss_not_decreasing_counts_the_steps_of_a_mode_among_those_of_others(write: Write) -> None:
     modes = [TRAIN] * 7 + [GLOBAL, EVAL, GLOBAL] * 6
     trial = write(losses([1.0] * len(modes)), modes, **LOSSES)
