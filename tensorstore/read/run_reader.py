@@ -329,9 +329,7 @@ class RunReader:
         self._refresh_if_due()
         mode = ModeKeys.parse(mode)
         saved = self.snapshot.steps.steps_of_tensor(name, mode)
-        steps, complete = self.states.all(mode)
-        # The complete steps come first.
-        last = steps[whole - 1] if (whole := sum(complete)) else -1
+        last = next(reversed(self.states.complete(mode)), -1)
         return [step for step in saved if show_incomplete_steps or step <= last]
 
     def rows_at(self, name: str, step: int, mode: ModeKeys, statistics: bool = False) -> list[SavedTensor]:
@@ -436,12 +434,8 @@ class RunReader:
             return self.rows_of_tensors(names, mode, (min(wanted), max(wanted) + 1), worker)
         # A few steps of many tensors: step by step.
         global_steps = sorted({place for step in wanted for place in self.states.global_steps(step, mode)})
-        found = list[SavedTensor]()
-        for step in global_steps:
-            by_name = self.rows_at_step(step)
-            for name in names:
-                found += by_name.get(name, ())
-        return found
+        each_step = map(self.rows_at_step, global_steps)
+        return [row for by_name in each_step for name in names for row in by_name.get(name, ())]
 
     def values(
         self, names: Sequence[str], steps: Iterable[int] | None, mode: ModeKeys, worker: str | None

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
+from itertools import compress
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 
@@ -114,12 +115,7 @@ class StepStates:
 
     def complete(self, mode: ModeKeys) -> list[int]:
         """Return the complete steps of a mode, ascending. Must not be changed."""
-
-        def select() -> list[int]:
-            steps, complete = self.all(mode)
-            return steps if all(complete) else [step for step, whole in zip(steps, complete, strict=True) if whole]
-
-        return self._derived(("complete_steps", ModeKeys.parse(mode)), select)
+        return self._derived(("complete_steps", ModeKeys.parse(mode)), lambda: list(compress(*self.all(mode))))
 
     def info(self, step: int, mode: ModeKeys, worker: str | None = None) -> StepInfo | None:
         """Return a step of a mode as one worker saved it, or the first one that has it; None if none has."""

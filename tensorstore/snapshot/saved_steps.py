@@ -284,10 +284,8 @@ class SavedSteps:
     @lazy
     def _of_modes(self) -> dict[ModeKeys, tuple[npt.NDArray[np.intp], Lookup]]:
         """The rows of each mode, and a lookup of its steps among them."""
-        rows = [np.flatnonzero(self.columns.mode == code) for code in range(len(MODES))]
-        return {
-            mode: (of_mode, Lookup(self.columns.mode_step[of_mode])) for mode, of_mode in zip(MODES, rows, strict=True)
-        }
+        rows = {mode: np.flatnonzero(self.columns.mode == code) for code, mode in enumerate(MODES)}
+        return {mode: (of_mode, Lookup(self.columns.mode_step[of_mode])) for mode, of_mode in rows.items()}
 
     def rows_of(self, step: int, mode: ModeKeys) -> npt.NDArray[np.intp]:
         """Return the rows of a step of a mode; GLOBAL counts over all modes."""
@@ -314,10 +312,8 @@ class SavedSteps:
         for place, of, number, saved_at in rows.cells("global_step", "mode", "mode_step", "saved_at"):
             key = place, of, number
             found[key] = min(saved_at, found.get(key, saved_at))
-        return sorted(
-            (StepInfo(place, MODES[of], number, saved_at / 1e6) for (place, of, number), saved_at in found.items()),
-            key=lambda info: info.global_step,
-        )
+        infos = (StepInfo(place, MODES[of], number, us / 1e6) for (place, of, number), us in found.items())
+        return sorted(infos, key=lambda info: info.global_step)
 
     def places(self, step: int, mode: ModeKeys) -> dict[str, tuple[int, ModeKeys, int]]:
         """Return the global step, the mode and its step for each worker that saved a step of a mode."""
