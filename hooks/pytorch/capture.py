@@ -14,9 +14,9 @@ from torch.nn.parameter import is_lazy
 
 from tensortrial.config.changes import Changes
 from tensortrial.config.collection import CollectionKeys
-from tensortrial.errors import UnsupportedValue
+from tensortrial.errors import ConfigurationError, UnsupportedValue
 from tensortrial.format.buffer_pool import SMALL_BYTES
-from tensortrial.format.record import Plan, Record
+from tensortrial.format.record import Plan, Record, check_name
 from tensortrial.mode import ModeKeys
 
 from ..core.configuration.collections import ModuleCollection
@@ -133,6 +133,8 @@ class Capture:
 
     def save_gradients_now(self, module: torch.nn.Module | None) -> None:
         """Capture the current gradients of a registered model, or of all, in place of those of the backward."""
+        if module is not None and self.saving_tensors and self.models.root_of(module) is None:
+            raise ConfigurationError(f"save_gradients takes a registered model, got a {type(module).__name__}")
         step = self.updates.saved_by_call = self.recorder.clock.step
         for root, model in self.models.living() if self.saving_tensors else ():
             if module is None or root is self.models.root_of(module):
@@ -141,6 +143,7 @@ class Capture:
 
     def record_tensor_value(self, base: str, value: Any) -> None:
         """Capture a value as the next one of this base name in the step."""
+        check_name(base)
         if not self.saving:
             return
         name = f"{base}_output_{self.occurrences.next(self.recorder.clock.step, base, 'output')}"

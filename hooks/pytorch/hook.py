@@ -186,6 +186,8 @@ class Hook(BaseHook):
         Args:
             module: A registered model. Default: all of them.
         """
+        if module is not None:
+            _check_module(module, "save_gradients")
         self.capture.save_gradients_now(module)
 
     def save_gradients_at_updates(self) -> None:

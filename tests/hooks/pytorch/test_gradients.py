@@ -132,6 +132,21 @@ class TestSavedByACall:
         hook.close()
         assert create_trial(out).tensor(GRADIENT).steps() == [0, 2]
 
+    @pytest.mark.usefixtures("lenient")
+    @pytest.mark.parametrize("value", ["generator", 5, nn.Linear(2, 2)], ids=["a name", "a number", "another model"])
+    def test_save_gradients_of_another_value_has_no_effect(
+        self, make_hook: Any, out: str, caplog: pytest.LogCaptureFixture, value: Any
+    ) -> None:
+        hook, net = hooked(make_hook)
+        loss_of(net).backward()
+        expected = array(net.fc1.weight.grad)
+        nn.utils.clip_grad_norm_(net.parameters(), 0.01)
+        hook.save_gradients(value)
+        assert hook.recorder.active
+        hook.close()
+        assert [message[:43] for message in caplog.messages] == ["save_gradients had no effect: save_gradient"]
+        assert same(create_trial(out).tensor(GRADIENT).value(0), expected)
+
 
 @pytest.mark.usefixtures("nothing_is_compiled")
 class TestAtStepsAtWhichNothingIsDue:

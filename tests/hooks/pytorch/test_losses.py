@@ -210,6 +210,21 @@ def test_a_value_that_is_not_saved_because_of_its_name_is_explained(
     assert "which saves other names only if they match include_regex" in text
 
 
+@pytest.mark.usefixtures("lenient")
+@pytest.mark.parametrize("name", [None, 5, "", ["loss"]], ids=repr)
+def test_a_value_is_recorded_under_a_text_only(make_hook: Any, caplog: pytest.LogCaptureFixture, name: Any) -> None:
+    net = Net()
+    hook = make_hook()
+    hook.register_module(net)
+    for x, y in batches(2):
+        loss = nn.functional.cross_entropy(net(x), y)
+        hook.record_tensor_value(name, loss)
+        hook.record_tensor_value("loss", loss)
+    assert hook.recorder.active
+    assert closed(hook).tensor_names() == ["loss_output_0"]
+    assert [message[:36] for message in caplog.messages] == ["record_tensor_value had no effect: a"]
+
+
 def test_a_hook_whose_second_due_step_comes_late_says_early_that_nothing_was_saved(
     make_hook: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
