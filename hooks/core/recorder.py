@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from tensortrial.config.collection import CollectionKeys, check_collection_name
-from tensortrial.config.reduction_config import names
+from tensortrial.config.reduction_config import boolean, names
 from tensortrial.dtypes import Array, dtype_name, in_stored_dtype, storable
 from tensortrial.errors import ConfigurationError, UnsupportedValue
 from tensortrial.format.buffer_pool import BATCHED_BYTES, BUFFERS, SMALL_BYTES
@@ -111,13 +111,12 @@ class Recorder(StepRecorder):
         """
         if not self.active:
             return
-        dtype = value.dtype
         try:
-            name = dtype_name(dtype)
+            name = dtype_name(value.dtype)
         except UnsupportedValue as exc:
             self.refuse(plan.name, exc)
             return
-        stored = value if dtype.isbuiltin else in_stored_dtype(value)
+        stored = value if value.dtype.isbuiltin else in_stored_dtype(value)
         nbytes = stored.nbytes
         # A value with memory of its own is copied once more if it is small: that is quicker than to keep it apart.
         if plan.only_raw and nbytes < (SMALL_BYTES if owned else BATCHED_BYTES) and value.size != 1:
@@ -182,8 +181,7 @@ class Recorder(StepRecorder):
     def replan(self, step: Step, number: Any = None) -> None:
         """Plan for a step after collections have changed; `number` is that of a step that has not begun, if known."""
         if step.mode_step < 0:
-            number = self.clock.next_number(step.mode) if number is None else step_number(number)
-            step = Step(step.mode, number, 0)
+            step = Step(step.mode, self.clock.next_number(step.mode) if number is None else step_number(number), 0)
         self.saving = self._plan_for(step)
 
     def scalar_plan(self, name: str, sm_metric: bool) -> Plan:
@@ -234,6 +232,7 @@ class Recorder(StepRecorder):
         """Keep a number at a step; see `BaseHook.save_scalar`. Raises ConfigurationError for a bad step or mode."""
         try:
             check_name(name)
+            sm_metric = boolean("sm_metric", sm_metric)
             number = as_number(value, self.errors_of_training)
             saved_at = time.time_ns() if timestamp is None else as_nanoseconds(timestamp)
         except UnsupportedValue as exc:

@@ -226,7 +226,8 @@ class StepRecorder:
         self._threads.add(threading.current_thread())
         with self._lock:
             try:
-                number, mode = None if number is None else step_number(number), mode and ModeKeys.parse(mode)
+                number = None if number is None else step_number(number)
+                mode = None if mode is None else ModeKeys.parse(mode)
             except ConfigurationError as exc:
                 # The step is begun nevertheless: what runs in it belongs together.
                 self.refuse_call("step", exc)

@@ -149,9 +149,10 @@ def names(value: Iterable[str] | str | None, argument: str = "names") -> list[st
     """
     if value is None:
         return []
-    if not isinstance(value, Iterable):
-        raise ConfigurationError(f"{argument} must be a list or a comma-separated string, got {value!r:.200}")
-    parts = value.split(",") if isinstance(value, str) else list(value)
+    try:
+        parts = value.split(",") if isinstance(value, str) else list(value)
+    except Exception as exc:  # arrays and tensors of any library are iterable, unless they have no axes
+        raise ConfigurationError(f"{argument} must be a list or a comma-separated string, got {value!r:.200}") from exc
     for part in parts:
         if not isinstance(part, str) or not (part.strip() or isinstance(value, str)):
             raise ConfigurationError(f"a name must be text that is not blank, got {part!r:.200} in {value!r:.200}")

@@ -369,7 +369,7 @@ def _interval(value: Any) -> int | str:
 def _integer(name: str, value: Any, least: int = 0, kind: str = "an integer") -> int:
     try:
         number = int(value)
-    except (TypeError, ValueError, OverflowError):
+    except Exception:  # noqa: BLE001 - of a number of any library
         number = None
     # int() would round 2.5 down and take True for 1.
     if number is None or isinstance(value, bool) or (not isinstance(value, str) and number != value):
@@ -384,6 +384,7 @@ def _parts(value: Iterable[int | str] | str | None) -> Iterable[int | str]:
         return ()
     if isinstance(value, str):
         return [part.strip() for part in value.split(",") if part.strip()]
-    if not isinstance(value, Iterable):
-        raise ConfigurationError(f"save_steps must be a list or a comma-separated string, got {value!r}")
-    return value
+    try:
+        return list(value)
+    except Exception as exc:  # arrays and tensors of any library are iterable, unless they have no axes
+        raise ConfigurationError(f"save_steps must be a list or a comma-separated string, got {value!r}") from exc

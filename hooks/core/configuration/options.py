@@ -110,7 +110,7 @@ _CHOICES = ("reduction_config", "save_config", "include_regex", "include_collect
 
 def makes_choice(arguments: Mapping[str, Any]) -> bool:
     """Return whether one of a hook's arguments says what is saved, or in which form. A number of steps says neither."""
-    return any(arguments.get(name) not in (None, False) for name in _CHOICES)
+    return any(value is not None and value is not False for value in map(arguments.get, _CHOICES))
 
 
 def at_steps(arguments: Mapping[str, Any], save_config: SaveConfig | None) -> dict[str, Any]:

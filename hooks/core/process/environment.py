@@ -143,7 +143,7 @@ def parse_parts(value: bool | Iterable[str] | str) -> frozenset[str]:
         value = variable if (truth := truth_of(variable)) is None else truth
     if isinstance(value, bool):
         return frozenset(PARTS if value else ())
-    found = frozenset(names(value))
+    found = frozenset(names(value, "environment"))
     for each in found - set(PARTS):
         raise ConfigurationError(f"environment must be True, False or some of {', '.join(PARTS)}, got {each!r}")
     return found

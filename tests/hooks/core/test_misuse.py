@@ -61,6 +61,9 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "a collection to write that is no text": lambda hook: hook.save_tensor("x", np.ones(2), [None]),
     "collections to write that are no list": lambda hook: hook.save_tensor("x", np.ones(2), 5),
     "collections of save_tensors that are no list": lambda hook: hook.save_tensors({"x": np.ones(2)}, 5),
+    "collections to write in an array without axes": lambda hook: hook.save_tensor("x", np.ones(2), np.array(3)),
+    "collections of save_tensors in such an array": lambda hook: hook.save_tensors({"x": np.ones(2)}, np.array(3)),
+    "an sm_metric that is neither true nor false": lambda hook: hook.save_scalar("x", 1, np.ones(2)),
     "an empty collection to write": lambda hook: hook.save_tensor("x", np.ones(2), [""]),
     "an unknown mode": lambda hook: hook.set_mode("training"),
     "a mode that has no hash": lambda hook: hook.set_mode([]),
@@ -192,6 +195,20 @@ def test_a_reduction_config_of_another_type_is_refused_at_construction(out: str,
     hook.save_tensor("x", np.ones(2))
     hook.close()
     assert create_trial(out).tensor_names() == ["x"]
+
+
+def test_names_may_be_in_an_array(out: str) -> None:
+    hook = Hook(out, include_collections=np.array(["mine", "yours"]))
+    assert hook.recorder.collections.saved_names == ["mine", "yours"]
+    hook.close()
+
+
+@pytest.mark.parametrize("argument", ["include_collections", "environment", "save_steps"])
+@pytest.mark.parametrize("value", [np.array(3), np.ma.masked], ids=["no axes", "masked"])
+def test_an_array_without_axes_is_no_list(out: str, argument: str, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TENSORTRIAL_ENVIRONMENT", raising=False)
+    with pytest.raises(ConfigurationError, match=f"{argument} must be "):
+        Hook(out, **{argument: value})
 
 
 class TestACollectionsName:

@@ -188,6 +188,8 @@ BAD: dict[str, tuple[Callable[[Any], object], str]] = {
     "a step that is too large": (lambda hook: hook.save_scalar("y", 1, step=10**13), "got 10000000000000"),
     "a step that is a bool": (lambda hook: hook.save_scalar("y", 1, step=True), "got True"),
     "a mode that is unknown": (lambda hook: hook.log({"y": 1}, mode="dev"), "unknown mode 'dev'"),
+    "a mode that is an empty text": (lambda hook: hook.begin_step(7, mode=""), "unknown mode ''"),
+    "a mode that is an array": (lambda hook: hook.begin_step(7, mode=np.ones(2)), "unknown mode array([1., 1.])"),
     "an end without a begin": (lambda hook: hook.end_step(), "begin_step has begun no step that is still open"),
     "a nested dictionary": (lambda hook: hook.log({"eval": {"loss": 1}}), "such as 'eval/loss'"),
     "no dictionary": (lambda hook: hook.log(3), "it takes a dictionary of numbers by their names, got 3"),
