@@ -393,11 +393,11 @@ class Capture:
 
     def value(self, path: str, direction: str, key: str | None, tensor: torch.Tensor, is_loss: bool = False) -> None:
         """Record one tensor of a module's inputs or outputs. A tensor that is identified by its position has no key."""
-        kind = direction if key is None else f"{direction}_{key}"
-        label: object = self.occurrences.next(self.recorder.clock.step, path, kind)
-        if key is not None:
-            # If the module runs again in the step, a number is appended to the key.
-            label = f"{key}_{label}" if label else key
+        step = self.recorder.clock.step
+        label: object = self.occurrences.next(step, path, direction) if key is None else key
+        # If the module runs again in the step, a number is appended to the key. Another key may end in this number.
+        while key is not None and (count := self.occurrences.next(step, path, f"{direction}_{label}")):
+            label = f"{label}_{count}"
         name = f"{path}_{direction}_{label}"
         if is_loss:
             self.models.add_loss(name)

@@ -135,6 +135,29 @@ class TestNames:
         hook.close()
         assert names(out) == {"LSTM_output_0", "LSTM_output_1", "LSTM_output_2"}
 
+    def test_a_key_that_ends_like_the_number_of_another_call_has_a_name_of_its_own(
+        self, make_hook: Any, out: str
+    ) -> None:
+        class Pair(nn.Module):
+            def forward(self, x: Any) -> Any:
+                return {"x": x, "x_1": 10 * x}
+
+        hook, net = make_hook(include_regex="Pair_output"), Pair()
+        hook.register_module(net)
+        with hook.step():
+            for number in (1.0, 2.0, 3.0):
+                net(torch.tensor([number]))
+        hook.close()
+        found = {name: create_trial(out).tensor(name).value(0).item() for name in names(out)}
+        assert found == {
+            "Pair_output_x": 1.0,
+            "Pair_output_x_1": 10.0,
+            "Pair_output_x_1_1": 2.0,
+            "Pair_output_x_1_2": 20.0,
+            "Pair_output_x_2": 3.0,
+            "Pair_output_x_1_3": 30.0,
+        }
+
     def test_two_models_of_one_class_have_different_names(self, make_hook: Any, out: str) -> None:
         hook, first, second = make_hook(save_all=True), seeded(), seeded()
         hook.register_module(first)
