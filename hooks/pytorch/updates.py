@@ -85,15 +85,13 @@ class Updates:
 
     def _save_gradients(self, name: str, optimizer: torch.optim.Optimizer, names: dict[int, str]) -> None:
         kinds = self.kinds - {LOCAL_KIND} if self.saved_by_call is self._recorder.clock.step else self.kinds
-        known = False
         for parameter, gradient in gradients_seen(optimizer):
             if id(parameter) in names:
-                known = True
                 for kind in kinds:
                     self._capture.tensor(f"{kind}/{names[id(parameter)]}", gradient)
-        if not known:
+        if names.keys().isdisjoint(map(id, parameters_of(optimizer))):
             self._recorder.failures.warn_once(
-                f"the gradients of {name} are not saved: no registered model has a parameter with a gradient in it"
+                f"the gradients of {name} are not saved: no registered model has one of its parameters"
             )
 
     def _copy_parameters(self, optimizer: torch.optim.Optimizer, names: dict[int, str]) -> None:

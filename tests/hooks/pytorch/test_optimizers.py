@@ -327,7 +327,17 @@ def test_gradients_of_the_optimizer_that_cannot_be_saved_are_logged_once(
     expected = {
         "none": 'gradients="optimizer" saves no gradients before hook.register_optimizer(optimizer) is called',
         "late": "the gradients of SGD are not saved: call its step() inside `with hook.step():`",
-        "of another model": "the gradients of SGD are not saved: "
-        "no registered model has a parameter with a gradient in it",
+        "of another model": "the gradients of SGD are not saved: no registered model has one of its parameters",
     }
     assert texts == [expected[case]]
+
+
+def test_a_step_without_gradients_is_no_warning(make_hook: Any, out: str, caplog: pytest.LogCaptureFixture) -> None:
+    hook, net, optimizer = registered(make_hook, sgd)
+    loss_of(net)
+    optimizer.step()  # the batch is left out
+    loss_of(net).backward()
+    optimizer.step()
+    hook.close()
+    assert create_trial(out).tensor(SEEN).steps() == [1]
+    assert not [each for each in caplog.messages if "gradients of SGD" in each]
