@@ -84,5 +84,7 @@ def _difference(before: Array, after: Array) -> tuple[Array, Array]:
     before = before.astype(dtype)
     update = after.astype(dtype) - before
     with np.errstate(all="ignore"):
-        ratio = np.linalg.norm(update.ravel()) / np.linalg.norm(before.ravel())
-    return update, np.asarray(ratio, np.float64)
+        norm = np.linalg.norm(update.ravel())
+        ratio = norm / np.linalg.norm(before.ravel())
+    # Also of a weight that is all zeros, as in the first step of a warm-up.
+    return update, np.asarray(0 if update.size and norm == 0 else ratio, np.float64)

@@ -138,7 +138,10 @@ class Updates:
             dtype = torch.promote_types(after.dtype, torch.float32)
             before = before.to(dtype)
             update = after.to(dtype) - before
-            ratio = torch.linalg.vector_norm(update) / torch.linalg.vector_norm(before)
+            norm = torch.linalg.vector_norm(update)
+            ratio = norm / torch.linalg.vector_norm(before)
+            if update.numel():  # also of a parameter that is all zeros, as in the first step of a warm-up
+                ratio = torch.where(norm == 0, norm, ratio)
         self._capture.planned(plan, update)
         if name not in self._ratios:
             self._ratios[name] = Plan(f"update_ratio/{name}", plan.collections, raw=True)

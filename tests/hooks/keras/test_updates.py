@@ -50,6 +50,13 @@ def test_an_update_is_what_a_step_adds_to_a_weight(make_hook: Make, optimizer: s
             assert ratio == (pytest.approx(np.linalg.norm(found) / size, rel=1e-5) if size else np.inf)
 
 
+def test_a_zero_weight_that_a_step_leaves_unchanged_has_the_ratio_zero(make_hook: Make) -> None:
+    keras: Any = pytest.importorskip("keras")
+    _, trial = trained(make_hook, 1, keras.optimizers.SGD(0.0))  # as in the first step of a warm-up
+    ratios = [float(trial.tensor(name).value(0, modes.TRAIN)) for name in trial.tensor_names(regex="^update_ratio/")]
+    assert ratios == [0] * 4
+
+
 def test_by_default_the_norms_of_updates_are_saved_at_due_steps_of_training(make_hook: Make) -> None:
     hook = make_hook(include_collections=["updates"], save_config=SaveConfig(save_interval=2))
     model = kt.small()

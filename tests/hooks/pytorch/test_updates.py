@@ -136,6 +136,21 @@ def test_the_update_of_a_zero_parameter_has_an_infinite_ratio(make_hook: Any, ou
     assert create_trial(out).tensor("update_ratio/Net_fc1.bias").value(0) == float("inf")
 
 
+def test_a_zero_parameter_that_a_step_leaves_unchanged_has_the_ratio_zero(make_hook: Any, out: str) -> None:
+    net = seeded()
+    nn.init.zeros_(net.fc1.bias)
+    hook = make_hook(include_collections=["updates"])
+    hook.register_module(net)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.0)  # as in the first step of a warm-up
+    hook.register_optimizer(optimizer)
+    loss_of(net).backward()
+    optimizer.step()
+    hook.close()
+    trial = create_trial(out)
+    ratios = {name: float(trial.tensor(name).value(0)) for name in trial.tensor_names(regex="^update_ratio/")}
+    assert ratios == dict.fromkeys([f"update_ratio/Net_fc{i}.{kind}" for i in (1, 2) for kind in ("bias", "weight")], 0)
+
+
 def test_the_update_of_a_closure_is_that_after_its_last_call(make_hook: Any) -> None:
     hook, net, optimizer = optimized(
         make_hook, lambda net: torch.optim.LBFGS(net.parameters(), max_iter=3), include_collections=["updates"]
