@@ -158,7 +158,8 @@ class Capture:
         for collection, ending in ((CollectionKeys.WEIGHTS, "weight"), (CollectionKeys.BIASES, "bias")):
             if parameter.name.endswith(ending):
                 collections.require(collection).add_tensor_names([name])
-        self._name_gradient(f"gradient/{name}", name)
+        if parameter.grad_req != "null":
+            self._name_gradient(f"gradient/{name}", name)
 
     def _name_gradient(self, name: str, parameter: str) -> None:
         if name not in self._names_of_gradients:

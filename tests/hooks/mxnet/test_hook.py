@@ -342,6 +342,19 @@ class TestGradients:
             "gradient/net_fc2_bias",
         }
 
+    def test_gradients_are_named_once_a_parameter_has_them(self, make_hook: Any) -> None:
+        hook, net = make_hook(include_collections=["gradients"]), seeded()
+        frozen = net.collect_params("net_fc1.*")
+        frozen.setattr("grad_req", "null")
+        hook.register_block(net)
+        gradients = hook.get_collection("gradients").tensor_names
+        backward(net, *batches(1)[0])
+        assert gradients == {"gradient/net_fc2_weight", "gradient/net_fc2_bias"}
+        frozen.setattr("grad_req", "write")
+        backward(net, *batches(1)[0])
+        assert gradients == {f"gradient/{name}" for name in PARAMETERS}
+        assert closed(hook).tensor("gradient/net_fc1_weight").steps() == [1]
+
     def test_sparse_gradients_are_saved(self, make_hook: Any, out: str) -> None:
         hook = make_hook(include_collections=["weights", "gradients"])
         net = seeded(lambda: nn.Embedding(10, 4, sparse_grad=True, prefix="words_"))
