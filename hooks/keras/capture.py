@@ -74,7 +74,9 @@ class Capture:
             self._names = names
             for weight in names.weights:
                 collections.require(weight.collection).add_tensor_names([weight.name])
-                collections.add_gradient(weight.gradient, weight.name)
+        # A layer may have been frozen, or trains again.
+        for weight in self.names.trained():
+            collections.add_gradient(weight.gradient, weight.name)
         if names.weights:
             for collection in collections:
                 if isinstance(collection, Collection):
@@ -268,20 +270,22 @@ class Capture:
         return function.due_names[key]
 
     def _awaits_unknown(self, function: StepFunction) -> bool:
-        """Return whether a regular expression without a match may match a tensor that only tracing reveals."""
+        """Return whether a collection may include a tensor that only tracing reveals."""
         key = self.recorder.planner.generation, self.recorder.planner.due
         if key not in function.awaits_unknown:
             function.awaits_unknown[key] = self._matches_nothing_yet(function)
         return function.awaits_unknown[key]
 
     def _matches_nothing_yet(self, function: StepFunction) -> bool:
+        if CollectionKeys.GRADIENTS in self.recorder.planner.due and not function.names.trained():
+            return True  # A train_step may train variables that are not `trainable`.
         names = function.candidates().union(weight.name for weight in function.names.weights)
         due = self.recorder.planner.due - _LOGS - _VARIABLES - {CollectionKeys.GRADIENTS}
         expressions = [each for name in due for each in self.recorder.collections.require(name).include_regex]
         return any(not _finds(expression, names) for expression in expressions)
 
     def _check_gradients(self, function: StepFunction) -> None:
-        gradients = set(function.names.gradients.values())
+        gradients = {weight.gradient for weight in function.names.weights}
         due = any(self.recorder.planner.plan(name) is not None for name in gradients)
         if function.phase == "train" and due and not gradients & function.seen:
             self.recorder.failures.warn_once(

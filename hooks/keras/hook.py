@@ -339,6 +339,7 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
         self._withdraw_unfinished()
         # A callback may have made a new function, which Keras requires after freezing layers during training.
         if not isinstance(getattr(self.model, f"{phase}_function", None), StepFunction | None):
+            self._capture.refresh_names(self.model)
             self._install(self.model, phase)
         recorder = self.recorder
         if recorder.clock.mode is not _MODES[phase]:

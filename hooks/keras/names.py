@@ -40,13 +40,15 @@ class Names:
         self.model = model
         self.layers: dict[int, str] = {}
         """Paths of layers by their id; the path of the model itself is empty."""
-        self.weights: list[Weight] = []
-        self.gradients: dict[int, str] = {}
-        """Names of gradients by the id of their variable."""
-        self.owners: dict[int, int] = {}
-        """The ids of layers by the id of their variable."""
+        self.by_variable: dict[int, Weight] = {}
+        """The variables by their id."""
         self._taken: set[str] = set()
         self._visit(model, "")
+
+    @property
+    def weights(self) -> list[Weight]:
+        """The variables, in the order of their layers."""
+        return list(self.by_variable.values())
 
     def path(self, layer: Any) -> str | None:
         """Return the path of a layer, or None if the layer is not part of the model."""
@@ -54,14 +56,21 @@ class Names:
 
     def same(self, other: Names) -> bool:
         """Return whether another `Names` has the same model, layers and variables."""
-        return self.model is other.model and self.layers == other.layers and self.gradients == other.gradients
+        is_same = self.model is other.model and self.layers == other.layers
+        return is_same and self.by_variable.keys() == other.by_variable.keys()
+
+    def trained(self) -> list[Weight]:
+        """Return the variables that training updates now."""
+        # In Keras 2, the variables of a frozen layer stay `trainable`.
+        trained = {id(variable) for variable in weights_of(self.model, "trainable_weights")}
+        return [weight for number, weight in self.by_variable.items() if number in trained]
 
     def candidates(self) -> Iterator[str]:
         """Yield the names of tensors that a step may compute, other than losses, metrics and variables."""
         for path in self.layers.values():
             if path:
                 yield from (f"{path}/inputs", f"{path}/outputs", f"{path}/inputs_1", f"{path}/outputs_1")
-        yield from self.gradients.values()
+        yield from (weight.gradient for weight in self.trained())
         yield from ("model_inputs_0", "labels_0", "predictions_0", "batch_loss")
 
     def _visit(self, layer: Any, path: str) -> set[int]:
@@ -74,7 +83,7 @@ class Names:
             known = self.layers.get(id(child))
             inner |= self._visit(child, take_name(self._taken, _joined(path, child.name)) if known is None else known)
         for variable in weights_of(layer):
-            if id(variable) not in inner and id(variable) not in self.gradients:
+            if id(variable) not in inner and id(variable) not in self.by_variable:
                 self._name(variable, path or layer.name, id(layer))
             inner.add(id(variable))
         return inner
@@ -84,9 +93,7 @@ class Names:
         name = take_name(self._taken, f"{path.partition('/')[0]}/weights/{path}/{leaf}", ":0")
         gradient = take_name(self._taken, f"gradients/{path}/{leaf}Grad")
         collection = CollectionKeys.BIASES if "bias" in leaf else CollectionKeys.WEIGHTS
-        self.weights.append(Weight(name, gradient, collection, variable, layer))
-        self.gradients[id(variable)] = gradient
-        self.owners[id(variable)] = layer
+        self.by_variable[id(variable)] = Weight(name, gradient, collection, variable, layer)
 
 
 class ScheduledRate:
@@ -206,10 +213,10 @@ def dense_parts(name: str, tensor: Any) -> Iterator[tuple[str, Any]]:
         yield name, tensor
 
 
-def weights_of(layer: Any) -> list[Any]:
-    """Return the current variables of a layer."""
+def weights_of(layer: Any, attribute: str = "weights") -> list[Any]:
+    """Return the current variables of a layer, or some of them, from an attribute."""
     try:
-        return list(layer.weights)
+        return list(getattr(layer, attribute))
     except ValueError:
         # A model of Keras 2 raises this until it is built.
         return []

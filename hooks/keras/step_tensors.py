@@ -103,10 +103,13 @@ class StepTensors(threading.local):
     @guarded
     def _add_gradients(self, gradients: Iterable[Any], variables: Iterable[Any], scale: Any = None) -> None:
         # All of them are passed at once, in any order.
-        owned = ((each, own, self._names.owners.get(id(own))) for each, own in zip(gradients, variables, strict=True))
-        for gradient, variable in self._calls.backward(owned):
-            name = self._names.gradients.get(id(variable))
-            if name is not None and gradient is not None and self._wanted(name):
+        pairs = ((each, self._names.by_variable.get(id(own))) for each, own in zip(gradients, variables, strict=True))
+        known = ((each, weight) for each, weight in pairs if each is not None and weight is not None)
+        for gradient, weight in self._calls.backward(known):
+            name = weight.gradient
+            # A train_step may also train variables that are not `trainable`.
+            self.recorder.collections.add_gradient(name, weight.name)
+            if self._wanted(name):
                 value = dense(gradient)
                 if not self._is_reachable(value):
                     self._out_of_reach.add(name)

@@ -41,11 +41,9 @@ class Updates:
         """
         if self._recorder.clock.mode is not ModeKeys.TRAIN or not self._recorder.planner.due & DUE_WITH:
             return
-        # In Keras 2, the variables of a frozen layer stay `trainable`.
-        trained = {id(variable) for variable in names.model.trainable_weights}
-        for weight in names.weights:
+        for weight in names.trained():
             plan = self._recorder.planner.plan(f"update/{weight.name}")
-            if plan is not None and id(weight.variable) in trained and weight.name not in self._before:
+            if plan is not None and weight.name not in self._before:
                 self._before[weight.name] = plan, weight, self._values(weight)
 
     def end(self) -> None:

@@ -51,8 +51,14 @@ class TapeNames:
         known = next((names for names in self._models if names.model is model), None)
         return self.path(model) is None if known is None else not known.weights and is_built(model)
 
-    def weight(self, variable: Any) -> Weight:
-        """Return the names of the variable and its gradient."""
+    def trained(self, variable: Any) -> Weight:
+        """Return the names of a variable that has a gradient."""
+        weight = self._weight(variable)
+        # The gradient is known from then on: a model also has variables without one, such as those of a frozen layer.
+        self._recorder.collections.add_gradient(weight.gradient, weight.name)
+        return weight
+
+    def _weight(self, variable: Any) -> Weight:
         if id(variable) not in self._weights:
             path = str(getattr(variable, "path", None) or variable.name).partition(":")[0]
             layer, _, leaf = path.rpartition("/")
@@ -73,9 +79,7 @@ class TapeNames:
         # Keras 3 wraps the variables of TensorFlow in its own; a loop may use either.
         for variable in (weight.variable, inner) if is_variable(inner) else (weight.variable,):
             self._weights[id(variable)] = weight
-        collections = self._recorder.collections
-        collections.require(weight.collection).add_tensor_names([weight.name])
-        collections.add_gradient(weight.gradient, weight.name)
+        self._recorder.collections.require(weight.collection).add_tensor_names([weight.name])
 
     def _unique(self, weight: Weight) -> Weight:
         name, gradient, number = weight.name, weight.gradient, 0

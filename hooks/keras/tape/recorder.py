@@ -118,10 +118,10 @@ class TapeRecorder(threading.local):
         import tensorflow as tf
 
         pairs = zip(tf.nest.flatten(sources), tf.nest.flatten(gradients), strict=True)
-        found = [(each, self._names.weight(own)) for own, each in pairs if each is not None and is_variable(own)]
+        found = [(each, self._names.trained(own)) for own, each in pairs if each is not None and is_variable(own)]
         places = {weight.name: place for place, weight in enumerate(self._names.weights)}
         found.sort(key=lambda each: places[each[1].name])
-        return self._calls.backward((each, weight, weight.layer) for each, weight in found)
+        return self._calls.backward(found)
 
     # A step.
 

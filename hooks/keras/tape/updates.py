@@ -93,7 +93,7 @@ class TapeUpdates:
         callback = self._hook.tape_callback()
         if callback is None or not callback.may_be_due:
             return
-        named = {self._hook.tape_names.weight(variable).name: variable for variable in variables}
+        named = {self._hook.tape_names.trained(variable).name: variable for variable in variables}
         named = {name: variable for name, variable in named.items() if self._may_save(callback.recorder, name)}
         if named:
             befores = callback.copies_if_due(named)

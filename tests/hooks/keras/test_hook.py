@@ -271,6 +271,17 @@ class TestModels:
         outputs = value(out, "model_inputs_0") @ value(out, "fc1/weights/fc1/kernel:0")
         np.testing.assert_allclose(value(out, "fc1/outputs"), outputs, rtol=1e-5, atol=1e-6)
 
+    @pytest.mark.filterwarnings("ignore:`build..` was called on layer")
+    def test_a_model_of_which_only_a_part_is_built_is_saved(self, make_hook: Any) -> None:
+        hook, model = make_hook(include_collections=["gradients", "updates"]), Subclassed()
+        model.fc1 = keras.Sequential([layers.Input((64,)), layers.Dense(8, name="inner")], name="fc1")
+        fit(compiled(model), 2, hook)
+        trial = closed(hook)
+        names = trial.tensor_names(collection="gradients")
+        assert len(names) == len(model.trainable_weights)
+        assert set(trial.collection("gradients").tensor_names) == set(names)
+        assert all(trial.tensor(name).steps(TRAIN) == [0, 1] for name in names)
+
     def test_models_with_their_own_train_step_are_saved(self, make_hook: Any, out: str) -> None:
         hook, model = make_hook(include_collections=["gradients", "labels"]), compiled(OwnStep(), metrics=None)
         fit(model, 2, hook)

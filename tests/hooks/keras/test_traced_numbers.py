@@ -172,6 +172,64 @@ def test_numbers_and_frozen_layers_count_once_a_callback_makes_a_new_step(make_h
             assert trial.tensor(name).steps(modes.TRAIN) == steps
 
 
+def frozen() -> Any:
+    """A classifier whose first layer and the moving statistics of its second one do not train."""
+    keras.utils.set_random_seed(0)
+    parts = [keras.layers.Dense(8, name="fc1"), keras.layers.BatchNormalization(name="norm")]
+    model = keras.Sequential([keras.layers.Input((64,)), *parts, keras.layers.Dense(10, name="fc2")])
+    model.get_layer("fc1").trainable = False
+    return kt.compiled(model)
+
+
+TRAINED = {f"gradients/{name}Grad" for name in ("norm/gamma", "norm/beta", "fc2/kernel", "fc2/bias")}
+
+
+@pytest.mark.parametrize("how", ["fit", "fit eagerly", "tape", "tape in a function"])
+def test_variables_that_do_not_train_have_no_gradients(make_hook: Make, how: str) -> None:
+    hook = make_hook(include_collections=["gradients"])
+    kt.train(hook, frozen(), how, [kt.data(1), kt.data(1)], lambda x: None)
+    trial = closed(hook)
+    assert set(trial.collection("gradients").tensor_names) == TRAINED
+    assert set(trial.tensor_names(collection="gradients")) == TRAINED
+
+
+def test_a_layer_that_trains_again_has_gradients(make_hook: Make) -> None:
+    class Unfreeze(keras.callbacks.Callback):  # type: ignore[misc]
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            if epoch == 1:
+                self.model.get_layer("fc1").trainable = True
+                kt.compiled(self.model)
+                self.model.make_train_function(force=True)
+
+    hook = make_hook(include_collections=["gradients"])
+    frozen().fit(*kt.data(2), batch_size=kt.BATCH, epochs=2, verbose=0, callbacks=[Unfreeze(), hook])
+    trial = closed(hook)
+    assert trial.tensor("gradients/fc1/kernelGrad").steps(modes.TRAIN) == [2, 3]
+    assert trial.tensor("gradients/fc2/kernelGrad").steps(modes.TRAIN) == [0, 1, 2, 3]
+
+
+def test_a_frozen_layer_that_a_train_step_trains_has_gradients(make_hook: Make) -> None:
+    import tensorflow as tf
+
+    class Stubborn(keras.Sequential):  # type: ignore[misc]
+        def train_step(self, data: Any) -> Any:
+            x, y = data
+            watched = [getattr(each, "value", each) if kt.KERAS_3 else each for each in self.weights]
+            with tf.GradientTape() as tape:
+                tape.watch(watched)
+                loss = tf.reduce_mean(self.loss(y, self(x, training=True)))
+            optimizer.apply_gradients(zip(tape.gradient(loss, watched), self.weights, strict=True))
+            return {"loss": loss}
+
+    hook = make_hook(include_collections=["gradients"])
+    optimizer = hook.wrap_optimizer(keras.optimizers.SGD(0.1))
+    model = Stubborn([keras.layers.Input((64,)), keras.layers.Dense(10, name="fc")])
+    model.get_layer("fc").trainable = False
+    optimizer.build(model.weights)
+    kt.fit(kt.compiled(model, metrics=None), 2, hook)
+    assert closed(hook).tensor("gradients/fc/kernelGrad").steps(modes.TRAIN) == [0, 1]
+
+
 @pytest.mark.skipif(not kt.KERAS_3, reason="optimizers of Keras 2 are written otherwise")
 def test_an_optimizer_that_is_built_by_its_first_step_stays_built(make_hook: Make, out: str) -> None:
     class Lazy(keras.optimizers.SGD):  # type: ignore[misc]
