@@ -304,6 +304,12 @@ class KerasHook(TapeHook, BaseHook, keras.callbacks.Callback):  # type: ignore[m
     def _install(self, model: Any, phase: Phase) -> None:
         """Replace a function of the model by a StepFunction. An unchanged model gets that of the last `fit`."""
         known = self._known.setdefault(model, {})
+        found = getattr(model, f"{phase}_function", None)
+        if isinstance(found, StepFunction) and found is not known.get(phase):
+            self.recorder.failures.warn_once(
+                "another hook observes this model; from now on it saves only losses, metrics and variables; pass one "
+                "hook to `callbacks`"
+            )
         original, names = original_function(model, phase), self._capture.names
         if phase not in known or not known[phase].is_for(original, names):
             known[phase] = StepFunction(phase, original, names, self._choose, self._capture.as_traced)

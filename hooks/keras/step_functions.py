@@ -111,8 +111,8 @@ class StepFunction:
 
 def original_function(model: Any, phase: Phase) -> Any:
     """Return the model's own function, even if an interrupted training left a StepFunction in the model."""
-    if fetches_early():
-        getattr(model, f"make_{phase}_function")()
+    # A loop of the user's own may call the callbacks before Keras makes the function.
+    getattr(model, f"make_{phase}_function")()
     function = getattr(model, f"{phase}_function")
     return function.original if isinstance(function, StepFunction) else function
 

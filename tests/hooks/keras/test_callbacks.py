@@ -179,6 +179,30 @@ def test_gradients_are_saved_if_another_callback_calls_the_hook(make_hook: Make)
     assert closed(hook).tensor("gradients/fc1/kernelGrad").steps(modes.TRAIN) == list(range(BATCHES))
 
 
+def test_a_loop_that_calls_the_callbacks_itself_trains_and_saves_its_losses(make_hook: Make) -> None:
+    hook, model, losses = make_hook(save_all=True), kt.small(), []
+    callbacks = keras.callbacks.CallbackList([hook], model=model)
+    callbacks.on_train_begin()
+    for number in range(BATCHES):
+        callbacks.on_train_batch_begin(number)
+        losses.append(model.train_on_batch(*kt.data(1, number), return_dict=True)["loss"])
+        callbacks.on_train_batch_end(number, {"loss": losses[-1]})
+    callbacks.on_train_end()
+    saved = closed(hook).tensor("loss").values(modes.TRAIN)
+    assert {step: float(value) for step, value in saved.items()} == dict(enumerate(map(float, losses)))
+
+
+def test_two_hooks_of_one_fit_are_a_warning(make_hook: Make, tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
+    hooks = [make_hook(str(tmp_path / name), include_collections=["gradients"]) for name in "ab"]
+    model, (x, y) = kt.small(), kt.data(BATCHES)
+    model.fit(x, y, batch_size=kt.BATCH, callbacks=hooks, verbose=0)
+    assert [record.getMessage() for record in caplog.records] == [
+        "another hook observes this model; from now on it saves only losses, metrics and variables; pass one hook to "
+        "`callbacks`"
+    ]
+    assert [bool(closed(hook).tensor_names(collection="gradients")) for hook in hooks] == [False, True]
+
+
 def test_torch_compiles_again_after_saved_steps_of_two_threads_overlap() -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("torch._dynamo")  # which a model with jit_compile=True imports on the torch backend
