@@ -164,15 +164,15 @@ class Capture:
         if function.phase != "train" or not is_traced or functions_run_eagerly():
             return
         if self.recorder.active:
-            optimizers = self._optimizers(function.model)
-            inner = [each.inner_optimizer for each in optimizers if hasattr(each, "inner_optimizer")]
-            stack.enter_context(TracedNumbers(function.original, source, [*optimizers, *inner]))
             key = type_of(source)
             if key not in function.flags or not function.built:
                 function.built = is_built(function.model)
                 function.flags[key] = TracedFlags(function.model)
-            # There are as many flags as layers, and only these steps may be traced.
+            # Only these steps may be traced.
             if key not in function.ran_original or (self.recorder.saving and self.recorder.planner.due - _LOGS):
+                optimizers = self._optimizers(function.model)
+                inner = [each.inner_optimizer for each in optimizers if hasattr(each, "inner_optimizer")]
+                stack.enter_context(TracedNumbers(function.original, source, [*optimizers, *inner]))
                 stack.enter_context(function.flags[key])
 
     @guarded
