@@ -416,9 +416,9 @@ def test_help_lists_every_command_in_one_of_five_groups() -> None:
     printed = run_command("--help").stdout
     titles = ["Look:", "Ask:", "Move:", "Mend:", "Run:"]
     assert [line for line in printed.splitlines() if line in titles] == titles
-    listed = [line.split()[0] for line in printed.partition("Show:")[2].splitlines() if line.startswith("  ")]
+    listed = [line.split()[0] for line in printed.partition("Look:")[2].splitlines() if line.startswith("  ")]
     assert sorted(listed) == main.list_commands(click.Context(main))
-    assert "..." not in printed.partition("Show:")[2]  # each description fits 80 columns
+    assert "..." not in printed.partition("Look:")[2]  # each description fits 80 columns
 
 
 def test_help_lists_each_command_with_the_first_line_of_its_own_help() -> None:
@@ -453,7 +453,7 @@ def test_o_is_the_file_that_a_command_writes(run: Path, tmp_path: Path) -> None:
 
 def test_rules_are_listed_and_described() -> None:
     listed = [json.loads(line) for line in run_command("rules", "--json").stdout.splitlines()]
-    assert len(listed) == 33
+    assert len(listed) == 34
     by_name = {each["rule"]: each for each in listed}
     assert by_name["VanishingGradient"]["parameters"]["threshold"]["default"] == 1e-7
     printed = run_command("rules").stdout
