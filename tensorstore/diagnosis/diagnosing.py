@@ -162,8 +162,7 @@ def _diagnosed(trial: Trial, progress: bool) -> Diagnosis:
     checked = tuple(check.rule for check in checks if check.rule not in failed)
     damaged |= trial.damaged
     reasons = {path: str(error).removeprefix(f"{path}: ") for path, error in sorted(damaged.items())}
-    ends = trial.snapshot.workers.ends.values()
-    begun = max([steps[-1] + 1 if steps else 0, *(end.steps or 0 for end in ends)])
+    begun = trial.snapshot.workers.steps_begun(steps[-1] + 1 if steps else 0)
     return Diagnosis(
         trial.path, len(steps), tuple(joined), checked, unchecked, reasons, begun, trial.snapshot.workers.failures
     )

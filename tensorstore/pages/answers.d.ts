@@ -98,6 +98,12 @@ interface Run {
   /** The id of what is shown of it: the same for the same index files. */
   snapshot: string;
   steps: number;
+  /** of how many */
+  begun: number;
+  /** how many tensors the heat map can show, without numbers */
+  tensors: number;
+  /** how many tensors are numbers */
+  numbers: number;
   /** how many tensors were saved, at each step counted */
   values: number;
   workers: string[];

@@ -88,6 +88,10 @@ class _Outer:
     """Statistics that are saved for every tensor that has them, directly or derived."""
     raw: list[str]
     """The names of tensors with raw values of several elements, but without statistics."""
+    num_mapped: int
+    """The number of tensors that are no numbers and have a statistic, saved or computed from raw values."""
+    num_numbers: int
+    """The number of tensors that are numbers."""
 
 
 @dataclass
@@ -208,6 +212,16 @@ class OpenRun:
         return [each for each in self.statistics if each in STATISTICS or each in _MADE]
 
     @property
+    def num_mapped(self) -> int:
+        """The number of tensors of the heat map, without numbers."""
+        return self._outer.num_mapped
+
+    @property
+    def num_numbers(self) -> int:
+        """The number of tensors that are numbers, such as losses."""
+        return self._outer.num_numbers
+
+    @property
     def num_values(self) -> int:
         """The number of tensors that were saved, counted at each step of each worker."""
         steps = self.reader.snapshot.steps
@@ -237,6 +251,7 @@ class OpenRun:
         firsts: dict[str, tuple[Any, ...]] = {}
         raw, has_digests = dict[str, None](), False
         known: dict[tuple[bool, ...], set[str]] = {}
+        mapped, numbers = set[str](), set[str]()
         for at, (name, order, chunk, dtype, shape, scalar, digest, *saved) in rows:
             place = scalar is not None, at > 1, order is None, order
             firsts[name] = min(firsts.get(name, place), place)
@@ -247,6 +262,10 @@ class OpenRun:
             form = *(each is not None for each in saved), size > 0, scalar is not None, dtype in SIZED
             if form not in known:
                 known[form] = known_statistics(saved, dtype, shape, scalar)
+            if scalar is not None:
+                numbers.add(name)
+            elif dtype in SIZED and (known[form] or name in raw):
+                mapped.add(name)
         derived = frozenset[str]().union(*known.values())
         named = [each for each in (*STATISTICS, *_MADE) if each not in _SAME]
         statistics = [each for each in named if each in derived or (raw and each in USUAL)]
@@ -255,7 +274,7 @@ class OpenRun:
         lacking = (of.difference(compress(STATISTICS, form)) for form, of in known.items())
         lean = derived.difference(*lacking)
         ordered = sorted(names, key=lambda name: firsts.get(name, (True, True, True, None)))
-        return _Outer(ordered, statistics, lean, list(raw))
+        return _Outer(ordered, statistics, lean, list(raw), len(mapped - numbers), len(numbers))
 
     def _rows_at(self, position: int, step: int) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """Yield the rows of a global step, each with `position` before its columns _TOLD and STATISTICS."""

@@ -39,6 +39,9 @@ def describe_run(run: OpenRun) -> dict[str, Any]:
         "ended": run.trial.loaded_all_steps,
         "snapshot": str(run.trial.snapshot),
         "steps": len(np.unique(steps.steps)),
+        "begun": run.reader.snapshot.workers.steps_begun(steps.end),
+        "tensors": run.num_mapped if workers else 0,
+        "numbers": run.num_numbers if workers else 0,
         "values": run.num_values,
         "saved": int(steps.saved_at_ms.max()) if len(steps.steps) else None,
         "workers": workers,
@@ -58,7 +61,7 @@ def _about(storage: Storage, info: RunInfo) -> dict[str, Any]:
 
 def outline(runs: Runs) -> list[dict[str, Any]]:
     """Return the data about many runs that a list of them shows."""
-    steps = _by_run(runs, "count(distinct global_step) from steps")
+    steps = _by_run(runs, "[count(distinct global_step), max(global_step) + 1] from steps")
     saved = _by_run(runs, "epoch_ms(max(saved_at)) from steps")
     found = _by_run(runs, f"count(distinct ({', '.join(SAME_FINDING)})) from findings")
     savers = _by_run(runs, "list(distinct worker) from steps")
@@ -68,7 +71,8 @@ def outline(runs: Runs) -> list[dict[str, Any]]:
             "name": run.name,
             "ended": run.snapshot.workers.job_ended,
             "snapshot": str(run.snapshot),
-            "steps": steps.get(run.name, 0),
+            "steps": steps.get(run.name, (0, 0))[0],
+            "begun": run.snapshot.workers.steps_begun(steps.get(run.name, (0, 0))[1]),
             "saved": saved.get(run.name),
             "workers": sorted(savers.get(run.name, []), key=natural),
             "findings": found.get(run.name, 0),
@@ -84,7 +88,7 @@ def unreadable(storage: Storage, error: TensorTrialError) -> dict[str, Any]:
 
 def _outline(storage: Storage, info: RunInfo, damaged: Mapping[str, TensorTrialError]) -> dict[str, Any]:
     nothing: dict[str, Any] = dict.fromkeys(("workers", "modes", "statistics", "collections"), ())
-    counted = {"steps": 0, "values": 0, "findings": 0}
+    counted = dict.fromkeys(("steps", "begun", "tensors", "numbers", "values", "findings"), 0)
     known = {"path": storage.url, "opened": False, "ended": True, "snapshot": "", "saved": None}
     said = [f"{path}: {error}" for path, error in damaged.items()]
     return {**known, **counted, **nothing, "damaged": said, **_about(storage, info)}

@@ -122,6 +122,10 @@ class Workers:
         expected = [f"worker_{rank}" for rank in range(self.num_workers)]
         return [name for name in expected if name not in known] if known <= set(expected) else []
 
+    def steps_begun(self, saved: int) -> int:
+        """Return how many global steps the job has begun, as far as is known: at least `saved`."""
+        return max([saved, *(end.steps or 0 for end in self.ends.values())])
+
     @property
     def failures(self) -> dict[str, str]:
         """The reasons why sessions that nobody continued did not end regularly, by worker, or by the mark of all."""
@@ -217,8 +221,6 @@ def finished(source: FileSource, workers: Workers, since: Workers) -> set[str]:
 
 
 def _with_claims(source: FileSource, known: Workers, names: Iterable[str]) -> Workers:
-    if not (names := list(names)):
-        return known
     claims, contents, damaged = dict(known.claims), dict(known.contents), dict(known.damaged)
     for name in names:
         path = f"{COLLECTIONS}/{name}"
@@ -281,11 +283,10 @@ def mark_ended(storage: Storage, workers: Workers, worker: str | None = None) ->
             return workers
         return replace(workers, all_marked=True)
     known = [info.worker for info in workers.writing] + workers.not_begun
-    if worker not in known:
-        if worker not in workers.ended:
-            raise InvalidWorker(worker, sorted([*known, *workers.ended], key=natural))
-        return workers
-    if _write_mark(storage, workers, end_path(worker), {"worker": worker, "session": workers.newest_session}):
+    if worker not in (expected := [*known, *workers.ended]):
+        raise InvalidWorker(worker, sorted(expected, key=natural))
+    mark = {"worker": worker, "session": workers.newest_session}
+    if worker not in known or _write_mark(storage, workers, end_path(worker), mark):
         return workers
     return replace(workers, marked=workers.marked | {worker})
 

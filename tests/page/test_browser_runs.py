@@ -127,6 +127,73 @@ def test_a_run_of_tensors_opens_on_the_heat_map_under_its_diagnosis(tmp_path: Pa
         assert text(tab, "#tooltip .name") == "net"
 
 
+def write_boosting(folder: Path) -> None:
+    """Write a run of three trees, two metrics and ten importances."""
+    from support.plain_hook import Hook
+    from tensortrial.config.reduction_config import ReductionConfig
+    from tensortrial.config.save_config import SaveConfig
+
+    hook = Hook(str(folder), save_config=SaveConfig(save_interval=1))
+    hook.get_collection("all").reduction_config = ReductionConfig(["mean"], norms=["l2"])
+    for step in range(40):
+        with hook.step():
+            for name in ("trees/Gain", "trees/Cover", "trees/Node"):
+                hook.save_tensor(name, np.full(8, 1 + step % 3 / 10), "all")
+            hook.save_scalar("train-logloss", 1 / (1 + step))
+            hook.save_scalar("validation-logloss", np.nan if step == 30 else 1 / (1 + step))
+            for feature in range(10):
+                hook.save_scalar(f"importance/f{feature}", feature * step)
+    hook.close()
+
+
+def test_a_run_of_few_tensors_and_more_numbers_opens_on_curves_under_its_diagnosis(tmp_path: Path, tab: Any) -> None:
+    write_boosting(tmp_path / "boosting")
+    with serving(tmp_path / "boosting") as url:
+        show(tab, url)
+        assert text(tab, "nav a[aria-current]") == "Scalars"
+        tab.wait_for_selector(".diagnosed b")
+        assert "step 30" in text(tab, ".diagnosed")
+        assert text(tab, ".panel").startswith("logloss")
+        ready(tab, lambda: tab.get_by_role("link", name="in the overview").click())
+        assert text(tab, "nav a[aria-current]") == "Overview"
+
+
+def test_the_bar_says_how_many_of_the_steps_were_saved(tmp_path: Path, tab: Any) -> None:
+    from support.plain_hook import Hook
+
+    hook = Hook(str(tmp_path / "sparse"))
+    for step in range(40):
+        with hook.step():
+            if step % 2 == 0:
+                hook.save_tensor("weight", np.arange(3.0))
+    hook.close()
+    with serving(tmp_path) as url:
+        show(tab, url, "run=sparse")
+        assert "20 of 40 steps saved" in text(tab, "#bar")
+        tab.wait_for_selector(".diagnosed b")
+        assert "20 of 40 steps" in text(tab, ".diagnosed")
+    said = CliRunner().invoke(main, ["ls", str(tmp_path)]).output
+    assert "20 of 40" in said
+
+
+def test_sql_shows_an_answer_before_a_query_is_typed(url: str, folder: Path, tab: Any) -> None:
+    show(tab, url, "view=sql")
+    tab.wait_for_selector("tbody tr")
+    assert tab.locator("tbody tr").count() == len(RUNS)
+    assert "from runs" in tab.locator("textarea").input_value()
+    assert tab.get_by_label("history").count() == 0
+    with serving(folder / "run-03") as alone:
+        show(tab, alone, "view=sql")
+        tab.wait_for_selector("tbody tr")
+        assert "loss" in text(tab, "tbody")
+
+
+def test_the_comparison_of_a_single_run_says_how_to_open_another(folder: Path, tab: Any) -> None:
+    with serving(folder / "run-03") as alone:
+        show(tab, alone, "view=compare")
+        assert f"tensortrial page {folder}" in text(tab)
+
+
 # The list at the side.
 
 

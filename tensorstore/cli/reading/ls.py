@@ -33,8 +33,9 @@ def ls(places: tuple[str, ...], as_json: bool, rows: RowOutput, storage_options:
     """List the runs in a folder, with state, steps, size and tags.
 
     PLACE is a folder with runs below it, a run, or a quoted pattern; several are allowed, and the current folder is
-    the default. The size is that of the files; --json also has `tensor_bytes`, the size of all saved tensors in memory,
-    the framework, the workers, the metadata, and the notes of `tensortrial note`.
+    the default. Steps are those that were saved, "of" those that the job has begun. The size is that of the files;
+    --json also has `tensor_bytes`, the size of all saved tensors in memory, the framework, the workers, the metadata,
+    and the notes of `tensortrial note`.
 
     With --format or --output, the rows have a column for each key of the metadata, and for the last, least and greatest
     value of each scalar.
@@ -65,6 +66,8 @@ def _print(rows: list[dict[str, Any]]) -> None:
 
 def _rows(opened: Runs) -> Iterator[dict[str, Any]]:
     ended = {run.name: run.snapshot.workers.job_ended for run in opened.all}
+    last = {run.name: int(run.snapshot.steps.columns.global_step.max(initial=-1)) for run in opened.all}
+    begun = {run.name: run.snapshot.workers.steps_begun(last[run.name] + 1) for run in opened.all}
     noted = dict(in_threads(lambda run: (run.name, notes_of(run.storage)), opened.all, _PARALLEL))
     for run, path, started_at, framework, workers, steps, tensor_bytes, file_bytes, metadata in opened.sql(
         _QUERY
@@ -74,6 +77,7 @@ def _rows(opened: Runs) -> Iterator[dict[str, Any]]:
             "path": path,
             "state": "ended" if ended[run] else "running",
             "steps": steps,
+            "steps_begun": begun[run],
             "tensor_bytes": tensor_bytes,
             "file_bytes": file_bytes,
             "started_at": started_at.isoformat(sep=" ", timespec="seconds"),
@@ -89,7 +93,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
     return [
         row["run"],
         row["state"],
-        f"{row['steps']:,}",
+        f"{row['steps']:,} of {row['steps_begun']:,}" if row["steps_begun"] > row["steps"] else f"{row['steps']:,}",
         size_of(row["file_bytes"]),
         row["started_at"][:16],
         ", ".join(row["tags"]),

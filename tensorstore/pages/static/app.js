@@ -1,10 +1,10 @@
-/** The shell around the views: which run, which view, whether the run grows, and the keyboard. */
+/** The shell around the views: bar, list, keyboard, new data. */
 
 import { listen, loadInfo } from "./api.js";
-import { choose, chosenRun, isStrange, listOf } from "./choice.js";
+import { chosenRun, isStrange, listOf } from "./choice.js";
 import { isDark } from "./colors.js";
 import { failure, fill, h, keepFocus, quiet } from "./dom.js";
-import { count, counted, printable, date } from "./format.js";
+import { count, counted, printable, date, savedSteps } from "./format.js";
 import { drawSide } from "./side.js";
 import { tooltip } from "./tooltip.js";
 import { REPLACE, announce, go, link, onState, state } from "./state.js";
@@ -20,6 +20,7 @@ import { tensor } from "./views/tensor.js";
 const VIEWS = Object.entries({ Runs: runs, Overview: overview, Scalars: scalars, Tensor: tensor, Compare: compare, Findings: findings, SQL: sql, Workers: availability })
   .map(([title, make]) => ({ key: make.name, title, make }));
 
+const FEW_TENSORS = 10;
 const OF_ONE_RUN = new Set(["overview", "tensor", "availability", "findings"]);
 
 const [bar, main, side] = ["bar", "view", "runs"].map((id) => /** @type {HTMLElement} */ (document.getElementById(id)));
@@ -46,13 +47,14 @@ async function start() {
   announce();
 }
 
-/** Return the view that the state names, or the first one: the table of several runs, the heat map of tensors, the curves of numbers. @param {State} now */
+/** Return the view that the state names, or the first: the table of several runs, curves of few tensors and more numbers, else the heat map. @param {State} now */
 function viewOf(now) {
   const named = VIEWS.find(({ key }) => key === now.view);
   if (named) return named;
   if (page.info.runs.length > 1 && !now.run) return VIEWS[0];
   if (page.info.frozen && !now.run) return VIEWS[5];
-  return VIEWS[choose(chosenRun(page.info, now), {}).statistic === "value" ? 2 : 1];
+  const { tensors, numbers } = chosenRun(page.info, now);
+  return VIEWS[tensors < Math.min(FEW_TENSORS, numbers) ? 2 : 1];
 }
 
 /** Show what the URL says. */
@@ -160,7 +162,7 @@ function drawBar() {
     h("span", { class: "brand" }, "tensortrial"),
     ofOne ? h("span", { class: "name run", title: run.path }, run.name) : h("span", {}, counted(page.info.runs.length, "run")),
     h("span", { class: `status ${kind}`, title: hint }, word),
-    ofOne && !lost && quiet(counted(run.steps, "step"), run.workers.length > 1 && `, ${counted(run.workers.length, "worker")}`, run.saved !== null && `, ${run.ended ? "until" : "last saved"} ${date(run.saved)}`),
+    ofOne && !lost && quiet(savedSteps(run), run.workers.length > 1 && `, ${counted(run.workers.length, "worker")}`, run.saved !== null && `, ${run.ended ? "until" : "last saved"} ${date(run.saved)}`),
     strange.length > 0 && h("span", { class: "warn", role: "alert" }, `Not here: ${strange.join(", ")}`),
     h("span", { class: "spring" }),
     h("button", { title: "Light or dark", "aria-label": "Light or dark", onclick: switchTheme }, "◐"),

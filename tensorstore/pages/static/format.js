@@ -31,6 +31,9 @@ export const count = (value) => Math.round(value).toLocaleString("en-US");
 /** Return a count and its noun: "1 step", "2 steps". @param {number} value @param {string} noun */
 export const counted = (value, noun) => `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
 
+/** Return how many steps of a run were saved, and of how many: "45 of 451 steps saved". @param {Run} run */
+export const savedSteps = ({ steps, begun }) => begun > steps ? `${count(steps)} of ${count(begun)} steps saved` : counted(steps, "step");
+
 /** Return a size as kB, MB, GB. @param {number | null | undefined} nbytes */
 export function size(nbytes) {
   if (nbytes == null) return "–";
@@ -75,7 +78,7 @@ export function duration(seconds) {
 /** Order texts as people do: "run-2" before "run-10". @param {string} a @param {string} b */
 export const inOrder = (a, b) => a.localeCompare(b, undefined, { numeric: true });
 
-/** Return what all names begin with, up to the end of a part: "Net_", "model.layers.". What is before a slash, such as "gradient/", does not count. @param {string[]} names */
+/** Return what all names begin with after any slash, up to the end of a part: "Net_", "model.layers.". @param {string[]} names */
 export function commonPrefix(names) {
   const rest = names.map((name) => name.slice(name.lastIndexOf("/") + 1));
   if (rest.length < 2) return "";

@@ -1,9 +1,9 @@
-/** The list of runs at the side of every view: which are shown, in which color. */
+/** The list of runs at the side of every view. */
 
 import { chosenRun, colorsOf, comparedNames, isHidden, listOf, metadataKeys, newestFirst, runLink, star, tickedRuns } from "./choice.js";
 import { dashOf, lineColor } from "./colors.js";
 import { fill, h, note, quiet, s, select, textbox, toolbar } from "./dom.js";
-import { count, date, grouped, inOrder, textOf } from "./format.js";
+import { count, date, grouped, inOrder, savedSteps, textOf } from "./format.js";
 import { REPLACE, go } from "./state.js";
 
 const MOST_ROWS = 300;
@@ -51,7 +51,7 @@ export function drawSide(side, info, now, view, ofOne) {
     const isChosen = chosen.includes(run.name);
     const box = h("input", { type: "checkbox", checked: on, "aria-label": `show ${run.name}`,
       onchange: () => go({ runs: ticked.map(({ name }) => name).filter((name) => name !== run.name).concat(on ? [] : run.name) }) });
-    return h("li", { class: isChosen && "chosen", title: [run.path, `started ${date(run.started)}, ${count(run.steps)} steps`, run.tags.join(", "), run.note].filter(Boolean).join("\n") },
+    return h("li", { class: isChosen && "chosen", title: [run.path, `started ${date(run.started)}, ${savedSteps(run)}`, run.tags.join(", "), run.note].filter(Boolean).join("\n") },
       box, stroke(color(run.name)),
       h("a", { class: "name", href: runLink(run.name, ofOne ? now.view : "overview"), "aria-current": isChosen && "true" }, run.name),
       ...marksOf(run),

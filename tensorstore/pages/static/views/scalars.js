@@ -4,6 +4,7 @@ import { loadScalarTable, loadScalars } from "../api.js";
 import { axisSelect, panel, spanOf } from "../chart.js";
 import { listOf, star, tickedNames, toggled } from "../choice.js";
 import { changes, drawCurves, rankOfSpecs, specsOf } from "../curves.js";
+import { drawDiagnosis, inOneSentence } from "../diagnosis.js";
 import { checkbox, field, fill, h, message, named, quiet, select, skeleton, table, textbox, toolbar } from "../dom.js";
 import { count, counted, grouped, number } from "../format.js";
 import { REPLACE, go, state } from "../state.js";
@@ -16,8 +17,9 @@ const AXIS = [["", "step of the mode"], ["global", "global step"], ["relative", 
 /** @type {ViewMaker} */
 export function scalars(root, page) {
   const tools = toolbar();
+  const diagnosis = h("div");
   const body = h("div");
-  root.append(tools, body);
+  root.append(diagnosis, tools, body);
   /** @type {ScalarRow[]} */
   let rows = [];
   /** @type {Map<string, Place>} */
@@ -49,6 +51,7 @@ export function scalars(root, page) {
     if (!places.size && !body.childElementCount) fill(body, skeleton(500));
     rows = await loadScalarTable(runs);
     if (mine !== generation) return;
+    if (page.info.runs.length === 1) drawDiagnosis(diagnosis, page, page.info.runs[0], inOneSentence);
     before = new Map(places);
     places.clear();
     const wanted = (now.q ?? "").toLowerCase();
