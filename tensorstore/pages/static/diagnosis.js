@@ -1,4 +1,4 @@
-/** What went wrong in a run: one sentence above the overview, all of it among the findings. */
+/** What went wrong in a run, in one sentence or in full. */
 
 import { load } from "./api.js";
 import { modeOf, tensorLink } from "./choice.js";
@@ -6,8 +6,8 @@ import { fill, h, note } from "./dom.js";
 import { count } from "./format.js";
 import { link } from "./state.js";
 
-/** How many saved values are diagnosed unasked. */
-const MOST_DIAGNOSED = 400_000;
+/** Return whether a run is so small that all of it is read unasked. @param {Run} run */
+export const isQuick = ({ values }) => values <= 400_000;
 
 /** Show what went wrong: at once in a report and for a small run that has ended, else by a button. @param {HTMLElement} box @param {Page} page @param {Run} run @param {(run: Run, found: Diagnosis) => Child[]} say */
 export function drawDiagnosis(box, page, run, say) {
@@ -19,7 +19,7 @@ export function drawDiagnosis(box, page, run, say) {
     show(h("div", { class: "diagnosed note quiet", role: "status" }, "Looking for what went wrong …"));
     return load("diagnosis", run.name).then((found) => show(...say(run, found)), (error) => show(!page.info.frozen && note(`Not diagnosed: ${error.message}`)));
   };
-  if (page.info.frozen || (run.ended && run.values <= MOST_DIAGNOSED)) void ask();
+  if (page.info.frozen || (run.ended && isQuick(run))) void ask();
   else show(note(h("button", { onclick: ask }, "What went wrong?"), run.ended && " It takes a while for this run."));
 }
 

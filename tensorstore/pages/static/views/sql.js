@@ -1,15 +1,17 @@
-/** SQL: named queries with their parameters, and a query of one's own. */
+/** SQL: named queries and one's own. */
 
 import { load, numberOf } from "../api.js";
 import { draw, panel, together } from "../chart.js";
 import { chosenRun, colorsOf, tickedNames } from "../choice.js";
 import { completing } from "../completion.js";
+import { isQuick } from "../diagnosis.js";
 import { failure, field, fill, h, message, note, quiet, select, table, toolbar } from "../dom.js";
 import { saveCsv } from "../download.js";
 import { count, counted, grouped, textOf } from "../format.js";
-import { REPLACE, go } from "../state.js";
+import { REPLACE, go, state } from "../state.js";
 
 const EXAMPLE = "select name, mode, count(*) as steps, max(mode_step) as last_step\nfrom tensors\ngroup by all\norder by name";
+const OF_RUNS = "select run, steps, workers, tensor_bytes, file_bytes, started_at\nfrom runs\norder by started_at desc";
 const HISTORY = "tensortrial queries";
 const [MOST_KEPT, MOST_LINES] = [30, 40];
 
@@ -29,8 +31,7 @@ export function sql(root, page) {
   let given = "";
   /** @type {{key: string, answer: Answer} | null} what needs no other query */
   let answered = null;
-  /** @type {State} */
-  let now = {};
+  let now = state();
   completing(editor, box, () => views);
   const put = (/** @type {string} */ text) => { if (text !== given) box.value = given = text; };
 
@@ -48,7 +49,8 @@ export function sql(root, page) {
   /** @param {State} wanted */
   async function show(wanted) {
     now = wanted;
-    if (!now.query) put(now.sql ?? EXAMPLE); // one may type now
+    const example = chosenNames()?.length === 1 ? EXAMPLE : OF_RUNS;
+    if (!now.query) put(now.sql ?? example); // one may type now
     if (!queries.length) queries = await load("queries");
     const named = queries.find((query) => query.name === now.query);
     drawTools(named);
@@ -57,7 +59,7 @@ export function sql(root, page) {
     drawActions(named);
     if (page.info.frozen) return fill(body, message("A report answers no queries: open the run by tensortrial page."));
     if (!views.length) void load("views", chosenRun(page.info, now).name).then((found) => { views = found; drawSchema(); }, () => {});
-    if (now.query || now.sql) await run();
+    if (now.query || now.sql || example === OF_RUNS || isQuick(chosenRun(page.info, now))) await run(example);
     else fill(body, message("Choose a named query, or write a SELECT and run it."));
   }
 
@@ -94,16 +96,19 @@ export function sql(root, page) {
     }
   }
 
-  async function run() {
+  /** Return the runs that are queried, null for all. */
+  const chosenNames = () => now.of === "all" ? null : page.info.runs.length === 1 || now.of === "one" ? [chosenRun(page.info, now).name] : tickedNames(page.info, now);
+
+  async function run(example = "") {
     const name = chosenRun(page.info, now).name;
-    const of = now.of === "all" ? null : page.info.runs.length === 1 || now.of === "one" ? [name] : tickedNames(page.info, now);
+    const of = chosenNames();
     if (of?.length === 0) return fill(body, message("No run is ticked in the list of runs."));
     const key = JSON.stringify([now.query, now.params, now.sql, of, name]);
     try {
       if (answered?.key !== key) {
         fill(body, note("Running …"));
-        answered = { key, answer: await (now.query ? load("query", { run: name, query: now.query, parameters: JSON.parse(now.params ?? "{}") }) : load("sql", { runs: of, sql: now.sql })) };
-        if (!now.query) keep(now.sql);
+        answered = { key, answer: await (now.query ? load("query", { run: name, query: now.query, parameters: JSON.parse(now.params ?? "{}") }) : load("sql", { runs: of, sql: now.sql ?? example })) };
+        if (now.sql) keep(now.sql);
       }
       drawAnswer(answered.answer);
     } catch (error) {
