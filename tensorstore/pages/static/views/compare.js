@@ -7,7 +7,7 @@ import { changes, drawCurves, rankOfSpecs, specsOf } from "../curves.js";
 import { field, fill, h, message, named, note, quiet, select, table, toolbar } from "../dom.js";
 import { count, counted, number } from "../format.js";
 import { stroke } from "../side.js";
-import { go, link } from "../state.js";
+import { go, link, state } from "../state.js";
 
 const [MOST_CHARTS, HEIGHT, POINTS] = [12, 130, 300];
 
@@ -18,8 +18,7 @@ export function compare(root, page) {
   root.append(tools, body);
 
   let [a, b, compared] = ["", "", ""];
-  /** @type {State} */
-  let now = {};
+  let now = state();
 
   /** Return when the two runs began, which tells a run from an earlier one of its name. */
   const began = () => JSON.stringify([a, b].map((name) => page.info.runs.find((run) => run.name === name)?.started));
@@ -27,7 +26,7 @@ export function compare(root, page) {
   /** @param {State} wanted */
   async function show(wanted) {
     now = wanted;
-    if (page.info.runs.length < 2) return fill(body, message("Only one run is open. Open two to compare them: tensortrial page RUN_A RUN_B"));
+    if (page.info.runs.length < 2) return alone(page.info.runs[0].path);
     [a, b] = comparedNames(page.info, now);
     compared = began();
     drawTools();
@@ -64,6 +63,14 @@ export function compare(root, page) {
       }),
       found.more > 0 && note(`and ${counted(found.more, "tensor")} more that differ`));
     await drawScalars(charts, scalars, [a, b]);
+  }
+
+  /** @param {string} path of the only run */
+  function alone(path) {
+    const folder = path.replace(/[/\\]+[^/\\]*$/, "") || "/";
+    fill(body, h("p", {}, "Only one run is open. This opens all runs of its folder, and later ones by themselves:"),
+      h("p", {}, h("code", {}, `tensortrial ${page.info.frozen ? "report" : "page"} ${/[^\w./:=-]/.test(folder) ? JSON.stringify(folder) : folder}`)),
+      note("The view ", h("a", { href: link({ view: "tensor" }) }, "Tensor"), " compares the steps of one run."));
   }
 
   function drawTools() {
