@@ -1,8 +1,8 @@
-/** The answers of the server. Nothing else of the page knows an address or a payload. */
+/** The answers of the server. Nothing else knows an address or a payload. */
 
 const SPECIAL = new Map(["NaN", "Infinity", "-Infinity"].map((text) => [text, Number(text)]));
 /** The keys of numbers, of which JSON lacks some. */
-const NUMBERS = new Set(["min", "max", "mean", "last", "value", "values", "observed", "threshold", "maxAbs"]);
+const NUMBERS = new Set("min max mean last value values observed threshold maxAbs".split(" "));
 
 /** Return a value of JSON, a number for "NaN" and the like. @param {any} value */
 export const numberOf = (value) => SPECIAL.get(value) ?? value;
@@ -10,7 +10,7 @@ export const numberOf = (value) => SPECIAL.get(value) ?? value;
 /** @param {string} key @param {any} value */
 const revived = (key, value) => !NUMBERS.has(key) ? value : Array.isArray(value) ? value.map(numberOf) : numberOf(value);
 
-/** The answers of a report by address, without parameters that choose a resolution or a part. @type {Record<string, any> | null} */
+/** The answers of a report by address, without a resolution or a part. @type {Record<string, any> | null} */
 const embedded = JSON.parse(document.getElementById("answers")?.textContent || "null", revived);
 const RESOLUTION = new Set(["columns", "points", "count", "from", "to", "statistics"]);
 

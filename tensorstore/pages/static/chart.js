@@ -39,7 +39,7 @@ function farRange(_, min, max) {
   return [min - beyond, max + beyond];
 }
 
-/** Return what chooses marks of y where uPlot has none or too many: beyond 1e±32 and over many decades. @param {number} distr */
+/** Return what chooses marks of y beyond 1e±32 and over many decades, where uPlot fails. @param {number} distr */
 function farMarks(distr) {
   const incrs = /** @type {Marks} */ ((_, _axis, min, max) => [Math.max((max - min) / 3, 5)]);
   const splits = /** @type {Marks} */ ((_, _axis, min, max) => distr === 1 ? ticks(min, max, 5)
@@ -115,10 +115,7 @@ export function draw(parent, given) {
       });
       ctx.fill();
     }
-    ctx.restore();
     const at = plot.valToPos(chart.mark ?? NaN, "x", true);
-    if (!(at >= left && at <= left + width)) return;
-    ctx.save();
     ctx.strokeStyle = mark;
     ctx.setLineDash([5, 4]);
     ctx.beginPath();
@@ -241,7 +238,7 @@ function explain(plot, chart) {
   tooltip({ title, rows: content, note: rows.length > near.length ? `and ${count(rows.length - near.length)} further away` : "" }, box.left + left, box.top + top);
 }
 
-/** Return the place of a line's value at the marked x, else of the nearest one, -1 if none is near. @param {Plot} plot @param {number} series @param {number} left */
+/** Return the place of a line's value at the cursor, else of the nearest, -1 if none is near. @param {Plot} plot @param {number} series @param {number} left */
 function nearestPlace(plot, series, left) {
   const [xs, values] = [plot.data[0], plot.data[series]];
   const isHeld = (/** @type {number} */ i) => values[i] !== undefined;

@@ -63,7 +63,7 @@ export function listOf(text) {
   }
 }
 
-/** Return a list of the state with a member added, or removed if it is there; null if empty. @param {string | undefined} text @param {string} member */
+/** Return a list of the state with a member added or, if it is there, removed; null if empty. @param {string | undefined} text @param {string} member */
 export function toggled(text, member) {
   const list = listOf(text);
   const next = list.includes(member) ? list.filter((each) => each !== member) : [...list, member];
@@ -77,7 +77,7 @@ export function metadataKeys(runs) {
   return [...keys.filter((each) => each.differs), ...keys.filter((each) => !each.differs)];
 }
 
-/** Return the numbers of runs' colors in all views: their order by start, or that of their groups. @param {Info} info @param {State} now @returns {(run: string) => number} */
+/** Return the numbers of runs' colors: their order by start, or that of their groups. @param {Info} info @param {State} now @returns {(run: string) => number} */
 export function colorsOf(info, now) {
   const oldest = newestFirst(info).reverse();
   const group = (/** @type {Run} */ run) => JSON.stringify(run.metadata[now.group] ?? null);

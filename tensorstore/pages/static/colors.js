@@ -1,14 +1,14 @@
-/** Color scales for color-blind people, as lookup tables of 256 entries. */
+/** Color scales for color-blind people. */
 
 // Anchors of viridis (Smith and van der Walt, CC0), evenly spaced: brighter is more.
-const SEQUENTIAL = ["440154", "472d7b", "3b528b", "2c728e", "21918c", "28ae80", "5ec962", "addc30", "fde725"];
+const SEQUENTIAL = "440154 472d7b 3b528b 2c728e 21918c 28ae80 5ec962 addc30 fde725".split(" ");
 // Blue is below, orange above, without red or green; lightness is symmetric.
-const DIVERGING_LIGHT = ["08306b", "2171b5", "6baed6", "c6dbef", "f4f4f2", "fdd0a2", "fd8d3c", "d94801", "7f2704"];
-const DIVERGING_DARK = ["c6e2ff", "6baed6", "2f7fc1", "1f4468", "26282c", "6b3a17", "c25a10", "fd9a4e", "ffe0c2"];
+const DIVERGING_LIGHT = "08306b 2171b5 6baed6 c6dbef f4f4f2 fdd0a2 fd8d3c d94801 7f2704".split(" ");
+const DIVERGING_DARK = "c6e2ff 6baed6 2f7fc1 1f4468 26282c 6b3a17 c25a10 fd9a4e ffe0c2".split(" ");
 
-/** Colors of lines in a chart (Okabe and Ito), told apart by color-blind people; brighter ones on a dark ground. */
-const LINES = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8f7f00", "#7b6fd0"];
-const LINES_DARK = ["#3d9be9", "#e69f00", "#19b88a", "#dd8fbb", "#9bd8ff", "#f07a32", "#b8a52e", "#a196f0"];
+/** Colors of lines (Okabe and Ito) that color-blind people tell apart; brighter on a dark ground. */
+const LINES = "#0072b2 #e69f00 #009e73 #cc79a7 #56b4e9 #d55e00 #8f7f00 #7b6fd0".split(" ");
+const LINES_DARK = "#3d9be9 #e69f00 #19b88a #dd8fbb #9bd8ff #f07a32 #b8a52e #a196f0".split(" ");
 export const NUM_COLORS = LINES.length;
 
 /** @param {number} color */
@@ -18,14 +18,14 @@ const DASHES = [[], [10, 4], [3, 3], [10, 3, 3, 3]];
 /** Return the dashes of a line: none for the first eight. @param {number} color */
 export const dashOf = (color) => DASHES[Math.floor(color / NUM_COLORS) % DASHES.length];
 
-const INKS = ["text", "quiet", "line", "hole", "ground", "mark", "accent"];
+const INKS = "text quiet line hole ground mark accent".split(" ");
 /** Return the colors of the style sheet by name. @returns {Record<string, string>} */
 export function inks() {
   const style = getComputedStyle(document.body);
   return Object.fromEntries(INKS.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
 }
 
-/** Give a canvas its size in pixels of the style sheet, and return what draws on it in them. @param {HTMLCanvasElement} canvas @param {number} width @param {number} height */
+/** Give a canvas its size in CSS pixels, and return what draws on it in them. @param {HTMLCanvasElement} canvas @param {number} width @param {number} height */
 export function sized(canvas, width, height) {
   const ratio = devicePixelRatio || 1;
   [canvas.width, canvas.height] = [Math.round(width * ratio), Math.round(height * ratio)];
@@ -93,9 +93,6 @@ export function scaleOf(values, diverging = false) {
     return { kind: "diverging", low: -reach, high: reach, log: false };
   }
   const positive = finite.find((value) => value > 0) ?? 0;
-  if (low >= 0 && positive > 0 && high / Math.max(low, positive) > 100) {
-    // Seven decades below the top count as nothing.
-    return { kind: "sequential", low: Math.max(low, positive, high * 1e-7), high, log: true };
-  }
-  return { kind: "sequential", low, high, log: false };
+  const log = low >= 0 && positive > 0 && high / Math.max(low, positive) > 100;
+  return { kind: "sequential", low: log ? Math.max(low, positive, high * 1e-7) : low, high, log }; // seven decades below the top are nothing
 }

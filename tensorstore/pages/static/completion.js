@@ -1,8 +1,8 @@
-/** Completion of views, columns and keywords in a field for SQL. */
+/** Completion in a field for SQL. */
 
 import { fill, h } from "./dom.js";
 
-const KEYWORDS = ["select", "from", "where", "group by", "order by", "limit", "having", "join", "using", "left join", "distinct", "count(*)", "min(", "max(", "avg(", "sum(", "filter (where", "case when", "between", "like", "is not null", "partition by", "with"];
+const KEYWORDS = "select,from,where,group by,order by,limit,having,join,using,left join,distinct,count(*),min(,max(,avg(,sum(,filter (where,case when,between,like,is not null,partition by,with".split(",");
 const MOST = 8;
 
 /** Offer completions below a field. @param {HTMLElement} parent @param {HTMLTextAreaElement} box @param {() => SqlView[]} views */

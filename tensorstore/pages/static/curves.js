@@ -12,7 +12,7 @@ import { go } from "./state.js";
 
 const UNITS = /** @type {Record<string, Chart["unit"]>} */ ({ time: "time", relative: "duration" });
 
-/** Return a chart for each metric, whatever data it is of, and if x is steps of a mode, for each mode. @param {ScalarRow[]} rows @param {State} now @returns {Spec[]} */
+/** Return a chart for each metric of any data, and if x is steps of a mode, for each mode. @param {ScalarRow[]} rows @param {State} now @returns {Spec[]} */
 export function specsOf(rows, now) {
   return [...grouped(rows, ({ name }) => metricOf(name))].flatMap(([metric, found]) => {
     const modes = [...grouped(found, ({ mode }) => (now.x ? "" : mode))].sort(([a], [b]) => Number(b === "TRAIN") - Number(a === "TRAIN"));
@@ -41,7 +41,7 @@ export function rankOfSpecs(rows) {
   return ({ names }) => Math.min(...names.map((name) => rankOf(name, losses.has(name))));
 }
 
-/** Draw the curves of a chart into its panel: a color for each run, dashes for each scalar and mode, or of one run, colors. @param {Place} place @param {Curve[]} all also other scalars @param {string[]} runs in the order of the lines @param {Info} info @param {State} now @param {boolean} [equal] the x axis is that of all curves of the modes */
+/** Draw the curves of a chart into its panel: a color for each run and dashes for each scalar and mode, or colors if it is one run. @param {Place} place @param {Curve[]} all also other scalars @param {string[]} runs in the order of the lines @param {Info} info @param {State} now @param {boolean} [equal] the x axis is that of all curves of the modes */
 export function drawCurves({ spec, box, body }, all, runs, info, now, equal = false) {
   const order = (/** @type {Curve} */ { name, mode }) => `${isHeldOut(name)} ${mode !== "TRAIN"} ${name} ${mode}`; // false is before true
   const curves = all.filter((curve) => spec.names.includes(curve.name) && (spec.mode === null || curve.mode === spec.mode) && curve.steps.length)
@@ -72,10 +72,9 @@ export function drawCurves({ spec, box, body }, all, runs, info, now, equal = fa
       for (const edge of /** @type {const} */ (["max", "min"])) lines.push({ label: `${label} ${edge}`, values: spread(xs[i], curve[edge]), color: shade, width: 0.3, alpha: 0.4, quiet: true });
     }
     const raw = spread(xs[i], curve.mean);
-    if (weight > 0 && curve.mean.length > 2) {
-      lines.push({ label: `${label} saved`, values: raw, color: shade, width: 1, alpha: 0.3, quiet: true });
-      lines.push({ label, values: spread(xs[i], smooth(curve.mean, weight)), raw, color: shade, width: 1.75 });
-    } else lines.push({ label, values: raw, color: shade, width: 1.5 });
+    if (weight > 0 && curve.mean.length > 2) lines.push({ label: `${label} saved`, values: raw, color: shade, width: 1, alpha: 0.3, quiet: true },
+      { label, values: spread(xs[i], smooth(curve.mean, weight)), raw, color: shade, width: 1.75 });
+    else lines.push({ label, values: raw, color: shade });
   });
   fill(body);
   draw(body, { x, lines, bands, unit: UNITS[now.x] ?? "step", sync: "scalars", span: equal ? spanOf(all.filter(({ mode }) => now.x || modes.has(mode)).flatMap(xOf)) : zoomOf(now, x), logX: now.logx === "1" && now.x !== "time", logY: now.logy ?? "",

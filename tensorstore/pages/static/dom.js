@@ -56,7 +56,7 @@ export const breakable = (name) => name.split(/(?<=[/._ -])|(?<=[a-z])(?=[A-Z])/
 /** @param {Element} element */
 const nameOf = (element) => element.getAttribute("aria-label") ?? (element.getAttribute("title") || element.textContent);
 
-/** Return what focuses the same control, with its text, once an element is drawn again, else the view. @param {Element} element */
+/** Return what focuses the same control once an element is drawn again, else the view. @param {Element} element */
 export function keepFocus(element) {
   const used = /** @type {any} */ (document.activeElement);
   const alike = () => [...element.querySelectorAll(used.localName)].filter((each) => nameOf(each) === nameOf(used));

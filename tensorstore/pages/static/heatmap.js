@@ -1,10 +1,10 @@
-/** A heat map of rows × steps, which a pointer or the keyboard zooms, pans and opens. */
+/** A heat map of rows × steps. */
 
 import { NOT_FINITE, css, indexOf, inks, lookup, penOf, pixelOf, scaleOf, sized } from "./colors.js";
 import { h, quiet } from "./dom.js";
 import { count, firstOf, printable, ticks, within } from "./format.js";
 
-/** What a cell holds: a value, none in a complete step, NaN or an infinity, none in a lost or unfinished step. */
+/** What a cell holds: a value, none in a complete step, NaN or an infinity, none in a missing step. */
 export const [VALUE, NOTHING, NONFINITE, MISSING] = [0, 1, 2, 3];
 
 const AXIS = 26; // pixels below for the steps
@@ -60,6 +60,11 @@ export class Heatmap {
     const { clientWidth: width, clientHeight: height } = this.parent;
     const left = Math.round(Math.max(60, Math.min(this.labeled + 10, width * 0.4)));
     return { left, top: TOP, width: Math.max(1, width - left - 8), height: Math.max(1, height - TOP - AXIS) };
+  }
+
+  /** Return the height of a row. */
+  get tall() {
+    return this.plot.height / (this.window.row1 - this.window.row0);
   }
 
   draw() {
@@ -148,14 +153,13 @@ export class Heatmap {
     return firstOf(0, starts.length, (at) => starts[at] > step) - 1;
   }
 
-  /** Return the place of the most telling cell of a pixel, so that no spike disappears. @param {number} row0 @param {number} row1 included @param {number} column0 @param {number} column1 included */
+  /** Return the most telling cell of a pixel, so that no spike disappears. @param {number} row0 @param {number} row1 included @param {number} column0 @param {number} column1 included */
   worst(row0, row1, column0, column1) {
     const model = this.model;
     const columns = model.starts.length;
     if (column0 < 0 || row0 < 0 || row0 >= model.rows.length) return -1;
     if (row0 === row1 && column0 === column1) return row0 * columns + column0;
-    let found = -1;
-    let size = -1;
+    let [found, size] = [-1, -1];
     for (let row = row0; row <= Math.min(row1, model.rows.length - 1); row++) {
       for (let column = column0; column <= column1; column++) {
         const at = row * columns + column;
@@ -169,9 +173,7 @@ export class Heatmap {
   }
 
   drawSeparators() {
-    const { context, plot, ink } = this;
-    const { row0, row1 } = this.window;
-    const tall = plot.height / (row1 - row0);
+    const { context, plot, ink, tall, window: { row0, row1 } } = this;
     if (tall < 6) return;
     context.fillStyle = ink.ground;
     for (let row = Math.ceil(row0); row <= row1; row++) {
@@ -180,9 +182,7 @@ export class Heatmap {
   }
 
   drawLabels() {
-    const { context, plot, ink, model } = this;
-    const { row0, row1 } = this.window;
-    const tall = plot.height / (row1 - row0);
+    const { context, plot, ink, model, tall, window: { row0, row1 } } = this;
     const every = Math.max(1, Math.ceil((innerWidth >= 2200 ? 16 : 13) / tall));
     context.textBaseline = "middle";
     context.textAlign = "left";
@@ -259,11 +259,9 @@ export class Heatmap {
   }
 
   drawCursor() {
-    const { context, plot, ink, model } = this;
+    const { context, plot, ink, model, tall } = this;
     if (!this.cursor) return;
     const { row, column } = this.cursor;
-    const { row0, row1 } = this.window;
-    const tall = plot.height / (row1 - row0);
     const y = this.yOf(row);
     const from = column < 0 ? plot.left : this.xOf(model.starts[column]);
     const to = column < 0 ? plot.left + plot.width
@@ -331,8 +329,7 @@ export class Heatmap {
     const { drag } = this;
     this.drag = null;
     if (!drag || drag.moved) return;
-    const mark = this.markAt(offsetX, offsetY);
-    const cell = this.cellAt(offsetX, offsetY);
+    const [mark, cell] = [this.markAt(offsetX, offsetY), this.cellAt(offsetX, offsetY)];
     if (mark) mark.onopen();
     else if (cell) this.on.open(cell);
   }
@@ -359,15 +356,11 @@ export class Heatmap {
     const at = this.cursor ?? { row: Math.floor(this.window.row0) - 1, column: 0 };
     if (event.key in moves) {
       const [down, right] = moves[event.key];
-      const cell = {
-        row: within(at.row + down, model.rows.length),
-        column: within(at.column + right, model.starts.length),
-      };
+      const cell = { row: within(at.row + down, model.rows.length), column: within(at.column + right, model.starts.length) };
       const box = this.canvas.getBoundingClientRect();
       this.hover(cell, box.left + this.xOf(model.starts[cell.column]), box.top + this.yOf(cell.row + 1));
     } else if (event.key === "Enter" && this.cursor) this.on.open(this.cursor);
-    else if (event.key === "+" || event.key === "=") this.zoom("step", 1 / 1.5);
-    else if (event.key === "-") this.zoom("step", 1.5);
+    else if ("+=-".includes(event.key)) this.zoom("step", event.key === "-" ? 1.5 : 1 / 1.5);
     else if (event.key === "0") this.reset();
     else return;
     event.preventDefault();
@@ -383,8 +376,7 @@ export class Heatmap {
   }
 
   reset() {
-    const rows = this.model.rows.length;
-    this.move({ step0: 0, step1: Infinity, row0: 0, row1: rows });
+    this.move({ step0: 0, step1: Infinity, row0: 0, row1: this.model.rows.length });
   }
 
   /** @param {Seen} window */

@@ -1,4 +1,4 @@
-/** Hyperparameters against a metric: a scatter and parallel coordinates. */
+/** Hyperparameters against a metric. */
 
 import { css, lineColor, lookup } from "./colors.js";
 import { h, pathOf, s } from "./dom.js";
@@ -8,7 +8,7 @@ import { tooltip } from "./tooltip.js";
 const WIDTH = 900;
 const HEIGHT = 320;
 
-/** Return an axis: numbers on a scale, logarithmic over two decades, others evenly. @param {Column} column @param {Run[]} runs @returns {ColumnAxis} */
+/** Return an axis: numbers to scale, logarithmic over two decades, others evenly. @param {Column} column @param {Run[]} runs @returns {ColumnAxis} */
 function axisOf(column, runs) {
   const values = runs.map(column.value).filter((value) => value != null);
   const finite = values.filter(Number.isFinite);

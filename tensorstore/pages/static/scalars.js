@@ -3,7 +3,7 @@
 const KINDS = [/loss|perplexity|nll/i, /acc|auc|f1|precision|recall|(^|[-_./])error|rmse|mae|reward|score|bleu|rouge|r2/i, /(^|[^a-z])lr([^a-z]|$)|learning.?rate/i];
 const HIGHER_IS_BETTER = /acc|auc|(^|[^a-z])f1|precision|recall|reward|score|bleu|rouge|(^|[^a-z])r2|map/i;
 
-/** The data of a scalar, as its name begins or ends: "val_loss", "train-rmse", "loss/test". */
+/** The data of a scalar, as its name begins or ends: "val_loss", "loss/test". */
 const DATA = "(train|training|learn|val|valid|validation|eval|evaluation|test)(_\\d+)?";
 const OF_DATA = new RegExp(`^${DATA}[-_/.]|[-_/.]${DATA}$`, "i");
 

@@ -1,6 +1,6 @@
 /** Smoothing of a curve. */
 
-/** Return the exponential moving average with the bias of its start corrected. Other values than finite ones leave gaps. @param {ArrayLike<number | null>} values @param {number} weight of the past, 0 to 1 */
+/** Return the exponential moving average, its start corrected for bias. Values that are not finite leave gaps. @param {ArrayLike<number | null>} values @param {number} weight of the past, 0 to 1 */
 export function smooth(values, weight) {
   let [average, norm] = [0, 0];
   return Array.from(values, (value) => {

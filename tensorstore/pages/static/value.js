@@ -1,4 +1,4 @@
-/** The value of a tensor at a step as a picture, next to its gradient and its update. */
+/** The value of a tensor at a step as a picture. */
 
 import { NOT_IN_REPORT, addressOfNpy, load, loadTensorNames, unlessMissing } from "./api.js";
 import { panel } from "./chart.js";
@@ -10,7 +10,7 @@ import { REPLACE, go } from "./state.js";
 import { tooltip } from "./tooltip.js";
 
 const BLOCK = 28; // pixels of an element, at most
-const UNSAVED = "No raw value was saved at this step, only statistics. Save raw values with save_raw_tensor=True in the collection's ReductionConfig.";
+const UNSAVED = "No raw value was saved at this step, only statistics. ReductionConfig(save_raw_tensor=True) of a collection saves raw values.";
 
 /** Add the value at a step to a view, with its gradient and its update, if saved. @param {HTMLElement} body @param {At} at @param {State} now */
 export async function valuePanels(body, at, now) {

@@ -1,4 +1,4 @@
-/** Workers: who is behind, which steps are missing, what is damaged. */
+/** Workers: who is behind, what is missing or damaged. */
 
 import { load } from "../api.js";
 import { choose, chosenRun, modeAndWorker } from "../choice.js";

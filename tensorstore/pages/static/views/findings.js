@@ -1,4 +1,4 @@
-/** Findings: what went wrong, and what rules found, each linked to its place. */
+/** Findings: what went wrong, and what rules found. */
 
 import { load } from "../api.js";
 import { chosenRun, tensorLink } from "../choice.js";

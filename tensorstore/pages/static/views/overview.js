@@ -8,7 +8,7 @@ import { breakable, fill, h, message, named, note, quiet, select, textbox, toolb
 import { commonPrefix, count, counted, inOrder, number, withoutPrefix } from "../format.js";
 import { Heatmap, MISSING, NONFINITE, NOTHING, VALUE, legend } from "../heatmap.js";
 import { robustZ } from "../past.js";
-import { REPLACE, go } from "../state.js";
+import { REPLACE, go, state } from "../state.js";
 import { tooltip } from "../tooltip.js";
 import { flat, folded } from "../tree.js";
 
@@ -33,8 +33,7 @@ export function overview(root, page) {
   let lines = [];
   /** @type {Tiles} */
   let tiles = NO_TILES;
-  /** @type {State} */
-  let now = {};
+  let now = state();
   /** What `tiles` are of. */
   let shown = { statistic: "", mode: "", worker: "" };
   /** @type {string[]} */
@@ -111,7 +110,7 @@ export function overview(root, page) {
     area.style.setProperty("--tall", `${Math.ceil(Math.max(440, lines.length * TALLEST + 44, listed))}px`);
   }
 
-  /** List the tensors that are furthest from their past. Of those beyond the colors or with NaN, the first to leave it is first: it may be the cause. Next counts how far it had moved before. One that began with NaN is last. @param {number[]} order @param {string} prefix */
+  /** List the tensors furthest from their past. Of those beyond the colors or with NaN, the first to leave it is first: it may be the cause; then the one that had moved further before. One that began with NaN is last. @param {number[]} order @param {string} prefix */
   function drawWorst(order, prefix) {
     const { starts, names, nonfinite } = tiles;
     const zs = zOf();
@@ -139,7 +138,7 @@ export function overview(root, page) {
       found.length > WORST && note(`and ${counted(found.length - WORST, "tensor")} more`));
   }
 
-  /** Return where the value of a cell is, -1 for none: of several tensors, the one that stands out. @param {number[]} members @param {number} column */
+  /** Return where the value of a cell is: of several tensors, the one that stands out; -1 for none. @param {number[]} members @param {number} column */
   function placeOf(members, column) {
     let [best, weight] = [-1, -1];
     for (const member of members) {
@@ -308,7 +307,7 @@ function hasValues({ starts, count, nonfinite }, row) {
   return false;
 }
 
-/** Return for each cell the one whose value it shows, -1 for none: a value is held until the next is due. @param {Tiles} tiles */
+/** Return for each cell the one whose value it shows, until the next is due; -1 for none. @param {Tiles} tiles */
 function heldBy({ names, starts, count, nonfinite, missing }) {
   const columns = starts.length;
   const held = new Int32Array(names.length * columns).fill(-1);

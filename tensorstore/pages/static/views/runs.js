@@ -1,4 +1,4 @@
-/** Runs: all of them as a table, and their hyperparameters against a metric. */
+/** Runs: all of them as a table. */
 
 import { load, loadScalarTable, saveNotes, unlessMissing } from "../api.js";
 import { colorsOf, listOf, metadataKeys, runLink, tickedNames, tickedRuns } from "../choice.js";
@@ -67,7 +67,7 @@ export function runs(root, page) {
     drawTools(all, shown, rows);
   }
 
-  /** Return the columns that the window has room for: a metric goes before metadata and times. @param {Column[]} columns */
+  /** Return the columns that fit: a metric goes before metadata and times. @param {Column[]} columns */
   function fitting(columns) {
     const heads = body.querySelectorAll("th");
     let beyond = Math.max(...[...body.querySelectorAll(".scroll")].map((box) => box.scrollWidth - box.clientWidth));

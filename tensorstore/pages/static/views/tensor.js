@@ -1,4 +1,4 @@
-/** Tensor: one tensor over steps, its distribution, and its value at a step. */
+/** Tensor: one tensor over steps and at a step. */
 
 import { load, loadSeries, loadTensorNames, unlessMissing } from "../api.js";
 import { axisSelect, draw, faultsText, panel, spanOf, together } from "../chart.js";
@@ -6,7 +6,7 @@ import { choose, chosenRun, inWords, modeAndWorker, rangeOf } from "../choice.js
 import { bad, field, fill, h, message, named, note, quiet, select, skeleton, toolbar } from "../dom.js";
 import { count, counted, number, size } from "../format.js";
 import { comparable, ridgelines } from "../ridgeline.js";
-import { REPLACE, go, link } from "../state.js";
+import { REPLACE, go, link, state } from "../state.js";
 import { treeOf } from "../tree.js";
 import { valuePanels } from "../value.js";
 
@@ -25,8 +25,7 @@ export function tensor(root, page) {
   let span;
   /** @type {number | null} the chosen one */
   let step = null;
-  /** @type {State} */
-  let now = {};
+  let now = state();
 
   const row = () => body.appendChild(h("div", { class: "panels small wide" }));
 
