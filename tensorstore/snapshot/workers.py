@@ -163,10 +163,9 @@ class Workers:
     @lazy
     def _unclaimed_marks(self) -> list[str]:
         """The end marks of workers that have no claim in the newest session."""
-        newest = self.newest_session
         # A name with '=' is the end of one session of a worker.
         names = (name for name in self.end_names if name.endswith(".json") and "=" not in name and name != _MARK_NAME)
-        return [name for name in names if name not in self.claims or self.claims[name].session < newest]
+        return [name for name in names if name not in self.claims or self.claims[name].session < self.newest_session]
 
     @lazy
     def doubtful_ends(self) -> list[str]:
