@@ -220,6 +220,16 @@ def test_an_interval_that_is_no_multiple_of_a_column_leaves_no_column_empty(tmp_
         assert "not saved" not in text(tab, ".legend")
 
 
+def test_a_last_column_of_fewer_steps_is_not_unusual(tmp_path: Path, tab: Any) -> None:
+    with tensortrial.Run(tmp_path / "run", reduction_config=tensortrial.ReductionConfig(norms=["l2"])) as run:
+        for step in range(3204):  # in columns of 8 steps, the last of which has 4
+            run.save_tensor("weight", np.full(2, 2.0 + (step % 8) / 8), step=step)
+    with serving(tmp_path / "run") as url:
+        show(tab, url, "view=overview")
+        assert "about 8 steps" in text(tab)
+        assert "Nothing unusual" in text(tab)
+
+
 def test_a_late_fault_is_before_what_only_looks_unusual_after_few_steps(tmp_path: Path, tab: Any) -> None:
     random = np.random.default_rng(0)
     with tensortrial.Run(tmp_path / "run", reduction_config=tensortrial.ReductionConfig(norms=["l2"])) as run:

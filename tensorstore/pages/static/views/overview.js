@@ -16,7 +16,7 @@ const Z_REACH = 8;
 const Z_USUAL = 3;
 const WORST = 10;
 const TALLEST = 60; // pixels of a row
-const NO_TILES = /** @type {any} */ ({ names: [], collections: [], starts: [], min: [], max: [], mean: [], count: [], nonfinite: [], missing: [] });
+const NO_TILES = /** @type {any} */ ({ names: [], starts: [], min: [], max: [], missing: [] });
 
 /** @type {ViewMaker} */
 export function overview(root, page) {
@@ -157,12 +157,13 @@ export function overview(root, page) {
 
   /** Return how far each cell is from its past. */
   function zOf() {
-    const { starts: { length: columns }, max, min } = tiles;
+    const { starts: { length: columns }, max, min, count } = tiles;
     if (z.length !== max.length) {
       z = new Float64Array(max.length);
       for (let from = 0; from < max.length; from += columns) {
         const [high, low] = [max, min].map((each) => robustZ(each.subarray(from, from + columns)));
-        for (let i = 0; i < columns; i++) z[from + i] = Math.abs(high[i]) >= Math.abs(low[i]) ? high[i] : low[i];
+        // The range of fewer steps is narrower.
+        for (let i = 0; i < columns; i++) z[from + i] = high[i] <= 0 && low[i] >= 0 && count[from + i] < count[from + i - 1] ? 0 : Math.abs(high[i]) >= Math.abs(low[i]) ? high[i] : low[i];
       }
     }
     return z;
@@ -215,9 +216,9 @@ export function overview(root, page) {
     const wide = steps / starts.length;
     if (!rows) return fill(about, without.length ? "It was saved of no tensor here." : "No tensor has such a name.");
     fill(about, `${counted(rows, "tensor")} × ${counted(steps, "step")}. `,
-      wide > 1.5 && `Each column spans about ${count(wide)} steps and shows the most extreme of them; zoom in (wheel) for single steps. `,
+      wide > 1.5 && `Each column spans about ${count(wide)} steps and shows the most extreme of them; the wheel zooms in. `,
       prefix && ["The names begin with ", named(prefix), ". "],
-      tiles.leftOut > 0 && `Computed from raw values, of which ${counted(tiles.leftOut, "step")} are left out: there are too many. `,
+      tiles.leftOut > 0 && `Computed from raw values; ${counted(tiles.leftOut, "step")} are left out: there are too many. `,
       "Click a cell for the tensor at that step. ",
       without.length > 0 && h("details", { class: "hidden" }, h("summary", {}, `${counted(without.length, "tensor")} without this statistic ${without.length === 1 ? "is" : "are"} not here`),
         h("ul", {}, ...without.slice(0, 200).map((name) => h("li", {}, tensorLink(name, { step: null }))))));

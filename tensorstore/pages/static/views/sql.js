@@ -10,7 +10,7 @@ import { saveCsv } from "../download.js";
 import { count, counted, grouped, textOf } from "../format.js";
 import { REPLACE, go, state } from "../state.js";
 
-const EXAMPLE = "select name, mode, count(*) as steps, max(mode_step) as last_step\nfrom tensors\ngroup by all\norder by name";
+const EXAMPLE = "select name, mode, count(*) as steps, max(mode_step) as last_step\nfrom tensors\ngroup by all\norder by all";
 const OF_RUNS = "select run, steps, workers, tensor_bytes, file_bytes, started_at\nfrom runs\norder by started_at desc";
 const HISTORY = "tensortrial queries";
 const [MOST_KEPT, MOST_LINES] = [30, 40];
