@@ -194,6 +194,25 @@ def test_the_comparison_of_a_single_run_says_how_to_open_another(folder: Path, t
         assert f"tensortrial page {folder}" in text(tab)
 
 
+def test_long_titles_and_metadata_take_two_lines(tmp_path: Path, tab: Any) -> None:
+    for name in ("a", "b"):
+        with tensortrial.Run(tmp_path / name, metadata={"about": name * 60_000}) as run:
+            run.log({"loss " + "x" * 300: 1.0}, step=0)
+            run.log({"loss " + "x" * 300: 2.0}, step=1)
+    with serving(tmp_path) as url:
+        show(tab, url, "view=compare")
+        row = tab.locator("tr", has_text="about").bounding_box()
+        assert row["height"] < 60
+        assert row["width"] < 1280
+        assert tab.locator(".panel h3").first.bounding_box()["height"] < 60
+
+
+def test_the_only_step_of_an_axis_has_a_mark(url: str, tab: Any) -> None:
+    show(tab, url)
+    program = "async () => (await import(new URL('static/format.js', document.baseURI))).ticks(7, 7, 5, 1)"
+    assert tab.evaluate(program) == [7]
+
+
 # The list at the side.
 
 

@@ -266,9 +266,9 @@ function drawable(values, log) {
 /** @param {string} color @param {number} alpha */
 const withAlpha = (color, alpha) => alpha >= 1 ? color : `${color}${Math.round(alpha * 255).toString(16).padStart(2, "0")}`;
 
-/** Return a panel with a title and a remark to its right. @param {string | Node} title @param {Child} [aside] @param {boolean} [wide] */
+/** Return a panel with a title and a remark to its right. @param {string} title @param {Child} [aside] @param {boolean} [wide] */
 export function panel(title, aside, wide = false) {
   const body = h("div");
-  const box = h("section", { class: wide ? "panel wide" : "panel" }, h("header", {}, h("h3", {}, title), h("span", { class: "quiet aside" }, aside)), body);
+  const box = h("section", { class: wide ? "panel wide" : "panel" }, h("header", {}, h("h3", { title }, title), h("span", { class: "quiet aside" }, aside)), body);
   return { box, body };
 }

@@ -53,6 +53,9 @@ export const failure = (error) => h("p", { class: "error", role: "alert" }, erro
 /** Return a name that lines break between its parts. @param {string} name @returns {(string | Node)[]} */
 export const breakable = (name) => name.split(/(?<=[/._ -])|(?<=[a-z])(?=[A-Z])/).flatMap((part) => part.match(/[^]{1,14}/gu) ?? []).flatMap((part) => [part, document.createElement("wbr")]);
 
+/** Return a text of two lines at most. @param {string} text */
+export const clipped = (text) => h("span", { class: text.length > 24 && "clip", title: text }, text);
+
 /** @param {Element} element */
 const nameOf = (element) => element.getAttribute("aria-label") ?? (element.getAttribute("title") || element.textContent);
 

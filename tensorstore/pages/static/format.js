@@ -112,7 +112,7 @@ export function firstOf(low, high, holds) {
 
 /** Return round numbers between two bounds, for the marks of an axis. @param {number} from @param {number} to @param {number} most how many at most @param {number} [least] the smallest distance, 1 for steps */
 export function ticks(from, to, most, least = 0) {
-  if (!(to > from) || most < 1) return [];
+  if (!(to > from) || most < 1) return to === from ? [to] : [];
   const rough = Math.max((to - from) / most, least);
   const power = 10 ** Math.floor(Math.log10(rough));
   const distance = [1, 2, 5, 10].map((factor) => factor * power).find((each) => each >= rough * 0.999) ?? rough;

@@ -4,7 +4,7 @@ import { NOT_IN_REPORT, load, loadScalarTable, loadScalars, unlessMissing } from
 import { panel } from "../chart.js";
 import { colorsOf, comparedNames, tensorLink } from "../choice.js";
 import { changes, drawCurves, rankOfSpecs, specsOf } from "../curves.js";
-import { field, fill, h, message, named, note, quiet, select, table, toolbar } from "../dom.js";
+import { clipped, field, fill, h, message, named, note, quiet, select, table, toolbar } from "../dom.js";
 import { count, counted, number } from "../format.js";
 import { stroke } from "../side.js";
 import { go, link, state } from "../state.js";
@@ -40,7 +40,7 @@ export function compare(root, page) {
     fill(body,
       h("p", { class: "summary" }, found.sentence, " ", h("a", { href: link(both) }, "Scalars of both")),
       folded("What differs besides the tensors", found.about, [{ title: "", cell: ([name]) => named(name) },
-        ...[a, b].map((run, i) => ({ title: run, cell: (/** @type {string[]} */ row) => row[i + 1] || "–" }))]),
+        ...[a, b].map((run, i) => ({ title: run, cell: (/** @type {string[]} */ row) => clipped(row[i + 1] || "–") }))]),
       charts,
       folded("Last value of the scalars", scalars.filter((row, i) => scalars.findIndex(({ name, mode }) => name === row.name && mode === row.mode) === i), [
         { title: "", cell: (row) => h("a", { class: "name", href: link({ ...both, q: row.name }) }, row.name, scalars.some(({ name, mode }) => name === row.name && mode !== row.mode) && ` · ${row.mode}`) },
@@ -78,7 +78,7 @@ export function compare(root, page) {
     const color = colorsOf(page.info, now);
     fill(tools, stroke(color(a)), select("first run", names, a, (name) => go({ a: name, b })), stroke(color(b)), select("second run", names, b, (name) => go({ a, b: name })),
       h("button", { onclick: () => go({ a: b, b: a }) }, "Swap"),
-      tolerance("rtol", now.rtol), tolerance("atol", now.atol),
+      tolerance("rtol"), tolerance("atol"),
       quiet(now.rtol || now.atol ? "equal if |a − b| ≤ atol + rtol · |b|" : "equal bit by bit"));
   }
 
@@ -95,9 +95,9 @@ export function compare(root, page) {
     }
   }
 
-  /** @param {string} name @param {string | undefined} value */
-  function tolerance(name, value) {
-    const box = h("input", { type: "text", inputmode: "decimal", value: value ?? "", placeholder: "0", "aria-label": name, onchange: () => go({ [name]: box.value.trim() }) });
+  /** @param {string} name */
+  function tolerance(name) {
+    const box = h("input", { type: "text", inputmode: "decimal", value: now[name] ?? "", placeholder: "0", "aria-label": name, onchange: () => go({ [name]: box.value.trim() }) });
     return field(name, box);
   }
 

@@ -2,7 +2,7 @@
 
 import { load, loadScalarTable, saveNotes, unlessMissing } from "../api.js";
 import { colorsOf, listOf, metadataKeys, runLink, tickedNames, tickedRuns } from "../choice.js";
-import { checkbox, fill, h, message, named, select, table, textbox, toolbar } from "../dom.js";
+import { checkbox, clipped, fill, h, message, named, select, table, textbox, toolbar } from "../dom.js";
 import { inOneSentence } from "../diagnosis.js";
 import { saveCsv } from "../download.js";
 import { count, counted, date, duration, number, size, textOf } from "../format.js";
@@ -203,9 +203,6 @@ export function runs(root, page) {
 
 /** Return whether a column is of other data than those of the training. @param {string} key */
 const isOther = (key) => key.includes(" · ") || isHeldOut(key);
-
-/** Return a text of two lines at most. @param {string} text */
-const clipped = (text) => h("span", { class: text.length > 24 && "clip", title: text }, text);
 
 /** @param {any[]} values */
 function meanOf(values) {
