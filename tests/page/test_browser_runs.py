@@ -125,6 +125,8 @@ def test_a_run_of_tensors_opens_on_the_heat_map_under_its_diagnosis(tmp_path: Pa
         tab.focus("canvas.heatmap")
         tab.keyboard.press("Home")
         assert text(tab, "#tooltip .name") == "net"
+        tab.keyboard.press("Escape")
+        assert tab.locator("#tooltip").is_hidden()
 
 
 def write_boosting(folder: Path) -> None:

@@ -195,6 +195,7 @@ function keyDown(event) {
   if (event.key === "Escape") {
     const menu = target.closest(".menu, .chooser");
     target.blur();
+    tooltip(null);
     closeMenus();
     menu?.querySelector("summary")?.focus();
   }
