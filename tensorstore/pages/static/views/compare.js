@@ -69,7 +69,7 @@ export function compare(root, page) {
   function alone(path) {
     const folder = path.replace(/[/\\]+[^/\\]*$/, "") || "/";
     fill(body, h("p", {}, "Only one run is open. This opens all runs of its folder, and later ones by themselves:"),
-      h("p", {}, h("code", {}, `tensortrial ${page.info.frozen ? "report" : "page"} ${/[^\w./:=-]/.test(folder) ? JSON.stringify(folder) : folder}`)),
+      h("p", {}, h("code", {}, `tensortrial page ${/[^\w./:=-]/.test(folder) ? JSON.stringify(folder) : folder}`)),
       note("The view ", h("a", { href: link({ view: "tensor" }) }, "Tensor"), " compares the steps of one run."));
   }
 
