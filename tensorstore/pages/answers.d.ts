@@ -565,6 +565,7 @@ interface Plot {
   axes: any[];
   width: number;
   height: number;
+  root: HTMLElement;
   over: HTMLElement;
   ctx: CanvasRenderingContext2D;
   bbox: Box;
@@ -573,6 +574,7 @@ interface Plot {
   valToPos: (value: number, scale: string, onCanvas?: boolean) => number;
   posToVal: (position: number, scale: string) => number;
   setSize: (size: { width: number; height: number }) => void;
+  destroy: () => void;
   setCursor: (at: { left: number; top: number }) => void;
 }
 

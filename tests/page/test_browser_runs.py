@@ -215,6 +215,15 @@ def test_the_only_step_of_an_axis_has_a_mark(url: str, tab: Any) -> None:
     assert tab.evaluate(program) == [7]
 
 
+def test_a_chart_that_is_drawn_again_is_released(url: str, tab: Any) -> None:
+    show(tab, url, "view=scalars")
+    for _ in range(3):
+        ready(tab, lambda: tab.evaluate("dispatchEvent(new PopStateEvent('popstate'))"))
+    shown = tab.locator(".uplot").count()
+    assert shown
+    tab.wait_for_function("shown => uPlot.sync('scalars').plots.length === shown", arg=shown, timeout=10_000)
+
+
 # The list at the side.
 
 

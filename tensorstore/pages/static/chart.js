@@ -17,7 +17,7 @@ const WHOLE = Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((factor) =>
 /** Return what chooses the y axis. @param {State} now */
 export const axisSelect = (now) => select("y axis", [["", "automatic"], ["0", "linear"], ["1", "logarithmic"]], now.logy ?? "", (logy) => go({ logy }));
 
-/** Return uPlot's scale of y: for many decades of both signs an inverse hyperbolic sine. @param {Chart} chart */
+/** Return uPlot's scale of y: asinh for many decades of both signs. @param {Chart} chart */
 function scaleY({ logY = "0", lines }) {
   const sizes = lines.flatMap(({ values }) => Array.from(values, (value) => value ?? NaN)).filter((value) => Number.isFinite(value) && value !== 0);
   const positive = sizes.every((value) => value > 0);
@@ -171,10 +171,14 @@ export function draw(parent, given) {
     plot.over.style.cursor = "pointer";
     plot.over.addEventListener("click", () => { if (plot.select.width < 4) choose(plot, chart); });
   }
-  new ResizeObserver(() => {
+  const sizes = new ResizeObserver(() => {
     const width = Math.max(200, parent.clientWidth);
-    if (parent.isConnected && Math.abs(width - plot.width) > 2) plot.setSize({ width, height });
-  }).observe(parent);
+    if (!plot.root.isConnected) { // uPlot refers to all that it synchronizes
+      plot.destroy();
+      sizes.disconnect();
+    } else if (Math.abs(width - plot.width) > 2) plot.setSize({ width, height });
+  });
+  for (const each of [parent, plot.root]) sizes.observe(each);
   return plot;
 }
 

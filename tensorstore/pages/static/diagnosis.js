@@ -9,7 +9,7 @@ import { link } from "./state.js";
 /** Return whether a run is so small that all of it is read unasked. @param {Run} run */
 export const isQuick = ({ values }) => values <= 400_000;
 
-/** Show what went wrong: at once in a report and for a small run that has ended, else by a button. @param {HTMLElement} box @param {Page} page @param {Run} run @param {(run: Run, found: Diagnosis) => Child[]} say */
+/** Show what went wrong: at once in a report or of a small ended run, else by a button. @param {HTMLElement} box @param {Page} page @param {Run} run @param {(run: Run, found: Diagnosis) => Child[]} say */
 export function drawDiagnosis(box, page, run, say) {
   const version = `${run.name} ${run.ended && run.saved}`;
   if (box.dataset.version === version) return;

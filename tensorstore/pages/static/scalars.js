@@ -10,7 +10,7 @@ const OF_DATA = new RegExp(`^${DATA}[-_/.]|[-_/.]${DATA}$`, "i");
 /** Return the name of a scalar without the data that it is of. @param {string} name */
 export const metricOf = (name) => name.replace(OF_DATA, "") || name;
 
-/** Return whether a scalar is of other data than those of the training. @param {string} name */
+/** Return whether a scalar is of validation or test data. @param {string} name */
 export const isHeldOut = (name) => /val|test/i.test(OF_DATA.exec(name)?.[0] ?? "");
 
 /** Return how early a scalar is shown: losses, metrics, learning rates, others. @param {string} name @param {boolean} isLoss whether it was saved as one */

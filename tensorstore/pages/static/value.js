@@ -12,7 +12,7 @@ import { tooltip } from "./tooltip.js";
 const BLOCK = 28; // pixels of an element, at most
 const UNSAVED = "No raw value was saved at this step, only statistics. ReductionConfig(save_raw_tensor=True) of a collection saves raw values.";
 
-/** Add the value at a step to a view, with its gradient and its update, if saved. @param {HTMLElement} body @param {At} at @param {State} now */
+/** Add the value at a step to a view, with gradient and update. @param {HTMLElement} body @param {At} at @param {State} now */
 export async function valuePanels(body, at, now) {
   const slice = now.slice ?? "";
   const value = await unlessMissing(load("value", { ...at, slice }));

@@ -201,7 +201,7 @@ export function runs(root, page) {
   return { show, grow };
 }
 
-/** Return whether a column is of other data than those of the training. @param {string} key */
+/** Return whether a column is of validation or test data. @param {string} key */
 const isOther = (key) => key.includes(" · ") || isHeldOut(key);
 
 /** @param {any[]} values */
