@@ -1141,6 +1141,21 @@ def test_a_narrow_screen_shows_every_view(url: str, tab: Any) -> None:
         picture(tab, f"{view}-narrow")
 
 
+def test_the_eighth_view_is_seen_on_a_narrow_screen(tmp_path: Path, tab: Any) -> None:
+    from support.plain_hook import WorkerHook
+
+    workers = [WorkerHook(str(tmp_path / "run"), rank, 2) for rank in range(2)]
+    for worker in workers:
+        with worker.step():
+            worker.save_scalar("loss", 1.0)
+        worker.close()
+    tab.set_viewport_size({"width": 390, "height": 844})
+    with serving(tmp_path / "run") as served:
+        show(tab, served, "view=availability")
+        box = tab.locator("nav a[aria-current]").bounding_box()
+        assert box["x"] + box["width"] <= 390
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_has_a_contrast_of_at_least_4_5(url: str, tab: Any, scheme: str) -> None:
     tab.emulate_media(color_scheme=scheme)
