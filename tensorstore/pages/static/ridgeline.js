@@ -1,4 +1,4 @@
-/** Histograms over steps: one ridge a step, the newest in front. */
+/** Histograms over steps, the newest in front. */
 
 import { spanOf } from "./chart.js";
 import { inks, lineColor, sized } from "./colors.js";

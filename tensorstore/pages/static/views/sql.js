@@ -67,7 +67,7 @@ export function sql(root, page) {
   function drawActions(named) {
     const many = page.info.runs.length > 1;
     const kept = history();
-    fill(actions, h("button", { onclick: submit, disabled: page.info.frozen }, "Run"),
+    fill(actions, h("button", { onclick: submit, disabled: page.info.frozen, title: "Ctrl+Enter" }, "Run"),
       many && !named && select("of", [["", "the ticked runs"], ["one", `only ${chosenRun(page.info, now).name}`], ["all", "all runs"]], now.of ?? "", (of) => go({ of }),
         "The views of several runs have the column run, and there is the view runs."),
       kept.length > 0 && select("history", [["", "earlier queries"], ...kept.map((value) => [value, value.replace(/\s+/g, " ").slice(0, 80)])], "", (text) => { if (text) go({ sql: text, query: null, sort: null }); }),
