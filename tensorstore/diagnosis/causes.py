@@ -7,10 +7,11 @@ after all others. Notes are last.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ..mode import ModeKeys
 from ..rules.finding import Finding
 from .checks import (
     CONVERGED,
@@ -48,6 +49,7 @@ class Facts:
     Attributes:
         steps: The saved steps, ascending.
         saves: Returns the steps at which a tensor was saved, ascending.
+        mode_of: Returns the mode of a step.
         learned_from: The first step with a gradient of each parameter.
         diverged: The losses, with their workers, that are far above their first value in the end.
         of_softmax: The losses, with their workers, whose logits are the output of a softmax.
@@ -59,6 +61,7 @@ class Facts:
 
     steps: Sequence[int]
     saves: Callable[[str], Sequence[int]]
+    mode_of: Callable[[int], ModeKeys]
     learned_from: Mapping[str, int]
     diverged: Collection[tuple[str, str]]
     of_softmax: Collection[tuple[str, str]]
@@ -167,8 +170,11 @@ def _is_over(group: _Group, facts: Facts) -> bool:
     name, rule = group.first.tensor or "", group.check.rule
     if rule not in PASSING or (rule == NON_FINITE and not name.startswith(_OF_SKIPPED_STEPS)):
         return False
-    saves = facts.saves(name)
-    return bool(saves) and group.last_step is not None and group.last_step < saves[-1]
+    if (last := group.last_step) is None:
+        return False
+    # Rules of training evaluate no steps of other modes, which may come later.
+    saves, mode = facts.saves(name), facts.mode_of(last)
+    return any(facts.mode_of(step) is mode for step in saves[bisect_right(saves, last) :])
 
 
 def _add(group: _Group, roots: list[_Group], facts: Facts) -> None:

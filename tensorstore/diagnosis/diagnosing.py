@@ -183,6 +183,7 @@ def _facts(
     return Facts(
         steps,
         cache(lambda name: trial.tensor(name).steps()),
+        trial.mode,
         dict(learned_from),
         set(_fetched(trial, _DIVERGED, {"names": diverged, "moving": _MOVING}, damaged)) if diverged else set(),
         set(_fetched(trial, _OF_SOFTMAX, {"names": of_logits}, damaged)) if of_logits else set(),

@@ -12,6 +12,7 @@ import pytest
 
 import tensortrial
 from support.runs import TRAIN, Job
+from tensortrial import modes
 from tensortrial.diagnosis import Diagnosis
 from tensortrial.errors import RunNotFound
 
@@ -85,11 +86,13 @@ def test_a_frozen_layer_is_a_note_and_one_that_does_not_learn_a_problem(tmp_path
     assert [(each.rule, each.is_note) for each in found.problems] == [("WeightUpdateRatio", False)]
 
 
-def fitted(run: Path, build: Any, *, rate: Any = lambda step: 0.1, every: int = 1) -> Diagnosis:
+def fitted(
+    run: Path, build: Any, *, rate: Any = lambda step: 0.1, every: int = 1, is_tested: bool = False
+) -> Diagnosis:
     """Train a network of three layers, and save what a hook saves by default.
 
     `build` takes the layers, and returns the parameter groups of the optimizer, and what is called after each step.
-    Gradients are accumulated over `every` steps.
+    Gradients are accumulated over `every` steps. A network that `is_tested` has a step of evaluation in the end.
     """
     torch = pytest.importorskip("torch")
     tt = pytest.importorskip("tensortrial.hooks.pytorch")
@@ -101,6 +104,7 @@ def fitted(run: Path, build: Any, *, rate: Any = lambda step: 0.1, every: int = 
     hook.register_module(net)
     hook.register_loss(loss)
     hook.register_optimizer(optimizer)
+    hook.set_mode(modes.TRAIN)
     for step in range(30):
         optimizer.param_groups[0]["lr"] = rate(step)
         loss(net(x := torch.randn(8, 4)), x).backward()
@@ -109,6 +113,9 @@ def fitted(run: Path, build: Any, *, rate: Any = lambda step: 0.1, every: int = 
         after(step)
         if step % every == 0:
             net.zero_grad()
+    if is_tested:
+        hook.set_mode(modes.EVAL)
+        loss(net(x), x)
     hook.close()
     return tensortrial.diagnose(run)
 
@@ -122,9 +129,11 @@ def outer(net: Any) -> list[Any]:
     return [*net[0].parameters(), *net[2].parameters()]
 
 
-@pytest.mark.parametrize(("every", "step"), [(1, 9), (2, 18)])
-def test_a_layer_with_gradients_that_no_optimizer_updates_is_one_problem(tmp_path: Path, every: int, step: int) -> None:
-    found = fitted(tmp_path, lambda net: (outer(net), nothing), every=every)
+@pytest.mark.parametrize(("every", "step", "is_tested"), [(1, 9, False), (1, 9, True), (2, 18, False)])
+def test_a_layer_with_gradients_that_no_optimizer_updates_is_one_problem(
+    tmp_path: Path, every: int, step: int, is_tested: bool
+) -> None:
+    found = fitted(tmp_path, lambda net: (outer(net), nothing), every=every, is_tested=is_tested)
     (problem,) = (each for each in found.problems if not each.is_note)
     assert (problem.rule, problem.tensors) == ("UntrainedParameter", ("Sequential_1.bias",))
     assert (
