@@ -24,7 +24,7 @@ from .headline import headline
 from .origin import origin
 from .result import Diagnosis, Problem, Unchecked
 
-_MOVING = r"(?i)(^|[^a-z])(policy|actor|critic|value_loss|generator|discriminator|adversarial|gan|[dgq])([^a-z]|$)"
+_MOVING = r"(?i)(^|[^a-z0-9])(policy|actor|critic|value_loss|generator|discriminator|adversarial|gan|[dgq])([^a-z]|$)"
 """The names of losses whose targets or data move with the training, so that a rise says nothing by itself.
 
 They are those of reinforcement learning, and of two models that train against each other.
@@ -92,17 +92,17 @@ select max(step) from ends having count(step) = count(*)
 """
 _USUAL_SPIKES = """
 with losses as (
-    select name, worker, global_step, value, if(value > 0, ln(value), null) as log,
+    select name, worker, mode, global_step, value, if(value > 0, ln(value), null) as log,
         first_value(abs(value)) over of_name as first
     from scalars
     where list_contains($names, name) and isfinite(value)
-    window of_name as (partition by name, worker order by global_step)
+    window of_name as (partition by name, worker, mode order by global_step)
 )
 select name, worker, global_step
 from losses
 window
-    past as (partition by name, worker order by global_step rows between 128 preceding and 1 preceding),
-    later as (partition by name, worker order by global_step rows between 1 following and 10 following)
+    past as (partition by name, worker, mode order by global_step rows between 128 preceding and 1 preceding),
+    later as (partition by name, worker, mode order by global_step rows between 1 following and 10 following)
 qualify abs(value) < first / 10 or regexp_matches(name, $moving)
     -- A jump by less than half, or one that is usual for a skewed distribution, after which the loss is as before.
     or (

@@ -698,8 +698,19 @@ def test_a_jump_that_is_usual_for_a_loss_is_a_note(tmp_path: Path) -> None:
     assert not found.is_healthy
 
 
+def test_losses_of_evaluation_make_no_jump_of_a_training_loss_usual(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    with tensortrial.Run(tmp_path, environment=False) as run:
+        for step in range(100):
+            run.log({"loss": rng.normal(10 if step == 80 else 1, 0.05)}, step=step, mode=TRAIN)
+            run.log({"loss": rng.normal(3, 0.05)}, step=step, mode=modes.EVAL)
+    found = tensortrial.diagnose(tmp_path)
+    assert [(each.rule, each.step) for each in found.problems if not each.is_note] == [("LossSpike", 160)]
+
+
 @pytest.mark.parametrize(
-    ("name", "is_healthy"), [("loss", False), ("loss_value", False), ("policy_loss", True), ("loss_G", True)]
+    ("name", "is_healthy"),
+    [("loss", False), ("loss_value", False), ("loss_3d", False), ("policy_loss", True), ("loss_G", True)],
 )
 def test_a_loss_whose_target_moves_may_rise(tmp_path: Path, name: str, is_healthy: bool) -> None:
     rng = np.random.default_rng(0)
