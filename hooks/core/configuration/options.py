@@ -105,12 +105,12 @@ class HookOptions:
             object.__setattr__(self, name, value)
 
 
-_CHOICES = ("reduction_config", "save_config", "include_regex", "include_collections", "save_all")
+_CHOICES = ("reduction_config", "save_config", "include_regex", "include_collections")
 
 
 def makes_choice(arguments: Mapping[str, Any]) -> bool:
     """Return whether one of a hook's arguments says what is saved, or in which form. A number of steps says neither."""
-    return any(value is not None and value is not False for value in map(arguments.get, _CHOICES))
+    return boolean("save_all", arguments.get("save_all")) or any(arguments.get(name) is not None for name in _CHOICES)
 
 
 def at_steps(arguments: Mapping[str, Any], save_config: SaveConfig | None) -> dict[str, Any]:

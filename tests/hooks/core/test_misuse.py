@@ -18,6 +18,7 @@ from tensortrial.config.reduction_config import ReductionConfig
 from tensortrial.config.save_config import SaveConfig
 from tensortrial.errors import ConfigurationError, InvalidCollectionConfiguration
 from tensortrial.hooks.core.configuration.json_config import read_configuration
+from tensortrial.hooks.core.configuration.options import at_steps
 from tensortrial.hooks.library.hook_owner import HookOwner
 from tensortrial.hooks.pytorch import Hook as TorchHook
 
@@ -292,6 +293,11 @@ def test_an_option_may_be_the_word_of_a_configuration_file(out: str) -> None:
     assert not TorchHook(out, full_tensors="no", save_all="no").recorder.follows
     assert Run(out, dry_run="yes").recorder.options.dry_run is True
     assert Owner(out, resume="no").hook.recorder.options.resume is False
+
+
+@pytest.mark.parametrize("value", [False, 0, np.False_, "no", None], ids=repr)
+def test_save_all_that_is_false_chooses_nothing(value: Any) -> None:
+    assert at_steps({"save_all": value}, SaveConfig(save_interval=10)) == {"save_all": value}
 
 
 @pytest.mark.parametrize("opened", [create_trial, open_runs])
