@@ -103,12 +103,14 @@ from losses
 window
     past as (partition by name, worker, mode order by global_step rows between 128 preceding and 1 preceding),
     later as (partition by name, worker, mode order by global_step rows between 1 following and 10 following)
-qualify abs(value) < first / 10 or regexp_matches(name, $moving)
+qualify global_step in (select unnest($steps)) and (
+    abs(value) < first / 10 or regexp_matches(name, $moving)
     -- A jump by less than half, or one that is usual for a skewed distribution, after which the loss is as before.
     or (
         (value < 1.5 * median(value) over past or log < avg(log) over past + 4 * stddev(log) over past)
         and median(value) over later < 1.5 * median(value) over past
     )
+)
 """
 
 
@@ -177,6 +179,8 @@ def _facts(
         return sorted({finding.tensor or "" for finding in found if finding.rule in rules})
 
     diverged, spikes = tensors(DIVERGED.rule), tensors("LossSpike")
+    jumps = [finding.step for finding in found if finding.rule == "LossSpike"]
+    of_spikes = {"names": spikes, "steps": jumps, "moving": _MOVING}
     of_logits = [name for name in diverged if name.startswith("CrossEntropyLoss")]
     learned_from = _fetched(trial, _LEARNED_FROM, {}, damaged) if tensors(FROZEN.rule) else []
     converged = _fetched(trial, _CONVERGED, {}, damaged) if tensors(*CONVERGED) else []
@@ -188,7 +192,7 @@ def _facts(
         set(_fetched(trial, _DIVERGED, {"names": diverged, "moving": _MOVING}, damaged)) if diverged else set(),
         set(_fetched(trial, _OF_SOFTMAX, {"names": of_logits}, damaged)) if of_logits else set(),
         next((step for (step,) in converged if step is not None), math.inf),
-        set(_fetched(trial, _USUAL_SPIKES, {"names": spikes, "moving": _MOVING}, damaged)) if spikes else set(),
+        set(_fetched(trial, _USUAL_SPIKES, of_spikes, damaged)) if spikes else set(),
         has_losses,
     )
 
