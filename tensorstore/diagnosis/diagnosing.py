@@ -48,7 +48,7 @@ with ends as (
     select name, worker, arg_min(value, global_step) as first, list(value order by global_step desc)[:10] as last
     from scalars
     where (list_contains($names, name) or list_contains(collections, 'losses')) and isfinite(value)
-    group by name, worker
+    group by name, worker, mode
 )
 select name, worker
 from ends

@@ -708,6 +708,18 @@ def test_losses_of_evaluation_make_no_jump_of_a_training_loss_usual(tmp_path: Pa
     assert [(each.rule, each.step) for each in found.problems if not each.is_note] == [("LossSpike", 160)]
 
 
+def test_a_loss_of_evaluation_that_rises_while_that_of_training_falls_has_not_diverged(tmp_path: Path) -> None:
+    with tensortrial.Run(tmp_path, environment=False) as run:
+        for step in range(120):
+            epoch = step // 12
+            run.log({"loss": 2 / (1 + epoch)}, step=step, mode=TRAIN)
+            if step % 12 == 11:
+                for batch in range(12):
+                    run.log({"loss": 1 + epoch}, step=12 * epoch + batch, mode=modes.EVAL)
+    found = tensortrial.diagnose(tmp_path)
+    assert not [each.advice for each in found.problems if each.rule == "LossNotDecreasing" and not each.is_note]
+
+
 @pytest.mark.parametrize(
     ("name", "is_healthy"),
     [("loss", False), ("loss_value", False), ("loss_3d", False), ("policy_loss", True), ("loss_G", True)],
