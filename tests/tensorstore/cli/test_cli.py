@@ -377,7 +377,7 @@ def test_the_help_of_each_command_fits_80_columns() -> None:
     assert isinstance(imports, click.Group)
     commands += [["import", name] for name in imports.list_commands(context)]
     for command in commands:
-        printed = run_command(*command, "--help").stdout
+        printed = run_command(*command, "--help", COLUMNS="80").stdout
         assert not [line for line in printed.splitlines() if len(line) > 80], command
 
 
