@@ -98,7 +98,7 @@ interface Run {
   /** The id of what is shown of it: the same for the same index files. */
   snapshot: string;
   steps: number;
-  /** of how many */
+  /** of how many, 0 if unknown */
   begun: number;
   /** how many tensors the heat map can show, without numbers */
   tensors: number;

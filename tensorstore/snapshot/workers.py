@@ -96,9 +96,7 @@ class Workers:
         """True if every worker of the newest session has ended, or the job was marked as ended."""
         if self.all_marked or _MARK_NAME in self.end_names:
             return True
-        if not self.claims or self._are_some_pending():
-            return False
-        return not self.writing
+        return bool(self.claims) and not self._are_some_pending() and not self.writing
 
     def _are_some_pending(self) -> bool:
         """Return whether workers of the newest session have neither begun nor been marked as ended."""
@@ -123,8 +121,9 @@ class Workers:
         return [name for name in expected if name not in known] if known <= set(expected) else []
 
     def steps_begun(self, saved: int) -> int:
-        """Return how many global steps the job has begun, as far as is known: at least `saved`."""
-        return max([saved, *(end.steps or 0 for end in self.ends.values())])
+        """Return the number of global steps that the job has begun, at least `saved`; 0 if unknown, as of an import."""
+        is_import = any(end.worker and (end.session, end.steps) == (None, None) for end in self.ends.values())
+        return 0 if is_import else max([saved, *(end.steps or 0 for end in self.ends.values())])
 
     @property
     def failures(self) -> dict[str, str]:

@@ -241,6 +241,12 @@ class TestModes:
         found = tensortrial.open_runs(tmp_path / "runs").sql("select value from scalars order by value").fetchall()
         assert found == [(1.0,), (2.0,)]
 
+    def test_of_different_intervals_do_not_count_as_steps_that_were_not_saved(self, tmp_path: Path) -> None:
+        write(tmp_path / "logs" / "train", numbers("loss", dict.fromkeys(range(100), 1)))
+        write(tmp_path / "logs" / "validation", numbers("loss", dict.fromkeys(range(9, 100, 10), 1)))
+        import_one(tmp_path / "logs", tmp_path / "run")
+        assert "no problem in 110 steps" in tensortrial.diagnose(tmp_path / "run").summary
+
     def test_of_runs_in_the_folders_of_others_each_is_found(self, tmp_path: Path) -> None:
         for number, folder in enumerate(("", "a", "a/b", "a/b/c", "d/e", "logs")):
             write(tmp_path / "logs" / folder, numbers("loss", {0: number}))
