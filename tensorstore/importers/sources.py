@@ -86,12 +86,14 @@ def folders_of_runs(runs: Collection[str], source: str) -> dict[str, list[str]]:
 def open_target(
     target: str | os.PathLike[str], names: Sequence[str], storage_options: Mapping[str, Any] | None
 ) -> Storage:
-    """Return the storage of nested folders below a target. Raises RunExists if the target itself holds a run."""
-    with suppress(FileNotFoundError):
-        if names and open_storage(target, storage_options).size(RUN_FILE) >= 0:
-            raise RunExists(
-                os.fspath(target), "holds a run, in which readers look for no other runs: choose another target"
-            )
+    """Return the storage of nested folders below a target. Raises RunExists if a folder above it holds a run."""
+    for count in range(len(names)):
+        above = open_storage(url_below(target, names[:count]) or target, storage_options)
+        with suppress(FileNotFoundError):
+            if above.size(RUN_FILE) >= 0:
+                raise RunExists(
+                    above.url, "holds a run, in which readers look for no other runs: choose another target"
+                )
     return open_storage(url_below(target, names), storage_options)
 
 

@@ -267,6 +267,15 @@ class TestModes:
         import_runs(tmp_path / "logs", tmp_path / "runs", progress=False)
         assert len(tensortrial.open_runs(tmp_path / "runs")) == 2
 
+    def test_that_would_go_below_a_run_of_another_source_need_another_target(self, tmp_path: Path) -> None:
+        write(tmp_path / "logs" / "a", numbers("loss", {0: 1}))
+        write(tmp_path / "others" / "a" / "b", numbers("loss", {0: 2}))
+        for folder in ("logs", "others"):
+            write(tmp_path / folder / "c" / folder, numbers("loss", {0: 3}))
+        import_runs(tmp_path / "logs", tmp_path / "runs", progress=False)
+        with pytest.raises(RunExists, match="runs/a: holds a run, in which readers look for no other runs"):
+            import_runs(tmp_path / "others", tmp_path / "runs", progress=False)
+
     def test_one_file(self, tmp_path: Path) -> None:
         path = write(tmp_path / "logs", numbers("loss", {0: 1}))
         write(tmp_path / "logs", numbers("loss", {0: 2}), "events.out.tfevents.1700000001.host")
