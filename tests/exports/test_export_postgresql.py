@@ -100,6 +100,16 @@ class TestPostgreSQL(ExportConformance):
             done = self.export(run, f"{target}?options=-c%20lock_timeout%3D10s", tables=["tensors"], since=3)
         assert done.rows == {"tensors": 0}
 
+    def test_a_comment_on_a_view_is_kept(self, run: Path, target: str) -> None:
+        self.export(run, target, tables=["tensors"])
+        for text in ("Ask Anna", "100 % of 'them'"):
+            _execute(target, "comment on view scalars is '{}'".format(text.replace("'", "''")))
+            for _ in range(2):
+                self.export(run, target, tables=["tensors"])
+            ((found,),) = _fetch(target, "select obj_description('scalars'::regclass)")
+            assert found.splitlines()[0] == text
+            assert len(found.splitlines()) == 2
+
     def test_a_role_that_may_only_change_rows_exports_into_tables_of_another(self, tmp_path: Path, target: str) -> None:
         write_run(tmp_path / "a", 4)
         self.export(tmp_path / "a", target)

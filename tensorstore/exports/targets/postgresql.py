@@ -40,8 +40,10 @@ where value is not null
 _IS_DEFINED = """
 select 1 from pg_rewrite join pg_depend on objid = pg_rewrite.oid and classid = 'pg_rewrite'::regclass
 where ev_class = to_regclass($view) and refobjid = to_regclass($tensors)
-    and obj_description(ev_class, 'pg_class') = $comment
+    and strpos(obj_description(ev_class, 'pg_class'), $note) > 0
 """
+_COMMENT = "select coalesce(obj_description(to_regclass($view), 'pg_class'), '')"
+_NOTE = "tensortrial, definition "  # in a line of a view's comment
 
 
 class PostgreSQL(SQLTarget):
@@ -135,10 +137,12 @@ class PostgreSQL(SQLTarget):
 
     def _create_view(self, view: str, statement: str) -> None:
         # To replace a view is to wait for its readers, and only its owner may do so.
-        name, comment = self._table(view), f"tensortrial, definition {sha256(statement.encode()).hexdigest()[:16]}"
-        if not self._fetch(_IS_DEFINED, view=name, comment=comment, tensors=self._table("tensors")):
+        name, note = self._table(view), f"{_NOTE}{sha256(statement.encode()).hexdigest()[:16]}"
+        if not self._fetch(_IS_DEFINED, view=name, note=note, tensors=self._table("tensors")):
             self._fetch(statement)
-            self._fetch(f"comment on view {name} is '{comment}'")
+            ((comment,),) = self._fetch(_COMMENT, view=name)
+            kept = [line for line in comment.split("\n") if line and not line.startswith(_NOTE)]
+            self._fetch(f"comment on view {name} is $comment", comment="\n".join([*kept, note]))
 
     def _table(self, name: str) -> str:
         return f"{quoted(self._schema)}.{quoted(name)}"
