@@ -87,9 +87,10 @@ class SQLTarget(Target):
     def _prepare(self, table: str, schema: pa.Schema) -> None:
         wanted, found = self._wanted_columns(schema), self._found_columns(table)
         if not found:
-            self._create_table(table, schema)
-            if table != LEDGER:  # of a table that somebody has renamed or dropped since
+            # The notes of a table that somebody has dropped go first: not each database creates one in a transaction.
+            if table != LEDGER:
                 self._change(f"delete from {self._table(LEDGER)} where table_name = $table", table=table)
+            self._create_table(table, schema)
         else:
             self._check_columns(table, wanted, found)
 
