@@ -190,6 +190,15 @@ def test_sql_shows_an_answer_before_a_query_is_typed(url: str, folder: Path, tab
         assert "loss" in text(tab, "tbody")
 
 
+def test_a_query_that_is_being_typed_stays_when_other_runs_are_chosen(url: str, tab: Any) -> None:
+    show(tab, url, "view=sql")
+    tab.locator("textarea").fill("select 42 as mine")
+    ready(tab, lambda: tab.get_by_label("of", exact=True).select_option("one"))
+    assert tab.locator("textarea").input_value() == "select 42 as mine"
+    ready(tab, lambda: tab.get_by_role("button", name="Run", exact=True).click())
+    assert text(tab, "tbody") == "42"
+
+
 def test_the_comparison_of_a_single_run_says_how_to_open_another(folder: Path, tab: Any) -> None:
     with serving(folder / "run-03") as alone:
         show(tab, alone, "view=compare")

@@ -63,7 +63,7 @@ export function listOf(text) {
   }
 }
 
-/** Return a list of the state with a member added or, if it is there, removed; null if empty. @param {string | undefined} text @param {string} member */
+/** Return a list of the state with a member toggled; null if empty. @param {string | undefined} text @param {string} member */
 export function toggled(text, member) {
   const list = listOf(text);
   const next = list.includes(member) ? list.filter((each) => each !== member) : [...list, member];

@@ -31,7 +31,7 @@ export const count = (value) => Math.round(value).toLocaleString("en-US");
 /** Return a count and its noun: "1 step", "2 steps". @param {number} value @param {string} noun */
 export const counted = (value, noun) => `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
 
-/** Return how many steps of a run were saved, and of how many: "45 of 451 steps saved". @param {Run} run */
+/** Return how many steps were saved: "45 of 451 steps saved". @param {Run} run */
 export const savedSteps = ({ steps, begun }) => begun > steps ? `${count(steps)} of ${count(begun)} steps saved` : counted(steps, "step");
 
 /** Return a size as kB, MB, GB. @param {number | null | undefined} nbytes */

@@ -49,8 +49,8 @@ export function sql(root, page) {
   /** @param {State} wanted */
   async function show(wanted) {
     now = wanted;
-    const example = chosenNames()?.length === 1 ? EXAMPLE : OF_RUNS;
-    if (!now.query) put(now.sql ?? example); // one may type now
+    const example = box.value !== given ? "" : chosenNames()?.length === 1 ? EXAMPLE : OF_RUNS;
+    if (!now.query) put(now.sql ?? (example || given)); // one may type now
     if (!queries.length) queries = await load("queries");
     const named = queries.find((query) => query.name === now.query);
     drawTools(named);
@@ -59,8 +59,8 @@ export function sql(root, page) {
     drawActions(named);
     if (page.info.frozen) return fill(body, message("A report answers no queries: open the run by tensortrial page."));
     if (!views.length) void load("views", chosenRun(page.info, now).name).then((found) => { views = found; drawSchema(); }, () => {});
-    if (now.query || now.sql || example === OF_RUNS || isQuick(chosenRun(page.info, now))) await run(example);
-    else fill(body, message("Choose a named query, or write a SELECT and run it."));
+    if (now.query || now.sql || (example && (example === OF_RUNS || isQuick(chosenRun(page.info, now))))) await run(example);
+    else fill(body, message("Choose a query, or write one and run it."));
   }
 
   /** @param {NamedQuery | undefined} named */
