@@ -428,6 +428,30 @@ def test_a_live_run_grows_on_the_screen(tmp_path: Path, tab: Any) -> None:
         tab.wait_for_function("() => document.querySelector('#bar').innerText.includes('ended')")
 
 
+def test_a_live_run_that_opens_on_curves_stays_on_them_as_it_grows(tmp_path: Path, tab: Any) -> None:
+    hook = Hook(str(tmp_path / "live"), flush_seconds=0, save_config=SaveConfig(save_interval=1))
+    hook.get_collection("all").reduction_config = ReductionConfig(["mean"])
+
+    def save(steps: int, tensors: int) -> None:
+        for _ in range(steps):
+            with hook.step():
+                for number in range(tensors):
+                    hook.save_tensor(f"weight {number}", np.ones(2), "all")
+                hook.save_scalar("loss", 1.0)
+                hook.save_scalar("accuracy", 0.5)
+
+    save(3, 1)
+    with serving(tmp_path / "live") as url:
+        show(tab, url)
+        assert text(tab, "nav a[aria-current]") == "Scalars"
+        save(4, 8)
+        tab.wait_for_function("() => document.querySelector('#bar').innerText.includes('7 steps')")
+        assert text(tab, "nav a[aria-current]") == "Scalars"
+        ready(tab, lambda: tab.get_by_label("log x").check())
+        assert text(tab, "nav a[aria-current]") == "Scalars"
+    hook.close()
+
+
 def test_hostile_names_are_text(tmp_path: Path, tab: Any) -> None:
     out = tmp_path / "<b>bold</b>"
     with_metadata = {"<i>key</i>": "<img src=x onerror=alert(1)>"}

@@ -47,14 +47,19 @@ async function start() {
   announce();
 }
 
-/** Return the view that the state names, or the first: the table of several runs, curves of few tensors and more numbers, else the heat map. @param {State} now */
+/** @type {Map<string, typeof VIEWS[0]>} by run */
+const firsts = new Map();
+
+/** Return the view that the state names, else the first one, which stays while a run grows. @param {State} now */
 function viewOf(now) {
   const named = VIEWS.find(({ key }) => key === now.view);
   if (named) return named;
   if (page.info.runs.length > 1 && !now.run) return VIEWS[0];
   if (page.info.frozen && !now.run) return VIEWS[5];
-  const { tensors, numbers } = chosenRun(page.info, now);
-  return VIEWS[tensors < Math.min(FEW_TENSORS, numbers) ? 2 : 1];
+  const { name, tensors, numbers } = chosenRun(page.info, now);
+  const first = firsts.get(name) ?? VIEWS[tensors < Math.min(FEW_TENSORS, numbers) ? 2 : 1];
+  if (tensors + numbers) firsts.set(name, first);
+  return first;
 }
 
 /** Show what the URL says. */

@@ -80,7 +80,7 @@ export function indexOf(scale, value) {
   return Math.max(0, Math.min(255, Math.round(((map(value) / 2 - low / 2) / (high / 2 - low / 2)) * 255))); // half: the whole may be infinite
 }
 
-/** Return the scale of values: logarithmic if they are positive and spread over more than two decades. @param {ArrayLike<number>} values @param {boolean} [diverging] the middle is 0, whatever the values @returns {Scale} */
+/** Return the scale of values: logarithmic if positive over more than two decades. @param {ArrayLike<number>} values @param {boolean} [diverging] the middle is 0, whatever the values @returns {Scale} */
 export function scaleOf(values, diverging = false) {
   const finite = Float64Array.from(/** @type {any} */ (values)).filter(Number.isFinite).sort();
   if (!finite.length) return { kind: "sequential", low: 0, high: 1, log: false };

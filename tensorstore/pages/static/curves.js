@@ -26,7 +26,7 @@ export function specsOf(rows, now) {
   });
 }
 
-/** Return the range of x that the state shows, if any of them is in it. @param {State} now @param {number[]} xs @returns {[number, number] | undefined} */
+/** Return the range of x that the state shows, if x is in it. @param {State} now @param {number[]} xs @returns {[number, number] | undefined} */
 function zoomOf(now, xs) {
   const [from, to] = listOf(now.zoom).map(Number);
   return xs.some((x) => x >= from && x <= to) ? [from, to] : undefined;

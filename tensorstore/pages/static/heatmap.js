@@ -396,7 +396,7 @@ const indentOf = ({ level }) => Math.min(level, 6) * 10;
 /** @param {Row} row */
 const symbolOf = ({ kind }) => kind === "open" ? "▾ " : kind === "folded" ? "▸ " : "";
 
-/** Return the end of a name, which tells tensors apart, if not all of it fits. @param {CanvasRenderingContext2D} context @param {string} text @param {number} room pixels */
+/** Return a name or, if it does not fit, its telling end. @param {CanvasRenderingContext2D} context @param {string} text @param {number} room pixels */
 function fitting(context, text, room) {
   if (context.measureText(text).width <= room) return text;
   return `…${text.slice(firstOf(1, text.length, (at) => context.measureText(`…${text.slice(at)}`).width <= room))}`;

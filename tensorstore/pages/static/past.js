@@ -6,7 +6,7 @@ const LEAST = 5; // values that make a past
 const UNSURE = 8; // few values have an uncertain spread: of usual values, 4 % instead of 17 % are beyond 3 deviations
 const LARGEST = 99;
 
-/** Return how far each value is from the median of all earlier ones, in interquartile ranges / 1.349, less with few of them. Positive values are compared by logarithms: halving is as far as doubling. @param {ArrayLike<number>} values NaN where there is none @returns {Float64Array} NaN where there is no value, 0 without a past */
+/** Return how far each value is from the median of all earlier ones, in interquartile ranges / 1.349, less with few of them. Positive values are compared by logarithms: halving is as far as doubling. @param {ArrayLike<number>} values NaN where there is none @returns {Float64Array} 0 without a past */
 export function robustZ(values) {
   const result = new Float64Array(values.length).fill(NaN);
   let positive = true;

@@ -10,7 +10,7 @@ import { REPLACE, go } from "./state.js";
 import { tooltip } from "./tooltip.js";
 
 const BLOCK = 28; // pixels of an element, at most
-const UNSAVED = "No raw value was saved at this step, only statistics. ReductionConfig(save_raw_tensor=True) of a collection saves raw values.";
+const UNSAVED = "No raw value was saved at this step, only statistics. ReductionConfig(save_raw_tensor=True) of a collection saves them.";
 
 /** Add the value at a step to a view, with gradient and update. @param {HTMLElement} body @param {At} at @param {State} now */
 export async function valuePanels(body, at, now) {

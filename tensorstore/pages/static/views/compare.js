@@ -68,7 +68,7 @@ export function compare(root, page) {
   /** @param {string} path of the only run */
   function alone(path) {
     const folder = path.replace(/[/\\]+[^/\\]*$/, "") || "/";
-    fill(body, h("p", {}, "Only one run is open. This opens all runs of its folder, and later ones by themselves:"),
+    fill(body, h("p", {}, "Only one run is open. This opens all runs of its folder, also later ones:"),
       h("p", {}, h("code", {}, `tensortrial page ${/[^\w./:=-]/.test(folder) ? JSON.stringify(folder) : folder}`)),
       note("The view ", h("a", { href: link({ view: "tensor" }) }, "Tensor"), " compares the steps of one run."));
   }

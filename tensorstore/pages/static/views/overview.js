@@ -110,7 +110,7 @@ export function overview(root, page) {
     area.style.setProperty("--tall", `${Math.ceil(Math.max(440, lines.length * TALLEST + 44, listed))}px`);
   }
 
-  /** List the tensors furthest from their past. Of those beyond the colors or with NaN, the first to leave it is first: it may be the cause; then the one that had moved further before. One that began with NaN is last. @param {number[]} order @param {string} prefix */
+  /** List the tensors furthest from their past. Of those beyond the colors or with NaN, the first to leave it is first: it may be the cause; then the one further off before. One that began with NaN is last. @param {number[]} order @param {string} prefix */
   function drawWorst(order, prefix) {
     const { starts, names, nonfinite } = tiles;
     const zs = zOf();

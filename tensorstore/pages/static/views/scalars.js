@@ -144,7 +144,7 @@ function sectionsOf(rows, now) {
   const specs = specsOf(rows, now).sort((a, b) => rank(a) - rank(b));
   const pins = listOf(now.pins);
   const pinned = specs.filter(({ key }) => pins.includes(key));
-  // A loss that does not move is not what one expects.
+  // A loss that does not move is unexpected.
   const constants = specs.filter((spec) => !pinned.includes(spec) && rank(spec) > 1 && !changes(rows, spec));
   const others = specs.filter((spec) => !pinned.includes(spec) && !constants.includes(spec));
   const sections = grouped(others, ({ title }) => title.slice(0, Math.max(0, title.indexOf("/"))));
