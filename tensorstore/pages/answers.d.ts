@@ -102,7 +102,7 @@ interface Run {
   begun: number;
   /** how many tensors the heat map can show, without numbers */
   tensors: number;
-  /** how many tensors are numbers */
+  /** how many tensors are numbers, without hyperparameters and update ratios */
   numbers: number;
   /** how many tensors were saved, at each step counted */
   values: number;

@@ -46,6 +46,7 @@ _MADE = {VALUE: "scalar", ZERO_FRACTION: "zero_count / nullif(list_product(shape
 # Other names of l1 and l2, which the page shows once.
 _SAME = {"abs_sum", "abs_l1", "abs_l2"}
 _UPDATE_RATIOS = "update_ratio/"
+_HYPERPARAMETERS = "hyperparameters/"
 _CHANGED = """(
     select *, (digest <> lag(digest) over (partition by name, worker{mode} order by global_step))::double as changed
     from tiled where digest is not null
@@ -91,7 +92,7 @@ class _Outer:
     num_mapped: int
     """The number of tensors that are no numbers and have a statistic, saved or computed from raw values."""
     num_numbers: int
-    """The number of tensors that are numbers."""
+    """The number of tensors that are numbers, without hyperparameters and update ratios."""
 
 
 @dataclass
@@ -218,7 +219,7 @@ class OpenRun:
 
     @property
     def num_numbers(self) -> int:
-        """The number of tensors that are numbers, such as losses."""
+        """The number of tensors that are numbers, such as losses, without hyperparameters and update ratios."""
         return self._outer.num_numbers
 
     @property
@@ -274,7 +275,8 @@ class OpenRun:
         lacking = (of.difference(compress(STATISTICS, form)) for form, of in known.items())
         lean = derived.difference(*lacking)
         ordered = sorted(names, key=lambda name: firsts.get(name, (True, True, True, None)))
-        return _Outer(ordered, statistics, lean, list(raw), len(mapped - numbers), len(numbers))
+        logged = [name for name in numbers if not name.startswith((_HYPERPARAMETERS, _UPDATE_RATIOS))]
+        return _Outer(ordered, statistics, lean, list(raw), len(mapped - numbers), len(logged))
 
     def _rows_at(self, position: int, step: int) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """Yield the rows of a global step, each with `position` before its columns _TOLD and STATISTICS."""

@@ -529,3 +529,11 @@ def test_nan_is_not_marked_where_it_is_no_fault(tmp_path: Path) -> None:
     with page(tmp_path / "run") as served:
         found = fetch(served, "tiles", run="run", statistic="l2", mode="GLOBAL")
     assert (found["names"], unpack(found)[4].tolist()) == (["trees/Split", "w"], [[0], [1]])
+
+
+def test_hyperparameters_and_update_ratios_are_no_curves_that_a_page_opens_on(tmp_path: Path) -> None:
+    with Job(tmp_path / "run") as job:
+        names = ("loss", "update_ratio/a", "update_ratio/b", "hyperparameters/SGD/group_0/lr")
+        job.step({"a": np.ones(2), "b": np.ones(2), **dict.fromkeys(names, 0.5)}, statistics=("mean",))
+    found = describe_run(OpenRun(tensortrial.create_trial(tmp_path / "run")))
+    assert (found["tensors"], found["numbers"]) == (2, 1)
