@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
@@ -62,11 +62,6 @@ def url_of(storage: Storage, path: str) -> str:
     return f"{storage.url}/{path}" if path else storage.url
 
 
-def url_below(target: str | os.PathLike[str], names: Iterable[str]) -> str:
-    """Return the path of nested folders below a target. The outermost folder comes first."""
-    return "/".join([os.fspath(target).rstrip("/"), *map(_folder_name, names)])
-
-
 def folders_of_runs(runs: Collection[str], source: str) -> dict[str, list[str]]:
     """Return the nested folders below the target of each of several runs, which are given by their paths in a source.
 
@@ -87,14 +82,24 @@ def open_target(
     target: str | os.PathLike[str], names: Sequence[str], storage_options: Mapping[str, Any] | None
 ) -> Storage:
     """Return the storage of nested folders below a target. Raises RunExists if a folder above it holds a run."""
-    for count in range(len(names)):
-        above = open_storage(url_below(target, names[:count]) or target, storage_options)
+    return open_storage(url_below(target, [_folder_name(name) for name in names], storage_options), storage_options)
+
+
+def url_below(target: str | os.PathLike[str], folders: Sequence[str], storage_options: Mapping[str, Any] | None) -> str:
+    """Return the path of nested folders below a target, the outermost one first.
+
+    Raises:
+        RunExists: A folder above the last one holds a run.
+    """
+    urls = ["/".join([os.fspath(target).rstrip("/"), *folders[:count]]) for count in range(len(folders) + 1)]
+    for url in urls[:-1]:
+        above = open_storage(url or target, storage_options)
         with suppress(FileNotFoundError):
             if above.size(RUN_FILE) >= 0:
                 raise RunExists(
                     above.url, "holds a run, in which readers look for no other runs: choose another target"
                 )
-    return open_storage(url_below(target, names), storage_options)
+    return urls[-1]
 
 
 def _folder_name(name: str) -> str:

@@ -22,7 +22,7 @@ from ...storage.open import Storage, open_storage
 from ...write.claim import claim, claim_again, saved_steps
 from ...write.progress import SavedStep
 from ...write.writer import Writer
-from ..sources import folders_of_runs
+from ..sources import folders_of_runs, url_below
 from ..target import FLUSH_SECONDS, begun, end_marks, run_info, writing
 from .run import Report, SmdebugRun, StepFiles, WorkerCollections, is_smdebug_run, runs_below
 from .step import OpenStep, Plans, StepImport, opened_steps
@@ -103,7 +103,7 @@ def import_runs(
     return [
         import_run(
             f"{old.url}/{each}",
-            "/".join([os.fspath(target).rstrip("/"), *(name.replace("/", "%2F") for name in names[each])]),
+            url_below(target, [name.replace("/", "%2F") for name in names[each]], storage_options),
             storage_options=storage_options,
             progress=progress,
             on_damage=_naming(each, report),

@@ -23,6 +23,7 @@ from support.smdebug_imports import COLLECTIONS, everything, imported
 from support.smdebug_runs import SAVED_AT, OldRun
 from tensortrial.errors import (
     NotARun,
+    RunExists,
     RunNotFound,
     ShapeUnavailableForStep,
     TensorUnavailableForStep,
@@ -110,6 +111,14 @@ def test_a_run_in_the_folder_of_another_is_imported_next_to_it(tmp_path: Path) -
         OldRun(tmp_path / "jobs" / folder).step({"loss": np.float32(1)})
     import_runs(tmp_path / "jobs", tmp_path / "runs", progress=False)
     assert tensortrial.open_runs(tmp_path / "runs").names == ["é job", "é job%2Feval"]
+
+
+def test_runs_that_would_go_into_the_folder_of_another_need_another_target(tmp_path: Path) -> None:
+    OldRun(tmp_path / "one").step({"loss": np.float32(1)})
+    OldRun(tmp_path / "jobs" / "é job").step({"loss": np.float32(1)})
+    import_runs(tmp_path / "one", tmp_path / "run", progress=False)
+    with pytest.raises(RunExists, match="run: holds a run, in which readers look for no other runs"):
+        import_runs(tmp_path / "jobs", tmp_path / "run", progress=False)
 
 
 @pytest.mark.parametrize("name", ["w:0", "conv/w:0", "a/min/b", "smdebug/reductions/x", "plain"])
