@@ -448,9 +448,9 @@ class StepRecorder:
         self.failures.refuse(exc, shown(name), "tensor %r is not saved: %s", name, exc)
 
     def refuse_call(self, method: str, reason: Exception | str) -> None:
-        """Leave out a call with wrong arguments, and log that once. In strict mode the error is raised."""
+        """Leave out a call with wrong arguments. Log that once, whatever its numbers, or raise it in strict mode."""
         exc = ConfigurationError(reason) if isinstance(reason, str) else reason
-        self.failures.refuse(exc, f"{method}: {exc}", "%s had no effect: %s", method, exc)
+        self.failures.refuse(exc, "".join(filter(str.isalpha, f"{method}{exc}")), "%s had no effect: %s", method, exc)
 
     @property
     def in_other_threads(self) -> bool:

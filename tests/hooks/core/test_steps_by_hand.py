@@ -240,6 +240,18 @@ def test_an_epoch_that_begins_at_0_again_is_counted_on(out: str, caplog: pytest.
 
 
 @pytest.mark.usefixtures("lenient")
+def test_many_steps_that_go_back_are_logged_once(out: str, caplog: pytest.LogCaptureFixture) -> None:
+    hook = Hook(out)
+    for _ in range(3):
+        for batch in range(20):
+            with hook.step(batch):
+                hook.save_scalar("x", batch)
+    hook.close()
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith("step had no effect: step 0 of mode GLOBAL begins after step 19")
+
+
+@pytest.mark.usefixtures("lenient")
 def test_a_step_inside_a_step_is_a_part_of_it(out: str, caplog: pytest.LogCaptureFixture) -> None:
     hook = Hook(out)
     with hook.step(1):
