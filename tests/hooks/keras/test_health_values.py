@@ -87,7 +87,7 @@ def check_weights_and_updates(out: str, computed: Norms) -> None:
     np.testing.assert_allclose(saved(out, weight), computed.weights, rtol=1e-5)
     np.testing.assert_allclose(saved(out, f"update/{weight}"), computed.updates, rtol=1e-4, atol=1e-8)
     with np.errstate(all="ignore"):
-        ratios = np.divide(computed.updates, computed.weights)
+        ratios = np.where(np.equal(computed.updates, 0), 0, np.divide(computed.updates, computed.weights))
     np.testing.assert_allclose(saved(out, f"update_ratio/{weight}"), ratios, rtol=1e-4, atol=1e-8)
 
 
