@@ -36,7 +36,7 @@ _Weight = Array | float
 
 @dataclass(frozen=True)
 class _Change:
-    """A change of a weight since the previous save, relative to its norm, and its log relative to other weights."""
+    """A change of a weight since the previous save, relative to its norm, and its log relative to a common change."""
 
     step: int
     ratio: float
@@ -84,14 +84,19 @@ def _changes(trial: Trial, step: int, worker: str | None) -> dict[str, list[_Cha
     saves = [each for each in reader.steps_of(_WEIGHTS) if each <= step and each in of_mode]
     found: defaultdict[str, list[_Change]] = defaultdict(list)
     before: dict[str, _Weight] = {}
-    for each in saves[-_SAVES:]:
+    recent = saves[-_SAVES:]
+    distances = np.diff(recent, prepend=recent[:1])
+    for at, each in enumerate(recent):
         now: dict[str, _Weight] = {}
         for view in reader.views(each):
             if mode in (view.mode, ModeKeys.GLOBAL):
                 now |= _weights(view, worker)
         ratios = {name: _ratio(before[name], now[name]) for name in now.keys() & before.keys()}
         logs = {name: math.log(ratio) for name, ratio in ratios.items() if 0 < ratio < math.inf}
-        common = statistics.median(logs.values()) if len(logs) >= _FEWEST_OTHERS else 0.0
+        if len(logs) >= _FEWEST_OTHERS:
+            common = statistics.median(logs.values())
+        else:  # as far as steps are saved more rarely than before; see `relative_distance`
+            common = 2 * math.log(max(1.0, distances[at] / np.median(distances[1 : at + 1]))) if at else 0.0
         for name, log in logs.items():
             found[name].append(_Change(each, ratios[name], log - common))
         before = now

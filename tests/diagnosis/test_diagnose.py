@@ -549,6 +549,22 @@ def test_a_spike_names_no_weight_that_only_follows_it(tmp_path: Path, growth: di
     assert (problem.rule, problem.step, problem.origin) == ("LossSpike", 40, None)
 
 
+@pytest.mark.parametrize("jumps", [False, True])
+def test_a_weight_that_is_saved_more_rarely_has_not_left_its_past(tmp_path: Path, jumps: bool) -> None:
+    saves = [*range(11), *range(20, 60, 10)]
+    with Job(tmp_path) as job:
+        for step in range(58):
+            at = job.begin(TRAIN)
+            if step in saves:
+                norm = 2 + 0.002 * step + 0.00004 * step**2 + (10.0 * (step - 20) if jumps and step > 20 else 0)
+                weight = {"w.weight": np.array([norm])}
+                job.put(at, weight, collections=("weights",), raw=False, statistics=("l2",))
+            loss = {"collections": ("losses",)}, np.nan if step >= 55 else 2 - 0.01 * step
+            job.put(at, {"loss": loss}, closes=True)
+    begun = "Between steps 20 and 30, w.weight left its own past" if jumps else "NaN begins at step 55"
+    assert (tensortrial.diagnose(tmp_path).headline or "").startswith(begun)
+
+
 def test_weights_that_are_no_numbers_have_no_changes(tmp_path: Path) -> None:
     with Job(tmp_path) as job:
         for step in range(42):
