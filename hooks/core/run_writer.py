@@ -157,8 +157,8 @@ class RunWriter:
         progress = found.progress(self._resumes_at)
         return Progress(found.session) if self.restarts else progress
 
-    def _resumption(self, follows: bool = False) -> Resumption:
-        return Resumption(self._storage, self.duty.worker, self.duty.num_workers, self._observer, follows=follows)
+    def _resumption(self, follows: bool = False, expected: int | None = None) -> Resumption:
+        return Resumption(self._storage, self.duty.worker, self.duty.num_workers, self._observer, follows, expected)
 
     def _find_alive(self, leases: Sequence[LeaseInfo]) -> list[LeaseInfo]:
         """Return the leases of living processes, which `force` allows to take over."""
@@ -205,6 +205,12 @@ class RunWriter:
     def open(self) -> bool:
         """True if the run is claimed, and not closed yet."""
         return self._writer is not None
+
+    def may_join(self) -> bool:
+        """Return whether a worker of several may claim the run without a step: it takes nothing from a run there."""
+        self.duty.decide()
+        takes = self.restarts or self._resumes_at is not None or self._options.on_exists == "replace"
+        return self.duty.num_workers > 1 and not self.duty.rank.name and not takes
 
     def claim(self) -> None:
         """Begin the run, join it, or resume it.
@@ -294,7 +300,7 @@ class RunWriter:
         return True
 
     def _claim_again(self, run: RunInfo) -> tuple[Lease, FirstFlush]:
-        found = self._resumption()
+        found = self._resumption(expected=self.progress.session)
         alive = self._find_alive(found.in_the_way())
         lease = self._new_lease(found.session)
         lease.take([each for each in found.leases if each.session < found.session])

@@ -348,6 +348,11 @@ class StepRecorder:
                 self.collections.warn_of_unmatched(self.planner.due, self.planner.tensor_names)
         self._enqueued = self._waiting_bytes = 0
 
+    def _join(self) -> None:
+        """Join the run of the job without a step, so that readers do not wait for this worker."""
+        if self.active and not self.run.open and self.run.may_join():
+            self._start()
+
     def _close_steps(self) -> None:
         self._close_step()
         for mode, (steps, due) in self._counted.items():
@@ -403,7 +408,7 @@ class StepRecorder:
             if self.active and self.pending_models:
                 self.failures.warn_of_models(self.pending_models)
             # The end of the run is written even if the last step could not be.
-            for finish in (self._close_steps, self._close_run):
+            for finish in (self._join, self._close_steps, self._close_run):
                 try:
                     finish()
                 except Exception as exc:  # noqa: BLE001 - noted, and the rest is closed

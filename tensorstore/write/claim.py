@@ -177,18 +177,25 @@ def _is_of_job(other: str, worker: WorkerInfo) -> bool:
 class Resumption:
     """The session in which a worker resumes a run: one that another worker of its job has opened, or a new one.
 
-    With `follows`, for a process that writes nothing, only an open session is found.
+    With `follows`, for a process that writes nothing, only an open session is found. A session that has the number that
+    was `expected` was opened since then, by this job.
     """
 
     def __init__(
-        self, storage: Storage, worker: str, num_workers: int, observer: Observer | None = None, follows: bool = False
+        self,
+        storage: Storage,
+        worker: str,
+        num_workers: int,
+        observer: Observer | None = None,
+        follows: bool = False,
+        expected: int | None = None,
     ) -> None:
         self._storage = storage
         self._observer = observer or Observer(storage)
         self._worker, self._num_workers, self._follows = worker, num_workers, follows
         self.leases = read_leases(storage)
         self._claims = dict(_claims(storage))
-        self.session = self._session()
+        self.session = self._session(expected)
         self.back_to: dict[str, int] = {}
         """The global step of the checkpoint, by worker. `progress` fills it in."""
 
@@ -253,12 +260,12 @@ class Resumption:
             found = latest([*forward, *map(after, in_step.values())])
         return replace(found, session=self.session)
 
-    def _session(self) -> int:
+    def _session(self, expected: int | None) -> int:
         members: list[WorkerInfo | LeaseInfo] = [*self._claims.values(), *self.leases]
         newest = max((each.session for each in members), default=-1)
         own = max((each.session for each in members if each.worker == self._worker), default=-1)
         opened = [each for each in members if each.session == newest and each.worker != self._worker]
-        if own < newest and any(self._is_of_this_job(each) for each in opened):
+        if own < newest and (newest == expected or any(self._is_of_this_job(each) for each in opened)):
             return newest
         return newest + 1
 
