@@ -53,8 +53,8 @@ _LOCAL_CLAIMS_SECONDS = 1.0
 _REMOTE_CLAIMS_SECONDS = 10.0
 _SCALAR_PREFIX = "scalar/"
 _KEPT_ROWS = 4096
-_GONE = "the run was deleted, moved or renamed since it was opened"
-_REPLACED = "another run has replaced the run since it was opened; call again to read that one"
+_GONE = "the run was deleted, moved or renamed since it was opened; of several open runs, refresh() leaves it out"
+_REPLACED = "another run has replaced the run since it was opened; call refresh() to read that one"
 _LEFT_OUT = "left out, the rest is readable"
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from support.servers import ObjectStore
 from support.waiting import wait_until
-from tensortrial import Run, Trial, create_trial
+from tensortrial import Run, Trial, create_trial, open_runs
 from tensortrial.errors import RunNotFound
 from tensortrial.maintenance.compaction import compact
 
@@ -103,10 +103,24 @@ def test_a_query_counts_no_rows_of_half_a_run_after_its_run_was_replaced(tmp_pat
     try:
         counted = trial.sql(count).fetchall()
     except RunNotFound as error:  # unless a refresh was due, which opens the other run
-        assert "another run has replaced the run since it was opened; call again" in str(error)  # noqa: PT017
+        assert "another run has replaced the run since it was opened; call refresh()" in str(error)  # noqa: PT017
         counted = trial.sql(count).fetchall()
     assert counted == [(3,)]
     assert trial.tensor("x").values() == {0: 0, 1: 1, 2: 2}
+
+
+def test_a_query_of_many_runs_names_a_replaced_one_until_they_are_refreshed(tmp_path: Path) -> None:
+    for name in ("kept", "replaced"):
+        write_numbers(tmp_path / name, 80)
+    compact(tmp_path / "replaced", delete_older_than=0)
+    runs, count = open_runs(tmp_path), "select run, count(*) from tensors group by run order by run"
+    shutil.rmtree(tmp_path / "replaced")
+    write_numbers(tmp_path / "replaced", 3)
+    for _ in range(2):
+        with pytest.raises(RunNotFound, match=r"another run has replaced .*; call refresh\(\) to read that one"):
+            runs.sql(count)
+    runs.refresh()
+    assert runs.sql(count).fetchall() == [("kept", 80), ("replaced", 3)]
 
 
 def write_numbers(out: Path, steps: int) -> None:
