@@ -83,8 +83,8 @@ class RunReader:
         if engine is not None and not hasattr(engine, "connect"):
             raise ConfigurationError(f"engine must be an SQL engine, such as SparkEngine(spark), got {engine!r:.200}")
         self.info = info
-        self.is_refreshing = is_refreshing
-        """True if methods refresh by themselves."""
+        self.wishes: list[tuple[object, bool]] = [(None, is_refreshing)]
+        """The state of `is_refreshing` outside of `refreshing`, and that of each block of it that is still open."""
         self.verify = boolean("verify", verify)
         """True if raw values are compared with their digests."""
         self.always = always
@@ -120,6 +120,11 @@ class RunReader:
         """
         self.lock = threading.RLock()
         self._inherited = True
+
+    @property
+    def is_refreshing(self) -> bool:
+        """True if methods refresh by themselves."""
+        return self.wishes[-1][1]
 
     @property
     def sources(self) -> QuerySources:
@@ -514,15 +519,18 @@ class RunReader:
 
 @contextmanager
 def refreshing(readers: Sequence[RunReader], wanted: bool) -> Iterator[None]:
-    """Switch refreshing on or off inside the block, and restore the previous states afterwards."""
-    before = [(reader, reader.is_refreshing) for reader in readers]
+    """Switch refreshing on or off inside the block.
+
+    Blocks of several threads may overlap: the one that began last of those still open decides.
+    """
+    wish = object(), wanted
+    for reader in readers:
+        reader.wishes.append(wish)
     try:
-        for reader in readers:
-            reader.is_refreshing = wanted
         yield
     finally:
-        for reader, was_refreshing in before:
-            reader.is_refreshing = was_refreshing
+        for reader in readers:
+            reader.wishes.remove(wish)
 
 
 def _located(row: SavedTensor) -> SavedTensor:

@@ -621,5 +621,5 @@ def _reopened(kind: type[Trial], is_refreshing: bool, storage: Storage, *options
     trial = kind.__new__(kind)
     # Not by the class, because a subclass may take other arguments.
     Trial.__init__(trial, storage, run_info(storage, has_begun=False), *options)
-    run_reader_of(trial).is_refreshing = is_refreshing
+    run_reader_of(trial).wishes = [(None, is_refreshing)]
     return trial

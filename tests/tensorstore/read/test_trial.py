@@ -452,6 +452,25 @@ def test_no_refresh_and_refresh(tmp_path: Path) -> None:
         job.close()
 
 
+def test_a_block_without_refresh_is_not_changed_by_one_that_began_before_and_ends_within_it(tmp_path: Path) -> None:
+    job = Job(tmp_path / "run")
+    trial = tensortrial.create_trial(tmp_path / "run")
+
+    def num_steps() -> int:
+        job.step({"x": 1.0})
+        return len(trial.steps())
+
+    first, second = tensortrial.no_refresh(trial), tensortrial.no_refresh([trial])
+    assert num_steps() == 1
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert num_steps() == 1
+    second.__exit__(None, None, None)
+    assert num_steps() == 3
+    job.close()
+
+
 def test_every_closed_step_is_seen_at_once_in_the_same_process(tmp_path: Path) -> None:
     job = Job(tmp_path / "run", flush_seconds=3600)
     (tmp_path / "link").symlink_to(tmp_path / "run")
