@@ -71,7 +71,7 @@ class StepClock:
         self._checkpoint = checkpoint
         if not self._global_step and (newest := checkpoint.read()):
             counts = {mode: step + 1 for mode, step in newest.items()}
-            self._global_step = counts.pop(ModeKeys.GLOBAL, 0)
+            self._global_step = self._num_passed = counts.pop(ModeKeys.GLOBAL, 0)
             # Steps in mode GLOBAL belong to no other mode.
             counts[ModeKeys.GLOBAL] = max(0, self._global_step - sum(counts.values()))
             self._mode_steps.update(counts)
@@ -82,6 +82,8 @@ class StepClock:
         """Count on from a point of the run."""
         self._progress = progress
         self._global_step = progress.global_step
+        self._num_passed = 0
+        """The number of global steps that no step of this job has: those before the first step of a mode."""
         self._mode_steps = {mode: progress.mode_steps.get(mode.name, 0) for mode in ModeKeys}
         self._global_steps = {mode: GlobalSteps() for mode in ModeKeys}
 
@@ -98,6 +100,11 @@ class StepClock:
             return Step(mode, number, max(self._global_step, number))
         return Step(mode, number, self._global_step + number - following)
 
+    @property
+    def num_begun(self) -> int:
+        """The number of global steps that the job has begun."""
+        return self._global_step - self._num_passed
+
     def global_step_of(self, mode: ModeKeys, number: int) -> int | None:
         """Return the global step of a past step of a mode; None if it was before this session."""
         return self._global_steps[mode].find(number)
@@ -109,6 +116,8 @@ class StepClock:
 
     def count(self, step: Step) -> None:
         """Count a step that has begun."""
+        if not self._mode_steps[step.mode]:
+            self._num_passed += step.global_step - self._global_step
         # The steps that were skipped before it have the numbers before its own.
         first = step.mode_step - min(step.mode_step - self._mode_steps[step.mode], step.global_step - self._global_step)
         self._global_steps[step.mode].add(first, step.global_step - (step.mode_step - first))
@@ -133,7 +142,7 @@ class StepClock:
     def start_at(self, mode: ModeKeys, step: int) -> None:
         """Begin with this number, unless there are steps already."""
         if not self._global_step:
-            self._mode_steps[mode] = self._global_step = step
+            self._mode_steps[mode] = self._global_step = self._num_passed = step
 
     # The open step.
 

@@ -362,7 +362,7 @@ class StepRecorder:
                 self.failures.warn_of_short_run(mode, steps, interval)
         if self.run.open:
             self.called_steps.close()
-        self.run.steps = self._newest_step() + 1
+        self.run.steps = self.clock.num_begun
 
     def _close_run(self) -> None:
         if self.run.open:

@@ -164,10 +164,8 @@ def _diagnosed(trial: Trial, progress: bool) -> Diagnosis:
     checked = tuple(check.rule for check in checks if check.rule not in failed)
     damaged |= trial.damaged
     reasons = {path: str(error).removeprefix(f"{path}: ") for path, error in sorted(damaged.items())}
-    begun = trial.snapshot.workers.steps_begun(steps[-1] + 1 if steps else 0)
-    return Diagnosis(
-        trial.path, len(steps), tuple(joined), checked, unchecked, reasons, begun, trial.snapshot.workers.failures
-    )
+    begun, failures = trial.snapshot.steps_begun, trial.snapshot.workers.failures
+    return Diagnosis(trial.path, len(steps), tuple(joined), checked, unchecked, reasons, begun, failures)
 
 
 def _facts(

@@ -39,7 +39,7 @@ def describe_run(run: OpenRun) -> dict[str, Any]:
         "ended": run.trial.loaded_all_steps,
         "snapshot": str(run.trial.snapshot),
         "steps": len(np.unique(steps.steps)),
-        "begun": run.reader.snapshot.workers.steps_begun(steps.end),
+        "begun": run.reader.snapshot.steps_begun,
         "tensors": run.num_mapped if workers else 0,
         "numbers": run.num_numbers if workers else 0,
         "values": run.num_values,
@@ -61,7 +61,7 @@ def _about(storage: Storage, info: RunInfo) -> dict[str, Any]:
 
 def outline(runs: Runs) -> list[dict[str, Any]]:
     """Return the data about many runs that a list of them shows."""
-    steps = _by_run(runs, "[count(distinct global_step), max(global_step) + 1] from steps")
+    steps = _by_run(runs, "count(distinct global_step) from steps")
     saved = _by_run(runs, "epoch_ms(max(saved_at)) from steps")
     found = _by_run(runs, f"count(distinct ({', '.join(SAME_FINDING)})) from findings")
     savers = _by_run(runs, "list(distinct worker) from steps")
@@ -71,8 +71,8 @@ def outline(runs: Runs) -> list[dict[str, Any]]:
             "name": run.name,
             "ended": run.snapshot.workers.job_ended,
             "snapshot": str(run.snapshot),
-            "steps": steps.get(run.name, (0, 0))[0],
-            "begun": run.snapshot.workers.steps_begun(steps.get(run.name, (0, 0))[1]),
+            "steps": steps.get(run.name, 0),
+            "begun": run.snapshot.steps_begun,
             "saved": saved.get(run.name),
             "workers": sorted(savers.get(run.name, []), key=natural),
             "findings": found.get(run.name, 0),

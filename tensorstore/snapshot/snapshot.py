@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+import numpy as np
 from xxhash import xxh3_64_intdigest
 
 from ..errors import CorruptFile, FileError, MissingCollectionFiles, NotARun, RunNotFound, StorageError
@@ -94,6 +95,17 @@ class Snapshot:
     def job_ended(self) -> bool:
         """True if the job has ended and no file remains whose error may pass, so that nothing new can come."""
         return self.workers.job_ended and not self.pending
+
+    @property
+    def steps_begun(self) -> int:
+        """The number of global steps that the job has begun, known once it has ended; 0 if unknown, as of an import.
+
+        Until then these are the steps from the first to the last saved one.
+        """
+        steps, ends = self.steps.columns.global_step, self.workers.ends.values()
+        saved = int(np.ptp(steps)) + 1 if len(steps) else 0
+        is_import = any(end.worker and (end.session, end.steps) == (None, None) for end in ends)
+        return 0 if is_import else max([saved, *(end.steps or 0 for end in ends)])
 
     @property
     def is_listing_due(self) -> bool:

@@ -120,11 +120,6 @@ class Workers:
         expected = [f"worker_{rank}" for rank in range(self.num_workers)]
         return [name for name in expected if name not in known] if known <= set(expected) else []
 
-    def steps_begun(self, saved: int) -> int:
-        """Return the number of global steps that the job has begun, at least `saved`; 0 if unknown, as of an import."""
-        is_import = any(end.worker and (end.session, end.steps) == (None, None) for end in self.ends.values())
-        return 0 if is_import else max([saved, *(end.steps or 0 for end in self.ends.values())])
-
     @property
     def failures(self) -> dict[str, str]:
         """The reasons why sessions that nobody continued did not end regularly, by worker, or by the mark of all."""

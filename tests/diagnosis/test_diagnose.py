@@ -457,6 +457,18 @@ def test_the_answer_says_how_many_of_the_steps_were_saved(tmp_path: Path) -> Non
     assert "SaveConfig(save_interval=10)" in str(found)
 
 
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_job_whose_first_step_has_a_large_number_has_begun_no_step_before(tmp_path: Path, is_open: bool) -> None:
+    with tensortrial.Run(tmp_path, environment=False) as run:
+        for step in range(1000, 1010):
+            run.log({"accuracy": 0.5}, step=step)
+        if not is_open:
+            run.close()
+        run.flush()
+        found = tensortrial.diagnose(tmp_path)
+    assert found.steps_begun == found.steps == 10 - is_open
+
+
 def test_a_nan_between_two_saved_steps_began_after_the_first_of_them(tmp_path: Path) -> None:
     with Job(tmp_path) as job:
         for step in range(9):

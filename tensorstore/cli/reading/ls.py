@@ -66,8 +66,7 @@ def _print(rows: list[dict[str, Any]]) -> None:
 
 def _rows(opened: Runs) -> Iterator[dict[str, Any]]:
     ended = {run.name: run.snapshot.workers.job_ended for run in opened.all}
-    last = {run.name: int(run.snapshot.steps.columns.global_step.max(initial=-1)) for run in opened.all}
-    begun = {run.name: run.snapshot.workers.steps_begun(last[run.name] + 1) for run in opened.all}
+    begun = {run.name: run.snapshot.steps_begun for run in opened.all}
     noted = dict(in_threads(lambda run: (run.name, notes_of(run.storage)), opened.all, _PARALLEL))
     for run, path, started_at, framework, workers, steps, tensor_bytes, file_bytes, metadata in opened.sql(
         _QUERY
