@@ -422,10 +422,12 @@ class RunReader:
         return {name: dict(sorted(by_step.items())) for name, by_step in found.items()}
 
     def _check_worker(self, worker: str, names: Sequence[str]) -> None:
-        """Raise InvalidWorker for a worker that never saved any of the tensors."""
+        """Raise InvalidWorker for a worker that never saved any of the tensors, or CorruptFile if that may be lost."""
         if not any(row.worker == worker for row in self.rows_of_tensors(names, worker=worker)):
-            known = {row.worker for row in self.rows_of_tensors(names)}
-            raise InvalidWorker(worker, sorted(known, key=natural))
+            rows = self.rows_of_tensors(names)
+            for row in rows:
+                self.states.lost_rows().check_worker(worker, row, GLOBAL)
+            raise InvalidWorker(worker, sorted({row.worker for row in rows}, key=natural))
 
     def _all_rows(
         self, names: Sequence[str], mode: ModeKeys, wanted: set[int] | None, worker: str | None

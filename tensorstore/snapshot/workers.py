@@ -162,6 +162,15 @@ class Workers:
         return [name for name in names if name not in self.claims or self.claims[name].session < self.newest_session]
 
     @lazy
+    def lost_claims(self) -> list[str]:
+        """The claims of workers that ended after they had saved something. A lagging listing may lack them, too."""
+        return [
+            name
+            for name in self._unclaimed_marks
+            if name not in self.claims and name in self.ends and self.ends[name].last_index_file
+        ]
+
+    @lazy
     def doubtful_ends(self) -> list[str]:
         """The end marks that were not read yet, or may have been replaced since. Not to be changed."""
         pending = {*self._unclaimed_marks} if self.newest_session and self._are_some_pending() else set()
@@ -186,7 +195,8 @@ def read_workers(source: FileSource, known: Workers = Workers()) -> Workers:
     if end_names != known.end_names:
         ends = {name: mark for name, mark in known.ends.items() if name in end_names}
         workers = replace(workers, end_names=end_names, ends=ends)
-    return _with_ends(source, workers, workers.doubtful_ends)
+    workers = _with_ends(source, workers, workers.doubtful_ends)
+    return _with_claims(source, workers, workers.lost_claims) if workers.lost_claims else workers
 
 
 def read_claims(source: FileSource, since: Workers) -> Workers:
@@ -223,7 +233,9 @@ def _with_claims(source: FileSource, known: Workers, names: Iterable[str]) -> Wo
                 claims[name] = WorkerInfo.from_bytes(content, path)
                 contents[name] = content
             damaged.pop(path, None)
-        except (ValueError, FileNotFoundError) as exc:
+        except FileNotFoundError:
+            damaged.setdefault(path, CorruptFile(path, "the claim of this worker is missing"))
+        except ValueError as exc:
             damaged.setdefault(path, CorruptFile(path, f"it is not a valid claim of a worker: {exc}"))
         except FileError as exc:
             damaged.setdefault(path, exc)

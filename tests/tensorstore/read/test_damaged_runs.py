@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -339,6 +340,23 @@ NAMES_ANOTHER_WORKER = {
 def test_no_worker_stands_in_for_one_whose_file_is_damaged(tmp_path: Path, path: str) -> None:
     (write_two_workers(tmp_path) / path).write_bytes(b"x")
     check_that_worker_1_does_not_stand_in(tmp_path, path)
+
+
+@pytest.mark.parametrize("missing", ["collections", "index"])
+def test_a_worker_whose_claim_or_index_was_not_copied_with_the_rest_is_named_as_lost(
+    tmp_path: Path, missing: str
+) -> None:
+    write_two_workers(tmp_path)
+    for path in (tmp_path / missing).glob("*worker_0*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with tensortrial.create_trial(tmp_path) as trial:
+        assert trial.loaded_all_steps
+        [lost] = trial.damaged
+        assert lost.startswith(missing)
+        for read in (trial.tensor("w").values, partial(trial.tensor("w").value, 1)):
+            with pytest.raises(CorruptFile, match=re.escape(lost)):
+                read(worker="worker_0")
+    check_that_worker_1_does_not_stand_in(tmp_path, lost)
 
 
 @pytest.mark.parametrize("damage", NAMES_ANOTHER_WORKER.values(), ids=NAMES_ANOTHER_WORKER)
