@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from ..config.collection import Collection, CollectionKeys, Collections
@@ -25,7 +25,7 @@ from ..suggestions import near_names
 from .frame import frame_of
 from .name_filter import belongs_to, name_patterns, names_in
 from .plots import TrialPlots
-from .run_reader import RunReader, refreshing
+from .run_reader import RunReader
 from .step_states import LateWorker, StepState
 from .tensor import Tensor
 from .waiting import Waiting
@@ -537,17 +537,6 @@ class Trial:
             RunNotFound: The run was deleted.
         """
         self._reader.refresh(claims=True)
-
-    def refreshing(self, wanted: bool) -> AbstractContextManager[None]:
-        """Switch refreshing on or off inside a `with` block, and restore the previous state afterwards.
-
-        Args:
-            wanted: True to let methods find new data by themselves.
-
-        Returns:
-            The context manager.
-        """
-        return refreshing([self._reader], wanted)
 
     def close(self) -> None:
         """Release the memory of the trial, which cannot be used afterwards."""
