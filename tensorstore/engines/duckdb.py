@@ -106,16 +106,12 @@ class DuckDBDatabase(Database):
         self._pending: dict[str, str] = {}
         """The statements that make views over files in `catalogue`, by view, until a statement reads the view."""
         self._temporary = tempfile.mkdtemp(prefix="tensortrial-") if temporary_disk else None
-        self._spill(temporary_disk)
-        self.execute("create schema catalogue")
-        _open.add(self)
-
-    def _spill(self, temporary_disk: str | None) -> None:
-        """Set the disk limit for data that does not fit into memory."""
-        # SET takes no parameters; a literal with doubled quotes holds any path.
+        # For data that does not fit into memory. SET takes no parameters; a literal with doubled quotes holds any path.
         for name, value in (("temp_directory", self._temporary or ""), ("max_temp_directory_size", temporary_disk)):
             if value is not None:
                 self.execute(f"set {name} = {_text(value)}")
+        self.execute("create schema catalogue")
+        _open.add(self)
 
     def _lock_down(self) -> None:
         """Allow access to nothing but the files of the runs.

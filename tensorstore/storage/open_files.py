@@ -50,10 +50,8 @@ def read_owned(number: int, start: int, length: int) -> bytearray:
     got = os.preadv(number, [data], start) if length else 0
     if got == length:
         return data
-    view = memoryview(data)
-    while got < length and (count := os.preadv(number, [view[got:]], start + got)):
-        got += count
-    view.release()
+    with memoryview(data) as view:
+        got = fill(number, start, view)
     del data[got:]
     return data
 
