@@ -52,6 +52,15 @@ def test_no_call_writes_much_and_together_they_write_all(sizes: list[int]) -> No
     assert b"".join(piece for call in calls for piece in call) == data
 
 
+def test_calls_end_at_multiples_of_their_size_in_the_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x" * 100)
+    data = memoryview(data_of(3 * CALL_BYTES))
+    pieces = [data[:40], data[40 : 2 * CALL_BYTES], data[2 * CALL_BYTES :]]
+    written = [sum(map(len, call)) for call in calls_of(tmp_path / "file", pieces)]
+    assert written == [CALL_BYTES - 100, CALL_BYTES, CALL_BYTES, 100]
+    assert (tmp_path / "file").read_bytes()[100:] == data
+
+
 def test_a_call_has_no_more_pieces_than_the_system_takes(tmp_path: Path) -> None:
     most = os.sysconf("SC_IOV_MAX")
     pieces = [bytes([number % 251]) for number in range(3 * most + 1)]
