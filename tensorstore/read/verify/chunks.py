@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Sequence
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,7 @@ from ...dtypes import Array
 from ...errors import CorruptFile, FileError
 from ...format.arrow_arrays import numpy_of
 from ...format.checksum import Seal, read_end, read_seal
-from ...format.chunk_reader import ChunkFile, read_values
+from ...format.chunk_reader import ChunkFile, pieces, read_values
 from ...format.footer import row_groups
 from ...format.index_types import SavedTensor
 from ...format.verified_files import verified_files
@@ -57,8 +57,10 @@ def check_chunk(storage: Storage, file: StoredFile, rows: pa.Table, findings: Fi
         findings.value_damaged(row, "it does not hold this tensor and step at the location in the index")
     rest = _stream(source, chunk, size, seal, rows.filter(pa.array(~bad)), findings)
     # A value that is compressed, has several parts or is damaged is read in the way of `value()`.
-    for batch in _batches(rows_of(rest.sort_by([("row_group", "ascending"), ("row", "ascending")]))):
-        _check_values(storage, batch, findings)
+    left = rows_of(rest.sort_by([("row_group", "ascending"), ("row", "ascending")]))
+    while some := list(islice(left, _BATCH_ROWS)):
+        for batch in pieces(some, _BATCH_BYTES):
+            _check_values(storage, batch, findings)
 
 
 def _stream(
@@ -121,24 +123,6 @@ def _differ(some: pa.ChunkedArray, others: pa.ChunkedArray) -> Array:
     if some.combine_chunks().equals(others.combine_chunks()):
         return np.zeros(len(some), bool)
     return np.array([one != other for one, other in zip(some.to_pylist(), others.to_pylist(), strict=True)], bool)
-
-
-def _batches(rows: Iterator[SavedTensor]) -> Iterator[list[SavedTensor]]:
-    """Yield rows whose values are read together."""
-    total, large = 0, 0
-
-    def batch_of(row: SavedTensor) -> tuple[int, int]:
-        nonlocal total, large
-        total += row.nbytes + _BATCH_BYTES // _BATCH_ROWS
-        if row.nbytes > _BATCH_BYTES:
-            # A large value is read alone, in pieces.
-            large += 1
-            total = 0
-            return -large, 0
-        return large, total // _BATCH_BYTES
-
-    for _, batch in groupby(rows, batch_of):
-        yield list(batch)
 
 
 def _check_values(storage: Storage, rows: Sequence[SavedTensor], findings: Findings) -> None:
