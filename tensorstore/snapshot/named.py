@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ..errors import SnapshotNotFound
 from ..format.index_types import IndexSummary
-from ..format.schema import FlushRange, RunInfo, flush_range_of, flushes_in, folder_of
+from ..format.schema import FlushRange, RunInfo, current_files, flush_range_of, flushes_in, folder_of
 from ..storage.base import Storage
 from .index_files import IndexFile, WorkerIndex, read_summaries
 from .saved_steps import SavedSteps, StepRange, is_in_range
@@ -100,14 +100,10 @@ def _superseded_by(file: IndexFile, held: Iterable[str]) -> list[str]:
     return [path for path in held if folder_of(path) == folder and file.flushes.supersedes(flushes_in(path))]
 
 
-def _current(files: Iterable[IndexFile]) -> list[IndexFile]:
-    """Return the files that no later one supersedes."""
-    held: dict[str, IndexFile] = {}
-    for file in files:
-        for path in _superseded_by(file, held):
-            del held[path]
-        held[file.path] = file
-    return list(held.values())
+def _current(files: Sequence[IndexFile]) -> list[IndexFile]:
+    """Return the files that no other one supersedes."""
+    current = {*current_files(file.path for file in files)}
+    return [file for file in files if file.path in current]
 
 
 def _chosen(histories: Sequence[Sequence[_State]], name: str) -> Iterator[tuple[_State, ...]]:
