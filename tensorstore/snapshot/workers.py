@@ -164,11 +164,8 @@ class Workers:
     @lazy
     def lost_claims(self) -> list[str]:
         """The claims of workers that ended after they had saved something. A lagging listing may lack them, too."""
-        return [
-            name
-            for name in self._unclaimed_marks
-            if name not in self.claims and name in self.ends and self.ends[name].last_index_file
-        ]
+        marks = ((name, self.ends.get(name)) for name in self._unclaimed_marks if name not in self.claims)
+        return [name for name, mark in marks if mark is not None and mark.last_index_file]
 
     @lazy
     def doubtful_ends(self) -> list[str]:
