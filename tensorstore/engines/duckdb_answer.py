@@ -373,7 +373,8 @@ def query_errors(timeout: float | None = None) -> Iterator[None]:
     except duckdb.PermissionException as exc:
         raise QueryRefused(f"a query can read the views of its run, and nothing else: {exc}") from exc
     except (duckdb.OutOfMemoryException, MemoryError) as exc:
-        raise _out_of_memory(exc) from exc
+        said = str(exc).partition("\n")[0]
+        raise (TemporaryDiskExceeded if "offload" in said else QueryMemoryExceeded)(said) from exc
     except Exception as exc:
         if damage := _DAMAGE.search(str(exc)):
             raise CorruptFile(damage["path"], damage["said"]) from exc
@@ -386,11 +387,6 @@ def query_errors(timeout: float | None = None) -> Iterator[None]:
         said, advice, _ = str(exc).partition("\n\nPlease try installing")
         # The message has DuckDB's full text. With a cause, a notebook would print both tracebacks.
         raise QueryRefused(f"a query can use no extension: {said}") if advice else QueryError(said) from None
-
-
-def _out_of_memory(exc: BaseException) -> QueryError:
-    said = str(exc).partition("\n")[0]
-    return (TemporaryDiskExceeded if "offload" in said else QueryMemoryExceeded)(said)
 
 
 def _need(package: str, method: str) -> Any:

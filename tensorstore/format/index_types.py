@@ -220,7 +220,9 @@ def read_summary(path: str, end: bytes | bytearray, size: int) -> IndexSummary:
     try:
         name_sets = _name_sets(footer[FOOTER_NAMES])
         steps = _step_summaries(json.loads(footer[FOOTER_STEPS]), len(name_sets))
-        chunks = [_chunk_path(chunk) for chunk in json.loads(footer[FOOTER_CHUNKS])]
+        chunks = list(json.loads(footer[FOOTER_CHUNKS]))
+        if bad := [chunk for chunk in chunks if not is_chunk_path(chunk)]:
+            raise ValueError(f"{bad[0]!r} is not the path of a chunk")
         compacted_at = float(footer[FOOTER_COMPACTED]) if FOOTER_COMPACTED in footer else None
         previous = _previous_path(path, json.loads(footer[FOOTER_PREVIOUS]))
         return IndexSummary(metadata.num_rows, steps, name_sets, chunks, previous, compacted_at)
@@ -239,12 +241,6 @@ def _step_summaries(steps: list[list[Any]], name_sets: int) -> list[StepSummary]
         if set(map(type, column)) != {int} or min(column) < 0 or max(column) >= end:
             raise ValueError("the numbers of a step must be from 0 to 2^63 - 1, and its name set one of the file's")
     return list(map(StepSummary, map(intern, modes), *numbers))
-
-
-def _chunk_path(path: Any) -> str:
-    if not is_chunk_path(path):
-        raise ValueError(f"{path!r} is not the path of a chunk")
-    return str(path)
 
 
 def _previous_path(path: str, previous: Any) -> str:

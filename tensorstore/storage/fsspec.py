@@ -137,7 +137,10 @@ class FsspecStorage(Storage):
                 found[span] = kept
         wanted = [span for span in spans if span not in found]
         for span, data in zip(wanted, self._spans(wanted) if wanted else (), strict=True):
-            found[span] = _bytes_or_raise(span.path, data)
+            if isinstance(data, Exception):
+                with translated(span.path, "read"):
+                    raise data
+            found[span] = bytes(data)
         return [found[span] for span in spans]
 
     def _spans(self, spans: Sequence[ByteRange]) -> Sequence[bytes | Exception]:
@@ -239,13 +242,6 @@ class _BufferSink(Sink):
 
 _creating = Lock()
 _inherited: list[Any] = []
-
-
-def _bytes_or_raise(path: str, outcome: Any) -> bytes:
-    if isinstance(outcome, Exception):
-        with translated(path, "read"):
-            raise outcome
-    return bytes(outcome)
 
 
 def _filesystem_class(protocol: str) -> Any:
