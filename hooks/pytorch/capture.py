@@ -71,7 +71,7 @@ class Capture:
         self._raw_plans: dict[str, Plan] = {}
         self.models = Models(self, recorder.collections, moments)
         self.optimizers = Optimizers(self, recorder.failures)
-        self.updates = Updates(recorder, self, self.optimizers, self.models.parameter_names)
+        self.updates = Updates(recorder, self, self.optimizers, self.models)
         if OPTIMIZER in moments:
             self.updates.kinds.add(OPTIMIZER_KIND)
         self.missed = MissedCapture()
@@ -338,8 +338,9 @@ class Capture:
     def save_gradients(self, root: Root, module: torch.nn.Module) -> None:
         """Record the present gradients of a model."""
         self.unsaved.gradients_arrived = True
-        for name, gradient in gradients_of(root, module):
-            self.missed.note(name)
+        for parameter, gradient in gradients_of(root, module):
+            self.models.add_gradient(parameter)
+            self.missed.note(name := f"gradient/{parameter}")
             self.tensor(name, self.unscaling.of_now(gradient))
 
     def turn_switch(self) -> None:

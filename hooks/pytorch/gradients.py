@@ -212,14 +212,14 @@ def _put_first(callbacks: dict[int, Any], key: int) -> None:
 
 
 def gradients_of(root: Root, module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the gradients that the parameters of a model have now, with their names, each parameter once."""
+    """Yield the names of a model's parameters that have gradients now, each once, with the gradients."""
     seen: set[int] = set()
     for path, inner in modules_of(module):
         for name, parameter, is_parameter in tensors_of(path, inner):
             if is_parameter and id(parameter) not in seen and not is_lazy(parameter):
                 seen.add(id(parameter))
                 if parameter.grad is not None:
-                    yield f"gradient/{root.tensor_name(name)}", parameter.grad
+                    yield root.tensor_name(name), parameter.grad
 
 
 def divided(gradient: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:

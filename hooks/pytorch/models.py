@@ -56,6 +56,8 @@ class Models:
         """True if compiled code may have callbacks. It keeps the callbacks of its compilation."""
         self._root_names: set[str] = set()
         self._tensor_names: set[str] = set()
+        self._trained: set[str] = set()
+        """The names of the parameters whose gradients are in the collection `gradients`."""
 
     def register(self, module: torch.nn.Module, name: str | None = None) -> Root | None:
         """Register a model under `name` or the name of its class. Return its root; None if it was registered before."""
@@ -166,6 +168,8 @@ class Models:
                     self._name(name, inner, is_parameter)
                 if is_lazy(tensor):
                     root.uninitialized.add(name)
+                if is_parameter and name not in self._trained and tensor.requires_grad:
+                    self.add_gradient(name)
                 if is_parameter and LOCAL in self._moments:
                     gradients[f"gradient/{name}"] = tensor
         self._gradients.follow(root, gradients)
@@ -280,12 +284,16 @@ class Models:
         handles.append(module.register_forward_hook(outputs, prepend=prepend))
 
     def _name(self, name: str, path: str, is_parameter: bool) -> None:
-        """Add a parameter with its gradient, or a buffer, to the built-in collections of its kind."""
+        """Add a parameter or a buffer to the built-in collection of its kind."""
         self._tensor_names.add(name)
         kind = kind_of(path) if is_parameter else CollectionKeys.BUFFERS
         if kind is not None:
             self._collections.require(kind).add_tensor_names([name])
-        if is_parameter:
+
+    def add_gradient(self, name: str) -> None:
+        """Add the gradient of a parameter to the collection `gradients`, unless it is in there."""
+        if name not in self._trained:
+            self._trained.add(name)
             self._collections.add_gradient(f"gradient/{name}", name)
             if OPTIMIZER in self._moments:
                 self._collections.add_gradient(f"optimizer_gradient/{name}", name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch
@@ -14,6 +14,7 @@ from tensortrial.format.record import Plan
 from ..core.recorder import Recorder
 from .arrays import local_part
 from .gradients import parameters_of
+from .models import Models
 from .optimizers import Optimizers, gradients_seen, hyperparameters_of
 
 LOCAL_KIND, OPTIMIZER_KIND = "gradient", "optimizer_gradient"
@@ -37,13 +38,11 @@ class Updates:
         recorder: The recorder of the hook.
         capture: Records tensors.
         optimizers: The registered optimizers.
-        names: Returns the names of parameters by their ids.
+        models: The registered models.
     """
 
-    def __init__(
-        self, recorder: Recorder, capture: Receiver, optimizers: Optimizers, names: Callable[[], dict[int, str]]
-    ) -> None:
-        self._recorder, self._capture, self._optimizers, self._names = recorder, capture, optimizers, names
+    def __init__(self, recorder: Recorder, capture: Receiver, optimizers: Optimizers, models: Models) -> None:
+        self._recorder, self._capture, self._optimizers, self._models = recorder, capture, optimizers, models
         self.kinds: set[str] = set()
         """The prefixes of the names under which gradients of updates are saved."""
         self.saved_by_call: object = None
@@ -59,7 +58,7 @@ class Updates:
 
     def begin(self, name: str, optimizer: torch.optim.Optimizer) -> None:
         """Record hyperparameters and gradients before an update, and copy the parameters whose update is due."""
-        names = self._names()
+        names = self._models.parameter_names()
         self._save_hyperparameters(name, optimizer)
         if self.kinds:
             self._save_gradients(name, optimizer, names)
@@ -70,7 +69,7 @@ class Updates:
         if LOCAL_KIND not in self.kinds:
             return False
         if self._used_at is not self._recorder.clock.step:
-            names, self._used_at = self._names(), self._recorder.clock.step
+            names, self._used_at = self._models.parameter_names(), self._recorder.clock.step
             parameters = {id(parameter) for each in self._optimizers for parameter in parameters_of(each)}
             self._used = {f"{LOCAL_KIND}/{names[each]}" for each in parameters if each in names}
         return gradient in self._used
@@ -87,6 +86,8 @@ class Updates:
         kinds = self.kinds - {LOCAL_KIND} if self.saved_by_call is self._recorder.clock.step else self.kinds
         for parameter, gradient in gradients_seen(optimizer):
             if id(parameter) in names:
+                # It may be frozen: a gradient can be estimated without autograd.
+                self._models.add_gradient(names[id(parameter)])
                 for kind in kinds:
                     self._capture.tensor(f"{kind}/{names[id(parameter)]}", gradient)
         if names.keys().isdisjoint(map(id, parameters_of(optimizer))):

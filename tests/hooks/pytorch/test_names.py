@@ -135,6 +135,24 @@ class TestNames:
         hook.close()
         assert names(out) == {"LSTM_output_0", "LSTM_output_1", "LSTM_output_2"}
 
+    def test_a_number_as_key_next_to_members_by_position_has_a_name_of_its_own(self, make_hook: Any, out: str) -> None:
+        class Pair(nn.Module):
+            def forward(self, x: Any) -> Any:
+                return ({0: x, "last": 2 * x}, 3 * x, [4 * x, {1: 5 * x}])
+
+        hook, net = make_hook(include_regex="Pair_output"), Pair()
+        hook.register_module(net)
+        net(torch.ones(1))
+        hook.close()
+        found = {name: create_trial(out).tensor(name).value(0).item() for name in names(out)}
+        assert found == {
+            "Pair_output_0_0": 1.0,
+            "Pair_output_0_last": 2.0,
+            "Pair_output_0": 3.0,
+            "Pair_output_1": 4.0,
+            "Pair_output_1_1": 5.0,
+        }
+
     def test_a_key_that_ends_like_the_number_of_another_call_has_a_name_of_its_own(
         self, make_hook: Any, out: str
     ) -> None:
@@ -321,6 +339,50 @@ class TestValues:
         trial = closed(hook)
         assert trial.tensor("Net_fc1.weight").steps() == [0, 1, 2, 3]
         assert trial.tensor("gradient/Net_fc1.weight").steps() == [2, 3]
+
+    @pytest.mark.parametrize("moment", ["local", "optimizer"])
+    def test_the_collection_of_gradients_names_no_frozen_parameter(self, make_hook: Any, moment: str) -> None:
+        hook, net = make_hook(include_collections=["gradients"], gradients=moment), seeded()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        hook.register_optimizer(optimizer)
+        for parameter in net.fc1.parameters():
+            parameter.requires_grad_(False)
+        hook.register_module(net)
+        prefix = "gradient/Net_" if moment == "local" else "optimizer_gradient/Net_"
+
+        def step() -> None:
+            with hook.step():
+                net(torch.ones(2, 64)).sum().backward()
+                optimizer.step()
+
+        step()
+        gradients = hook.get_collection("gradients").tensor_names
+        assert {each for each in gradients if each.startswith(prefix)} == {f"{prefix}fc2.weight", f"{prefix}fc2.bias"}
+        net.fc1.bias.requires_grad_(True)
+        step()
+        trial = closed(hook)
+        saved = {f"{prefix}{each}" for each in ("fc1.bias", "fc2.weight", "fc2.bias")}
+        assert set(trial.tensor_names(collection="gradients")) == saved
+        assert trial.tensor(f"{prefix}fc1.bias").steps() == [1]
+
+    @pytest.mark.parametrize("moment", ["local", "optimizer"])
+    def test_an_estimated_gradient_of_a_frozen_parameter_is_saved(self, make_hook: Any, moment: str) -> None:
+        hook, net = make_hook(include_collections=["gradients"], gradients=moment), seeded().requires_grad_(False)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        hook.register_module(net)
+        hook.register_optimizer(optimizer)
+        for _ in range(3):
+            with hook.step():
+                net(torch.ones(2, 64))
+                net.fc1.bias.grad = torch.ones_like(net.fc1.bias)
+                if moment == "local":
+                    hook.save_gradients()
+                optimizer.step()
+                optimizer.zero_grad()
+        name = "gradient/Net_fc1.bias" if moment == "local" else "optimizer_gradient/Net_fc1.bias"
+        trial = closed(hook)
+        assert trial.tensor_names(collection="gradients") == [name]
+        assert trial.tensor(name).steps() == [0, 1, 2]
 
     def test_replaced_parameters_and_modules_are_saved(self, make_hook: Any) -> None:
         hook, net = make_hook(include_collections=["weights", "gradients"], include_regex="^fc2_output"), seeded()
