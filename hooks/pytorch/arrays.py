@@ -54,7 +54,9 @@ def _members(value: Any, key: str | None) -> Iterator[tuple[str | None, Any]]:
             yield _joined(key, name), each
     elif isinstance(value, (tuple, list, deque)):
         for position, each in enumerate(value):
-            yield None if key is None else _joined(key, position), each
+            # A number as a key would be taken for the position of another member.
+            has_numbers = isinstance(each, dict) and any(str(name).isdecimal() for name in each)
+            yield _joined(key, position) if has_numbers or key is not None else None, each
 
 
 def hiding_in(value: Any, above: tuple[int, ...] = ()) -> Iterator[type[Any]]:
