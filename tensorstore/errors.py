@@ -57,7 +57,7 @@ Outside the tree is TrainingStopped (SystemExit): a training process ends by it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -262,7 +262,7 @@ class InvalidCollectionConfiguration(ConfigurationError):
 
     def __init__(self, name: str, message: str = "it has no include_regex, no tensor names and no modules") -> None:
         self.name = name
-        super().__init__(f"collection {name!r}: {message}")
+        super().__init__(f"collection {shown(name)}: {message}")
 
 
 class InvalidRuleParameter(ConfigurationError):
@@ -463,6 +463,23 @@ class TrainingStopped(SystemExit):
 
     def __str__(self) -> str:
         return f"training of {self.path} was stopped: {self.reason}"
+
+
+def shown(value: Any) -> str:
+    """Return the beginning of a value's repr, for a message."""
+    return _text(value, repr)[:200]
+
+
+def message_of(exc: BaseException) -> str:
+    """Return the text of an error of any library."""
+    return _text(exc, str)
+
+
+def _text(value: Any, convert: Callable[[Any], str]) -> str:
+    try:
+        return convert(value)
+    except Exception:  # noqa: BLE001 - of a foreign `__repr__` or `__str__`
+        return f"a {type(value).__name__}"
 
 
 def _rebuild(kind: type[TensorTrialError], args: tuple[Any, ...], attributes: dict[str, Any]) -> TensorTrialError:

@@ -7,7 +7,7 @@ from enum import Enum
 from numbers import Real
 from typing import Any
 
-from .errors import ConfigurationError
+from .errors import ConfigurationError, shown
 
 
 class ModeKeys(Enum):
@@ -43,13 +43,13 @@ class ModeKeys(Enum):
             if isinstance(value, str):
                 return cls[value.upper()]
             return cls(value)
-        except (KeyError, ValueError):
+        except Exception:  # noqa: BLE001 - also what a foreign `__eq__` raises
             # The same class imported through another module path is a different class, so its name is compared.
-            name = str(getattr(value, "name", ""))
-            if name in cls.__members__:
+            name = getattr(value, "name", "")
+            if isinstance(name, str) and name in cls.__members__:
                 return cls[name]
             known = ", ".join(cls.__members__)
-            raise ConfigurationError(f"unknown mode {value!r}; the modes are {known}") from None
+            raise ConfigurationError(f"unknown mode {shown(value)}; the modes are {known}") from None
 
 
 modes = ModeKeys

@@ -17,13 +17,12 @@ from typing import Any
 import numpy as np
 
 from tensortrial.config.collection import CollectionKeys
-from tensortrial.errors import importing
+from tensortrial.errors import importing, shown
 
 from ..core import current_hook
 from ..core.configuration.options import HookOptions, accepts_fields_of
 from ..core.process.rank import rank_of_process
 from ..core.recorder import guarded
-from ..core.user_values import shown
 from ..library.boosting_hook import BoostingHook, as_array, boosting_framework
 from ..library.versions import check_version
 

@@ -13,14 +13,14 @@ from tensortrial.config.collection import Collection
 from tensortrial.config.reduction_config import ReductionConfig, names
 from tensortrial.config.save_config import SaveConfig
 from tensortrial.dtypes import Array, as_image, rgb
-from tensortrial.errors import ConfigurationError, UnsupportedValue
+from tensortrial.errors import ConfigurationError, UnsupportedValue, shown
 from tensortrial.mode import ModeKeys
 
 from . import current_hook
 from .configuration.json_config import read_configuration
 from .current_hook import set_hook
 from .recorder import Recorder, guarded
-from .user_values import array_of, check_dictionary, shown
+from .user_values import array_of, check_dictionary
 
 _P = ParamSpec("_P")
 _DOCUMENTED = {"tensor_name": "name", "tensor_value": "value"}

@@ -6,13 +6,12 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from tensortrial.errors import ConfigurationError
+from tensortrial.errors import ConfigurationError, shown
 from tensortrial.format.record import Step
 from tensortrial.mode import ModeKeys
 
 from .run_writer import RunWriter
 from .step_clock import StepClock
-from .user_values import shown
 
 _MAX_STEP = 10**12 - 1
 """Steps are a part of paths, with twelve digits."""
@@ -27,7 +26,7 @@ def step_number(number: Any) -> int:
     """
     try:
         found = operator.index(number)
-    except TypeError:
+    except Exception:  # noqa: BLE001 - whatever a foreign `__index__` raises
         raise ConfigurationError(f"step must be an integer, got {shown(number)}") from None
     if isinstance(number, bool) or not 0 <= found <= _MAX_STEP:
         raise ConfigurationError(f"step must be an integer from 0 to {_MAX_STEP}, got {shown(number)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from tensortrial.errors import RunError
+from tensortrial.errors import RunError, message_of
 from tensortrial.redaction import without_credentials
 from tensortrial.truth import is_switched_on
 
@@ -30,7 +30,7 @@ class Failures:
     def note(self, exc: Exception) -> None:
         """Log the first error that turns the hook off, and keep it for the run's end."""
         if self.first is None:
-            self.first = f"{type(exc).__name__}: {exc}"
+            self.first = f"{type(exc).__name__}: {message_of(exc)}"
             logger.error(
                 "the hook of %s is off from here on, training is not affected: %s",
                 without_credentials(self._out_dir),

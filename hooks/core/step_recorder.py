@@ -10,7 +10,7 @@ from typing import Any
 from tensortrial.config.collection import CollectionKeys
 from tensortrial.config.reduction_config import ReductionConfig, check_reduction_config, names
 from tensortrial.config.save_config import GROWING, GROWING_STEPS, SaveConfig
-from tensortrial.errors import ConfigurationError, TrainingStopped
+from tensortrial.errors import ConfigurationError, TrainingStopped, shown
 from tensortrial.format.record import BatchBuffers, Step
 from tensortrial.mode import ModeKeys
 from tensortrial.truth import is_switched_on
@@ -27,7 +27,6 @@ from .process.shutdown import close_at_exit, closed, ends_by_signal, watch
 from .run_writer import RunWriter
 from .step_clock import StepClock
 from .system.metrics import SystemMetrics
-from .user_values import shown
 
 # A run of fewer steps is a trial, for which no warning is needed.
 _MANY_STEPS = 10
@@ -450,7 +449,7 @@ class StepRecorder:
 
     def refuse(self, name: str, exc: ConfigurationError) -> None:
         """Leave out one tensor that cannot be stored, and log that once. In strict mode the error is raised."""
-        self.failures.refuse(exc, shown(name), "tensor %r is not saved: %s", name, exc)
+        self.failures.refuse(exc, shown(name), "tensor %s is not saved: %s", shown(name), exc)
 
     def refuse_call(self, method: str, reason: Exception | str) -> None:
         """Leave out a call with wrong arguments. Log that once, whatever its numbers, or raise it in strict mode."""

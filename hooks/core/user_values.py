@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensortrial.dtypes import Array
-from tensortrial.errors import ConfigurationError, UnsupportedValue
+from tensortrial.errors import ConfigurationError, UnsupportedValue, message_of, shown
 
 
 def check_dictionary(values: Any, of: str) -> None:
@@ -32,7 +32,7 @@ def array_of(value: Any, convert: Callable[[Any], Any] = np.asarray) -> Array:
         raise
     except Exception as exc:
         raise UnsupportedValue(
-            f"a tensor must be numbers, an array or a tensor, got a {type(value).__name__}: {exc}"
+            f"a tensor must be numbers, an array or a tensor, got a {type(value).__name__}: {message_of(exc)}"
         ) from exc
 
 
@@ -64,7 +64,7 @@ def as_number(value: Any, errors_of_training: tuple[type[Exception], ...] = ()) 
         raise
     except Exception as exc:  # whatever a foreign `__float__` raises
         raise UnsupportedValue(
-            f"a scalar must be a number, got {shown(value)}: {exc}; save_tensor saves arrays"
+            f"a scalar must be a number, got {shown(value)}: {message_of(exc)}; save_tensor saves arrays"
         ) from exc
 
 
@@ -76,16 +76,10 @@ def as_nanoseconds(timestamp: Any) -> int:
     """
     try:
         found = int(timestamp * 1e9)
-    except (TypeError, ValueError, OverflowError) as exc:
-        raise UnsupportedValue(f"timestamp must be seconds since 1970, got {shown(timestamp)}: {exc}") from exc
+    except Exception as exc:  # as above
+        raise UnsupportedValue(
+            f"timestamp must be seconds since 1970, got {shown(timestamp)}: {message_of(exc)}"
+        ) from exc
     if not 0 <= found < 1 << 63:
         raise UnsupportedValue(f"timestamp must be seconds since 1970, got {shown(timestamp)}")
     return found
-
-
-def shown(value: Any) -> str:
-    """Return the beginning of a value's repr, for a message."""
-    try:
-        return f"{value!r:.200}"
-    except Exception:  # noqa: BLE001 - of a foreign `__repr__`
-        return f"a {type(value).__name__}"

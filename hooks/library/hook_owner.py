@@ -8,12 +8,11 @@ from typing import Any
 
 from tensortrial.config.reduction_config import boolean
 from tensortrial.config.save_config import SaveConfig, with_save_config
-from tensortrial.errors import ConfigurationError
+from tensortrial.errors import ConfigurationError, shown
 from tensortrial.suggestions import meant
 
 from ..core.configuration.options import at_steps
 from ..core.recorder import Recorder
-from ..core.user_values import shown
 from .integrations import default_out_dir
 
 

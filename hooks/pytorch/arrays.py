@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from tensortrial.dtypes import Array, parse_dtype
-from tensortrial.errors import UnsupportedValue
+from tensortrial.errors import UnsupportedValue, message_of
 
 # Dtypes that numpy lacks: their names, and a dtype of the same size for their bytes.
 _EXTENDED = {torch.bfloat16: ("bfloat16", torch.int16)}
@@ -117,7 +117,7 @@ def nested_parts(name: str, tensor: torch.Tensor) -> list[tuple[str, torch.Tenso
         lengths = torch.tensor([shape[axes[0]] for shape in shapes], device="cpu")
         return [(name, torch.cat(members, axes[0])), (f"{name}_lengths", lengths)]
     except Exception as exc:
-        raise UnsupportedValue(f"a nested {tensor.dtype} tensor cannot be read: {exc}") from exc
+        raise UnsupportedValue(f"a nested {tensor.dtype} tensor cannot be read: {message_of(exc)}") from exc
 
 
 def host_copy(tensor: torch.Tensor) -> Array:
@@ -160,7 +160,7 @@ def to_array(value: Any) -> Array:
         raise
     except Exception as exc:  # as above
         raise UnsupportedValue(
-            f"a tensor must be numbers, an array or a tensor, got a {type(value).__name__}: {exc}"
+            f"a tensor must be numbers, an array or a tensor, got a {type(value).__name__}: {message_of(exc)}"
         ) from exc
 
 
@@ -176,7 +176,7 @@ def to_tensor(value: Any) -> torch.Tensor:
         return torch.as_tensor(value, device="cpu")
     except Exception as exc:  # a user's object may raise anything when it is read
         raise UnsupportedValue(
-            f"a tensor must be numbers, an array or a tensor, got a {type(value).__name__}: {exc}"
+            f"a tensor must be numbers, an array or a tensor, got a {type(value).__name__}: {message_of(exc)}"
         ) from exc
 
 
@@ -194,7 +194,7 @@ def as_numpy(tensor: torch.Tensor) -> Array:
 def unsupported(tensor: torch.Tensor, exc: Exception) -> UnsupportedValue:
     """Return the error for a tensor whose values cannot be read."""
     return UnsupportedValue(
-        f"a {tensor.dtype} tensor of layout {tensor.layout} on {tensor.device} cannot be read: {exc}"
+        f"a {tensor.dtype} tensor of layout {tensor.layout} on {tensor.device} cannot be read: {message_of(exc)}"
     )
 
 

@@ -19,9 +19,8 @@ from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from tensortrial.config.reduction_config import names
-from tensortrial.errors import ConfigurationError
+from tensortrial.errors import ConfigurationError, shown
 
-from ..core.user_values import shown
 from .callbacks import GradientCallback, Receiver, call_before_update
 from .names import Root, modules_of, tensors_of
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
-from tensortrial.errors import ConfigurationError, importing
+from tensortrial.errors import ConfigurationError, importing, shown
 from tensortrial.mode import ModeKeys
 
 from ..core import current_hook
@@ -22,7 +22,6 @@ from ..core.called_hook import CalledHook
 from ..core.configuration.options import Framework, HookOptions, accepts_fields_of
 from ..core.process.rank import rank_of_process
 from ..core.recorder import Recorder, guarded
-from ..core.user_values import shown
 from ..library.versions import check_version
 
 with importing("scikit-learn", "sklearn", "the scikit-learn hook"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, message_of, shown
 from ..statistics.definitions import STATISTICS, parse_axis, parse_statistic
 from ..truth import truth_of
 from .changes import Configuration
@@ -152,10 +152,10 @@ def names(value: Iterable[str] | str | None, argument: str = "names") -> list[st
     try:
         parts = value.split(",") if isinstance(value, str) else list(value)
     except Exception as exc:  # arrays and tensors of any library are iterable, unless they have no axes
-        raise ConfigurationError(f"{argument} must be a list or a comma-separated string, got {value!r:.200}") from exc
+        raise ConfigurationError(f"{argument} must be a list or a comma-separated string, got {shown(value)}") from exc
     for part in parts:
         if not isinstance(part, str) or not (part.strip() or isinstance(value, str)):
-            raise ConfigurationError(f"a name must be text that is not blank, got {part!r:.200} in {value!r:.200}")
+            raise ConfigurationError(f"a name must be text that is not blank, got {shown(part)} in {shown(value)}")
     return [part.strip() for part in parts if part.strip()]
 
 
@@ -169,9 +169,10 @@ def boolean(name: str, value: Any) -> bool:
         value = value[0]
     if isinstance(value, bool):
         return value
-    found = False if str(value).strip().lower() in ("none", "") else truth_of(str(value))
+    text = message_of(value)
+    found = False if text.strip().lower() in ("none", "") else truth_of(text)
     if found is None:
-        raise ConfigurationError(f"{name} must be true or false, got {value!r}")
+        raise ConfigurationError(f"{name} must be true or false, got {shown(value)}")
     return found
 
 

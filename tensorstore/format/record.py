@@ -14,7 +14,7 @@ import numpy as np
 
 from ..config.collection import CollectionKeys
 from ..dtypes import Array
-from ..errors import UnsupportedValue
+from ..errors import UnsupportedValue, shown
 from ..mode import ModeKeys
 from ..statistics.definitions import name_by_axis
 from ..statistics.digest import digest_header, passing_page
@@ -32,11 +32,11 @@ _pack_length = struct.Struct("<i").pack_into
 def check_name(name: Any) -> None:
     """Raise UnsupportedValue for a tensor's name that is not text, is empty, or that UTF-8 cannot encode."""
     if not isinstance(name, str) or not name:
-        raise UnsupportedValue(f"a tensor's name must be text and not empty, got {name!r:.200}")
+        raise UnsupportedValue(f"a tensor's name must be text and not empty, got {shown(name)}")
     try:
         name.encode()
     except UnicodeEncodeError as exc:
-        raise UnsupportedValue(f"{name!r:.200} cannot be a tensor's name: {exc.reason}") from None
+        raise UnsupportedValue(f"{shown(name)} cannot be a tensor's name: {exc.reason}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,11 @@ from typing import Any
 from tensortrial.config.reduction_config import ReductionConfig, boolean, check_reduction_config
 from tensortrial.config.reduction_config import names as as_names
 from tensortrial.config.save_config import SaveConfig
-from tensortrial.errors import ConfigurationError
+from tensortrial.errors import ConfigurationError, shown
 from tensortrial.hooks.core import current_hook
 from tensortrial.hooks.core.base_hook import BaseHook
 from tensortrial.hooks.core.configuration.collections import CollectionManager
 from tensortrial.hooks.core.recorder import guarded
-from tensortrial.hooks.core.user_values import shown
 from tensortrial.mode import ModeKeys
 
 from .constants import SCALAR_PREFIX

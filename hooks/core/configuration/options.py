@@ -13,11 +13,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from tensortrial.config.collection import Collection, CollectionKeys
 from tensortrial.config.reduction_config import ReductionConfig, boolean
 from tensortrial.config.save_config import DEFAULT_SAVE_INTERVAL, STEP_ARGUMENTS, SaveConfig, with_save_config
-from tensortrial.errors import ConfigurationError
+from tensortrial.errors import ConfigurationError, shown
 from tensortrial.suggestions import meant
 from tensortrial.truth import truth_of
-
-from ..user_values import shown
 
 
 # The positional arguments are in smdebug's order. A hook that has more arguments inherits from this class and adds them

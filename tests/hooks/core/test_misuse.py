@@ -25,14 +25,27 @@ from tensortrial.hooks.pytorch import Hook as TorchHook
 LONE = "lone \ud800"
 
 
+class OddError(Exception):
+    """An error without a text."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
 class Odd:
     """A value that raises an error at every use."""
 
     def __float__(self) -> float:
-        raise RuntimeError("no number")
+        raise OddError
 
     def __repr__(self) -> str:
         raise RuntimeError("no repr")
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("not equal to anything")
+
+    __hash__ = object.__hash__
+    __array__ = __iter__ = __index__ = __str__ = __float__
 
 
 CALLS: dict[str, Callable[[Any], object]] = {
@@ -49,6 +62,17 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "a scalar that is complex": lambda hook: hook.save_scalar("x", 1j),
     "a scalar that is too large": lambda hook: hook.save_scalar("x", 10**400),
     "a scalar that raises": lambda hook: hook.save_scalar("x", Odd()),
+    "a scalar's name that raises": lambda hook: hook.save_scalar(Odd(), 1),
+    "a step that raises": lambda hook: hook.save_scalar("x", 1, step=Odd()),
+    "a timestamp that raises": lambda hook: hook.save_scalar("x", 1, timestamp=Odd()),
+    "an sm_metric that raises": lambda hook: hook.save_scalar("x", 1, Odd()),
+    "a tensor that raises": lambda hook: hook.save_tensor("x", Odd()),
+    "a tensor's name in a list that raises": lambda hook: hook.save_tensor([Odd()], np.ones(2)),
+    "a collection to write that raises": lambda hook: hook.save_tensor("x", np.ones(2), [Odd()]),
+    "collections to write that raise": lambda hook: hook.save_tensors({"x": np.ones(2)}, Odd()),
+    "a key of numbers that raises": lambda hook: hook.log({Odd(): 1}),
+    "a mode that raises": lambda hook: hook.set_mode(Odd()),
+    "an image's name that raises": lambda hook: hook.save_image(Odd(), np.ones((2, 2))),
     "a timestamp that is no number": lambda hook: hook.save_scalar("x", 1, timestamp="today"),
     "a timestamp that is NaN": lambda hook: hook.save_scalar("x", 1, timestamp=float("nan")),
     "a timestamp before 1970": lambda hook: hook.save_scalar("x", 1, timestamp=-0.5),
@@ -328,3 +352,12 @@ def test_a_collection_keeps_its_name(out: str) -> None:
     hook.recorder.save_tensor("w", np.ones(2), "weights")
     hook.close()
     assert create_trial(out).tensor_names(collection="weights") == ["w"]
+
+
+@pytest.mark.usefixtures("lenient")
+def test_an_error_without_a_text_turns_the_hook_off_and_does_not_reach_training(out: str) -> None:
+    hook = Hook(out)
+    hook.save_scalar("x", 1)
+    hook.recorder.fail(OddError())
+    assert not hook.recorder.active
+    assert json.loads((Path(out) / "end" / "worker_0.json").read_bytes())["failure"] == "OddError: a OddError"
