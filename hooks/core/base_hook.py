@@ -181,8 +181,8 @@ class BaseHook:
         Yields:
             None.
         """
-        self._hold_step(step, mode)
         try:
+            self._hold_step(step, mode)  # Ctrl-C may interrupt it, too
             yield
         finally:
             self._release_step()
@@ -203,8 +203,10 @@ class BaseHook:
             return
         if clock.begun_by_call:
             self._release_step()
-        self._hold_step(step, mode)
-        clock.begun_by_call = bool(clock.held)
+        try:
+            self._hold_step(step, mode)
+        finally:  # also after Ctrl-C
+            clock.begun_by_call = bool(clock.held)
 
     def end_step(self) -> None:
         """End the step that `begin_step` began."""

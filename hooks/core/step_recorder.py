@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -454,7 +455,9 @@ class StepRecorder:
     def refuse_call(self, method: str, reason: Exception | str) -> None:
         """Leave out a call with wrong arguments. Log that once, whatever its numbers, or raise it in strict mode."""
         exc = ConfigurationError(reason) if isinstance(reason, str) else reason
-        self.failures.refuse(exc, "".join(filter(str.isalpha, f"{method}{exc}")), "%s had no effect: %s", method, exc)
+        # A digit in a name is no number.
+        key = re.sub(r"(?<!\w)[\d.]+(e[+-]?\d+)?", "", f"{method} {exc}")
+        self.failures.refuse(exc, key, "%s had no effect: %s", method, exc)
 
     @property
     def in_other_threads(self) -> bool:

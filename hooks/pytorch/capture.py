@@ -185,11 +185,13 @@ class Capture:
     def release_step(self) -> None:
         """End the step that `hold_step` began."""
         saved = self.saving
-        for root, module in self.models.living() if saved and LOCAL in self.moments else ():
-            # A pipeline scales the sum of the microbatches' gradients after the last of them.
-            if root.in_pipeline and root.gradients_saved_at is not self.recorder.clock.step:
-                self.save_gradients(root, module)
-        self.recorder.release_step()
+        try:
+            for root, module in self.models.living() if saved and LOCAL in self.moments else ():
+                # A pipeline scales the sum of the microbatches' gradients after the last of them.
+                if root.in_pipeline and root.gradients_saved_at is not self.recorder.clock.step:
+                    self.save_gradients(root, module)
+        finally:  # also after Ctrl-C
+            self.recorder.release_step()
         if saved and not self.saving:
             self.unsaved.note_due_step()
 

@@ -126,6 +126,24 @@ def test_the_log_of_a_wrong_call_names_the_method(out: str, caplog: pytest.LogCa
 
 
 @pytest.mark.usefixtures("lenient")
+def test_wrong_calls_that_differ_in_a_name_are_each_logged_and_those_that_differ_in_numbers_once(
+    out: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    hook = Hook(out)
+    for mode in ("eval1", "eval2", "eval1"):
+        hook.set_mode(mode)
+    for step in (-1, -2.5, -3e-7):
+        hook.save_scalar("x", 1, step=step)
+    hook.close()
+    assert [message.partition(";")[0] for message in caplog.messages] == [
+        "set_mode had no effect: unknown mode 'eval1'",
+        "set_mode had no effect: unknown mode 'eval2'",
+        "save_scalar had no effect: step must be an integer from 0 to 999999999999, got -1",
+        "save_scalar had no effect: step must be an integer, got -2.5",
+    ]
+
+
+@pytest.mark.usefixtures("lenient")
 def test_many_refused_values_hide_no_warning(out: str, caplog: pytest.LogCaptureFixture) -> None:
     hook = Hook(out)
     for number in range(1100):

@@ -168,6 +168,31 @@ class TestSteps:
         hook.close()
         assert create_trial(out).tensor("y").steps() == [1]
 
+    @pytest.mark.parametrize("by_call", [False, True])
+    def test_the_next_step_begins_after_one_whose_beginning_ctrl_c_interrupted(
+        self, make_hook: Any, by_call: bool
+    ) -> None:
+        class Interrupted(torch.Tensor):
+            """A tensor that the user interrupts while it is copied."""
+
+            def dequantize(self) -> Any:
+                raise KeyboardInterrupt
+
+        hook, net = make_hook(include_collections=["buffers"]), seeded()
+        net.register_buffer("slow", torch.ones(2).as_subclass(Interrupted))
+        hook.register_module(net)
+        with pytest.raises(KeyboardInterrupt):
+            hook.begin_step(0) if by_call else hook.step(0).__enter__()
+        net.slow = torch.zeros(2)
+        for step in (1, 2):
+            if by_call:
+                hook.begin_step(step)
+            else:
+                with hook.step(step):
+                    pass
+        assert hook.mode_steps == {modes.GLOBAL: 2}
+        assert closed(hook).tensor("Net_slow").steps() == [1, 2]
+
 
 class TestSavedByACall:
     def test_a_value_saved_by_a_call_belongs_to_the_next_step_if_none_is_open(self, make_hook: Any) -> None:
