@@ -362,14 +362,21 @@ class RunWriter:
             self._writer.flush()
 
     def close(self, failure: str | None) -> None:
-        """Publish the remaining steps, and the run's end with the hook's failure, if there was one."""
-        # No reference is kept: the writer's error holds the frames of the training step in which it was raised.
-        if self._writer is not None:
-            self._announce_late()
-        writer, self._writer, self._lease = self._writer, None, None
-        if writer is not None:
-            writer.close(failure, self.steps)
-            self._write_manifest()
+        """Publish the remaining steps, and the run's end with the hook's failure, if there was one.
+
+        After Ctrl-C the run is still open, and another call closes it.
+        """
+        if self._writer is None:
+            return
+        self._announce_late()
+        try:
+            self._writer.close(failure, self.steps)
+        except Exception:
+            # No reference is kept: the writer's error holds the frames of the training step in which it was raised.
+            self._writer = self._lease = None
+            raise
+        self._writer = self._lease = None
+        self._write_manifest()
 
     def _announce_late(self) -> None:
         """Publish an environment that was read after the last step began."""

@@ -366,7 +366,7 @@ class StepRecorder:
 
     def _close_run(self) -> None:
         if self.run.open:
-            del self._batch_buffers  # the next run of the process uses their memory
+            vars(self).pop("_batch_buffers", None)  # the next run of the process uses their memory
         self.run.close(self.failures.first)
 
     # The run.
@@ -397,16 +397,20 @@ class StepRecorder:
             self.run.flush()
 
     def close(self) -> None:
-        """Close the open step and the run. What is recorded afterwards is not saved. Closing twice is fine."""
+        """Close the open step and the run. What is recorded afterwards is not saved. Closing twice is fine.
+
+        If Ctrl-C interrupts it, another call, or the end of the process, closes the run.
+        """
         errors: list[Exception] = []
         with self._lock:
             self.follows = False
-            if self.closed:
+            if self.closed and not self.run.open:
                 return
             # No warning of lost values for a hook that saved nothing anyway, nor for a process that a signal ends.
-            self.closed, self._loses = True, self.active and not ends_by_signal()
+            self.closed, self._loses = True, self._loses or (self.active and not ends_by_signal())
             if self.active and self.pending_models:
                 self.failures.warn_of_models(self.pending_models)
+            self.active = False
             # The end of the run is written even if the last step could not be.
             for finish in (self._join, self._close_steps, self._close_run):
                 try:
@@ -414,7 +418,6 @@ class StepRecorder:
                 except Exception as exc:  # noqa: BLE001 - noted, and the rest is closed
                     self.failures.note(exc)
                     errors.append(exc)
-            self.active = self.saving = False
         # After the run, and without the lock: a sample may take long on a machine in trouble.
         errors += [] if self._system is None else self._system.stop()
         closed(self)

@@ -161,9 +161,11 @@ class Writer:
         self._num_waiting = 0
         """The number of threads that wait until less is queued."""
         self._unpublished_steps = 0
-        self._stopping = False
+        self._stopping = self._is_closed = False
         self._error: BaseException | None = None
 
+        self._ended = threading.Event()
+        """Set at the end of the thread."""
         self._thread = threading.Thread(target=self._run, name=f"tensortrial-writer-{worker}", daemon=True)
         self._thread.start()
         self._written_by = threading.get_ident()
@@ -220,15 +222,21 @@ class Writer:
         self._raise_error()
 
     def close(self, failure: str | None = None, steps: int | None = None) -> None:
-        """Publish the rest and mark this worker as ended after `steps` steps, early if there is a `failure`."""
+        """Publish the rest and mark this worker as ended after `steps` steps, early if there is a `failure`.
+
+        After Ctrl-C, another call goes on to do so.
+        """
         with self._changed:
-            if self._stopping:
+            if self._is_closed:
                 return
-            self._stopping = True
-            self._queue.append(_Stop())
-            self._changed.notify_all()
+            if not self._stopping:
+                self._stopping = True
+                self._queue.append(_Stop())
+                self._changed.notify_all()
         self._unregister()
+        self._ended.wait()  # Python takes a thread for ended if Ctrl-C interrupts `join`
         self._thread.join()
+        self._is_closed = True
         # On a disk that was too full for the values, this may fail as well. The first error is raised.
         with contextlib.suppress(TensorTrialError) if self._error else contextlib.nullcontext():
             self._write_end(failure, steps)
@@ -280,6 +288,7 @@ class Writer:
         finally:
             if self._also_to is not None:
                 self._also_to.close()
+            self._ended.set()
 
     def _next(self) -> _Batch | _FlushRequest | _Stop | None:
         """Return the next item of the queue; None if a flush is due before one comes."""

@@ -356,3 +356,31 @@ def test_pools_of_processes_end_with_a_hook(tmp_path: Path) -> None:
 def test_data_loaders_end_with_a_hook(tmp_path: Path, persistent: bool) -> None:
     pytest.importorskip("torch")
     signals.ends(tmp_path, signals.LOADERS, COUNT="5", PERSISTENT=str(int(persistent)))
+
+
+def test_a_run_whose_closing_ctrl_c_interrupts_is_closed_at_exit(tmp_path: Path) -> None:
+    script = """
+        import os, signal, threading, time
+        import numpy as np
+        from support.plain_hook import Hook
+
+        hook = Hook("run", codec="zstd", flush_seconds=1000, queue_bytes=1 << 30, environment=False)
+        for step in range(4):
+            hook.save_tensor("x", np.random.default_rng(step).normal(size=2_000_000), step=step)
+
+        def interrupt():
+            while not hook.recorder.closed:
+                time.sleep(0.001)
+            time.sleep(0.02)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=interrupt, daemon=True).start()
+        try:
+            hook.close()
+        except KeyboardInterrupt:
+            print("interrupted")
+    """
+    assert run(script, tmp_path).stdout == "interrupted\n"
+    trial = create_trial(str(tmp_path / "run"))
+    assert trial.tensor("x").steps() == [0, 1, 2, 3]
+    assert trial.loaded_all_steps
