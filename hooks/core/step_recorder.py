@@ -453,7 +453,8 @@ class StepRecorder:
 
     def refuse(self, name: str, exc: ConfigurationError) -> None:
         """Leave out one tensor that cannot be stored, and log that once. In strict mode the error is raised."""
-        self.failures.refuse(exc, shown(name), "tensor %s is not saved: %s", shown(name), exc)
+        text = name if isinstance(name, str) else shown(name)
+        self.failures.refuse(exc, text, "tensor %r is not saved: %s", text, exc)
 
     def refuse_call(self, method: str, reason: Exception | str) -> None:
         """Leave out a call with wrong arguments. Log that once, whatever its numbers, or raise it in strict mode."""

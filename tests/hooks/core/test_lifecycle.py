@@ -233,7 +233,7 @@ class TestFailures:
             train(net, 1, loss)
             hook.record_tensor_value("meta_output", torch.ones(2, device="meta"))
         hook.close()
-        assert [record.args[0] for record in caplog.records] == ["'meta_output_output_0'"]
+        assert [record.args[0] for record in caplog.records] == ["meta_output_output_0"]
         trial = create_trial(tmp_path / "run")
         assert trial.tensor("Net_output_0").steps() == [0, 1]
         assert not trial.has_tensor("meta_output_output_0")
