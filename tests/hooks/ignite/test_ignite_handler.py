@@ -56,6 +56,10 @@ class Training:
     def evaluate(self, _: Engine) -> None:
         self.accuracies.append(self.evaluator.run(loader(2)).metrics["accuracy"])
 
+    def states(self) -> dict[str, Any]:
+        model = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+        return {"model": model, "trainer": self.trainer.state_dict()}
+
     def run(self, evaluate_at: Any = Events.EPOCH_COMPLETED) -> None:
         self.trainer.add_event_handler(evaluate_at, self.evaluate)
         self.trainer.run(loader(3), max_epochs=2)
@@ -115,6 +119,56 @@ class TestTheHandlerForIgnite:
             trainer.run([0, 1, 2])
         handler.close()
         assert create_trial(out).tensor("loss").values(modes.TRAIN) == {1: 0.0, 2: 1.0}
+
+    def test_steps_after_a_checkpoint_replace_those_that_were_saved_after_it(self, out: str) -> None:
+        first, state = Training(), {}
+        first.trainer.add_event_handler(Events.ITERATION_COMPLETED(once=4), lambda engine: state.update(first.states()))
+        handler = Handler(out, include_collections=["weights"], **EACH)
+        handler.attach(first.trainer, model=first.model)
+        first.run()
+        handler.close()
+        second = Training()
+        second.model.load_state_dict(state["model"])
+        second.trainer.load_state_dict(state["trainer"])
+        handler = Handler(out, resume=True, include_collections=["weights"], **EACH)
+        handler.attach(second.trainer, model=second.model)
+        with torch.no_grad():
+            second.model[0].weight.zero_()  # so that its steps differ
+        second.run()
+        handler.close()
+        trial = create_trial(out)
+        losses = [*first.losses[:4], *second.losses]
+        assert trial.tensor("loss").values(modes.TRAIN) == pytest.approx(dict(enumerate(losses, start=1)))
+        weight = trial.tensor("Sequential_0.weight")
+        assert weight.steps(modes.TRAIN) == list(range(1, len(losses) + 1))
+        assert not weight.value(5, modes.TRAIN).any()
+
+    def test_another_training_of_the_trainer_leaves_the_steps_of_the_first(self, out: str, caplog: Any) -> None:
+        training = Training()
+        handler = Handler(out, **EACH)
+        handler.attach(training.trainer, model=training.model, evaluators={"validation": training.evaluator})
+        training.run()
+        training.trainer.run(loader(3), max_epochs=2)
+        handler.close()
+        trial = create_trial(out)
+        assert trial.tensor("loss").values(modes.TRAIN) == pytest.approx(dict(enumerate(training.losses[:6], start=1)))
+        assert [record.levelname for record in caplog.records if "another one" in record.message] == ["WARNING"]
+
+    def test_a_trainer_that_runs_for_more_epochs_continues(self, out: str) -> None:
+        training = Training()
+        handler = Handler(out, **EACH)
+        handler.attach(training.trainer, model=training.model)
+        for epochs in (1, 2):
+            training.trainer.run(loader(3), max_epochs=epochs)
+        handler.close()
+        losses = dict(enumerate(training.losses, start=1))
+        assert create_trial(out).tensor("loss").values(modes.TRAIN) == pytest.approx(losses)
+
+    def test_follows_one_trainer(self, out: str) -> None:
+        training, handler = Training(), Handler(out)
+        handler.attach(training.trainer, model=training.model)
+        with pytest.raises(ConfigurationError, match="follows one trainer"):
+            handler.attach(Training().trainer)
 
     def test_accepts_a_hook_or_the_arguments_of_one(self, out: str, tmp_path: Path) -> None:
         hook = Hook(out)
