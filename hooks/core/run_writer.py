@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import platform
 import uuid
@@ -50,11 +49,10 @@ from tensortrial.write.writer import Writer
 
 from .configuration.collections import CollectionManager
 from .configuration.options import Framework, HookOptions
+from .log import logger
 from .process.environment import KeptEnvironment, parse_parts
 from .process.rank import Duty
 from .process.stop_request import StopRequest
-
-logger = logging.getLogger(__name__)
 
 FORCE_VARIABLE = "TENSORTRIAL_FORCE"
 
