@@ -90,7 +90,8 @@ class Callback(TrainingSteps, lightning.Callback):  # type: ignore[misc]
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """End the step, if an optimizer has stepped."""
         if self._saves and (self._progress != self._progress_of(trainer) or not trainer.optimizers):
-            self._end_training_step()
+            self._accumulates = False
+            self._end_step()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Publish saved steps. The run stays open, because a test may follow."""
@@ -164,10 +165,6 @@ class Callback(TrainingSteps, lightning.Callback):  # type: ignore[misc]
         if self._goes_back and self._saves:
             self._goes_back = False
             continue_at(self._hook, _step_of(trainer))
-
-    def _end_training_step(self) -> None:
-        self._accumulates = False
-        self._end_step()
 
     def _progress_of(self, trainer: Any) -> tuple[int, int]:
         """Return the number of updates by the hook's count and by Lightning's.
