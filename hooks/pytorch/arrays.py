@@ -14,6 +14,8 @@ import torch
 from tensortrial.dtypes import Array, parse_dtype
 from tensortrial.errors import UnsupportedValue, message_of
 
+from ..core.user_values import array_of
+
 # Dtypes that numpy lacks: their names, and a dtype of the same size for their bytes.
 _EXTENDED = {torch.bfloat16: ("bfloat16", torch.int16)}
 for _name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"):
@@ -152,16 +154,13 @@ def to_array(value: Any) -> Array:
     """
     if isinstance(value, torch.Tensor):
         return host_copy(local_part(value))
-    try:
-        if isinstance(value, (list, tuple)) and any(isinstance(each, torch.Tensor) for each in value):
-            return np.stack([to_array(each) for each in value])
-        return np.asarray(value)
-    except UnsupportedValue:
-        raise
-    except Exception as exc:  # as above
-        raise UnsupportedValue(
-            f"a tensor must be numbers, an array or a tensor, got a {type(value).__name__}: {message_of(exc)}"
-        ) from exc
+    return array_of(value, _stacked)
+
+
+def _stacked(value: Any) -> Array:
+    if isinstance(value, (list, tuple)) and any(isinstance(each, torch.Tensor) for each in value):
+        return np.stack([to_array(each) for each in value])
+    return np.asarray(value)
 
 
 def to_tensor(value: Any) -> torch.Tensor:
