@@ -90,7 +90,8 @@ class GradientCallbacks:
             if handle is not None and address != parameter._cdata:
                 # The callbacks of a swapped parameter are on its previous tensor.
                 _set_callbacks(parameter, OrderedDict())
-            handle = _register(parameter, new := GradientCallback(self._receiver, name, root))
+            new = GradientCallback(self._receiver, name, root)
+            handle = torch.Tensor.register_post_accumulate_grad_hook(parameter, new)  # type: ignore[no-untyped-call]
             self._handles[name] = handle, parameter._cdata, root, new
             callbacks = _callbacks_of(parameter)
         _put_first(callbacks, handle.id)
@@ -195,11 +196,6 @@ def _callbacks_of(parameter: torch.Tensor) -> dict[int, Any]:
 
 def _set_callbacks(parameter: Any, callbacks: dict[int, Any]) -> None:
     parameter._post_accumulate_grad_hooks = callbacks
-
-
-def _register(parameter: torch.Tensor, callback: GradientCallback) -> Any:
-    register: Any = torch.Tensor.register_post_accumulate_grad_hook
-    return register(parameter, callback)
 
 
 def _put_first(callbacks: dict[int, Any], key: int) -> None:

@@ -126,7 +126,9 @@ def _of_group(tensors: list[Tensor], columns: list[str]) -> Tensor:
     if first.numel() == 0:
         found = {name: torch.zeros_like(undefined) for name in COUNTS if name in defined}
     elif wanted := [column for column in columns if column in defined]:
-        found = _real_or_complex(_stack([_flat(tensor) for tensor in tensors]), wanted, wide)
+        flats = [_flat(tensor) for tensor in tensors]
+        rows = torch.stack(flats) if len(flats) > 1 else flats[0].unsqueeze(0)
+        found = _real_or_complex(rows, wanted, wide)
     if not columns:
         return undefined.new_empty((len(tensors), 0))
     return torch.stack([found.get(column, undefined) for column in columns], dim=1)
@@ -185,10 +187,6 @@ def _real_or_complex(rows: Tensor, columns: list[str], wide: torch.dtype) -> Sum
         result["variance"] = distances.square().mean(dim=1)
         result["std"] = result["variance"].sqrt()
     return result
-
-
-def _stack(flats: list[Tensor]) -> Tensor:
-    return torch.stack(flats) if len(flats) > 1 else flats[0].unsqueeze(0)
 
 
 def statistics_of_rows(rows: Tensor, columns: list[str], wide: torch.dtype) -> Sums:
