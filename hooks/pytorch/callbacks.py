@@ -60,6 +60,19 @@ class Receiver(Protocol):
         """Capture the gradient of a parameter. The version grows when the parameter is changed in place."""
 
 
+class EagerCallback(UncopiedCallback):
+    """A callback that calls a function with the module or optimizer, and is no part of compiled code."""
+
+    __slots__ = ("_then",)
+
+    def __init__(self, then: Callable[[Any], None]) -> None:
+        self._then = then
+
+    def __call__(self, subject: Any, *_: Any) -> None:
+        if not is_compiling():
+            self._then(subject)
+
+
 class _Callback(UncopiedCallback, ABC):
     """A callback that may also be a part of compiled code."""
 

@@ -19,7 +19,7 @@ from tensortrial.errors import ConfigurationError
 from ..core.callbacks import UncopiedCallback
 from ..core.failures import Failures
 from ..library.unique_names import take_name
-from .callbacks import call_before_update
+from .callbacks import EagerCallback, call_before_update
 from .gradients import divided, parameters_of
 
 # The maximum nesting of optimizer wrappers; also stops a wrapper that contains itself.
@@ -73,7 +73,7 @@ class Optimizers:
             return None
         name = take_name(self._names, type(optimizer).__name__)
         _remove_silenced(optimizer)
-        before, after = BeforeStep(self._receiver, name), AfterStep(self._receiver)
+        before, after = BeforeStep(self._receiver, name), EagerCallback(self._receiver.end_update)
         self._handles[optimizer] = [optimizer.register_step_pre_hook(before), optimizer.register_step_post_hook(after)]
         return name
 
@@ -112,19 +112,6 @@ class BeforeStep(UncopiedCallback):
         if is_compiling():
             return None
         return call_before_update(optimizer, args, kwargs, partial(self._receiver.begin_update, self._name))
-
-
-class AfterStep(UncopiedCallback):
-    """The step post-hook of an optimizer."""
-
-    __slots__ = ("_receiver",)
-
-    def __init__(self, receiver: Receiver) -> None:
-        self._receiver = receiver
-
-    def __call__(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if not is_compiling():
-            self._receiver.end_update(optimizer)
 
 
 def silence(handle: Any) -> None:

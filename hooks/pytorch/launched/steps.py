@@ -9,19 +9,16 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
-from torch.compiler import is_compiling
 
 from tensortrial.mode import ModeKeys
 from tensortrial.redaction import without_credentials
 
-from ...core.callbacks import UncopiedCallback
 from ...core.log import logger
 from ...core.recorder import Recorder, guarded
 from ...launch.launch import has_own_hook
-from ..callbacks import is_ignored
+from ..callbacks import EagerCallback, is_ignored
 from ..gradients import parameters_of, updates_any
 from ..hook import Hook
 from ..optimizers import silence
@@ -74,13 +71,13 @@ class LaunchedSteps:
     def add_model(self, model: torch.nn.Module) -> None:
         """Begin steps when a registered model runs."""
         # It is called before the hook's own callbacks, so that the step has begun when they run.
-        self._releases.append(model.register_forward_pre_hook(_BeforeForward(self), prepend=True).remove)
+        self._releases.append(model.register_forward_pre_hook(EagerCallback(self.before_forward), prepend=True).remove)
 
     def add_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Count the updates of an optimizer."""
         if optimizer not in self._optimizers:
             self._optimizers.add(optimizer)
-            self._releases.append(partial(silence, optimizer.register_step_post_hook(_AfterUpdate(self))))
+            self._releases.append(partial(silence, optimizer.register_step_post_hook(EagerCallback(self.after_update))))
 
     def add_made_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Count the updates of a new optimizer, from the next step on if the open one is complete.
@@ -105,6 +102,8 @@ class LaunchedSteps:
     @guarded
     def before_forward(self, model: torch.nn.Module) -> None:
         """Begin a step, if the model runs in another one than the open step."""
+        if is_ignored():
+            return
         if has_own_hook(self._hook):
             self.release()
             close_for_own_hook(self._hook)
@@ -158,29 +157,3 @@ def close_for_own_hook(hook: Hook) -> None:
     if not hook.recorder.closed:
         logger.warning("the run in %s is closed: the script makes a hook of its own", without_credentials(hook.out_dir))
         hook.close()
-
-
-class _BeforeForward(UncopiedCallback):
-    """The forward pre-hook that begins steps."""
-
-    __slots__ = ("_steps",)
-
-    def __init__(self, steps: LaunchedSteps) -> None:
-        self._steps = steps
-
-    def __call__(self, module: torch.nn.Module, args: tuple[Any, ...]) -> None:
-        if not is_compiling() and not is_ignored():
-            self._steps.before_forward(module)
-
-
-class _AfterUpdate(UncopiedCallback):
-    """The step post-hook of an optimizer that counts its updates."""
-
-    __slots__ = ("_steps",)
-
-    def __init__(self, steps: LaunchedSteps) -> None:
-        self._steps = steps
-
-    def __call__(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if not is_compiling():
-            self._steps.after_update(optimizer)
