@@ -85,12 +85,11 @@ class CalledSteps:
 
     def open(self, step: Step) -> None:
         """Add the waiting values of a step that opens to it, and write those of skipped steps."""
-        for key in self._of_mode(step.mode):
-            _, number = key
+        for mode, number in self._of_mode(step.mode):
             if number is None or number == step.mode_step:
-                step.records += self._waiting.pop(key).records
+                step.records += self._waiting.pop((mode, number)).records
             elif number < step.mode_step:
-                waited = self._waiting.pop(key)
+                waited = self._waiting.pop((mode, number))
                 place = self._clock.global_step_of(step.mode, number)
                 # If no number is left before the first step of the mode, they are saved at that one.
                 waited.mode_step = step.mode_step if place is None else number

@@ -55,19 +55,18 @@ class Failures:
 
     def warn_of_repetition(self, name: str) -> None:
         """Log, once, that a number takes the place of the one before."""
-        text = (
+        self.warn_once(
             "only the last %r is kept, because no step has begun since the one before: put each step into "
-            "`with hook.step():`, or pass its number: hook.log({…}, step=i)"
+            "`with hook.step():`, or pass its number: hook.log({…}, step=i)",
+            name,
         )
-        self.warn_once(text, name)
 
     def warn_of_two_modes(self) -> None:
         """Log, once, that the first steps of a training are counted in another mode than those from now on."""
-        text = (
+        self.warn_once(
             "the steps before this set_mode are in mode GLOBAL, and those from now on in TRAIN, so that each curve has "
             "two parts: call set_mode(TRAIN) before the first step"
         )
-        self.warn_once(text)
 
     def _log_once(self, level: int, key: str, message: str, *arguments: object) -> None:
         logged = self._logged[level]

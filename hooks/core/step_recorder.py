@@ -365,8 +365,7 @@ class StepRecorder:
         self.run.steps = self.clock.num_begun
 
     def _close_run(self) -> None:
-        if self.run.open:
-            vars(self).pop("_batch_buffers", None)  # the next run of the process uses their memory
+        vars(self).pop("_batch_buffers", None)  # the next run of the process uses their memory
         self.run.close(self.failures.first)
 
     # The run.
@@ -397,10 +396,7 @@ class StepRecorder:
             self.run.flush()
 
     def close(self) -> None:
-        """Close the open step and the run. What is recorded afterwards is not saved. Closing twice is fine.
-
-        If Ctrl-C interrupts it, another call, or the end of the process, closes the run.
-        """
+        """Close the open step and the run: nothing is saved afterwards. Another call closes what Ctrl-C left open."""
         errors: list[Exception] = []
         with self._lock:
             self.follows = False

@@ -53,18 +53,15 @@ class Duty:
 
     def set_rank(self, rank: Rank | Callable[[], Rank]) -> None:
         """Set the rank, or a function that returns it, now and at each `decide`."""
-        self._source = rank
-        self.rank = self._find_rank()
-
-    def _find_rank(self) -> Rank:
-        return self._source if isinstance(self._source, Rank) else self._source()
+        self._source: Callable[[], Rank] = (lambda: rank) if isinstance(rank, Rank) else rank
+        self.rank = self._source()
 
     def decide(self) -> None:
         """Determine the rank again. It changes only if the job turns out to be larger.
 
         The job's processes may have formed their group since.
         """
-        found = self._find_rank()
+        found = self._source()
         if found.size > self.rank.size or self.rank.name:
             self.rank = found
 
@@ -137,12 +134,8 @@ def _integer(variable: str) -> int | None:
 
 
 def _numbered(variables: Iterable[tuple[str, str]]) -> Rank | None:
-    for number, size in variables:
-        try:
-            return Rank(int(os.environ[number]), int(os.environ[size]))
-        except (KeyError, ValueError):
-            continue
-    return None
+    found = ((_integer(number), _integer(size)) for number, size in variables)
+    return next((Rank(number, size) for number, size in found if number is not None and size is not None), None)
 
 
 def _tf_config() -> Rank | None:
