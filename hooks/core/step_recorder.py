@@ -354,6 +354,7 @@ class StepRecorder:
             self._start()
 
     def _close_steps(self) -> None:
+        self.active = False
         self._close_step()
         for mode, (steps, due) in self._counted.items():
             if due == 1 and steps >= _MANY_STEPS and self.planner.has_planned:
@@ -406,7 +407,6 @@ class StepRecorder:
             self.closed, self._loses = True, self._loses or (self.active and not ends_by_signal())
             if self.active and self.pending_models:
                 self.failures.warn_of_models(self.pending_models)
-            self.active = False
             # The end of the run is written even if the last step could not be.
             for finish in (self._join, self._close_steps, self._close_run):
                 try:
