@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from ..write.claim import REMAINS, has_remains
 from ..write.lease import Observer, check_unused, remove_run
 
 _PIECE = 16 << 20
+_LOCK_SECONDS = 30.0
+_GONE = "another process has moved or deleted it"
 
 
 def remove(path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> list[str]:
@@ -36,6 +38,9 @@ def remove(path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] |
         StorageError: `path` is a symbolic link.
     """
     storage = _removable(path, storage_options, are_remains_allowed=True)
+    if RUN_FILE in storage.list(""):
+        with _alone(storage):
+            storage.remove(RUN_FILE)
     remove_run(storage)
     _remove_empty_folders(storage)
     return [file.path for file in storage.walk()]
@@ -58,7 +63,7 @@ def move(
         Folder or URL of the moved run.
 
     Raises:
-        RunNotFound: Nothing is at `path`.
+        RunNotFound: Nothing is at `path`, or another process has moved or deleted the run meanwhile.
         NotARun: Something else is at `path`.
         RunExists: A run or a folder with files is where the run would go.
         RunInUse: A living process writes to the run, or to another one in its folder.
@@ -78,7 +83,7 @@ def move(
             inner = open_storage(f"{source.url}/{folder}", storage_options)
             check_unused(Observer(inner), inner)
     if not _renamed(source, target):
-        copied = _copy(source, target)
+        copied = _copy_and_delete_run_file(source, target)
         # Files that were added or changed since are kept. Without run.json, they are not a run.
         for file in reversed(_in_order(copied.intersection(source.walk()))):
             source.remove(file.path)
@@ -111,7 +116,10 @@ def _renamed(source: Storage, target: Storage) -> bool:
         raise StorageError(target.url, "the run cannot be moved here: this is inside the run")
     try:
         Path(target.url).parent.mkdir(parents=True, exist_ok=True)
-        Path(source.url).rename(target.url)
+        with _alone(source):
+            Path(source.url).rename(target.url)
+    except RunNotFound:
+        raise
     except OSError as exc:
         if exc.errno == errno.EXDEV:
             return False
@@ -119,21 +127,45 @@ def _renamed(source: Storage, target: Storage) -> bool:
     return True
 
 
-def _copy(source: Storage, target: Storage) -> set[StoredFile]:
-    """Copy all files of a folder, and return them. If that fails, or the run is written meanwhile, delete them."""
+def _copy_and_delete_run_file(source: Storage, target: Storage) -> set[StoredFile]:
+    """Copy all files of a folder, return them, and delete its `run.json`, so that only the copy is a run.
+
+    If that fails, or the run is written, moved or deleted meanwhile, delete the copies.
+    """
     copied: list[StoredFile] = []
-    try:
-        for file in _in_order(source.walk()):
-            _copy_file(source, target, file)
-            copied.append(file)
+    with ExitStack() as undo:
+        undo.callback(_delete_copies, target, copied)
+        try:
+            for file in _in_order(source.walk()):
+                _copy_file(source, target, file)
+                copied.append(file)
+        except FileNotFoundError as exc:
+            raise RunNotFound(source.url, f"{_GONE}, or a file of it") from exc
         check_unused(Observer(source), source)
-    except BaseException:
-        for file in reversed(copied):
-            with suppress(StorageError):
-                target.remove(file.path)
-        _remove_empty_folders(target)
-        raise
+        with _alone(source):
+            undo.pop_all()
+            source.remove(RUN_FILE)
     return set(copied)
+
+
+def _delete_copies(target: Storage, copied: Sequence[StoredFile]) -> None:
+    for file in reversed(copied):
+        with suppress(StorageError):
+            target.remove(file.path)
+    _remove_empty_folders(target)
+
+
+@contextmanager
+def _alone(source: Storage) -> Iterator[None]:
+    """Let no other process move or delete a run in a folder of this machine at the same time.
+
+    Raises:
+        RunNotFound: Another process has done so.
+    """
+    with source.locked(RUN_FILE, _LOCK_SECONDS):
+        if RUN_FILE not in source.list(""):
+            raise RunNotFound(source.url, _GONE)
+        yield
 
 
 def _in_order(files: Iterable[StoredFile]) -> list[StoredFile]:

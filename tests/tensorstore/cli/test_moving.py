@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tensortrial
-from support.commands import run_command
+from support.commands import run_command, run_program
 from support.file_access import before, before_opening
 from support.runs import Job
 from tensortrial.errors import NotARun, RunExists, RunNotFound
@@ -194,6 +196,47 @@ def test_mv_leaves_a_file_that_was_written_after_the_copy_of_it(run: Path) -> No
     with before_opening(run / "tensors", write_late):
         run_command("mv", run, "memory://late/a")
     assert sorted(path.name for path in run.rglob("*")) == ["late.txt", "model.pt"]
+
+
+@pytest.mark.parametrize(
+    ("moment", "to"),
+    [
+        ("before renaming", "c"),
+        ("before copying", "memory://twice/a"),
+        ("while copying", "memory://twice/b"),
+        ("after copying", "memory://twice/c"),
+    ],
+)
+def test_one_of_two_moves_at_once_wins_and_the_other_is_an_error(tmp_path: Path, moment: str, to: str) -> None:
+    run = tmp_path / "run"
+    with tensortrial.Run(run, environment=False) as writing:
+        writing.log({"loss": 3.0}, step=0)
+    to = to if "://" in to else str(tmp_path / to)
+    other = functools.partial(run_program, "mv", run, tmp_path / "b")
+    with ExitStack() as until:
+        check = before(["read"], run / "leases", other)
+        if moment == "after copying":  # run.json is copied last, and then the leases are read again
+            until.enter_context(before(["read"], run / "run.json", lambda: until.enter_context(check)))
+        elif moment == "while copying":
+            until.enter_context(before(["read"], run / "index", other))
+        else:
+            until.enter_context(check)
+        with pytest.raises(RunNotFound, match="another process has moved or deleted") as lost:
+            move(run, to)
+    assert lost.value.path == str(run)
+    assert losses(tmp_path / "b") == [3]
+    assert not run.exists()
+    with pytest.raises(RunNotFound):
+        tensortrial.create_trial(to)
+
+
+def test_a_run_that_is_deleted_while_it_is_moved_leaves_no_part(run: Path) -> None:
+    with (
+        before(["list"], run / "collections", functools.partial(run_program, "rm", "-y", run)),
+        pytest.raises(RunNotFound, match="another process has moved or deleted"),
+    ):
+        move(run, run.parent / "c")
+    assert sorted(path.name for path in run.parent.rglob("*")) == ["a", "model.pt"]
 
 
 def test_mv_refuses_a_folder_with_another_run_that_a_process_writes(run: Path) -> None:
