@@ -1,4 +1,4 @@
-"""A run's text in terminals and sentences: its escaping, counts, and lists of names."""
+"""A run's text in terminals and sentences: its escaping, counts, sizes, and lists of names."""
 
 from __future__ import annotations
 
@@ -39,6 +39,14 @@ def in_a_line(text: str) -> str:
 def counted(number: int, noun: str) -> str:
     """Return a number with a noun in the singular or plural."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def sized(nbytes: int) -> str:
+    """Return a number of bytes with a unit, such as 1.5 MB."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if nbytes >= size:
+            return f"{nbytes / size:,.1f} {unit}"
+    return counted(nbytes, "byte")
 
 
 def listed(texts: Sequence[str], between: str = ", ", most: int = 5) -> str:

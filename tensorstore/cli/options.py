@@ -167,19 +167,6 @@ def report_skipped(damaged: Mapping[str, TensorTrialError]) -> None:
         print_line(f"skipped: {path}: {reason}", err=True)
 
 
-def count_of(number: int, noun: str) -> str:
-    """Return a number with a noun in the singular or plural."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def size_of(nbytes: int) -> str:
-    """Return a number of bytes with a unit, such as 1.5 MB."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6)):
-        if nbytes >= size:
-            return f"{nbytes / size:.1f} {unit}"
-    return f"{nbytes / 1e3:.1f} kB"
-
-
 def parse_options(pairs: Sequence[str], option: str = "--storage-option") -> dict[str, str] | None:
     """Return the KEY=VALUE pairs of a repeated option as a dictionary, or None if there is none."""
     options = {}

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from ..errors import InvalidCollectionConfiguration
 from ..html_table import TableOfValues, html_table
+from ..visible import counted
 from .changes import Changes, Configuration
 from .json_document import JsonDocument
 from .reduction_config import ReductionConfig, boolean, check_reduction_config
@@ -276,8 +277,7 @@ class Collections(TableOfValues[Collection]):
     title = "Collections"
 
     def _shown(self, value: Collection) -> object:
-        count = len(value.tensor_names)
-        return f"{count:,} tensor{'s' * (count != 1)}"
+        return counted(len(value.tensor_names), "tensor")
 
 
 def check_collection_name(name: Any) -> None:

@@ -24,6 +24,7 @@ from ..parallel import in_threads
 from ..redaction import without_credentials
 from ..storage.open import Storage, as_location, open_storage
 from ..suggestions import near_names
+from ..visible import sized
 from .opening import create_trial
 from .plots import RunsPlots
 from .run_queries import RunQueries
@@ -234,7 +235,7 @@ class Runs:
             found = self.sql(_SIZES, timeout=SIZE_SECONDS).fetchall()
         except TensorTrialError:
             found = []  # it takes long, is closed, or damaged; the rest is known
-        sizes = {run: f", {steps:,} steps, {nbytes / 1e6:,.1f} MB of tensors" for run, steps, nbytes in found}
+        sizes = {run: f", {steps:,} steps, {sized(nbytes)} of tensors" for run, steps, nbytes in found}
         states = {run.name: "ended" if run.snapshot.workers.job_ended else "running" for run in self.all}
         return html_table(repr(self), ((name, state + sizes.get(name, "")) for name, state in states.items()))
 

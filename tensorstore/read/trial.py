@@ -22,6 +22,7 @@ from ..snapshot.snapshot import Snapshot, run_info
 from ..snapshot.workers import natural
 from ..storage.open import Storage
 from ..suggestions import near_names
+from ..visible import counted, sized
 from .frame import frame_of
 from .name_filter import belongs_to, name_patterns, names_in
 from .plots import TrialPlots
@@ -594,11 +595,10 @@ class Trial:
         yield "tensors", f"{len(self):,}"
         for name, each in sorted(self.collections().items()):
             if count := len(each.tensor_names):
-                yield f"collection {name}", f"{count:,} tensor{'s' * (count != 1)}"
+                yield f"collection {name}", counted(count, "tensor")
         with suppress(QueryLimit):
-            query = "select coalesce(sum(nbytes), 0) from tensors"
-            nbytes = int(self.sql(query, timeout=SIZE_SECONDS).fetchall()[0][0])
-            yield "size", f"{nbytes / 1e6:,.1f} MB of tensors"
+            found = self.sql("select coalesce(sum(nbytes), 0) from tensors", timeout=SIZE_SECONDS).fetchall()
+            yield "size", f"{sized(found[0][0])} of tensors"
 
 
 def run_reader_of(trial: Trial) -> RunReader:

@@ -11,9 +11,10 @@ import click
 from ...maintenance.notes import notes_of
 from ...parallel import in_threads
 from ...read.runs import Runs
+from ...visible import sized
 from ..completion import complete_run
 from ..console import console_for, print_table
-from ..options import opened_runs, size_of, storage_option
+from ..options import opened_runs, storage_option
 from ..rows import RowOutput, output_options
 
 _COLUMNS = ("run", "state", "steps", "file size", "started", "tags")
@@ -93,7 +94,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
         row["run"],
         row["state"],
         f"{row['steps']:,} of {row['steps_begun']:,}" if row["steps_begun"] > row["steps"] else f"{row['steps']:,}",
-        size_of(row["file_bytes"]),
+        sized(row["file_bytes"]),
         row["started_at"][:16],
         ", ".join(row["tags"]),
     ]

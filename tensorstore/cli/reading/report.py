@@ -6,8 +6,9 @@ import sys
 
 import click
 
+from ...visible import counted
 from ..console import print_line, working
-from ..options import count_of, error_status, opened_runs, runs_argument, storage_option
+from ..options import error_status, opened_runs, runs_argument, storage_option
 from ..rows import STDOUT, OutputFile
 
 _FOUND, _FAILED = 1, 2
@@ -51,6 +52,6 @@ def report(
                 sys.stdout.buffer.flush()
             else:
                 found = write_report(served, path, with_diagnosis)
-    said = f"{path}: {count_of(len(served.names), 'run')}, {count_of(found, 'finding')}"
+    said = f"{path}: {counted(len(served.names), 'run')}, {counted(found, 'finding')}"
     print_line(said, err=path == STDOUT)
     sys.exit(_FOUND if found else 0)

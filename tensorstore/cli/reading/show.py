@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from ...read.trial import Trial
-from ...visible import visible
+from ...visible import counted, visible
 from ..console import COLUMN_GAP, console_for, least_width, print_line, print_table, working
-from ..options import count_of, open_trial, run_argument, storage_option
+from ..options import open_trial, run_argument, storage_option
 from ..ranges import ranges
 from ..sparkline import sparkline
 
@@ -92,7 +92,7 @@ def _print_worst(trial: Trial, most: int) -> None:
     drawn = [lines[name, mode][0] if (name, mode) in lines else [] for name, mode, *_ in chosen]
     _print_lines("l2, first step to last", drawn, ["tensor", "mode", "median", "last", "why"], rows)
     if len(found) > most:
-        click.echo(f"and {count_of(len(found) - most, 'tensor')} more; --worst {len(found)} shows all")
+        click.echo(f"and {counted(len(found) - most, 'tensor')} more; --worst {len(found)} shows all")
 
 
 def _series(
@@ -155,7 +155,7 @@ def _distance(usual: float | None, last: float | None) -> float:
 
 def _why(wrong: int, first: int | None, usual: float | None, last: float | None) -> str:
     if wrong:
-        return f"{count_of(wrong, 'NaN or inf element')}, first at global step {first}"
+        return f"{counted(wrong, 'NaN or inf element')}, first at global step {first}"
     if last is not None and not math.isfinite(last):
         return f"the last value is {last}"
     if not usual or last is None:

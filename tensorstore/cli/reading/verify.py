@@ -10,10 +10,9 @@ import click
 from ...errors import RunError, StorageError
 from ...maintenance import verification
 from ...read.verify import Damage, Verification
-from ...visible import listed
+from ...visible import counted, listed, sized
 from ..console import print_line
 from ..options import (
-    count_of,
     error_status,
     parse_options,
     progress_option,
@@ -80,13 +79,13 @@ def _lines(report: Verification) -> Iterator[str]:
     for late in report.unfinished:
         yield f"  unfinished: {late.worker}: {late.reason}{_steps(late.steps)}"
     if report.superseded:
-        count = count_of(len(report.superseded), "file")
+        count = counted(len(report.superseded), "file")
         yield f"  superseded and not yet deleted: {count}, such as {report.superseded[0]}"
     for kind, what in _UNNAMED.items():
         found = [each for each in report.unnamed if each.kind == kind]
         if found:
-            size = sum(each.nbytes for each in found) / 1e6
-            yield f"  {what}: {count_of(len(found), 'file')} of {size:.1f} MB, such as {found[0].path}"
+            size = sum(each.nbytes for each in found)
+            yield f"  {what}: {counted(len(found), 'file')} of {sized(size)}, such as {found[0].path}"
 
 
 def _damage_lines(state: str, damage: Damage) -> Iterator[str]:

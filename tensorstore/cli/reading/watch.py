@@ -10,9 +10,10 @@ import click
 
 from ...read.trial import Trial
 from ...rules import Finding
+from ...visible import counted
 from ..completion import complete_rule
 from ..console import print_line
-from ..options import count_of, error_status, open_trial, run_argument, storage_option, wait_option, waiting_hint
+from ..options import error_status, open_trial, run_argument, storage_option, wait_option, waiting_hint
 
 _SHOWN_OF_A_STEP = 3
 _SAVED_AT = "select max(saved_at) from steps where global_step = $step"
@@ -92,7 +93,7 @@ def watch(
 
 def _say_end(trial: Trial, rules: str, status: int) -> None:
     found = "nothing was found" if status == _NOTHING_FIRED else "the watch has ended"
-    print_line(f"{found} by {rules} in {count_of(len(trial.steps()), 'step')}; {_last_step(trial)}", err=True)
+    print_line(f"{found} by {rules} in {counted(len(trial.steps()), 'step')}; {_last_step(trial)}", err=True)
 
 
 def _last_step(trial: Trial) -> str:

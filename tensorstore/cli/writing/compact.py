@@ -7,15 +7,14 @@ import time
 import click
 
 from ...maintenance import compaction
+from ...visible import counted, sized
 from ..console import print_line
 from ..options import (
     Seconds,
-    count_of,
     parse_options,
     progress_option,
     run_argument,
     runs_below_hint,
-    size_of,
     storage_option,
 )
 
@@ -47,16 +46,16 @@ def compact(run: str, delete_older_than: float, progress: bool, storage_options:
         done = compaction.compact(run, delete_older_than=delete_older_than, storage_options=options, progress=progress)
     for error in done.damaged.values():
         print_line(f"damaged and not merged: {error}", err=True)
-    before = f"{count_of(done.files_before, 'index file')} of {size_of(done.bytes_before)}"
+    before = f"{counted(done.files_before, 'index file')} of {sized(done.bytes_before)}"
     if done.files_before == done.files_after:
         click.echo(f"{before}: nothing to merge")
     else:
-        click.echo(f"{before} are now {done.files_after} of {size_of(done.bytes_after)}")
+        click.echo(f"{before} are now {done.files_after} of {sized(done.bytes_after)}")
     if done.chunks_merged:
         click.echo(f"{done.chunks_merged} files of raw values are now {done.chunks_made}")
     if done.deleted_files:
-        click.echo(f"{count_of(done.deleted_files, 'superseded file')} deleted")
+        click.echo(f"{counted(done.deleted_files, 'superseded file')} deleted")
     if done.deletable_at is not None:
-        kept = f"{count_of(done.superseded_files, 'superseded file')} of {size_of(done.superseded_bytes)}"
+        kept = f"{counted(done.superseded_files, 'superseded file')} of {sized(done.superseded_bytes)}"
         minutes = max(0.0, done.deletable_at - time.time()) / 60
         click.echo(f"{kept} kept for readers; compact again in {minutes:.0f} min to delete all of them")

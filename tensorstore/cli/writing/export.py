@@ -9,10 +9,11 @@ import click
 
 from ...exports import export as export_runs
 from ...exports.tables import DEFAULT, SCHEMAS
+from ...visible import counted
 from ..argument_order import runs_and_target
 from ..completion import complete_run
 from ..console import print_line
-from ..options import count_of, parse_options, progress_option, report_skipped, storage_option
+from ..options import parse_options, progress_option, report_skipped, storage_option
 
 _INCOMPLETE = 1
 
@@ -90,7 +91,7 @@ def export(
     )
     report_skipped(done.damaged)
     for table, count in done.rows.items():
-        click.echo(f"{table}: {count_of(count, 'row')}")
+        click.echo(f"{table}: {counted(count, 'row')}")
     for run in done.pruned:
         print_line(f"pruned: {run}")
     if done.damaged:

@@ -8,8 +8,9 @@ import click
 
 from ...errors import TensorTrialError
 from ...maintenance.relocation import remove
+from ...visible import counted
 from ..console import print_line
-from ..options import count_of, parse_options, runs_argument, runs_below_hint, storage_option
+from ..options import parse_options, runs_argument, runs_below_hint, storage_option
 from ..sentences import sentence_of
 
 _NOT_ALL = 1
@@ -33,7 +34,7 @@ def rm(runs: tuple[str, ...], yes: bool, storage_options: tuple[str, ...]) -> No
     if not yes:
         if not sys.stdin.isatty():
             raise click.UsageError("there is no terminal to ask on; pass --yes to delete without a question")
-        click.confirm(f"Delete {count_of(len(runs), 'run')}: {', '.join(runs)}?", abort=True, err=True)
+        click.confirm(f"Delete {counted(len(runs), 'run')}: {', '.join(runs)}?", abort=True, err=True)
     failed = False
     for run in runs:
         try:
@@ -44,7 +45,7 @@ def rm(runs: tuple[str, ...], yes: bool, storage_options: tuple[str, ...]) -> No
             failed = True
             continue
         stay = "stays" if len(kept) == 1 else "stay"
-        left = f"; {count_of(len(kept), 'other file')} {stay} in its folder" if kept else ""
+        left = f"; {counted(len(kept), 'other file')} {stay} in its folder" if kept else ""
         print_line(f"deleted: {run}{left}")
     if failed:
         raise SystemExit(_NOT_ALL)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...errors import FileError, StorageError
 from ...format.index_types import SavedTensor
+from ...visible import sized
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class Verification:
         count = len(self.damaged)
         state = "whole" if not count else f"{count} file{' is' if count == 1 else 's are'} damaged or missing"
         return (
-            f"{self.run}: {state} ({self.files} files, {self.nbytes / 1e6:.1f} MB, {self.rows} saved tensors, "
+            f"{self.run}: {state} ({self.files} files, {sized(self.nbytes)}, {self.rows} saved tensors, "
             f"{self.values} raw values)"
         )
 

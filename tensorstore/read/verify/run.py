@@ -85,8 +85,7 @@ class _Verifier:
         found = {_worker_of(path) or "" for path in self._files if _INDEX_FILE.fullmatch(path)}
         for worker in sorted(found - self._snapshot.index.keys()):
             path = collections_path(worker)
-            if not self._findings.is_damaged(path):
-                self._findings.damaged(path, f"it is missing, and without it no step of {worker} is read", worker)
+            self._findings.damaged(path, f"it is missing, and without it no step of {worker} is read", worker)
 
     # One worker.
 
@@ -155,9 +154,8 @@ class _Verifier:
                 yield Unfinished(worker, "it did not save all steps that other workers saved", tuple(missing.tolist()))
 
     def _unnamed(self) -> Iterator[Unnamed]:
-        findings = self._findings
         for path, file in sorted(self._files.items()):
-            if path in self._named or findings.was_read(path) or findings.is_damaged(path):
+            if path in self._named or self._findings.was_read(path) or self._findings.is_damaged(path):
                 continue
             if TEMPORARY.fullmatch(path):
                 yield Unnamed(path, file.nbytes, "temporary", _worker_of(path))

@@ -17,8 +17,8 @@ import tensortrial
 from support import warm
 from support.commands import run_command
 from support.runs import TRAIN, Job
-from tensortrial.cli.console import visible
 from tensortrial.errors import ConfigurationError
+from tensortrial.visible import sized, visible
 
 # Clears the screen, sets the title by C1, writes over the line, shows what follows from right to left, begins a line.
 NAME = "loss\x1b[2J\x9b31m\rok\u202egnp\n=cmd"
@@ -71,6 +71,14 @@ def test_visible_leaves_words_and_shows_controls() -> None:
     assert visible("weights/é 层 שלום\n") == "weights/é 层 שלום\n"
     assert visible(NAME) == SHOWN + "\n=cmd"
     assert visible("a\x7f\x00\u2028\u200f\u2066\ud800") == r"a\x7f\x00\u2028\u200f\u2066\ud800"
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"),
+    [(1, "1 byte"), (999, "999 bytes"), (16_600, "16.6 kB"), (1_500_000, "1.5 MB"), (2e12, "2,000.0 GB")],
+)
+def test_a_size_has_the_unit_in_which_it_is_above_one(nbytes: int, text: str) -> None:
+    assert sized(nbytes) == text
 
 
 @pytest.mark.parametrize(
