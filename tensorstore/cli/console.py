@@ -13,6 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ..progress import DELAY_SECONDS
 from ..visible import visible
@@ -123,12 +124,16 @@ def least_width(columns: Sequence[str], rows: Sequence[Sequence[str]], fold: boo
     return sum(widths) + COLUMN_GAP * len(widths)
 
 
+def print_facts(console: Console, facts: Sequence[tuple[str, str]], style: str = "") -> None:
+    """Print names with their values, of which long ones are folded between words, or in a word that is too long."""
+    indent = max(cell_len(name) for name, _ in facts) + 2
+    for name, value in facts:
+        for number, line in enumerate(Text(value).wrap(console, max(console.width - indent, 1), overflow="fold")):
+            label = "" if number else name
+            console.print(Text(label, style) + Text(" " * (indent - cell_len(label))) + line, soft_wrap=True)
+
+
 def _print_records(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for number, row in enumerate(rows):
-        record = Table.grid(padding=(0, 2))
-        record.add_column(style="bold")
-        record.add_column(overflow="fold")
-        for column, cell in zip(columns, row, strict=True):
-            record.add_row(column, cell)
         console.rule(f"row {number + 1}", style="none", align="left")
-        console.print(record)
+        print_facts(console, list(zip(columns, row, strict=True)), style="bold")

@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import Any
 
 import click
-from rich.table import Table
 
 from ...errors import TensorTrialError
 from ...format.documents import utc
@@ -18,7 +17,7 @@ from ...mode import ModeKeys
 from ...read.trial import Trial, run_reader_of
 from ...statistics.definitions import STATISTICS
 from ...visible import visible
-from ..console import console_for, print_table
+from ..console import console_for, print_facts, print_table
 from ..options import open_trials, runs_argument, storage_option
 from ..ranges import ranges
 
@@ -50,10 +49,7 @@ def info(runs: tuple[str, ...], as_json: bool, storage_options: tuple[str, ...])
 
 def _print(trial: Trial) -> None:
     console = console_for()
-    table = Table.grid(padding=(0, 2))
-    for name, value in _facts(trial):
-        table.add_row(name, visible(value))
-    console.print(table)
+    print_facts(console, [(name, visible(value)) for name, value in _facts(trial)])
     rows = [(name, str(count), ", ".join(_forms(trial, name))) for name, count in _collections(trial).items()]
     print_table(console, ["collection", "tensors", "saved"], rows)
 

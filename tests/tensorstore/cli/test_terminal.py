@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -15,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tensortrial
 from support.commands import run_command
 from support.runs import TRAIN, Job
 from tensortrial.cli import main
@@ -162,6 +164,18 @@ def test_a_table_of_long_names_fits_80_columns_with_whole_numbers(
     assert not [line for line in lines if line.startswith("row 1 ")]
     cells = {cell for line in lines for cell in line.split()}
     assert set(numbers) <= cells
+
+
+def test_info_folds_long_metadata_in_a_terminal_and_pads_no_line_of_a_file(tmp_path: Path) -> None:
+    metadata = {"path": "/data/" + "x" * 150, "widths": list(range(60)), "after": "the end"}
+    with tensortrial.Run(tmp_path / "run", environment=False, metadata=metadata) as run:
+        run.log({"loss": 1.0}, step=0)
+    lines = in_terminal(tmp_path, "info", "run", columns=80).decode().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert json.dumps(metadata).replace(" ", "") in "".join("".join(lines).split())
+    in_file = run_command("info", "run", cwd=tmp_path).stdout
+    assert f"metadata      {json.dumps(metadata)}\n" in in_file
+    assert "state         ended\n" in in_file
 
 
 def test_a_command_that_takes_long_shows_a_bar_in_a_terminal(place: Path) -> None:
