@@ -190,7 +190,7 @@ def test_the_documents_say_what_was_measured_last(peers):
 
     root = Path(__file__).parent.parent
     rounds = json.loads((root / "benchmarks/peers/measured.json").read_text())["rounds"]
-    page, readme = (root / "docs/performance.md").read_text(), (root / "README.md").read_text()
+    page, readme = (root / "docs/peers.md").read_text(), (root / "README.md").read_text()
     for table in page_tables(rounds):
         assert table in page
     claimed = claims(rounds)

@@ -1,6 +1,6 @@
 """The tables of a measurement, in Markdown: one a question, each figure with how many times tensortrial's it is.
 
-python -m peers.report FILE     # the tables of docs/performance.md, and that of the README
+python -m peers.report FILE     # the tables of docs/peers.md, and that of the README
 """
 
 from __future__ import annotations
