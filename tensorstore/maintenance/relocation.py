@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import NotARun, RunExists, RunNotFound, StorageError
 from ..format.schema import COLLECTIONS, RUN_FILE
+from ..snapshot.snapshot import run_info
 from ..storage.base import ByteRange, StoredFile
 from ..storage.open import Storage, open_storage
 from ..write.claim import REMAINS, has_remains
@@ -18,6 +19,8 @@ from ..write.lease import Observer, check_unused, remove_run
 
 _PIECE = 16 << 20
 _LOCK_SECONDS = 30.0
+_CLAIM = "worker_"
+"""The beginning of the names of claims, which also a run has whose `run.json` is damaged."""
 _GONE = "another process has moved or deleted it"
 
 
@@ -72,11 +75,11 @@ def move(
     source, target = _removable(path, storage_options), open_storage(to, storage_options)
     if has_remains(target):
         raise RunExists(target.url, REMAINS)
-    if (target.exists_any() or os.path.isdir(target.url)) and RUN_FILE not in target.list(""):
+    if (os.path.isdir(target.url) if target.is_local else target.exists_any()) and RUN_FILE not in target.list(""):
         to = f"{os.fspath(to).rstrip('/')}/{source.url.rpartition('/')[2]}"
         target = open_storage(to, storage_options)
     if target.exists_any():
-        raise RunExists(target.url, "a run or a folder of this name is there; choose another name")
+        raise RunExists(target.url, "a run, a folder or a file of this name is there; choose another name")
     for file in source.walk():
         folder, _, name = file.path.rpartition("/")
         if folder and name == RUN_FILE:
@@ -101,6 +104,8 @@ def _removable(
         has_left = has_remains(storage)
         if not (has_left and are_remains_allowed):
             raise NotARun(storage.url, REMAINS if has_left else f"it has no {RUN_FILE}, so it is not a run")
+    elif not any(name.startswith(_CLAIM) for name in storage.list(COLLECTIONS)):
+        run_info(storage, has_begun=False)  # raises NotARun for the file of another program
     if os.path.islink(storage.url):
         real = os.path.realpath(storage.url)
         raise StorageError(storage.url, f"it is a symbolic link to {real}; name that folder, or delete the link")

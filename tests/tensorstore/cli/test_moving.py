@@ -52,6 +52,29 @@ def test_rm_deletes_files_that_a_killed_process_has_not_published(run: Path) -> 
     assert sorted(path.name for path in run.rglob("*")) == [f".model.pt.{7:016x}.tmp", "model.pt"]
 
 
+@pytest.mark.parametrize("command", ["rm", "mv"])
+def test_a_folder_of_another_program_with_a_run_json_is_neither_deleted_nor_moved(tmp_path: Path, command: str) -> None:
+    (tmp_path / "other" / "index").mkdir(parents=True)
+    (tmp_path / "other" / "run.json").write_text('{"name": "mine"}')
+    (tmp_path / "other" / "index" / "pages.json").write_text("[]")
+    arguments = ["-y"] if command == "rm" else [tmp_path / "moved"]
+    refused = run_command(command, tmp_path / "other", *arguments, status=1)
+    assert "it was not written by tensortrial" in refused.stderr
+    assert sorted(path.name for path in tmp_path.rglob("*.json")) == ["pages.json", "run.json"]
+
+
+def test_rm_deletes_a_run_whose_run_json_is_damaged(run: Path) -> None:
+    (run / "run.json").write_bytes(b"\0" * 100)
+    run_command("rm", "-y", run)
+    assert [path.name for path in run.rglob("*")] == ["model.pt"]
+
+
+def test_mv_to_a_name_of_a_file_says_so(run: Path) -> None:
+    (run.parent / "file").write_text("mine")
+    refused = run_command("mv", run, run.parent / "file", status=1)
+    assert refused.stderr.endswith("file: a run, a folder or a file of this name is there; choose another name\n")
+
+
 def test_rm_leaves_no_empty_folder_and_deletes_several(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write(tmp_path / name)
@@ -232,7 +255,7 @@ def test_one_of_two_moves_at_once_wins_and_the_other_is_an_error(tmp_path: Path,
 
 def test_a_run_that_is_deleted_while_it_is_moved_leaves_no_part(run: Path) -> None:
     with (
-        before(["list"], run / "collections", functools.partial(run_program, "rm", "-y", run)),
+        before(["list"], run / "index", functools.partial(run_program, "rm", "-y", run)),
         pytest.raises(RunNotFound, match="another process has moved or deleted"),
     ):
         move(run, run.parent / "c")
