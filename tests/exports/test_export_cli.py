@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import duckdb
+import pytest
 
 from support.commands import run_command, run_program
 from support.export_conformance import write_run
+from support.runs import Job
 
 
 def export(*arguments: object, status: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -28,6 +31,21 @@ def test_it_says_what_it_moved(tmp_path: Path, run: Path) -> None:
         "steps: 0 rows",
         "tensors: 0 rows",
     ]
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv", "delta", "duckdb"])
+def test_a_full_disk_under_the_target_is_an_error_of_one_line(tmp_path: Path, small_disk: Path, form: str) -> None:
+    with Job(tmp_path / "run") as job:
+        for step in range(20):
+            job.step({f"{step} {number} {hash((step, number))}": float(number) for number in range(2000)})
+    if form == "delta":
+        pytest.importorskip("deltalake")
+    (small_disk / "other").write_bytes(bytes(13 << 17))
+    done = export(tmp_path / "run", f"{form}:{small_disk}/x", "--table", "tensors", status=1)
+    assert done.stderr.startswith(f"Error: {form}:") or form == "duckdb"
+    assert re.search("disk is full|No space left", done.stderr)
+    assert done.stderr.count("\n") == 1
+    (small_disk / "other").unlink()
 
 
 def test_since_is_a_step_or_a_time(tmp_path: Path, run: Path) -> None:

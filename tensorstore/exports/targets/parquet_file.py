@@ -26,11 +26,10 @@ def write_parquet(file: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch
     Columns of texts and integers have dictionaries, and the file is compressed with zstd. It has no Arrow schema, so
     that every reader sees dictionaries of texts as texts.
     """
-    footers: list[pq.FileMetaData] = []
-    with pq.ParquetWriter(file, schema, metadata_collector=footers, **write_options(schema)) as writer:
+    with pq.ParquetWriter(file, schema, **write_options(schema)) as writer:
         for rows in ahead(map(pa.Table.unify_dictionaries, gathered(batches, schema))):
             writer.write_table(rows, ROWS)
-    return footers[0]
+    return writer.writer.metadata
 
 
 def write_options(schema: pa.Schema) -> dict[str, Any]:
