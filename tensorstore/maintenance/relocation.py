@@ -149,7 +149,10 @@ def _copy_and_delete_run_file(source: Storage, target: Storage) -> set[StoredFil
         check_unused(Observer(source), source)
         with _alone(source):
             undo.pop_all()
-            source.remove(RUN_FILE)
+            try:
+                source.remove(RUN_FILE)
+            except StorageError as exc:
+                raise StorageError(source.url, f"it is copied to {target.url}, but cannot be deleted: {exc}") from exc
     return set(copied)
 
 

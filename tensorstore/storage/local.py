@@ -386,8 +386,9 @@ class _LocalSink(Sink):
             self.file = io.BufferedWriter(file)
 
     def append(self, pieces: Iterable[bytes | memoryview], nbytes: int = 0) -> None:
-        self.file.flush()
-        append_all(self.file.fileno(), pieces, nbytes)
+        with translated(self.path, "write"):
+            self.file.flush()
+            append_all(self.file.fileno(), pieces, nbytes)
 
     def publish(self) -> None:
         with _removed_on_error(self._temporary), translated(self.path, "write"), self.file:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 from contextlib import ExitStack
 from pathlib import Path
@@ -209,6 +210,24 @@ def test_mv_that_is_interrupted_leaves_no_part_of_a_copy(run: Path) -> None:
     assert losses(run) == [0, 1, 2, 3]
     assert move(run, "memory://interrupted/a") == "memory://interrupted/a"
     assert losses("memory://interrupted/a") == [0, 1, 2, 3]
+
+
+def test_mv_to_a_full_disk_names_the_file_and_leaves_the_run(run: Path, small_disk: Path) -> None:
+    (run / "model.pt").write_bytes(bytes(3 << 20))
+    refused = run_command("mv", run, small_disk / "a", status=1)
+    assert refused.stderr == "Error: model.pt: the disk is full\n"
+    assert list(small_disk.iterdir()) == []
+    assert losses(run) == [0, 1, 2, 3]
+
+
+def test_mv_of_a_run_that_cannot_be_deleted_names_the_copy(run: Path) -> None:
+    def refuse() -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(run / "run.json"))
+
+    with before(["remove"], run / "run.json", refuse):
+        refused = run_command("mv", run, "memory://kept/a", status=1)
+    assert f"{run}: it is copied to memory://kept/a, but cannot be deleted: " in refused.stderr
+    assert losses(run) == losses("memory://kept/a") == [0, 1, 2, 3]
 
 
 def test_mv_leaves_a_file_that_was_written_after_the_copy_of_it(run: Path) -> None:
