@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 from collections.abc import Iterator
 from itertools import pairwise
@@ -45,13 +46,16 @@ def demo(folder: str) -> None:
     tensortrial page runs/demo
     """
     try:
-        is_saved = _train(folder)
+        logging.disable()  # of the hook's error, which is printed as a sentence
+        failure = _train(folder)
     except RunExists as exc:
         raise click.ClickException(
             f"{folder} holds a run already: name another folder, or delete it by `tensortrial rm {_word(folder)}`"
         ) from exc
-    if not is_saved:
-        raise click.ClickException(f"nothing was saved to {folder}; see the reason above")
+    finally:
+        logging.disable(logging.NOTSET)
+    if failure is not None:
+        raise click.ClickException(f"nothing was saved to {folder}: {failure}")
     print_line(f"The run is in {folder}. Look at it by:")
     for command in ("diagnose", "show", "page"):
         print_line(f"  tensortrial {command} {_word(folder)}")
@@ -62,8 +66,8 @@ def _word(folder: str) -> str:
     return shlex.quote(f"./{folder}" if folder.startswith("-") else folder)
 
 
-def _train(folder: str) -> bool:
-    """Train, and return whether the run was saved."""
+def _train(folder: str) -> str | None:
+    """Train, and return the error that turned the hook off; None if the run was saved."""
     random = np.random.default_rng(0)
     points, labels = _spirals(random)
     weights = [random.normal(0, (2 / n) ** 0.5, (n, m)) for n, m in pairwise(_LAYERS)]
@@ -81,7 +85,7 @@ def _train(folder: str) -> bool:
             batch = random.integers(len(points), size=_BATCH)
             with np.errstate(all="ignore"), run.step(step):
                 _one_step(run, step, weights, biases, rates, points[batch], labels[batch])
-        return run.recorder.active
+        return run.recorder.failures.first
 
 
 def _one_step(

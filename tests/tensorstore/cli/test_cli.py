@@ -502,6 +502,14 @@ def test_demo_prints_commands_that_a_shell_understands(tmp_path: Path) -> None:
     assert shlex.split(printed.partition("`")[2].partition("`")[0]) == ["tensortrial", "rm", "./-my run's"]
 
 
+def test_demo_on_a_full_disk_is_an_error_of_one_line(small_disk: Path) -> None:
+    (small_disk / "other").write_bytes(bytes((2 << 20) - (8 << 10)))
+    done = run_command("demo", small_disk / "demo", status=1)
+    assert done.stderr.startswith(f"Error: nothing was saved to {small_disk / 'demo'}: ")
+    assert done.stderr.endswith("the disk is full\n")
+    assert done.stderr.count("\n") == 1
+
+
 def test_demo_says_where_it_cannot_write(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     done = run_command("demo", tmp_path / "file", status=1)
