@@ -84,16 +84,13 @@ def watch(
     print_line(f"watching {trial.path} by {names}; {_last_step(trial)}", err=True)
     found = follow(trial, made, start_step, end_step, record=record, timeout=timeout)
     status = _print_findings(found, form)
-    _say_end(trial, names, status)
-    if not any(start_step <= step and (end_step is None or step < end_step) for step in trial.steps()):
+    evaluated = [step for step in trial.steps() if start_step <= step and (end_step is None or step < end_step)]
+    result = "nothing was found" if status == _NOTHING_FIRED else "the watch has ended"
+    print_line(f"{result} by {names} in {counted(len(evaluated), 'step')}; {_last_step(trial)}", err=True)
+    if not evaluated:
         click.echo("no step was evaluated: the run has none between --start-step and --end-step", err=True)
         status = _COULD_NOT_RUN
     sys.exit(status)
-
-
-def _say_end(trial: Trial, rules: str, status: int) -> None:
-    found = "nothing was found" if status == _NOTHING_FIRED else "the watch has ended"
-    print_line(f"{found} by {rules} in {counted(len(trial.steps()), 'step')}; {_last_step(trial)}", err=True)
 
 
 def _last_step(trial: Trial) -> str:

@@ -176,6 +176,8 @@ def test_watch_says_what_it_watches_and_that_nothing_was_found(place: Path) -> N
     first, last = done.stderr.splitlines()
     assert first.startswith(f"watching {place / 'good'} by ExplodingTensor; the last step is 5 (TRAIN")
     assert last.startswith("nothing was found by ExplodingTensor in 6 steps; the last step is 5")
+    done = run("watch", place / "good", "--rule", "ExplodingTensor", "--no-record", "--start-step", 1, "--end-step", 3)
+    assert "nothing was found by ExplodingTensor in 2 steps; the last step is 5" in done.stderr
 
 
 def test_the_error_of_a_step_names_modes_that_have_it_and_steps_near_it(tmp_path: Path) -> None:
