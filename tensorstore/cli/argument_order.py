@@ -9,30 +9,24 @@ import click
 
 from ..suggestions import near_names
 
-_SQL = re.compile(r"\s*(select|with|from|describe|summarize|show|pivot|values)\b.*\s", re.IGNORECASE | re.DOTALL)
-_TARGET = re.compile(r"(duckdb|parquet|csv|delta|iceberg|snowflake|bigquery|tensorboard):|postgres(ql)?://")
+SQL = re.compile(r"\s*(select|with|from|describe|summarize|show|pivot|values)\b.*\s", re.IGNORECASE | re.DOTALL)
+TARGET = re.compile(r"(duckdb|parquet|csv|delta|iceberg|snowflake|bigquery|tensorboard):|postgres(ql)?://")
 
 
-def runs_and_query(arguments: Sequence[str]) -> tuple[tuple[str, ...], str]:
-    """Return the runs and the SELECT of `sql`. Raises UsageError for missing or swapped arguments."""
-    return _runs_and_last(arguments, "QUERY", _SQL, "tensortrial sql RUN... QUERY", "a query")
-
-
-def runs_and_target(arguments: Sequence[str]) -> tuple[tuple[str, ...], str]:
-    """Return the runs and the target of `export`. Raises UsageError for missing or swapped arguments."""
-    return _runs_and_last(arguments, "TARGET", _TARGET, "tensortrial export RUN... TARGET", "a target")
-
-
-def _runs_and_last(
-    arguments: Sequence[str], name: str, pattern: re.Pattern[str], usage: str, what: str
+def runs_and_last(
+    arguments: Sequence[str], command: str, name: str, pattern: re.Pattern[str]
 ) -> tuple[tuple[str, ...], str]:
+    """Return the runs and the last argument of a command. It has a name, such as QUERY, and is known by a pattern.
+
+    Raises UsageError for missing or swapped arguments.
+    """
     *runs, last = arguments
+    usage = f"write: tensortrial {command} RUN... {name}"
     if not runs:
-        missing = "RUN" if pattern.match(last) else name
-        raise click.UsageError(f"missing argument {missing}; write: {usage}")
+        raise click.UsageError(f"missing argument {'RUN' if pattern.match(last) else name}; {usage}")
     wrong = next((run for run in runs if pattern.match(run)), None)
     if wrong is not None and not pattern.match(last):
-        raise click.UsageError(f"{wrong!r} is {what}, which comes last; write: {usage}")
+        raise click.UsageError(f"{wrong!r} is a {name.lower()}, which comes last; {usage}")
     return tuple(runs), last
 
 

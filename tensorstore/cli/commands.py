@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
@@ -107,29 +109,30 @@ class _Commands(click.Group):
                 formatter.write_dl([(f"{name:{longest}}", line) for name, (_, line) in group.items()])
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
-        try:
+        with _errors_as_sentences():  # the disk may be full that --help is written to
             return super().make_context(*args, **options)
-        except BrokenPipeError:
-            raise
-        except OSError as exc:  # the disk is full that --help is written to
-            raise click.ClickException(sentence_of(exc)) from exc
-        except KeyboardInterrupt:
-            _end_interrupted()
 
     def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except TensorTrialError as exc:
-            raise click.ClickException(sentence_of(exc)) from exc
-        except BrokenPipeError:
-            raise  # click ends without a message
-        except OSError as exc:  # the disk of the output is full
-            raise click.ClickException(sentence_of(exc)) from exc
-        except click.ClickException as exc:
-            vars(exc)["message"] = visible(_explained(exc), keep="")
-            raise
-        except KeyboardInterrupt:
-            _end_interrupted()
+        with _errors_as_sentences():
+            try:
+                return super().invoke(ctx)
+            except click.ClickException as exc:
+                vars(exc)["message"] = visible(_explained(exc), keep="")
+                raise
+
+
+@contextmanager
+def _errors_as_sentences() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # click ends without a message
+    except (TensorTrialError, OSError) as exc:
+        raise click.ClickException(sentence_of(exc)) from exc
+    except KeyboardInterrupt:
+        # Click ends a KeyboardInterrupt with "Aborted!" and status 1, as for a declined prompt.
+        click.echo("Interrupted", err=True)
+        raise click.exceptions.Exit(_INTERRUPTED) from None
 
 
 def _explained(exc: click.ClickException) -> str:
@@ -137,12 +140,6 @@ def _explained(exc: click.ClickException) -> str:
     if not isinstance(exc, click.NoSuchOption) or exc.option_name != "-o":
         return exc.message
     return "No such option: -o; for the storage write --storage-option KEY=VALUE"
-
-
-def _end_interrupted() -> NoReturn:
-    # Click ends a KeyboardInterrupt with "Aborted!" and status 1, as for a declined prompt.
-    click.echo("Interrupted", err=True)
-    raise click.exceptions.Exit(_INTERRUPTED)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -84,15 +84,15 @@ def open_trial(run: str, storage_options: Sequence[str], timeout: float | None =
 def open_trials(runs: Sequence[str], storage_options: Sequence[str]) -> Iterator[Trial]:
     """Open each run of a command, and all runs that match a pattern."""
     for run in runs:
-        if not _is_pattern(run, storage_options):
+        if not _is_pattern(run) or open_storage(run, parse_options(storage_options)).exists_any():
             yield open_trial(run, storage_options)
             continue
         with opened_runs([run], storage_options) as opened:
             yield from map(opened.trial, opened.names)
 
 
-def _is_pattern(run: str, storage_options: Sequence[str]) -> bool:
-    return any(sign in run for sign in "*?[") and not open_storage(run, parse_options(storage_options)).exists_any()
+def _is_pattern(run: str) -> bool:
+    return any(sign in run for sign in "*?[")
 
 
 @contextmanager
@@ -132,11 +132,9 @@ def runs_below_hint(run: str, storage_options: Sequence[str]) -> Iterator[None]:
             reason = f"this is not a run, but a folder with runs; pass one of them, such as {', '.join(below[:3])}"
             raise NotARun(exc.path, reason) from exc
         if isinstance(exc, RunNotFound):
-            is_pattern = any(sign in run for sign in "*?[")
-            reason = (
-                "this command takes one run, not a pattern; `tensortrial ls` lists what matches" if is_pattern else ""
-            )
-            raise RunNotFound(exc.path, reason or f"no run was found here{_meant(run)}") from exc
+            is_one = f"no run was found here{_meant(run)}"
+            several = "this command takes one run, not a pattern; `tensortrial ls` lists what matches"
+            raise RunNotFound(exc.path, several if _is_pattern(run) else is_one) from exc
         raise
 
 

@@ -216,7 +216,8 @@ class _Compactor:
     def _merge(self, worker: str, group: Sequence[IndexFile]) -> bool:
         """Publish one file with the rows of the group. Return False if one of its files is damaged."""
         try:
-            tables = [read_rows(file.path, data) for file, data in zip(group, self._contents(group), strict=True)]
+            contents = self._storage.read_ranges([ByteRange(file.path, 0, file.size) for file in group])
+            tables = [read_rows(file.path, data) for file, data in zip(group, contents, strict=True)]
             for file, table in zip(group, tables, strict=True):
                 if table.num_rows != file.summary.rows:
                     raise CorruptFile(file.path, "its number of rows differs from that in its footer")
@@ -258,9 +259,6 @@ class _Compactor:
                     return None
                 damaged_chunks[exc.path] = self._damaged[exc.path] = exc
 
-    def _contents(self, group: Sequence[IndexFile]) -> list[bytes | bytearray]:
-        return self._storage.read_ranges([ByteRange(file.path, 0, file.size) for file in group])
-
     # Deletion of superseded files.
 
     def _delete_superseded(self) -> _Superseded:
@@ -274,7 +272,8 @@ class _Compactor:
                 (old[worker] if is_old else young).append((wide, paths))
         if any(old.values()):
             self._storage.remove(MANIFEST)  # another compaction may have written a manifest that names these files
-        with progress_bar(_count(old), self._progress, "delete", "file") as advance:
+        count = sum(len(paths) for pairs in old.values() for _, paths in pairs)
+        with progress_bar(count, self._progress, "delete", "file") as advance:
             for worker, pairs in old.items():
                 merged, num_damaged = self._merged_chunks(worker), len(self._damaged)
                 named = {chunk for file in self._read(worker)[1] for chunk in file.summary.chunks}
@@ -356,10 +355,6 @@ def _paths(indexes: Iterable[WorkerIndex]) -> list[str]:
         found += index.files
         found += (path for path, error in index.damaged.items() if not isinstance(error, MissingIndexFile))
     return found
-
-
-def _count(superseded: Mapping[str, _Superseded]) -> int:
-    return sum(len(paths) for pairs in superseded.values() for _, paths in pairs)
 
 
 def _compacted_at(file: IndexFile) -> float:

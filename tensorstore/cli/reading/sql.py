@@ -10,7 +10,7 @@ import click
 from ...errors import NotARun, RunNotFound
 from ...read.opening import create_trial
 from ...read.trial import Trial
-from ..argument_order import runs_and_query
+from ..argument_order import SQL, runs_and_last
 from ..completion import complete_run
 from ..options import opened_runs, parse_options, storage_option, timeout_option
 from ..rows import RowOutput, output_options
@@ -32,7 +32,7 @@ def sql(arguments: tuple[str, ...], rows: RowOutput, timeout: float | None, stor
     tensortrial sql runs/digits "SELECT name, last, max FROM run_summary"
     tensortrial sql 'runs/lr=*' "FROM runs" --format csv --output runs.csv
     """
-    runs, query = runs_and_query(arguments)
+    runs, query = runs_and_last(arguments, "sql", "QUERY", SQL)
     trial = _single_run(runs, storage_options)
     if trial is not None:
         rows.write(trial.sql(query, timeout=timeout))

@@ -10,7 +10,7 @@ import click
 from ...exports import export as export_runs
 from ...exports.tables import DEFAULT, SCHEMAS
 from ...visible import counted
-from ..argument_order import runs_and_target
+from ..argument_order import TARGET, runs_and_last
 from ..completion import complete_run
 from ..console import print_line
 from ..options import parse_options, progress_option, report_skipped, storage_option
@@ -78,7 +78,7 @@ def export(
     tensortrial export runs duckdb:warehouse.duckdb
     tensortrial export 'runs/*' csv:out --table scalars --since 2026-01-31T12:00
     """
-    runs, target = runs_and_target(arguments)
+    runs, target = runs_and_last(arguments, "export", "TARGET", TARGET)
     done = export_runs(
         runs,
         target,
