@@ -6,7 +6,7 @@ turns in fresh processes, with opened files in the page cache. The ratio is that
 because a busy machine changes these least.
 
     python benchmarks/compare.py
-    python benchmarks/compare.py --rows 1000000 --turns 5
+    python benchmarks/compare.py --rows 1000000
 """
 
 from __future__ import annotations
@@ -85,7 +85,6 @@ def read(a: str, b: str, case: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=10_000_000)
-    parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
@@ -97,7 +96,7 @@ def main() -> None:
             write(str(folder / case), options.rows, case)
         for case in CASES:
             arguments = ["--one", folder / CASES[0], folder / case, case]
-            turns = [json.loads(in_fresh_process(__file__, *arguments)) for _ in range(options.turns)]
+            turns = [json.loads(in_fresh_process(__file__, *arguments)) for _ in range(3)]
             least = {name: [min(turn[name][i] for turn in turns) for i in range(2)] for name in turns[0]}
             print(f"\n{case}")
             for name, what in (("scan", "scanning both indexes"), ("open", "opening both runs")):

@@ -6,12 +6,10 @@ thread is measured until it has recorded the last value; the writer's computes t
 cache, values by `values()` and each by `value()`; from a disk or a bucket the ratios are smaller.
 
     python benchmarks/digest.py
-    python benchmarks/digest.py --turns 9 --megabytes 256
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -27,27 +25,26 @@ from tensortrial.statistics.digest import PassingDigest, digest_of
 
 CASES = {4_000: 200, 100_000: 40, 4 << 20: 4}
 """By the bytes of a value: how many come at each step."""
+TURNS = 5
+BYTES = 128_000_000
+"""The size of each case."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--megabytes", type=int, default=128, help="of each case")
-    options = parser.parse_args()
     header("What verifying raw values costs")
     data = np.random.default_rng(0).integers(0, 256, 4 << 20, np.uint8)
     used = _least([lambda: digest_of(data, b"uint8[4194304]")], 20)[0]
     line("the digest of 4 MB", f"{used / data.nbytes * 1e9:.3f} ns a byte")
     for nbytes, per_step in CASES.items():
-        steps = max(1, options.megabytes * 1_000_000 // (nbytes * per_step))
+        steps = max(1, BYTES // (nbytes * per_step))
         print(f"\n{steps * per_step} values of {nbytes} bytes")
         with scratch() as folder:
-            compare_writing(folder, nbytes, per_step, steps, options.turns)
-            compare_reading(folder / "with", nbytes, per_step, steps, options.turns)
-            compare_verifying(folder / "with", steps * per_step, options.turns)
+            compare_writing(folder, nbytes, per_step, steps)
+            compare_reading(folder / "with", nbytes, per_step, steps)
+            compare_verifying(folder / "with", steps * per_step)
 
 
-def _least(calls: list[Callable[[], object]], turns: int) -> list[float]:
+def _least(calls: list[Callable[[], object]], turns: int = TURNS) -> list[float]:
     """Return the least CPU seconds of each call, over all threads, measured in turns."""
     found: list[list[float]] = [[] for _ in calls]
     for _ in range(turns):
@@ -66,9 +63,9 @@ def without_digests() -> Iterator[None]:
         yield
 
 
-def compare_writing(folder: Path, nbytes: int, per_step: int, steps: int, turns: int) -> None:
+def compare_writing(folder: Path, nbytes: int, per_step: int, steps: int) -> None:
     times: dict[bool, list[list[float]]] = {True: [], False: []}
-    for turn in range(2 * turns):
+    for turn in range(2 * TURNS):
         has_digest = turn % 2 == 0
         to = folder / ("with" if turn == 0 else f"turn{turn}")
         with nullcontext() if has_digest else without_digests():
@@ -78,7 +75,7 @@ def compare_writing(folder: Path, nbytes: int, per_step: int, steps: int, turns:
         line(f"writing: {name}", _ratio(ours, plain, nbytes * per_step * steps), f"{aim}")
 
 
-def compare_reading(run: Path, nbytes: int, per_step: int, steps: int, turns: int) -> None:
+def compare_reading(run: Path, nbytes: int, per_step: int, steps: int) -> None:
     names, few = [f"tensor_{number}" for number in range(per_step)], min(steps, 5)
     verified, plain = (tensortrial.create_trial(run, verify=verify) for verify in (True, False))
 
@@ -93,14 +90,14 @@ def compare_reading(run: Path, nbytes: int, per_step: int, steps: int, turns: in
     ):
         calls = [lambda read=read: read(verified), lambda read=read: read(plain)]
         _least(calls, 1)
-        line(f"reading: {what}", _ratio(*_least(calls, turns), nbytes * count), "1.15x")
+        line(f"reading: {what}", _ratio(*_least(calls), nbytes * count), "1.15x")
 
 
-def compare_verifying(run: Path, values: int, turns: int) -> None:
+def compare_verifying(run: Path, values: int) -> None:
     report = tensortrial.verify(run)
     assert report.is_whole, report
     assert report.values == values, report
-    ours, plain = _least([lambda: tensortrial.verify(run), lambda: read_files(run)], turns)
+    ours, plain = _least([lambda: tensortrial.verify(run), lambda: read_files(run)])
     line("reading all files", f"{plain / report.nbytes * 1e9:.3f} ns a byte")
     line("verifying them", f"{ours / report.nbytes * 1e9:.3f} ns a byte, {ours / values * 1e6:.1f} us a value")
     line("verifying, to reading", f"{ours / plain:.2f}x")

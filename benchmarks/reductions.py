@@ -12,12 +12,11 @@ Then the nine of all tensors of a step of a model (weights, gradients, outputs o
 weights and gradients, computed as the writer does, in the CPU time of one thread, compared with one pass over the same
 memory by torch and by numpy, and one copy.
 
-    python benchmarks/reductions.py --megabytes 16 --repeat 30
+    python benchmarks/reductions.py
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
 import sys
 import time
@@ -38,6 +37,9 @@ from tensortrial.statistics.kernels import numkong, sums_of_float32
 from tensortrial.statistics.single import statistics
 from tensortrial.statistics.sketch import sketch_of
 
+ELEMENTS = 1 << 22
+REPEATS = 30
+"""The best of the repetitions counts."""
 THREE = ("l2", "mean", "std")
 FIVE = ("mean", "std", "min", "max", "l2")
 NINE = ("min", "max", "mean", "std", "variance", "sum", "prod", "l1", "l2")
@@ -96,11 +98,11 @@ def detect_numkong() -> None:
     numkong()
 
 
-def measure(calls: Mapping[str, Callable[[], object] | WithoutNumkong], repeat: int) -> dict[str, float]:
+def measure(calls: Mapping[str, Callable[[], object] | WithoutNumkong]) -> dict[str, float]:
     """Return the best milliseconds of CPU time; by turns, so that a busy moment of the machine hits all alike."""
     best = dict.fromkeys(calls, float("inf"))
     with np.errstate(all="ignore"):
-        for _ in range(repeat):
+        for _ in range(REPEATS):
             for name, call in calls.items():
                 best[name] = min(best[name], seconds_of(call) * 1e3)
     return best
@@ -119,7 +121,7 @@ def add_up(array: Array) -> None:
         sums_of_float32(block)
 
 
-def measure_dtypes(array: Array, repeat: int) -> None:
+def measure_dtypes(array: Array) -> None:
     """Print what the statistics of each dtype take with numkong and without."""
     if numkong() is None:
         print("numkong is not installed: make env, or pip install 'tensortrial[fast]'")
@@ -136,7 +138,7 @@ def measure_dtypes(array: Array, repeat: int) -> None:
                 "copy": functools.partial(np.copyto, target, values),
                 "sums": functools.partial(add_up, values),
             }
-            taken = {call: best * 1e6 / array.size for call, best in measure(calls, repeat).items()}
+            taken = {call: best * 1e6 / array.size for call, best in measure(calls).items()}
             aim = AIMS.get((name, len(names)))
             print(
                 f"{len(names)} of {name:14}{taken['with']:5.2f} ns an element, {taken['without']:.2f} without numkong, "
@@ -170,15 +172,15 @@ def of_all(arrays: list[Array], names: tuple[str, ...]) -> None:
     statistics_of_many([array for array in arrays if can_join(array)], names)
 
 
-def measure_model(name: str, repeat: int) -> None:
+def measure_model(name: str) -> None:
     """Print what statistics of a model's step take, in multiples of a pass over the memory."""
     arrays, outputs = arrays_of_a_step(name)
     print(f"{MODELS[name]}:")
-    measure_arrays("the nine", NINE, arrays, repeat)
-    measure_arrays("l2, mean and std", THREE, arrays[outputs:], repeat)
+    measure_arrays("the nine", NINE, arrays)
+    measure_arrays("l2, mean and std", THREE, arrays[outputs:])
 
 
-def measure_arrays(title: str, names: tuple[str, ...], arrays: list[Array], repeat: int) -> None:
+def measure_arrays(title: str, names: tuple[str, ...], arrays: list[Array]) -> None:
     """Print what statistics of many arrays take."""
     import torch
 
@@ -191,7 +193,7 @@ def measure_arrays(title: str, names: tuple[str, ...], arrays: list[Array], repe
         "limit: one numpy.sum of each": lambda: [array.sum() for array in arrays],
         "limit: one numpy.copyto of each": lambda: list(map(np.copyto, targets, arrays)),
     }
-    best = measure(calls, repeat)
+    best = measure(calls)
     print(f"{len(arrays)} tensors, {sum(array.nbytes for array in arrays) / 1e6:.1f} MB")
     for call, milliseconds in best.items():
         print(f"{call:34}{milliseconds:9.3f} ms  {milliseconds / best[title]:7.2f} x {title}")
@@ -199,11 +201,7 @@ def measure_arrays(title: str, names: tuple[str, ...], arrays: list[Array], repe
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--megabytes", type=float, default=16, help="size of the array (default 16)")
-    parser.add_argument("--repeat", type=int, default=30, help="repetitions, of which the best counts (default 30)")
-    options = parser.parse_args()
-    array = np.random.default_rng(0).standard_normal(int(options.megabytes * 2**18)).astype(np.float32)
+    array = np.random.default_rng(0).standard_normal(ELEMENTS).astype(np.float32)
     target, whole = np.empty_like(array), array.size // 1024 * 1024
     best = measure(
         {
@@ -220,19 +218,18 @@ def main() -> None:
             "numpy one by one, float32": lambda: one_by_one_in_float32(array),
             "limit: one numpy.sum": lambda: array.sum(),
             "limit: one numpy.copyto": lambda: np.copyto(target, array),
-        },
-        options.repeat,
+        }
     )
     ours = best["statistics, the nine"]
     print(f"{array.size} float32, {array.nbytes / 2**20:.1f} MiB, numpy {np.__version__}")
     for name, milliseconds in best.items():
         print(f"{name:34}{milliseconds:9.3f} ms  {milliseconds / ours:7.2f} x the nine")
     for size in (1, 10, 100, 1000, 10_000):
-        taken = measure({"": functools.partial(hundred_times, array[:size])}, options.repeat)[""]
+        taken = measure({"": functools.partial(hundred_times, array[:size])})[""]
         print(f"the nine of {size:6} elements {taken * 10:16.1f} us")
-    measure_dtypes(array, options.repeat)
+    measure_dtypes(array)
     for name in MODELS:
-        measure_model(name, options.repeat)
+        measure_model(name)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import time
 from common import header, in_fresh_process, line, scratch
 
 ROWS, COLUMNS, SHAP_ROWS = 20_000, 30, 1_000
+BOOSTING_ROUNDS, TURNS = 100, 7
 EVERY_ROUND = {
     "metrics": ("metrics, every round", []),
     "importance": ("metrics and feature importance, every round", ["feature_importance"]),
@@ -48,18 +49,18 @@ def hook_for(case: str, out_dir: str, training, validation):
     return tt.Hook(out_dir, validation_data=validation, include_collections=collections, save_config=when)
 
 
-def run_case(case: str, out_dir: str, rounds: int, threads: int) -> None:
+def run_case(case: str, out_dir: str) -> None:
     """Train, and print the seconds that it took: by the clock, of this thread, and by the clock with closing."""
     import xgboost as xgb
 
     training, validation = data()
-    parameters = {"objective": "binary:logistic", "nthread": threads}
+    parameters = {"objective": "binary:logistic", "nthread": 1}
     evals = [(training, "train"), (validation, "validation")]
     xgb.train(parameters, training, 5, evals=evals, verbose_eval=False)
     hook = None if case == "none" else hook_for(case, out_dir, training, validation)
     callbacks = [] if hook is None else [hook]
     begun, begun_thread = time.perf_counter(), time.thread_time()
-    xgb.train(parameters, training, rounds, evals=evals, verbose_eval=False, callbacks=callbacks)
+    xgb.train(parameters, training, BOOSTING_ROUNDS, evals=evals, verbose_eval=False, callbacks=callbacks)
     trained, thread = time.perf_counter() - begun, time.thread_time() - begun_thread
     if hook is not None:
         hook.close()
@@ -70,21 +71,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--case")
     parser.add_argument("--out")
-    parser.add_argument("--boosting-rounds", type=int, default=100)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
     if arguments.case:
-        run_case(arguments.case, arguments.out, arguments.boosting_rounds, arguments.threads)
+        run_case(arguments.case, arguments.out)
         return
-    header(f"Boosting: {arguments.boosting_rounds} rounds on {ROWS} x {COLUMNS}, times the same without a hook")
+    header(f"Boosting: {BOOSTING_ROUNDS} rounds on {ROWS} x {COLUMNS}, times the same without a hook")
     bare, measured = [], {case: [] for case in (*EVERY_ROUND, *SHAP)}
-    for _ in range(arguments.rounds):
-        bare.append(_measure("none", arguments))
+    for _ in range(TURNS):
+        bare.append(_measure("none"))
         for case, ratios in measured.items():
-            ratios.append(
-                [with_hook / without for with_hook, without in zip(_measure(case, arguments), bare[-1], strict=True)]
-            )
+            ratios.append([with_hook / without for with_hook, without in zip(_measure(case), bare[-1], strict=True)])
     line("without a hook", f"{1e3 * statistics.median(each[0] for each in bare):.0f} ms")
     names = {case: what for case, (what, _) in EVERY_ROUND.items()}
     names |= {case: f"{' and '.join(SHAP[case])} of {SHAP_ROWS} rows, every 10 rounds" for case in SHAP}
@@ -93,10 +89,9 @@ def main() -> None:
         line(what, f"{clock:.2f}x (thread {thread:.2f}x, closed {closed:.2f}x)", AIMS.get(case, ""))
 
 
-def _measure(case: str, arguments: argparse.Namespace) -> list[float]:
+def _measure(case: str) -> list[float]:
     with scratch() as folder:
-        options = ("--boosting-rounds", arguments.boosting_rounds, "--threads", arguments.threads)
-        printed = in_fresh_process(__file__, "--case", case, "--out", folder / "run", *options)
+        printed = in_fresh_process(__file__, "--case", case, "--out", folder / "run")
     return [float(each) for each in printed.split()]
 
 
