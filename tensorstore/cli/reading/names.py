@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 
 import click
 
 from ...mode import ModeKeys
 from ...read.trial import Trial
+from ...suggestions import meant
 from ..console import print_line, print_name
 from ..options import mode_option, open_trial, run_argument, storage_option
 from ..ranges import ranges
@@ -52,9 +52,8 @@ def names(
 def _check_collection(trial: Trial, collection: str | None) -> None:
     known = trial.collections()
     if collection is not None and collection not in known:
-        near = difflib.get_close_matches(collection, known, 1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        reason = f"unknown collection {collection!r}; {hint}known collections: {', '.join(sorted(known)) or 'none'}"
+        listed = ", ".join(sorted(known)) or "none"
+        reason = f"unknown collection {collection!r}; known collections: {listed}{meant([collection], known)}"
         raise click.BadParameter(reason, param_hint="--collection")
 
 
