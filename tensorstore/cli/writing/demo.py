@@ -55,7 +55,7 @@ def demo(folder: str) -> None:
     finally:
         logging.disable(logging.NOTSET)
     if failure is not None:
-        raise click.ClickException(f"nothing was saved to {folder}: {failure}")
+        raise click.ClickException(f"the run was not saved to {folder}: {failure}")
     print_line(f"The run is in {folder}. Look at it by:")
     for command in ("diagnose", "show", "page"):
         print_line(f"  tensortrial {command} {_word(folder)}")
@@ -67,7 +67,7 @@ def _word(folder: str) -> str:
 
 
 def _train(folder: str) -> str | None:
-    """Train, and return the error that turned the hook off; None if the run was saved."""
+    """Train, and return the reason for which the run was not saved, or not completely; None if it was."""
     random = np.random.default_rng(0)
     points, labels = _spirals(random)
     weights = [random.normal(0, (2 / n) ** 0.5, (n, m)) for n, m in pairwise(_LAYERS)]
@@ -85,7 +85,8 @@ def _train(folder: str) -> str | None:
             batch = random.integers(len(points), size=_BATCH)
             with np.errstate(all="ignore"), run.step(step):
                 _one_step(run, step, weights, biases, rates, points[batch], labels[batch])
-        return run.recorder.failures.first
+        is_on = run.recorder.active
+    return run.recorder.failures.first or (None if is_on else "TENSORTRIAL=0 or USE_SMDEBUG=0 turns every hook off")
 
 
 def _one_step(

@@ -505,9 +505,17 @@ def test_demo_prints_commands_that_a_shell_understands(tmp_path: Path) -> None:
 def test_demo_on_a_full_disk_is_an_error_of_one_line(small_disk: Path) -> None:
     (small_disk / "other").write_bytes(bytes((2 << 20) - (64 << 10)))
     done = run_command("demo", small_disk / "demo", status=1)
-    assert done.stderr.startswith(f"Error: nothing was saved to {small_disk / 'demo'}: ")
+    assert done.stderr.startswith(f"Error: the run was not saved to {small_disk / 'demo'}: ")
     assert done.stderr.endswith("the disk is full\n")
     assert done.stderr.count("\n") == 1
+
+
+def test_demo_says_that_hooks_are_off(tmp_path: Path) -> None:
+    done = run_command("demo", tmp_path / "demo", status=1, TENSORTRIAL="0")
+    assert (
+        done.stderr
+        == f"Error: the run was not saved to {tmp_path / 'demo'}: TENSORTRIAL=0 or USE_SMDEBUG=0 turns every hook off\n"
+    )
 
 
 def test_demo_says_where_it_cannot_write(tmp_path: Path) -> None:
