@@ -22,7 +22,7 @@ from click.testing import CliRunner
 
 import tensortrial
 from tensortrial.cli import main
-from tensortrial.errors import ConfigurationError, CorruptFile, RunExists, RunNotFound
+from tensortrial.errors import ConfigurationError, CorruptFile, RunNotFound
 from tensortrial.importers import neptune, wandb
 from tensortrial.importers.csv import import_run
 from tensortrial.tfevents.wire import bytes_field
@@ -148,16 +148,6 @@ class TestATableOfCsv:
         run = import_run(_write(tmp_path / "log.csv", "loss\n5\n4\n3\n"), tmp_path / "run", progress=False)
         assert _values(run, "loss") == {0: 5.0, 1: 4.0, 2: 3.0}
 
-    def test_that_has_grown_adds_its_later_steps(self, tmp_path: Path) -> None:
-        source = _write(tmp_path / "log.csv", "step,loss\n0,1\n1,2\n")
-        run = import_run(source, tmp_path / "run", progress=False)
-        before = (Path(run) / "index").stat().st_mtime_ns
-        import_run(source, run, progress=False)
-        assert (Path(run) / "index").stat().st_mtime_ns == before
-        _write(source, "step,loss\n0,1\n1,2\n2,3\n")
-        import_run(source, run, progress=False)
-        assert _values(run, "loss") == {0: 1.0, 1: 2.0, 2: 3.0}
-
     def test_of_a_folder_is_put_together_by_steps(self, tmp_path: Path) -> None:
         _write(tmp_path / "logs/a.csv", "step,loss\n0,1\n5,2\n")
         pq.write_table(pa.table({"step": [0, 7], "accuracy": [0.5, 0.75]}), tmp_path / "logs/b.parquet")
@@ -166,12 +156,6 @@ class TestATableOfCsv:
         assert trial.steps() == [0, 5, 7]
         assert trial.info.metadata["lr"] == 0.1
         assert _values(run, "accuracy") == {0: 0.5, 7: 0.75}
-
-    def test_is_never_put_over_another_run(self, tmp_path: Path) -> None:
-        run = import_run(_write(tmp_path / "a.csv", "step,loss\n0,1\n"), tmp_path / "run", progress=False)
-        with pytest.raises(RunExists, match="not imported from"):
-            import_run(_write(tmp_path / "b.csv", "step,loss\n0,2\n"), run, progress=False)
-        assert _values(run, "loss") == {0: 1.0}
 
     @pytest.mark.parametrize(
         ("text", "sentence"),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tensortrial
@@ -312,20 +312,6 @@ class TestAHooksOwn:
 
 
 class TestAgain:
-    def test_a_step_that_was_saved_again_after_a_restart_has_its_last_value(self, tmp_path: Path) -> None:
-        write(tmp_path / "logs", numbers("loss", {0: 1, 1: 2, 2: 3}))
-        write(tmp_path / "logs", numbers("loss", {1: 20, 2: 30, 3: 40}), "events.out.tfevents.1700000009.host")
-        assert values(import_one(tmp_path / "logs", tmp_path / "run"), "loss") == {0: 1, 1: 20, 2: 30, 3: 40}
-
-    def test_a_second_import_takes_later_steps_only(self, tmp_path: Path) -> None:
-        write(tmp_path / "logs", numbers("loss", {0: 1, 1: 2}))
-        import_one(tmp_path / "logs", tmp_path / "run")
-        before = sorted((tmp_path / "run").rglob("*.parquet"))
-        import_one(tmp_path / "logs", tmp_path / "run")
-        assert sorted((tmp_path / "run").rglob("*.parquet")) == before
-        write(tmp_path / "logs", numbers("loss", {0: 1, 1: 2, 2: 3}))
-        assert values(import_one(tmp_path / "logs", tmp_path / "run"), "loss") == {0: 1, 1: 2, 2: 3}
-
     def test_values_of_imported_steps_are_added_and_replace_others(self, tmp_path: Path) -> None:
         first = [*numbers("loss", {0: 1, 5: 2}), array("size", 5, 7)]
         write(tmp_path / "logs", first)
@@ -521,27 +507,6 @@ def test_at_the_command_line(tmp_path: Path) -> None:
     assert done.stdout == f"{tmp_path / 'run'}\n"
     assert "skipped: " in done.stderr
     assert "the file ends within the header of a record" in done.stderr
-
-
-TAGS = st.sampled_from(["loss", "accuracy", "lr", "a/b"])
-POINT = st.tuples(TAGS, st.integers(0, 1 << 37), st.floats(width=32, allow_nan=False), st.booleans())
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.lists(POINT, min_size=1, max_size=60))
-def test_what_is_written_comes_back(tmp_path_factory: pytest.TempPathFactory, points: list[Any]) -> None:
-    folder = tmp_path_factory.mktemp("events")
-    expected: dict[tuple[Any, str], dict[int, float]] = {}
-    events: dict[Any, list[bytes]] = {modes.TRAIN: [], modes.EVAL: []}
-    for tag, step, value, trains in points:
-        mode = modes.TRAIN if trains else modes.EVAL
-        events[mode].append(summary.event(5.0, step, summary.scalar(tag, value)))
-        expected.setdefault((mode, tag), {})[step] = value
-    for mode, written in events.items():
-        write(folder / "logs" / mode.name.lower(), written)
-    trial = import_one(folder / "logs", folder / "run")
-    for (mode, tag), found in expected.items():
-        assert values(trial, tag, mode) == found
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.integers(0, 5)), min_size=1, max_size=20), st.floats(-100, 100))

@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 import tensortrial
-from support.imported_runs import import_quietly, interrupt_import, metadata, values
+from support.imported_runs import import_quietly, metadata, values
 from tensortrial.cli import main
-from tensortrial.errors import ConfigurationError, CorruptFile, RunExists, RunNotFound, StorageError
+from tensortrial.errors import ConfigurationError, CorruptFile, RunNotFound, StorageError
 from tensortrial.importers.mlflow import import_runs
 
 PROGRAM = """
@@ -132,45 +132,6 @@ class TestAStoreOfMlflow:
         assert values(run, "logs/validation.csv/loss") == {0: 1.5, 7: 2.5}
         assert values(run, "train/loss")[4] == 0.5
         assert any("other.csv: this table, because it has no column step" in sentence for sentence in reported)
-
-    def test_imported_twice_changes_nothing_and_a_growing_run_adds_later_steps(
-        self, store: Path, tmp_path: Path
-    ) -> None:
-        target = tmp_path / "runs"
-        runs, _ = import_quietly(import_runs, store, target)
-        before = {path: path.stat().st_mtime_ns for path in target.rglob("*") if path.is_file()}
-        assert import_quietly(import_runs, store, target)[0] == runs
-        assert {path: path.stat().st_mtime_ns for path in target.rglob("*") if path.is_file()} == before
-        run = _by_name(runs)["running"]
-        if store.is_dir():
-            with next(store.glob(f"*/{Path(run).name}/metrics/loss")).open("a") as file:
-                file.write("1740830400000 2.5 9\n")
-        else:
-            with sqlite3.connect(store) as database:
-                database.execute("insert into metrics values ('loss', 2.5, 1740830400000, ?, 9, 0)", (Path(run).name,))
-        import_quietly(import_runs, store, target)
-        assert values(run, "loss") == {3: 4.0, 9: 2.5}
-
-    def test_continues_after_an_interruption_and_no_half_run_has_ended(
-        self, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        target = tmp_path / "runs"
-        with monkeypatch.context() as patch:
-            interrupt_import(patch, after=2000)
-            with pytest.raises(KeyboardInterrupt):
-                import_quietly(import_runs, store, target)
-        assert not all(tensortrial.create_trial(str(path)).loaded_all_steps for path in target.glob("*/*"))
-        runs, _ = import_quietly(import_runs, store, target)
-        long = _by_name(runs)["long"]
-        assert len(values(long, "loss")) == 5_000
-        assert all(tensortrial.create_trial(run).loaded_all_steps for run in runs)
-
-    def test_is_never_put_over_another_run(self, store: Path, tmp_path: Path) -> None:
-        import_quietly(import_runs, store, tmp_path / "runs")
-        moved = store.with_name(f"moved-{store.name}")
-        store.rename(moved)
-        with pytest.raises(RunExists, match="not imported from"):
-            import_quietly(import_runs, moved, tmp_path / "runs")
 
     def test_is_imported_by_the_command_line(self, store: Path, tmp_path: Path) -> None:
         done = CliRunner().invoke(main, ["import", "mlflow", str(store), str(tmp_path / "runs"), "--no-progress"])

@@ -84,20 +84,6 @@ class TestRunsOfTrackio:
         ((first,),) = tensortrial.create_trial(runs[0]).sql("select min(saved_at)::varchar from scalars").fetchall()
         assert first.replace(" ", "T").startswith(time[:23])
 
-    def test_imported_twice_change_nothing_and_grow(self, folder: Path, tmp_path: Path) -> None:
-        target = tmp_path / "runs"
-        runs, _ = import_quietly(import_runs, folder, target)
-        before = {path: path.stat().st_mtime_ns for path in target.rglob("*") if path.is_file()}
-        assert import_quietly(import_runs, folder, target)[0] == runs
-        assert {path: path.stat().st_mtime_ns for path in target.rglob("*") if path.is_file()} == before
-        with sqlite3.connect(folder / "other.db") as database:
-            database.execute(
-                "insert into metrics (run_id, timestamp, run_name, step, metrics) "
-                "select run_id, 'no time', run_name, 5, '{\"loss\": 0.5}' from metrics"
-            )
-        import_quietly(import_runs, folder, target)
-        assert values(runs[3], "loss") == {0: 1.0, 5: 0.5}
-
 
 class TestAFileOfTrackio:
     def test_with_damaged_rows_gives_the_rest(self, folder: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import tensortrial
-from support.imported_runs import import_quietly, interrupt_import, metadata, values
+from support.imported_runs import import_quietly, metadata, values
 from tensortrial.errors import CorruptFile, RunNotFound
 from tensortrial.importers.wandb import import_runs
 
@@ -207,19 +207,6 @@ run.finish()
         before = {path: path.stat().st_mtime_ns for path in target.rglob("*") if path.is_file()}
         assert import_quietly(import_runs, folder, target)[0] == runs
         assert {path: path.stat().st_mtime_ns for path in target.rglob("*") if path.is_file()} == before
-
-    def test_continue_after_an_interruption(
-        self, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        path = _file(folder, "long1")
-        with monkeypatch.context() as patch:
-            interrupt_import(patch, after=1000)
-            with pytest.raises(KeyboardInterrupt):
-                import_quietly(import_runs, path, tmp_path / "run")
-        assert not tensortrial.create_trial(str(tmp_path / "run")).loaded_all_steps
-        (run,), _ = import_quietly(import_runs, path, tmp_path / "run")
-        assert len(values(run, "loss")) == 3000
-        assert tensortrial.create_trial(run).loaded_all_steps
 
 
 class TestAFileOfWandb:
