@@ -358,32 +358,3 @@ class TestRefused:
         with pytest.raises(InvalidCollectionConfiguration, match=r"mine.*'\(relu'"):
             tt.Hook.create_from_json_file(write({"CollectionConfigurations": [entry]}))
         assert tt.get_hook() is None
-
-
-def test_metadata_is_kept_as_json(tmp_path: Path) -> None:
-    import numpy as np
-    import torch
-
-    metadata = {
-        "lr": np.float32(0.5),
-        "layers": np.array([3, 4]),
-        "decay": torch.tensor(0.25),
-        "bad": float("nan"),
-        "at": tmp_path,
-        7: {"deep": (np.int64(1),)},
-    }
-    with_metadata = tt.Hook(tmp_path / "run", metadata=metadata)
-    with_metadata.register_module(torch.nn.Linear(2, 2))
-    with_metadata.save_scalar("loss", 1.0)
-    with_metadata.close()
-    kept = tt.create_trial(tmp_path / "run").info.metadata
-    assert kept == {
-        "lr": 0.5,
-        "layers": [3, 4],
-        "decay": 0.25,
-        "bad": "nan",
-        "at": str(tmp_path),
-        "7": {"deep": [1]},
-    }
-    with pytest.raises(ConfigurationError, match="metadata must be a mapping"):
-        tt.Hook(tmp_path / "other", metadata=5)  # type: ignore[arg-type]

@@ -190,15 +190,6 @@ def test_a_captured_tensor_whose_name_cannot_be_saved_does_not_stop_the_others(
     assert create_trial(out).tensor("fine").steps() == [0, 1]
 
 
-@pytest.mark.usefixtures("lenient")
-def test_endless_mistakes_do_not_fill_the_memory(out: str, caplog: pytest.LogCaptureFixture) -> None:
-    hook = Hook(out)
-    for number in range(1500):
-        hook.save_scalar(f"x{number}", None)
-    hook.close()
-    assert len(caplog.records) == 1000
-
-
 def test_a_lone_surrogate_in_a_configuration_leaves_the_run_readable(out: str) -> None:
     hook = Hook(out, include_regex=[LONE], metadata={LONE: LONE, "list": [LONE], "pair": "\U0001f600"})
     hook.add_collection(Collection("mine", include_regex=LONE, tensor_names=[LONE]))

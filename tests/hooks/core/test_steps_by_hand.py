@@ -173,13 +173,6 @@ def test_a_past_step_of_an_earlier_session_is_found(out: str) -> None:
     assert create_trial(out).tensor("late").steps() == [3]
 
 
-def test_nan_is_a_number_at_a_step(out: str) -> None:
-    hook = Hook(out)
-    hook.log({"x": float("nan"), "y": np.float32("inf")}, step=0)
-    hook.close()
-    assert np.isnan(create_trial(out).tensor("x").value(0))
-
-
 BAD: dict[str, tuple[Callable[[Any], object], str]] = {
     "a step that goes backwards": (lambda hook: hook.begin_step(4), "step 4 of mode GLOBAL begins after step 5"),
     "a step that is a text": (lambda hook: hook.begin_step("7"), "step must be an integer, got '7'"),

@@ -28,7 +28,7 @@ The same for all of them are:
 - `collections`: include_regex, warnings, and the steps of a save configuration,
 - `form`: reductions, quantiles, digests, histograms and event files,
 - `configuration`: JSON, bad values, and the current hook,
-- `run`: workers, folders in use, reading meanwhile, and run.json.
+- `run`: workers, folders in use, and reading meanwhile.
 """
 
 from __future__ import annotations

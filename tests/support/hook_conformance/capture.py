@@ -26,7 +26,7 @@ class CaptureTests(HookTests):
     """Tests of the tensors and the steps that are saved."""
 
     def test_the_default_collections_are_saved_by_default(self, out: str) -> None:
-        hook = self.make_hook(out, metadata={"seed": 7}, include_collections=())
+        hook = self.make_hook(out, metadata={"seed": 7}, codec="zstd", include_collections=())
         assert hook.save_config.get_save_config(modes.TRAIN).save_interval == self.interval
         assert set(hook.recorder.collections.saved_names) == set(self.defaults)
         seen = self.run(hook, 2)
@@ -36,7 +36,7 @@ class CaptureTests(HookTests):
         assert not trial.has_tensor(self.tensor)
         np.testing.assert_allclose(trial.tensor(self.number).value(0, self.mode), seen[0][self.number], rtol=1e-6)
         run = json.loads(Path(out, "run.json").read_bytes())
-        assert (run["framework"], run["metadata"]) == (self.framework, {"seed": 7})
+        assert [run[key] for key in ("framework", "metadata", "codec")] == [self.framework, {"seed": 7}, "zstd"]
         assert {"tensortrial", "python"} < set(run["versions"])
 
     def test_a_hook_without_a_choice_saves_statistics_at_a_growing_interval(

@@ -61,14 +61,6 @@ class ConfigurationTests(HookTests):
         with pytest.raises(ConfigurationError, match=r"other\.json"):
             self.module.get_hook(self.hook_type, "other.json", create_if_not_exists=True)
 
-    def test_the_hook_that_is_made_last_is_the_current_one(self, out: str) -> None:
-        hooks = [self.make_hook(out_dir=f"{out}{number}") for number in range(2)]
-        assert self.module.get_hook(self.hook_type, create_if_not_exists=True) is hooks[1]
-        self.module.set_hook(hooks[0])
-        assert self.module.get_hook(self.hook_type, create_if_not_exists=True) is hooks[0]
-        for hook in hooks:
-            hook.close()
-
     def test_a_json_file_with_a_path_only_leaves_the_defaults(self, out: str, tmp_path: Path) -> None:
         (tmp_path / "hook.json").write_text(json.dumps({"LocalPath": out}))
         made = self.from_json(str(tmp_path / "hook.json"))
@@ -102,9 +94,9 @@ class ConfigurationTests(HookTests):
     def test_the_current_hook_is_the_last_one_made_or_the_one_that_was_set(self, hook: Any, tmp_path: Path) -> None:
         assert self.module.get_hook() is None
         first, second = hook(), hook(str(tmp_path / "second"))
-        assert self.module.get_hook() is second
+        assert self.module.get_hook(self.hook_type, create_if_not_exists=True) is second
         self.module.set_hook(first)
-        assert self.module.get_hook("anything") is first
+        assert self.module.get_hook("anything", create_if_not_exists=True) is first
         self.module.set_hook(second)
         self.module.del_hook()
         assert self.module.get_hook() is None

@@ -59,21 +59,6 @@ class FormTests(HookTests):
         # A loss or a metric is always saved raw.
         np.testing.assert_allclose(trial.tensor(self.number).value(1, self.mode), seen[1][self.number], rtol=1e-6)
 
-    def test_statistics_along_an_axis_are_saved_as_tensors(self, hook: Any, out: str) -> None:
-        made = hook(include_collections=[self.collection])
-        made.get_collection(self.collection).reduction_config = ReductionConfig(["mean"], norms=["l2"], axis=0)
-        seen = self.run(made, 2)
-        trial = create_trial(out)
-        tensor, expected = trial.tensor(self.tensor), np.asarray(seen[1][self.tensor], np.float64)
-        rows = expected.reshape(len(expected), -1)
-        found = tensor.reduction_value(1, "l2", self.mode, axis=0)
-        np.testing.assert_allclose(found, np.linalg.norm(rows, axis=1), rtol=1e-6)
-        assert tensor.reduction_value(1, "l2", self.mode) == pytest.approx(np.linalg.norm(rows), rel=1e-6)
-        saved = [f"l2_by_0/{self.tensor}", f"mean_by_0/{self.tensor}"]
-        assert set(saved) <= set(trial.tensor_names(collection="by_axis"))
-        assert not set(saved) & set(trial.tensor_names(collection=self.collection))
-        np.testing.assert_allclose(trial.tensor(saved[1]).value(1, self.mode), rows.mean(axis=1), rtol=1e-5, atol=1e-9)
-
     def test_quantiles_are_saved_without_the_raw_value(self, hook: Any, out: str) -> None:
         made = hook(include_collections=[self.collection])
         made.get_collection(self.collection).reduction_config = ReductionConfig(quantiles=True)

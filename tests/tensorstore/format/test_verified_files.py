@@ -80,12 +80,3 @@ def test_exchanged_files_are_named(run: Path, folder: str) -> None:
         trial.sql("select * from tensors").fetchall()
         trial.sql("select name from tensor_values").fetchall()
         assert {Path(path) for path in trial.damaged} == {one.relative_to(run), other.relative_to(run)}
-
-
-def test_damaged_part_of_a_compressed_chunk_is_named(tmp_path: Path) -> None:
-    with Job(tmp_path, flush_seconds=3600, codec="zstd") as job:
-        job.step({"w": VALUES[0], "v": VALUES[1]})
-    chunk = first_file(tmp_path, "tensors")
-    flip(chunk, 2 * BLOCK_BYTES + 9)
-    with tensortrial.create_trial(tmp_path) as trial, pytest.raises(CorruptFile, match=chunk.name):
-        trial.tensor("w").value(0)

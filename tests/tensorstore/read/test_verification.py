@@ -168,14 +168,6 @@ class TestDigest:
         np.testing.assert_array_equal(trial.tensor("a").value(0), np.ones(5))
         np.testing.assert_array_equal(trial.tensor("b").value(0), np.ones(4))
 
-    def test_stays_when_a_run_is_compacted(self, tmp_path: Path) -> None:
-        folder = write(tmp_path / "run", steps=6)
-        query = "select name, global_step, digest from tensors order by all"
-        before = create_trial(folder).sql(query).fetchall()
-        compact(folder, delete_older_than=0)
-        assert create_trial(folder).sql(query).fetchall() == before
-        assert all(digest is not None for *_, digest in before)
-
 
 def test_a_damaged_value_is_not_merged_and_its_chunk_stays(tmp_path: Path) -> None:
     folder, chunk = damaged(write(tmp_path / "run", steps=3))

@@ -93,12 +93,6 @@ def test_the_later_statistics_of_many_arrays_are_those_of_each() -> None:
     assert [each["inf_count"] for each in statistics_of_many(with_nan, names)] == [0, 0, 0, 0, 0, 2]
 
 
-def test_other_statistics_are_computed_one_array_at_a_time() -> None:
-    arrays = [np.arange(5.0), np.array([1.0, np.nan])]
-    assert statistics_of_many(arrays[:1], ("median", "l2")) == [statistics(arrays[0], ("median", "l2"))]
-    assert statistics_of_many(arrays, ("zero_count",)) == [{"zero_count": 1.0}, {"zero_count": 0.0}]
-
-
 def test_a_writer_saves_them(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     values = {f"w{number}": rng.standard_normal((number + 1, 3)).astype("f4") for number in range(20)}
