@@ -235,6 +235,23 @@ def test_asyncio_keeps_its_wakeup_descriptor(tmp_path: Path) -> None:
     assert create_trial(tmp_path / "run").loaded_all_steps
 
 
+def test_a_hook_that_closes_leaves_asyncio_the_descriptor_that_it_has_set_since(tmp_path: Path) -> None:
+    program = f"""{BEGINNING}
+    hook = begin()
+
+    async def main():
+        stop = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, stop.set)
+        hook.close()
+        os.kill(os.getpid(), signal.SIGUSR1)
+        await asyncio.wait_for(stop.wait(), 30)
+
+    asyncio.run(main())
+    """
+    done = run(program, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_second_sigterm_does_not_lose_what_the_first_publishes(tmp_path: Path) -> None:
     program = f"""{BEGINNING}{BLOCKED}
     import numpy as np

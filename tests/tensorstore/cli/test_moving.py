@@ -14,7 +14,7 @@ import tensortrial
 from support.commands import run_command, run_program
 from support.file_access import before, before_opening
 from support.runs import Job
-from tensortrial.errors import NotARun, RunExists, RunNotFound
+from tensortrial.errors import NotARun, RunExists, RunInUse, RunNotFound
 from tensortrial.maintenance.relocation import move, remove
 
 
@@ -203,6 +203,8 @@ def test_a_link_to_a_run_is_refused_by_the_name_of_the_folder(run: Path, command
 
 def test_mv_that_is_interrupted_leaves_no_part_of_a_copy(run: Path) -> None:
     def interrupt() -> None:
+        with pytest.raises(NotARun):  # a run of which only a part is copied
+            tensortrial.create_trial("memory://interrupted/a")
         raise KeyboardInterrupt
 
     with before_opening(run / "tensors", interrupt), pytest.raises(KeyboardInterrupt):
@@ -228,6 +230,21 @@ def test_mv_of_a_run_that_cannot_be_deleted_names_the_copy(run: Path) -> None:
         refused = run_command("mv", run, "memory://kept/a", status=1)
     assert f"{run}: it is copied to memory://kept/a, but cannot be deleted: " in refused.stderr
     assert losses(run) == losses("memory://kept/a") == [0, 1, 2, 3]
+
+
+def test_mv_leaves_a_run_that_is_resumed_meanwhile_where_it_is(run: Path) -> None:
+    resumed = list[tensortrial.Run]()
+
+    def resume() -> None:
+        resumed.append(tensortrial.Run(run, resume=True, environment=False))
+        resumed[0].log({"loss": 4.0})
+
+    with before_opening(run / "tensors", resume), pytest.raises(RunInUse):
+        move(run, "memory://resumed/a")
+    with pytest.raises(RunNotFound):
+        tensortrial.create_trial("memory://resumed/a")
+    resumed[0].close()
+    assert losses(run) == [0, 1, 2, 3, 4]
 
 
 def test_mv_leaves_a_file_that_was_written_after_the_copy_of_it(run: Path) -> None:

@@ -321,6 +321,18 @@ def test_an_error_stops_the_writer_and_is_raised_to_all_that_wait(tmp_path: Path
     assert len(files(tmp_path, "index")) == 1
 
 
+@pytest.mark.timeout(60)
+def test_a_flush_that_waits_for_a_write_that_fails_raises_its_error(tmp_path: Path) -> None:
+    storage = FullDisk(str(tmp_path))
+    storage.full = True
+    for number in range(5):
+        writer = Writer(storage, f"w{number}", flush_seconds=3600, flush_bytes=1)
+        writer.put(Step(TRAIN, 0, 0), [Record(Plan("a", (), True), np.zeros(2_000), 0)], closes=True)
+        for act in (writer.flush, writer.close):
+            with pytest.raises(StorageError, match="full"):
+                act()
+
+
 def test_a_full_disk_stops_the_writer_and_keeps_what_was_published(small_disk: Path) -> None:
     job = Job(small_disk / "run", flush_seconds=0)
     values = np.random.default_rng(0).normal(size=20_000)
