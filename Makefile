@@ -338,22 +338,30 @@ TESTS_TRACKERS := tests/importers/trackers $(addprefix tests/hooks/,hydra ignite
 TESTS_MODELS := tests/models tests/test_examples.py $(addprefix tests/hooks/,catboost jax lightgbm)
 # The examples that `make test-slow` runs in each build.
 EXAMPLES_SLOW := breast_cancer_xgboost digits regression_numpy
-# The pages of a framework's own; `make test` runs all others.
+# The pages of a framework's own; `make test-slow` runs those of no part of their own.
+PAGES_MODELS := boosting jax transformers lightning accelerate
+PAGES_OTHERS := $(PAGES_MODELS) tensorflow mxnet loops
 TEST_PAGE := tests/test_docs.py::test_the_examples_of_a_framework_run
 # Programs that were written for smdebug; each environment runs those of its framework.
 TEST_PROGRAMS := tests/smdebug/test_programs.py tests/smdebug/test_frameworks.py
 TESTS_SPARK := tests/tensorstore/engines/test_spark.py tests/queries/test_named_queries_spark.py
 TESTS_EMULATORS := $(wildcard tests/*/test_*emulator*.py)
+# What belongs to a part of its own, which runs its slow tests, too.
+OTHERS := $(addprefix --ignore=,$(TESTS_MODELS) $(TESTS_TF) $(TESTS_MXNET) $(TESTS_SPARK) $(TESTS_EMULATORS))
+EXAMPLES_OTHERS := $(filter-out $(EXAMPLES_SLOW),$(basename $(notdir $(wildcard examples/*.py))))
+OTHERS_SLOW := $(filter-out --ignore=tests/test_examples.py,$(OTHERS)) \
+    $(foreach page,$(PAGES_OTHERS),--deselect '$(TEST_PAGE)[$(page).md]') \
+    $(foreach example,$(EXAMPLES_OTHERS),--deselect 'tests/test_examples.py::test_an_example_runs[$(example).py')
 
 .PHONY: test
 test: env servers  ## Run the tests, all but the slow ones and those of emulators, foreign models, Spark, TensorFlow, MXNet and Horovod
-	$(PY) -m pytest $(SHARED) -m 'not slow and not browser' $(addprefix --ignore=,$(TESTS_MODELS) $(TESTS_TF) $(TESTS_MXNET) $(TESTS_SPARK) $(TESTS_EMULATORS)) $(PYTEST_ARGS)
+	$(PY) -m pytest $(SHARED) -m 'not slow and not browser' $(OTHERS) $(PYTEST_ARGS)
 
 # Both parts run, also if the first one fails.
 .PHONY: test-slow
-test-slow: env servers  ## Run the slow tests, and what finds rare failures by chance for some seconds each
+test-slow: env servers  ## Run the slow tests of what `make test` tests, and what finds rare failures by chance for some seconds each
 	status=0; \
-	$(PY) -m pytest -n $(TEST_JOBS) --dist worksteal -m 'slow and not browser' $(PYTEST_ARGS) || status=1; \
+	$(PY) -m pytest -n $(TEST_JOBS) --dist worksteal -m 'slow and not browser' $(OTHERS_SLOW) $(PYTEST_ARGS) || status=1; \
 	$(PY) tests/night/runner.py --jobs $(FINDER_JOBS) --build || status=1; \
 	exit $$status
 
@@ -415,7 +423,7 @@ test-page: env-page chromium  ## Run the tests of the page in a real browser; sc
 test-models: env-models env-mxnet  ## Run models of transformers, PyTorch, Keras and Gluon, each hooked and without a hook
 	$(PY) -m pytest -n $(CORES) --dist worksteal $(PYTEST_ARGS) $(TESTS_MODELS) \
 	    $(foreach example,$(EXAMPLES_SLOW),--deselect 'tests/test_examples.py::test_an_example_runs[$(example).py') \
-	    $(foreach page,boosting jax transformers lightning accelerate,'$(TEST_PAGE)[$(page).md]')
+	    $(foreach page,$(PAGES_MODELS),'$(TEST_PAGE)[$(page).md]')
 	$(VENV_MXNET)/bin/python -m pytest $(PYTEST_ARGS) tests/models/test_gluon_zoo.py
 
 .PHONY: test-trackers
