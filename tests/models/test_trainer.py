@@ -80,16 +80,6 @@ def made_trainer(tmp_path: Path) -> Iterator[MakeTrainer]:
             callback.close()
 
 
-def test_updates_of_the_optimizer_are_steps_in_mode_train(made_trainer: MakeTrainer, tmp_path: Path) -> None:
-    callback = TensorTrialCallback(tmp_path / "run", include_collections=["weights", "gradients"], **EACH)
-    made_trainer(callback).train()
-    trial = create_trial(tmp_path / "run")
-    assert trial.steps(mode=modes.TRAIN) == [1, 2, 3, 4]
-
-    weight = trial.tensor("GPT2LMHeadModel_transformer.wte.weight")
-    assert weight.steps(mode=modes.TRAIN) == [1, 2, 3, 4]
-
-
 def test_batches_of_an_evaluation_are_steps_in_mode_eval(made_trainer: MakeTrainer, tmp_path: Path) -> None:
     callback = TensorTrialCallback(tmp_path / "run", save_all=True, **EACH)
     trainer = made_trainer(callback, eval_strategy="steps", eval_steps=2)
@@ -132,7 +122,7 @@ def test_a_loss_that_is_logged_after_the_first_steps_is_not_missed(
 
 
 def test_gradients_are_those_that_the_optimizer_uses(made_trainer: MakeTrainer, tmp_path: Path) -> None:
-    """They are the sum of three batches, and clipped."""
+    """They are the sum of three batches, and clipped. An update is a step of mode TRAIN."""
     seen: dict[int, Any] = {}
 
     class Seen(transformers.TrainerCallback):
@@ -143,8 +133,9 @@ def test_gradients_are_those_that_the_optimizer_uses(made_trainer: MakeTrainer, 
     trainer = made_trainer(callback, max_grad_norm=0.1)
     trainer.add_callback(Seen())
     trainer.train()
-    gradient = create_trial(tmp_path / "run").tensor("gradient/GPT2LMHeadModel_transformer.wte.weight")
-    assert gradient.steps(mode=modes.TRAIN) == [1, 2, 3, 4]
+    trial = create_trial(tmp_path / "run")
+    gradient = trial.tensor("gradient/GPT2LMHeadModel_transformer.wte.weight")
+    assert trial.steps(mode=modes.TRAIN) == gradient.steps(mode=modes.TRAIN) == [1, 2, 3, 4]
     for step, value in seen.items():
         assert (gradient.value(step, mode=modes.TRAIN) == value).all()
 
