@@ -323,9 +323,11 @@ def write_two_workers(folder: Path) -> Path:
     return folder
 
 
-DAMAGED = {
-    "an index file": f"{INDEX}/00000001.parquet",
-    "a claim": "collections/worker_0.json",
+ONE_INDEX_FILE = f"{INDEX}/00000001.parquet"
+DAMAGED: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "a damaged index file": (ONE_INDEX_FILE, lambda file: file.write_bytes(b"x")),
+    "a missing index file": (ONE_INDEX_FILE, Path.unlink),
+    "a damaged claim": ("collections/worker_0.json", lambda file: file.write_bytes(b"x")),
 }
 NAMES_ANOTHER_WORKER = {
     "no known one": text_of({"worker": "x"}),
@@ -334,9 +336,11 @@ NAMES_ANOTHER_WORKER = {
 }
 
 
-@pytest.mark.parametrize("path", DAMAGED.values(), ids=DAMAGED)
-def test_no_worker_stands_in_for_one_whose_file_is_damaged(tmp_path: Path, path: str) -> None:
-    (write_two_workers(tmp_path) / path).write_bytes(b"x")
+@pytest.mark.parametrize(("path", "damage"), DAMAGED.values(), ids=DAMAGED)
+def test_no_worker_stands_in_for_one_whose_file_is_damaged(
+    tmp_path: Path, path: str, damage: Callable[[Path], object]
+) -> None:
+    damage(write_two_workers(tmp_path) / path)
     check_that_worker_1_does_not_stand_in(tmp_path, path)
 
 
@@ -408,14 +412,14 @@ def check_that_worker_1_does_not_stand_in(run: Path, path: str) -> None:
 
 
 def test_steps_that_a_damaged_file_cannot_hold_are_read(tmp_path: Path) -> None:
-    (write_two_workers(tmp_path) / DAMAGED["an index file"]).write_bytes(b"x")
+    (write_two_workers(tmp_path) / ONE_INDEX_FILE).write_bytes(b"x")
     with tensortrial.create_trial(tmp_path) as trial:
         assert [trial.tensor("w").value(step)[0] for step in (0, 2, 3)] == [0, 2, 3]
         assert list(trial.values(["w"], [0, 2])["w"]) == [0, 2]
 
 
 def test_a_damaged_file_of_a_later_worker_changes_nothing(tmp_path: Path) -> None:
-    (write_two_workers(tmp_path) / DAMAGED["an index file"].replace("worker_0", "worker_1")).write_bytes(b"x")
+    (write_two_workers(tmp_path) / ONE_INDEX_FILE.replace("worker_0", "worker_1")).write_bytes(b"x")
     with tensortrial.create_trial(tmp_path) as trial:
         assert [value[0] for value in trial.tensor("w").values().values()] == [0, 1, 2, 3]
 

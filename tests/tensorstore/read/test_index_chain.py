@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -53,10 +52,6 @@ class TestOneWorker:
         assert named(index_file(tmp_path, 0)) == '""'
         for flush in (1, 2):
             assert named(index_file(tmp_path, flush)) == f'"{index_file(tmp_path, flush - 1).relative_to(tmp_path)}"'
-
-    def test_a_whole_run_misses_nothing(self, tmp_path: Path) -> None:
-        write(tmp_path)
-        assert tensortrial.create_trial(tmp_path).damaged == {}
 
     @pytest.mark.parametrize("flush", [0, 4, STEPS - 1])
     def test_a_missing_index_file_is_named(self, tmp_path: Path, flush: int) -> None:
@@ -216,25 +211,6 @@ def test_a_small_run_that_was_merged_as_it_closed_misses_nothing(tmp_path: Path)
     write(tmp_path)
     assert list(tmp_path.glob("index/*/*/00000000-*.parquet"))
     assert tensortrial.create_trial(tmp_path).damaged == {}
-
-
-@pytest.mark.usefixtures("many_files")
-def test_the_value_of_another_worker_is_not_returned_in_place_of_a_lost_one(tmp_path: Path) -> None:
-    with ExitStack() as stack:
-        jobs = [stack.enter_context(Job(tmp_path, f"worker_{rank}", 2, flush_seconds=3600)) for rank in range(2)]
-        for step in range(STEPS):
-            for rank, job in enumerate(jobs):
-                job.step({"w": np.full(3, 100 * rank + step)})
-                job.flush()
-    index_file(tmp_path, 4).unlink()
-    trial = tensortrial.create_trial(tmp_path)
-    assert trial.steps() == list(range(STEPS))
-    with pytest.raises(CorruptFile, match="worker_0"):
-        trial.tensor("w").value(4)
-    with pytest.raises(CorruptFile, match="worker_0"):
-        trial.tensor("w").value(4, worker="worker_0")
-    assert trial.tensor("w").value(4, worker="worker_1").tolist() == [104] * 3
-    assert trial.tensor("w").value(5).tolist() == [5] * 3
 
 
 def index_files_in_a_row(run: Path) -> bool:

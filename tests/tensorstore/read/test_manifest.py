@@ -122,17 +122,6 @@ class TestAClosedRun:
         assert found["damaged"] == []
 
     @pytest.mark.s3
-    def test_it_answers_the_same_in_s3(self, moto_s3: ObjectStore) -> None:
-        run = Run(f"{moto_s3.new_bucket()}/run", **moto_s3.storage_options)
-        run.write(4)
-        trial = run.open()
-        assert is_opened_by_manifest(trial)
-        found = answers(trial)
-        run.storage.remove(MANIFEST)
-        assert found == answers(run.open())
-        assert found["steps"] == [0, 1, 2, 3]
-
-    @pytest.mark.s3
     @pytest.mark.parametrize("ending", ["", "raise SystemExit(3)", "os.kill(os.getpid(), signal.SIGTERM)"])
     def test_a_process_that_ends_without_closing_writes_one(self, moto_s3: ObjectStore, ending: str) -> None:
         run = Run(f"{moto_s3.new_bucket()}/run", **moto_s3.storage_options)
@@ -412,7 +401,7 @@ class TestRepair:
     def test_a_damaged_manifest_is_named_and_written_again(self, closed: Run) -> None:
         whole = closed.manifest
         assert whole is not None
-        for position in range(0, len(whole), 97):
+        for position in (0, len(whole) // 2, len(whole) - 1):
             damaged = bytearray(whole)
             damaged[position] ^= 8
             closed.storage.replace(MANIFEST, bytes(damaged))
@@ -447,13 +436,3 @@ class TestRepair:
         done = repair(closed.url)
         assert (done.removed, done.marked) == ((), (lost,))
         assert closed.manifest == before
-
-    @pytest.mark.s3
-    def test_a_damaged_manifest_in_s3_is_written_again(self, moto_s3: ObjectStore) -> None:
-        run = Run(f"{moto_s3.new_bucket()}/run", **moto_s3.storage_options)
-        run.write(3)
-        run.storage.replace(MANIFEST, b"PAR1 and no more")
-        assert not run.is_opened_by_manifest()
-        assert repair(run.url, storage_options=run.options).removed == (MANIFEST,)
-        assert run.is_opened_by_manifest()
-        assert run.open().steps() == [0, 1, 2]
