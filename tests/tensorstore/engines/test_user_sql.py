@@ -27,6 +27,12 @@ from tensortrial.read.runs import Runs
 
 READING = (
     *READING_FILES,
+    "from read_text('{run}/index/../run.json')",
+    "from read_text('{run}/tensors/../../secret.txt')",
+    "",
+    "-- nothing",
+    "select 1; select 2",
+    "explain select 1",
     "from duckdb_settings()",
     "from duckdb_views()",
     "from duckdb_tables",
@@ -101,10 +107,10 @@ def opened(run: Path) -> Iterator[tuple[Trial, Runs]]:
 
 
 def hostile(run: Path, share: int) -> Iterator[str]:
-    """Yield the first statement in every place, and one in `share` of all others."""
+    """Yield the first statement in every place, each one by itself, and one in `share` of all others."""
     for row, statement in enumerate(WRITING):
         for column, place in enumerate(PLACES):
-            if row == 0 or (row + column) % share == 0:
+            if row == 0 or column == 0 or (row + column) % share == 0:
                 yield place.format(w=filled(statement, run))
 
 
