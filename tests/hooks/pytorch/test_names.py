@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import copy
 import dataclasses
 from typing import Any
 
@@ -442,15 +441,6 @@ class TestValues:
             assert trial.tensor(name).steps() == [0, 1, 2]
         assert trial.has_tensor("MSELoss_output_0")
 
-    def test_parameters_of_a_lazy_module_are_saved_once_they_have_values(self, make_hook: Any) -> None:
-        hook, net = make_hook(include_collections=["weights", "gradients"]), nn.Sequential(nn.LazyLinear(10))
-        hook.register_module(net)
-        evaluate(net)
-        train(net, 2)
-        trial = closed(hook)
-        assert trial.tensor("Sequential_0.weight").steps() == [0, 1, 2]
-        assert trial.tensor("gradient/Sequential_0.weight").steps() == [1, 2]
-
     def test_parameters_in_a_held_step_have_their_first_values(self, make_hook: Any, out: str) -> None:
         hook, net = make_hook(include_collections=["weights"]), seeded()
         hook.register_module(net)
@@ -481,12 +471,3 @@ class TestTrainingIsNotChanged:
         net.zero_grad()
         hook.close()
         assert create_trial(out).steps() == [0, 1]
-
-    def test_a_copy_is_not_hooked(self, make_hook: Any, out: str) -> None:
-        hook, net = make_hook(save_all=True), seeded()
-        hook.register_module(net)
-        twin = copy.deepcopy(net)
-        train(twin, 2)
-        train(net, 1)
-        hook.close()
-        assert create_trial(out).steps() == [0]

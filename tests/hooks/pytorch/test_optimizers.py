@@ -89,14 +89,15 @@ def test_a_step_that_the_scaler_skips_has_no_gradients_of_the_optimizer(make_hoo
     assert trial.tensor(f"gradient/{WEIGHT}").steps() == [0, 1]
 
 
-def test_two_optimizers_save_the_gradients_of_their_own_models(make_hook: Any) -> None:
+@pytest.mark.parametrize(("moment", "prefix"), [("local", "gradient"), ("optimizer", "optimizer_gradient")])
+def test_gradients_of_adversaries_are_those_of_their_own_losses(make_hook: Any, moment: str, prefix: str) -> None:
     torch.manual_seed(0)
     generator, discriminator = nn.Linear(4, 8), nn.Linear(8, 1)
-    hook = make_hook(include_collections=["gradients"], gradients="optimizer")
+    hook = make_hook(include_collections=["gradients"], gradients=moment)
     hook.register_module(generator, name="generator")
     hook.register_module(discriminator, name="discriminator")
     optimizers = [torch.optim.Adam(net.parameters(), lr=0.1) for net in (generator, discriminator)]
-    for each in optimizers:
+    for each in optimizers if moment == "optimizer" else ():
         hook.register_optimizer(each)
     expected = []
     for _ in range(2):
@@ -108,12 +109,14 @@ def test_two_optimizers_save_the_gradients_of_their_own_models(make_hook: Any) -
             own = array(discriminator.weight.grad)
             optimizers[1].step()
             (-discriminator(generator(noise)).mean()).backward()
+            assert not same(discriminator.weight.grad, own)
             expected.append((own, array(generator.weight.grad)))
             optimizers[0].step()
     trial = closed(hook)
+    assert trial.steps() == [0, 1]
     for step, (own, others) in enumerate(expected):
-        assert same(trial.tensor("optimizer_gradient/discriminator_weight").value(step), own)
-        assert same(trial.tensor("optimizer_gradient/generator_weight").value(step), others)
+        assert same(trial.tensor(f"{prefix}/discriminator_weight").value(step), own)
+        assert same(trial.tensor(f"{prefix}/generator_weight").value(step), others)
 
 
 @pytest.mark.parametrize("by_keyword", [False, True])
