@@ -172,8 +172,12 @@ def test_the_least_recently_used_tiles_are_removed(tmp_path: Path) -> None:
         os.utime(new, (1000 + i, 1000 + i))
         known.add(new)
     assert kept.load("a", FILES) is not None  # used last
+    left = tmp_path / "kept" / ".new-of-a-killed-process"
+    left.write_bytes(b"x")
+    os.utime(left, (999, 999))
     kept.save("d", FILES, grid_of(3))
     assert [key for key in "abcd" if kept.load(key, FILES)] == ["a", "c", "d"]
+    assert not left.exists()
 
 
 def test_what_is_loaded_is_what_was_saved(tmp_path: Path) -> None:

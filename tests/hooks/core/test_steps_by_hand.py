@@ -281,6 +281,7 @@ def test_files_with_values_for_past_steps_are_found_by_a_reader_that_follows(out
     trial = create_trial(out)
     assert trial.tensor("x").steps(show_incomplete_steps=True) == [0]
     hook.log({"x": 2.0}, step=100_000)
+    hook.flush()
     hook.log({"y": 5.0}, step=0)
     hook.flush()
     assert trial.tensor("y").value(0) == 5.0
