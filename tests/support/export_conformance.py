@@ -491,6 +491,14 @@ class JobConformance(ExportConformance):
             self.export(tmp_path / "a", target, tables=["steps", "tensors"])
         assert sorted(self.read(target, "steps")["global_step"].to_pylist()) == [0, 1, 2, 3]
 
+    def test_nothing_is_pruned_while_a_run_cannot_be_read(self, tmp_path: Path, target: str) -> None:
+        for name in ("a", "b"):
+            write_run(tmp_path / "runs" / name, 2)
+        self.export(tmp_path / "runs", target, tables=SOME)
+        (tmp_path / "runs/b/run.json").write_text("{")
+        assert self.export(tmp_path / "runs", target, tables=SOME, prune=True).pruned == ()
+        assert sorted(self.read(target, "runs")["run"].to_pylist()) == ["a", "b"]
+
     def test_damaged_files_are_left_out_and_said(self, tmp_path: Path, target: str) -> None:
         run = write_run(tmp_path / "a", 4)
         with Job(run, resume=True, flush_seconds=0) as job:
