@@ -17,7 +17,7 @@ import pytest
 import tensortrial
 from support.runs import TRAIN, Job
 from tensortrial.errors import ConfigurationError
-from tensortrial.rules import LossNotDecreasing, Rule, invoke_rule
+from tensortrial.rules import LossNotDecreasing, Rule, invoke_rule, watch
 from tensortrial.rules.action import Command, StopTraining, Webhook, parse_actions
 
 
@@ -102,12 +102,12 @@ def test_a_number_that_is_not_finite_is_text_in_json(tmp_path: Path, serve: Any)
     with Job(tmp_path / "run") as job:
         for loss in (0.0, math.inf, math.nan):
             job.step({"loss": loss}, TRAIN, collections=("losses",))
-    server = serve(200, 200)
-    webhook = Webhook(server.url)
-    rule = LossNotDecreasing(tensortrial.create_trial(tmp_path / "run"), num_steps=1, action_str=webhook)
-    assert [finding.to_json()["observed"] for finding in invoke_rule(rule)] == ["-inf", "nan"]
-    webhook.close(timeout=30)
-    assert [finding["observed"] for body in server.received for finding in body["findings"]] == ["-inf", "nan"]
+    server, trial = serve(500, 200, 200), tensortrial.create_trial(tmp_path / "run")
+    rule = LossNotDecreasing(trial, num_steps=1, action_str=Webhook(server.url, pause=0.2))
+    # A watch ends once its actions have ended.
+    assert [finding.to_json()["observed"] for finding in watch(trial, [rule])] == ["-inf", "nan"]
+    observed = [finding["observed"] for body in server.received for finding in body["findings"]]
+    assert observed == ["-inf", "-inf", "nan"]
 
 
 def test_a_webhook_that_is_not_answered_never_holds_up_the_rule(trial: tensortrial.Trial, serve: Any) -> None:
