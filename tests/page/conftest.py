@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.browser import CHROMIUM, SECONDS
+from support.browser import CHROMIUM, ENDED, SECONDS
 from tensortrial.pages import Page, page
 
 
@@ -45,7 +45,12 @@ def tab(chromium: Any) -> Iterator[Any]:
     page.set_default_timeout(SECONDS * 1000)
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+
+    def log(message: Any) -> None:
+        if message.type == "error" and not message.location["url"].startswith(tuple(ENDED)):
+            errors.append(message.text)
+
+    page.on("console", log)
     # What the browser logs for a query that the server refuses, and for a server that ends before the tab.
     expected = re.compile("status of 400|net::ERR_")
     page.on("dialog", lambda dialog: errors.append(f"a dialog: {dialog.message}"))

@@ -366,9 +366,10 @@ def test_a_query_that_is_typed_stays_when_the_view_is_shown_again(url: str, tab:
 
 def test_the_list_of_runs_says_which_of_them_run(tmp_path: Path, tab: Any) -> None:
     write(tmp_path / "ended", 0)
-    with tensortrial.Run(tmp_path / "living") as run, serving(tmp_path) as url:
-        run.log({"loss": 1.0})
-        run.flush()
+    run = tensortrial.Run(tmp_path / "living")
+    run.log({"loss": 1.0})
+    run.flush()
+    with run, serving(tmp_path, looks_often=True) as url:
         show(tab, url, "view=scalars")
         living = tab.locator("#runs li:has(.status.live)")
         living.wait_for()
@@ -415,7 +416,7 @@ def test_after_eight_colors_they_come_again_dashed(url: str, tab: Any) -> None:
 def test_a_run_that_begins_below_a_served_folder_appears_by_itself(tmp_path: Path, tab: Any) -> None:
     for number in range(2):
         write(tmp_path / f"run-{number}", number)
-    with serving(tmp_path) as url:
+    with serving(tmp_path, looks_often=True) as url:
         show(tab, url)
         write(tmp_path / "late", 2)
         tab.wait_for_function("() => document.querySelector('#runs').innerText.includes('late')")
@@ -433,7 +434,7 @@ def test_a_run_that_is_deleted_on_the_screen_is_named_and_shown_again_once_it_is
                 run.log({"loss": 1 / (1 + step)}, step=step)
 
     write_run(20)
-    with serving(tmp_path / "run") as served:
+    with serving(tmp_path / "run", looks_often=True) as served:
         show(tab, served, "view=overview")
         tab.wait_for_function("() => document.querySelector('.diagnosed b')?.innerText.includes('20 steps')")
         shutil.rmtree(tmp_path / "run")
@@ -458,7 +459,7 @@ def test_a_run_that_is_replaced_on_the_screen_is_diagnosed_again(tmp_path: Path,
 
     write_run("kept", 9)
     write_run("run", 20)
-    with serving(tmp_path) as served:
+    with serving(tmp_path, looks_often=True) as served:
         show(tab, served, "view=findings&run=run")
         tab.wait_for_function("() => document.querySelector('.diagnosis h3')?.innerText.includes('20 steps')")
         shutil.rmtree(tmp_path / "run")
@@ -473,7 +474,7 @@ def test_a_comparison_follows_a_run_that_is_replaced_and_one_that_is_deleted(tmp
 
     write_run("a", 1.0)
     write_run("b", 2.0)
-    with serving(tmp_path) as served:
+    with serving(tmp_path, looks_often=True) as served:
         show(tab, served, "view=compare&a=a&b=b")
         assert "First difference at step 0" in text(tab)
         shutil.rmtree(tmp_path / "b")

@@ -277,7 +277,7 @@ def test_a_run_whose_files_are_called_as_those_of_the_run_before_it_is_shown_as_
 
 
 def test_a_run_that_begins_below_a_served_folder_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_limits(monkeypatch, seconds_between_searches=0.0, share_of_searches=0)
+    set_limits(monkeypatch, seconds_between_searches=0.0, share_of_searches=0, polls_of_ended_runs=1)
     write(tmp_path / "first")
     with page(tmp_path) as served, CLIENT.stream("GET", f"{served.url}api/events", timeout=30) as events:
         lines = events.iter_lines()

@@ -9,15 +9,22 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from support.limits import set_limits
+from tensortrial.pages import page
 
 CHROMIUM = os.environ.get("TENSORTRIAL_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "build" / "page"  # screenshots, to be looked at
 SECONDS = 60
+ENDED = set[str]()
+"""The addresses of servers that have ended: a request to one may fail."""
 
 
 def in_python(program: str, path: Path) -> None:
@@ -30,21 +37,17 @@ def in_python(program: str, path: Path) -> None:
 
 
 @contextmanager
-def serving(
-    *runs: Path | str, options: Mapping[str, str] | None = None, arguments: tuple[str, ...] = ()
-) -> Iterator[str]:
-    """Serve runs by the command, and yield the URL that it prints. `options` are environment variables."""
-    paths = os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))
-    command = [sys.executable, "-m", "tensortrial", "page", *map(str, runs), "--no-browser", *arguments]
-    environment = {**os.environ, "PYTHONPATH": paths, "PYTHONUNBUFFERED": "1", **(options or {})}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        yield printed_url(process)
-    finally:
-        process.terminate()
-        process.wait(timeout=SECONDS)
-        assert process.stdout
-        process.stdout.close()
+def serving(*runs: Path | str, looks_often: bool = False) -> Iterator[str]:
+    """Serve runs in a thread, and yield the URL. `looks_often` shortens the time until changes of ended runs are shown.
+
+    The command has tests of its own in tests/page/test_runs_of_the_page.py.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if looks_often:
+            set_limits(patch, seconds_between_searches=0.5, polls_of_ended_runs=1)
+        with page([*map(str, runs)]) as served:
+            yield served.url
+            ENDED.add(served.url)
 
 
 def printed_url(process: subprocess.Popen[str]) -> str:

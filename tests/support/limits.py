@@ -49,6 +49,8 @@ _CONSTANTS = {
     # How long a page waits before it searches its folders again, and as how many times of what the search took.
     "seconds_between_searches": "pages.served_runs._SEARCH_SECONDS",
     "share_of_searches": "pages.served_runs._SEARCH_SHARE",
+    # How many polls of running jobs pass between two of ended runs.
+    "polls_of_ended_runs": "pages.app._TICKS_ENDED",
     "raw_bytes_of_an_answer": "pages.open_run._MOST_READ",
     "runs_opened_by_a_report": "pages.report._MOST_OPENED",
     "seconds_between_reads_of_a_local_stop_request": "hooks.core.process.stop_request._LOCAL_SECONDS",
