@@ -18,6 +18,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from ..errors import ConfigurationError, CorruptFile, RunNotFound
+from ..format.arrow_arrays import numbers as column_of
+from ..format.arrow_arrays import numpy_of
 from ..storage.open import Storage
 from ..visible import quoted
 from .histograms import drawn_of, holds_histograms
@@ -62,7 +64,7 @@ def read_table(storage: Storage, path: str, report: Report) -> pa.Table:
     if not path.lower().endswith(".parquet"):
         return csv_of(data, url, report)
     try:
-        return _checked(pq.read_table(pa.BufferReader(data)), url)
+        return _checked(pq.ParquetFile(pa.BufferReader(data)).read(), url)
     except (pa.ArrowException, OSError) as exc:
         raise CorruptFile(url, f"this is not a table of metrics: {exc}") from exc
 
@@ -154,10 +156,11 @@ def points_of_columns(
         if numbers is None:
             others.append(column)
             continue
-        present = np.flatnonzero(pc.is_valid(numbers).to_numpy(zero_copy_only=False) & (step >= 0))
+        present = _valid(numbers)
+        present = present[step[present] >= 0]
         metrics.append(name)
         rows.append(present)
-        values.append(numbers.take(pa.array(present)).to_numpy(zero_copy_only=False))
+        values.append(numpy_of(numbers)[present])
     if others:
         report(f"{path}: columns that hold no numbers: {quoted(others)}")
     if missing := int(np.count_nonzero(step < 0)):
@@ -181,18 +184,22 @@ def points_of_rows(
     if numbers is None:
         raise CorruptFile(path, f"its column of values holds {values.type} instead of numbers")
     coded = pc.utf8_trim_whitespace(names.cast(pa.string())).combine_chunks().dictionary_encode()
-    whole = pc.and_(pc.is_valid(coded), pc.is_valid(numbers)).to_numpy(zero_copy_only=False) & (step >= 0)
-    if missing := len(whole) - int(np.count_nonzero(whole)):
+    row = np.intersect1d(_valid(coded), _valid(numbers), assume_unique=True)
+    row = row[step[row] >= 0]
+    if missing := len(step) - len(row):
         report(f"{path}: {missing} rows without a name, a step or a number")
-    row = np.flatnonzero(whole)
-    kept = pa.array(row)
     return Points(
         coded.dictionary.to_pylist(),
-        coded.indices.take(kept).to_numpy(zero_copy_only=False).astype(np.int64),
+        numpy_of(coded.indices)[row].astype(np.int64),
         step[row],
-        numbers.take(kept).to_numpy(zero_copy_only=False),
+        numpy_of(numbers)[row],
         saved_at[row],
     )
+
+
+def _valid(column: pa.Array) -> Integers:
+    """Return the rows of a column that are not null."""
+    return numpy_of(pc.indices_nonzero(pc.is_valid(column))).astype(np.int64)
 
 
 def _reported_numbers(column: pa.ChunkedArray, name: str, path: str, report: Report) -> pa.Array | None:
@@ -204,22 +211,21 @@ def _reported_numbers(column: pa.ChunkedArray, name: str, path: str, report: Rep
             report(f"{path}: {ROUNDED.format(rounded, repr(name))}")
         return numbers
     texts = pc.utf8_trim_whitespace(column.combine_chunks())
-    is_number = pc.fill_null(pc.match_substring_regex(texts, _NUMBER, ignore_case=True), False)
-    others = texts.filter(pc.and_(pc.invert(is_number), pc.is_valid(texts)))
+    is_number = pc.match_substring_regex(texts, _NUMBER, ignore_case=True)
+    others = texts.filter(pc.invert(is_number))
     if 2 * len(others) >= len(texts) - texts.null_count:
         return None
     if len(others):
         report(f"{path}: {len(others)} cells of {name!r} that hold no number, such as {others[0].as_py()!r}")
-    return pc.replace_substring_regex(pc.if_else(is_number, texts, None), r"^\+", "").cast(pa.float64())
+    known = pc.if_else(is_number, texts, pa.nulls(len(texts), texts.type))
+    return pc.replace_substring_regex(known, r"^\+", "").cast(pa.float64())
 
 
 def _rounded(whole: pa.Array, numbers: pa.Array) -> int:
     """Return the number of whole numbers that a double does not represent."""
-    known = pc.drop_null(whole).to_numpy(zero_copy_only=False)
-    doubles = pc.drop_null(numbers).to_numpy(zero_copy_only=False)
-    # A numpy array of integers compared with doubles is converted to doubles, and Python compares exactly.
-    large = np.abs(doubles) >= 2**53
-    return sum(map(operator.ne, known[large].tolist(), doubles[large].tolist()))
+    large = column_of(np.flatnonzero(np.abs(numpy_of(numbers)) >= 2**53), pa.int64())
+    # Python compares exactly. Arrow and numpy would convert the whole numbers to doubles.
+    return sum(map(operator.ne, whole.take(large).to_pylist(), numbers.take(large).to_pylist()))
 
 
 def _numbers(column: pa.ChunkedArray) -> pa.Array | None:
@@ -243,7 +249,7 @@ def steps_of(column: pa.ChunkedArray, path: str, multiplier: int = 1) -> Integer
         if column.null_count == len(column):
             return np.full(len(column), -1)
         raise CorruptFile(path, f"its column of steps holds {column.type} instead of numbers: name another column")
-    steps = numbers.to_numpy(zero_copy_only=False) * multiplier
+    steps = numpy_of(numbers, missing=np.nan) * multiplier
     known = np.isfinite(steps)
     rounded = np.where(known, np.round(steps), -1)
     bad = known & ((np.abs(rounded - steps) > 1e-6) | (rounded < 0) | (rounded >= STEPS_END))
@@ -268,12 +274,11 @@ def times_of(column: pa.ChunkedArray | None, length: int) -> Integers:
     if column is None:
         return np.zeros(length, np.int64)
     if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
-        moments = column.combine_chunks().cast(pa.timestamp("us"), safe=False).cast(pa.int64())
-        microseconds = np.asarray(pc.fill_null(moments, 0), np.int64)
+        microseconds = numpy_of(column.combine_chunks().cast(pa.timestamp("us"), safe=False))
     elif (numbers := _numbers(column)) is None:
         return np.zeros(length, np.int64)
     else:
-        seconds = np.nan_to_num(pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False), posinf=0, neginf=0)
+        seconds = np.nan_to_num(numpy_of(numbers), posinf=0, neginf=0)
         for _ in range(3):
             # A time in the year 5000 must be a number in a smaller unit.
             seconds = np.where(seconds > 1e11, seconds / 1000, seconds)

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..config.collection import CollectionKeys, is_loss
 from ..errors import RunExists, StorageError, TensorTrialError, WorkerClaimed
+from ..format import arrow_arrays
+from ..format.arrow_arrays import numpy_of
 from ..format.index_reader import read_batches
 from ..format.record import Plan
 from ..format.schema import END, FROM_START, INDEX_SCHEMA, RUN_FILE, FirstFlush, RunInfo, WorkerInfo, end_path
@@ -202,14 +203,15 @@ def _published(target: Storage) -> Found:
         rows = repeated(lambda: _published_rows(target), lambda: None)
     except FileNotFoundError as exc:
         raise StorageError(target.url, f"its files were compacted while they were read: {exc}; import again") from exc
-    coded = rows["name"].combine_chunks().dictionary_encode()
+    name, step, saved_at, number = (rows[name].combine_chunks() for name in _READ.names)
+    coded = name.dictionary_encode()
     return Found(
         coded.dictionary.to_pylist(),
-        coded.indices.to_numpy(zero_copy_only=False).astype(np.int64),
-        rows["global_step"].to_numpy(),
-        pc.fill_null(rows["scalar"], np.nan).to_numpy(),
-        rows["scalar"].is_valid().to_numpy(),
-        rows["saved_at"].cast(pa.int64()).to_numpy() * 1000,
+        numpy_of(coded.indices).astype(np.int64),
+        numpy_of(step),
+        numpy_of(number, missing=np.nan),
+        numpy_of(number.is_valid().cast(pa.int8())).view(np.bool_),
+        numpy_of(saved_at) * 1000,
     )
 
 
@@ -218,7 +220,7 @@ def _published_rows(target: Storage) -> pa.Table:
     for error in snapshot.damaged.values():
         raise error
     tables = [table for path in snapshot.steps.files() for table in read_batches(path, target.read(path), _READ)]
-    return pa.concat_tables([_READ.empty_table(), *tables])
+    return pa.concat_tables([arrow_arrays.table(_READ, []), *tables])
 
 
 def _keys(*parts: Found) -> list[_Integers]:

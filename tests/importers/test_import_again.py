@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -187,3 +189,24 @@ def test_numbers_of_a_step_keep_their_own_times(tmp_path: Path) -> None:
         "select name, global_step, epoch(saved_at)::int from scalars order by 1, 2"
     )
     assert times.fetchall() == [("loss", 0, NOON), ("loss", 1, NOON + 1), ("val", 0, NOON + 60)]
+
+
+def test_imports_do_without_pandas(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    pytest.importorskip("yaml")
+    logs = {csv: _csv, lightning: _lightning, neptune: _neptune, wandb: _wandb, transformers: _trainer, mlflow: _mlflow}
+    names = [module.__name__.rpartition(".")[2] for module in logs]
+    for name, log in zip(names, logs.values(), strict=True):
+        (tmp_path / name).mkdir()
+        log(tmp_path / name, {"loss": {0: 1.0, 1: float("nan")}, "tokens": {0: 10**20, 1: 2**60 + 1}})
+    noted = pa.table({"step": [0, 1, None], "time": [NOON, 0, None], "n": [2**60 + 1, 1, None], "text": ["1", "2", "a"]})
+    pq.write_table(noted, tmp_path / "csv" / "noted.parquet")
+    program = f"""
+import sys
+from tensortrial.cli import main
+for _ in range(2):
+    for name in {names}:
+        main(["import", name, name, f"runs/{{name}}"], standalone_mode=False)
+assert "pandas" not in sys.modules, "somebody imported pandas"
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60, cwd=tmp_path)
