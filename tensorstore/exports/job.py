@@ -264,7 +264,9 @@ def _together(parts: Iterable[Part]) -> Iterator[list[Part]]:
 
 
 def _digest(rows: pa.Table) -> str:
-    return hashlib.blake2b(repr(rows.to_pylist()).encode(), digest_size=8).hexdigest()[:15]
+    # pyarrow imports pandas to convert times to Python.
+    columns = [column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in rows.columns]
+    return hashlib.blake2b(repr([column.to_pylist() for column in columns]).encode(), digest_size=8).hexdigest()[:15]
 
 
 def _slices(runs: Sequence[str]) -> dict[str, tuple[int, int]]:

@@ -27,7 +27,7 @@ class ParquetFolder(Folder):
     def rows(self, table: str, run: str) -> pa.Table | None:
         with self._named():
             try:
-                return pq.read_table(pa.BufferReader(self._storage.read(self._small_file(table, run))))
+                return pq.ParquetFile(pa.BufferReader(self._storage.read(self._small_file(table, run)))).read()
             except (FileNotFoundError, pa.ArrowException):  # deleted or damaged: it is written again
                 return None
 

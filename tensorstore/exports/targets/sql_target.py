@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from tensortrial.queries import load
 
+from ...format import arrow_arrays
 from ..tables import SCHEMAS
 from ..target import LEDGER, LEDGER_SCHEMA, Held, Part, Position, Replacement, Target
 
@@ -162,9 +163,7 @@ class SQLTarget(Target):
 def ledger_table(written: Iterable[Part | Replacement], table: str) -> pa.Table:
     """Return the ledger's rows of parts or replacements of a table."""
     now = datetime.now(UTC)
-    rows = [(*ledger_row(each, table), now, each.digest) for each in written]
-    columns = zip(zip(*rows, strict=True), LEDGER_SCHEMA, strict=True)
-    return pa.Table.from_arrays([pa.array(values, field.type) for values, field in columns], schema=LEDGER_SCHEMA)
+    return arrow_arrays.table(LEDGER_SCHEMA, [(*ledger_row(each, table), now, each.digest) for each in written])
 
 
 def ledger_row(written: Part | Replacement, table: str) -> tuple[str, str, str, str, int, int]:

@@ -101,7 +101,9 @@ assert len(runs.sql("select run, name, last from run_summary").fetchall()) == 2
 assert tensortrial.compare(place + "/a", place + "/b").to_arrow_table().num_rows == 2
 trial = runs["a"]
 assert len(list(watch(trial, [ExplodingTensor(trial)]))) > 0
-tensortrial.export(place, "parquet:" + place + "/exported", tables=["steps", "reductions"], progress=False)
+for target in ("parquet:" + place + "/exported", "duckdb:" + place + "/exported.duckdb"):
+    tensortrial.export(place, target, progress=False)
+    tensortrial.export(place, target, progress=False)
 tensortrial.compact(place + "/a")
 assert "pandas" not in sys.modules, "somebody imported pandas"
 """
