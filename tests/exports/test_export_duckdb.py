@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import tensortrial
-from support.export_conformance import JobConformance
+from support.export_conformance import GROWING, JobConformance
 from tensortrial.errors import ConfigurationError, ExportError
 from tensortrial.rules import ExplodingTensor, watch
 
@@ -41,6 +41,17 @@ class TestDuckDBFile(JobConformance):
     def rename(self, target: str, table: str, name: str) -> None:
         with duckdb.connect(target.removeprefix("duckdb://")) as database:
             database.execute(f"alter table {table} rename to {name}")
+
+    def test_rows_that_nothing_lists_are_not_exported_again(self, run: Path, target: str) -> None:
+        self.export(run, target)
+        self.rename(target, "exports", "earlier_exports")
+        with pytest.raises(ExportError, match="the table exports, which .*, is missing, .* steps, tensors have rows"):
+            self.export(run, target)
+        assert len(self.read(target, "steps")) == 6
+        for table in ("steps", "tensors"):
+            self.rename(target, table, f"earlier_{table}")
+        assert self.export(run, target).rows["steps"] == 6
+        self.check(run, target, *GROWING)
 
     def test_a_path_alone_will_do(self, tmp_path: Path, run: Path) -> None:
         tensortrial.export(run, tmp_path / "x.duckdb", progress=False)

@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from tensortrial.queries import load
 
+from ...errors import ExportError
 from ...format import arrow_arrays
-from ..tables import SCHEMAS
+from ..tables import GROWING, SCHEMAS
 from ..target import LEDGER, LEDGER_SCHEMA, Held, Part, Position, Replacement, Target
 
 _HELD = "select run, identity, table_name, worker, last_step, digest from {ledger}"
@@ -88,12 +89,26 @@ class SQLTarget(Target):
     def _prepare(self, table: str, schema: pa.Schema) -> None:
         wanted, found = self._wanted_columns(schema), self._found_columns(table)
         if not found:
-            # The notes of a table that somebody has dropped go first: not each database creates one in a transaction.
-            if table != LEDGER:
+            if table == LEDGER:
+                self._check_unlisted()
+            else:
+                # The notes of a table that somebody has dropped go first: not each database creates one in a
+                # transaction.
                 self._change(f"delete from {self._table(LEDGER)} where table_name = $table", table=table)
             self._create_table(table, schema)
         else:
             self._check_columns(table, wanted, found)
+
+    def _check_unlisted(self) -> None:
+        """Raise ExportError if tables have rows. Without the ledger, an export would add them again."""
+        wanted = {table: self._wanted_columns(self.schema_of(GROWING[table])) for table in set(GROWING) - self.derives}
+        known = [table for table in sorted(wanted) if self._found_columns(table) == wanted[table]]
+        if held := [table for table in known if self._fetch(f"select 1 from {self._table(table)} limit 1")]:
+            raise ExportError(
+                self._name,
+                f"the table {LEDGER}, which lists what was exported, is missing, and the tables {', '.join(held)} have "
+                "rows, which would be added again: restore it, or drop these tables and export again",
+            )
 
     @abstractmethod
     def _session(self) -> AbstractContextManager[None]:
