@@ -45,7 +45,7 @@ class TestDuckDBFile(JobConformance):
     def test_rows_that_nothing_lists_are_not_exported_again(self, run: Path, target: str) -> None:
         self.export(run, target)
         self.rename(target, "exports", "earlier_exports")
-        with pytest.raises(ExportError, match="the table exports, which .*, is missing, .* steps, tensors have rows"):
+        with pytest.raises(ExportError, match=r"the table exports, which .*, is missing, .* steps, tensors have rows"):
             self.export(run, target)
         assert len(self.read(target, "steps")) == 6
         for table in ("steps", "tensors"):

@@ -199,10 +199,8 @@ def test_imports_do_without_pandas(tmp_path: Path) -> None:
     for name, log in zip(names, logs.values(), strict=True):
         (tmp_path / name).mkdir()
         log(tmp_path / name, {"loss": {0: 1.0, 1: float("nan")}, "tokens": {0: 10**20, 1: 2**60 + 1}})
-    noted = pa.table(
-        {"step": [0, 1, None], "time": [NOON, 0, None], "n": [2**60 + 1, 1, None], "text": ["1", "2", "a"]}
-    )
-    pq.write_table(noted, tmp_path / "csv" / "noted.parquet")
+    columns = {"step": [0, 1, None], "time": [NOON, 0, None], "n": [2**60 + 1, 1, None], "text": ["1", "2", "a"]}
+    pq.write_table(pa.table(columns), tmp_path / "csv" / "noted.parquet")
     program = f"""
 import sys
 from tensortrial.cli import main

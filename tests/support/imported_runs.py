@@ -11,9 +11,10 @@ import pyarrow as pa
 import tensortrial
 
 
-def values(run: str | Path, name: str) -> dict[int, float]:
+def values(run: str | Path, name: str, **options: Any) -> dict[int, float]:
     """Return the values of a scalar by step."""
-    return {step: float(value) for step, value in tensortrial.create_trial(str(run)).tensor(name).values().items()}
+    trial = tensortrial.create_trial(str(run), **options)
+    return {step: float(value) for step, value in trial.tensor(name).values().items()}
 
 
 def metadata(run: str | Path) -> dict[str, Any]:

@@ -50,12 +50,11 @@ def _runs(database: Database, artifacts: bool, report: Report) -> Iterator[Track
             report(f"{source}: this run, because it was deleted")
             continue
         run = MLflowRun(str(run_id), str(experiment or ""), run_name, status, started_at, ended_at)
-        folder = _local(artifact_uri) if artifacts else None
-        read = partial(_read, database, run, source, folder, report)
+        read = partial(_read, database, run, source, str(artifact_uri or "") if artifacts else None, report)
         yield TrackedRun((run.experiment, run.run_id), source, read)
 
 
-def _read(database: Database, run: MLflowRun, source: str, artifacts: str | None, report: Report) -> Points:
+def _read(database: Database, run: MLflowRun, source: str, artifact_uri: str | None, report: Report) -> Points:
     numbers = database.rows(
         "SELECT timestamp, key, step, value, is_nan FROM metrics WHERE run_uuid = ? ORDER BY timestamp, rowid",
         run.run_id,
@@ -68,10 +67,13 @@ def _read(database: Database, run: MLflowRun, source: str, artifacts: str | None
     name = run.name or tags.get("mlflow.runName")
     whole = replace(run, name=name, params=_texts(database, "params", run), tags=tags)
     points = whole.points(logged, source, report)
-    if artifacts is None:
+    if artifact_uri is None:
+        return points
+    if (folder := _local(artifact_uri)) is None:
+        report(f"{source}: its artifacts at {artifact_uri!r}, which is not a folder on a disk")
         return points
     try:
-        return with_artifacts(points, open_storage(artifacts, follow_links=True), report)
+        return with_artifacts(points, open_storage(folder, follow_links=True), "", report)
     except ConfigurationError as exc:
         report(f"{source}: its artifacts: {exc}")
         return points
@@ -92,9 +94,8 @@ def _infinite(value: Any) -> Any:
     return value
 
 
-def _local(uri: Any) -> str | None:
+def _local(uri: str) -> str | None:
     """Return the folder of artifacts; None unless it is a path or a file URI."""
-    text = str(uri or "")
-    if text.startswith("file://"):
-        return unquote(text.removeprefix("file://"))
-    return text if os.path.isabs(text) else None
+    if uri.startswith("file://"):
+        return unquote(uri.removeprefix("file://"))
+    return uri if os.path.isabs(uri) else None

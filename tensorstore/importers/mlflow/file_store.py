@@ -103,7 +103,7 @@ def _read(storage: Storage, folder: str, experiment: str, artifacts: bool, repor
     points = run.points(logged, url, report)
     if not artifacts:
         return points
-    return with_artifacts(points, open_storage(f"{url}/artifacts", follow_links=True), report)
+    return with_artifacts(points, storage, join(folder, "artifacts"), report)
 
 
 def _metric(name: str, data: bytes, path: str, report: Report) -> Iterator[Logged]:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import unquote
 
+from ...errors import ConfigurationError
 from ..metrics import Report, log
 from ..sqlite import is_sqlite
 from ..tracked_runs import ImportOptions, import_tracked
@@ -56,14 +58,17 @@ def import_runs(
         CorruptFile: The source is not a store of MLflow, or has no number.
         StorageError: The SQLite file is in use.
         MissingExtra: PyYAML, which reads a store of files, is not installed.
+        ConfigurationError: The source is a server, or an SQLite file that is not on a disk.
         RunExists: A target holds another run.
     """
     text = os.fspath(source)
-    if text.startswith(_SQLITE):
-        # Four slashes begin an absolute path.
-        text = text.removeprefix(_SQLITE)
-    elif text.startswith(_FILE):
-        text = text.removeprefix(_FILE)
+    if text.startswith(("http://", "https://")):
+        raise ConfigurationError(
+            f"a server of MLflow cannot be read: instead of {text}, pass the folder or the SQLite file of its store"
+        )
+    if text.startswith(_FILE):
+        text = unquote(text.removeprefix(_FILE))
+    text = text.removeprefix(_SQLITE)  # four slashes begin an absolute path
     options = ImportOptions(target, metadata, storage_options, progress, report)
     if is_sqlite(text):
         return import_tracked(runs_of_database(text, artifacts, report), "mlflow", options)

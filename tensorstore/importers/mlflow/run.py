@@ -65,10 +65,10 @@ class MLflowRun:
         return {key: value for key, value in about.items() if value not in (None, {})}
 
 
-def with_artifacts(points: Points, storage: Storage, report: Report) -> Points:
+def with_artifacts(points: Points, storage: Storage, folder: str, report: Report) -> Points:
     """Return the points together with those of the tables in a folder of artifacts."""
     parts = [points]
-    for path in sorted(files_below(storage, is_table, depth=8)):
+    for path in sorted(files_below(storage, is_table, depth=8, folder=folder)):
         url = url_of(storage, path)
         try:
             table = read_table(storage, path, report)
@@ -76,7 +76,8 @@ def with_artifacts(points: Points, storage: Storage, report: Report) -> Points:
             if step is None:
                 report(f"{url}: this table, because it has no column step, global_step or epoch")
                 continue
-            names = {column: f"{path}/{column}" for column in table.column_names if column not in (step, time)}
+            prefix = path.removeprefix(f"{folder}/")
+            names = {column: f"{prefix}/{column}" for column in table.column_names if column not in (step, time)}
             times = times_of(table[time] if time else None, len(table))
             parts.append(points_of_columns(table, names, steps_of(table[step], url), times, url, report))
         except CorruptFile as exc:

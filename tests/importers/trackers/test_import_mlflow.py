@@ -218,6 +218,14 @@ class TestADatabaseOfMlflow:
     def test_is_found_by_its_tracking_uri(self, written: dict[str, Path], tmp_path: Path) -> None:
         assert len(import_quietly(import_runs, f"sqlite:///{written['sqlite']}", tmp_path / "runs")[0]) == 3
 
+    def test_with_artifacts_that_are_not_on_a_disk_says_so(self, written: dict[str, Path], tmp_path: Path) -> None:
+        shutil.copy(written["sqlite"], tmp_path / "mlflow.db")
+        with sqlite3.connect(tmp_path / "mlflow.db") as database:
+            database.execute("update runs set artifact_uri = 's3://bucket/artifacts'")
+        database.close()
+        _, reported = import_quietly(import_runs, tmp_path / "mlflow.db", tmp_path / "runs", artifacts=True)
+        assert sum("its artifacts at 's3://bucket/artifacts', which is not a folder" in each for each in reported) == 4
+
     def test_that_cannot_be_imported_is_refused(self, tmp_path: Path) -> None:
         bad = tmp_path / "mlflow.db"
         bad.write_text("no database")
