@@ -86,6 +86,15 @@ def number(value: Value) -> int:
     return value
 
 
+def floating(value: Value) -> float:
+    """Return a field's value, which must be in single or double precision. Raises ValueError."""
+    content = message(value)
+    if len(content) not in (4, 8):
+        raise ValueError(f"a number in single or double precision has {len(content)} bytes")
+    (found,) = struct.unpack("<f" if len(content) == 4 else "<d", content)
+    return float(found)
+
+
 def varint_field(number: int, value: int) -> bytes:
     """Return a field with a number of 64 bits, which may be negative."""
     return _varint(number << 3 | VARINT) + _varint(value & _MOST)

@@ -351,14 +351,18 @@ class TestHistoriesOfWandb:
             wandb.import_runs(tmp_path / "nowhere", tmp_path / "run", progress=False)
 
 
+def _wandb_record(*items: bytes) -> bytes:
+    record = bytes_field(2, b"".join(bytes_field(1, item) for item in items))
+    return struct.pack("<IHB", zlib.crc32(b"\1" + record), len(record), 1) + record
+
+
 def _wandb_file(path: Path, run_id: str, loss: dict[int, float]) -> None:
     """Write the file of a run as wandb does, with nothing but its history."""
     data = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)
     for step, value in loss.items():
         items = [("_step", step), ("loss", value)]
         texts = [bytes_field(1, name.encode()) + bytes_field(16, json.dumps(each).encode()) for name, each in items]
-        record = bytes_field(2, b"".join(bytes_field(1, text) for text in texts))
-        data += struct.pack("<IHB", zlib.crc32(b"\1" + record), len(record), 1) + record
+        data += _wandb_record(*texts)
     path.mkdir(parents=True)
     (path / f"run-{run_id}.wandb").write_bytes(data)
 
@@ -372,6 +376,17 @@ def test_a_run_that_wandb_continued_offline_has_its_last_values(tmp_path: Path) 
     _wandb_file(folder / "run-20250303_100000-ab", "ab", {2: 300.0})
     wandb.import_runs(folder, tmp_path / "runs", progress=False)
     assert _values(run, "loss") == {0: 1.0, 1: 20.0, 2: 300.0}
+
+
+@pytest.mark.parametrize("field", [4, 5, 6], ids=["bool", "integer", "double"])
+def test_a_number_of_wandb_in_too_few_bytes_is_reported_and_the_others_are_imported(tmp_path: Path, field: int) -> None:
+    _wandb_file(tmp_path / "wandb", "ab", {0: 1.0, 1: 2.0})
+    with (tmp_path / "wandb/run-ab.wandb").open("ab") as file:
+        file.write(_wandb_record(bytes_field(1, b"loss") + bytes_field(field, b"abc")))
+    reported = list[str]()
+    (run,) = wandb.import_runs(tmp_path / "wandb", tmp_path / "run", progress=False, report=reported.append)
+    assert _values(run, "loss") == {0: 1.0, 1: 2.0}
+    assert len(reported) == 1
 
 
 def _exported(path: Path) -> Path:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...mode import ModeKeys
-from ...tfevents.wire import Value, fields, message
+from ...tfevents.wire import Value, fields, floating, message
 from ..times import nanoseconds
 
 
@@ -38,7 +37,7 @@ def saved_tensors(event: memoryview) -> Iterator[SavedTensor]:
     saved_at = 0
     for field, value in fields(event):
         if field == 1:
-            saved_at = _nanoseconds(message(value))
+            saved_at = nanoseconds(floating(value))
         elif field == 5:
             for number, summary_value in fields(message(value)):
                 if number == 1:
@@ -58,10 +57,3 @@ def _plugins(metadata: memoryview) -> Iterator[tuple[str, str]]:
             plugin = dict(fields(message(value)))
             name, content = plugin.get(1, memoryview(b"")), plugin.get(2, memoryview(b""))
             yield str(message(name), "utf-8"), str(message(content), "utf-8", "replace")
-
-
-def _nanoseconds(wall_time: memoryview) -> int:
-    if len(wall_time) != 8:
-        raise ValueError("a time must have 8 bytes")
-    (seconds,) = struct.unpack("<d", wall_time)
-    return nanoseconds(seconds)

@@ -6,7 +6,6 @@ its own steps. So all files are read once into columns, which are sorted, and la
 
 from __future__ import annotations
 
-import struct
 from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ import numpy.typing as npt
 from ...mode import ModeKeys
 from ...storage.open import ByteRange, Storage
 from ...tfevents.tfrecord import HEADER, Block, blocks, checksum_error
-from ...tfevents.wire import Value, fields, message, number, signed
+from ...tfevents.wire import Value, fields, floating, message, number, signed
 from ..times import LATEST
 from .known_scalars import MODE_STEPS_END, KnownScalars, Scalars
 from .values import Kind, Plugin, hyperparameters, is_single, kind_of, number_of, plugin_of, tag_of, values_of
@@ -27,7 +26,6 @@ from .values import Kind, Plugin, hyperparameters, is_single, kind_of, number_of
 _WALL_TIME, _STEP, _SUMMARY, _SESSION = 1, 2, 5, 7
 _START = 1
 _OTHER_EVENTS = {4: "graphs", 6: "log messages", 8: "metadata of steps", 9: "graphs"}
-_DOUBLE = struct.Struct("<d")
 _FEWEST_TOGETHER, _MOST_TOGETHER = 64, 1 << 13
 """The numbers of events that are looked up at once, at first and later: a new tag is parsed until the next look-up."""
 
@@ -157,7 +155,7 @@ class EventReader:
                 self._purges.append((self._begin, len(self._steps), signed(number(found.get(_STEP, 0)))))
             if _SUMMARY not in found:
                 return
-            time = _DOUBLE.unpack(message(found[_WALL_TIME]))[0] if _WALL_TIME in found else 0.0
+            time = floating(found[_WALL_TIME]) if _WALL_TIME in found else 0.0
             step = signed(number(found.get(_STEP, 0)))
             values = list(values_of(message(found[_SUMMARY])))
             record = ByteRange(self._path, position, len(event))
@@ -166,7 +164,7 @@ class EventReader:
                 name = self._take_value(value, step, time, RecordLocation(record, index))
                 if name is not None and is_plain and is_single(value):
                     self._known.add(name, event, step, time, self._values[-1])
-        except (ValueError, TypeError, struct.error) as exc:
+        except (ValueError, TypeError) as exc:
             self._damaged(position, exc)
 
     def _take_value(self, value: dict[int, Value], step: int, time: float, location: RecordLocation) -> int | None:

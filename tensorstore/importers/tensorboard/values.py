@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ...dtypes import Array
 from ...tfevents.tensor_proto import tensor
-from ...tfevents.wire import Value, fields, message, number
+from ...tfevents.wire import Value, fields, floating, message, number
 
 _FLOAT, _STRING = 1, 7
 _TAG, _SIMPLE, _OLD_HISTOGRAM, _IMAGE, _HISTOGRAM, _AUDIO, _TENSOR, _METADATA = 1, 2, 3, 4, 5, 6, 8, 9
@@ -85,7 +85,7 @@ def kind_of(value: Mapping[int, Value], plugin: Plugin) -> Kind | str:
 def number_of(value: Mapping[int, Value]) -> float:
     """Return the number of a value. Raises ValueError if it is not one."""
     if _SIMPLE in value:
-        return float(np.frombuffer(message(value[_SIMPLE]), "<f4")[0])
+        return floating(value[_SIMPLE])
     return float(tensor(message(value[_TENSOR])).item())
 
 
@@ -121,9 +121,7 @@ def _of_message(histogram: memoryview) -> Histogram | None:
     found: dict[int, list[memoryview]] = {}
     for field, value in fields(histogram):
         found.setdefault(field, []).append(message(value))
-    low, high, count, total, squares = (
-        float(np.frombuffer(found[field][-1], "<f8")[0]) if field in found else 0.0 for field in range(1, 6)
-    )
+    low, high, count, total, squares = (floating(found[field][-1]) if field in found else 0.0 for field in range(1, 6))
     # A repeated field that is not packed has one entry for each number.
     limits, counts = (np.frombuffer(b"".join(found.get(field, [])), "<f8") for field in (6, 7))
     if len(limits) != len(counts):
@@ -167,7 +165,7 @@ def _json_value(value: memoryview) -> Any:
     """Return the number, text or bool of a google.protobuf.Value."""
     for field, found in fields(value):
         if field == 2:
-            return float(np.frombuffer(message(found), "<f8")[0])
+            return floating(found)
         if field == 3:
             return str(message(found), "utf-8")
         if field == 4:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from typing import Any
 
-from ...errors import CorruptFile
-from ...tfevents.wire import Value, fields, message, signed
+from ...tfevents.wire import Value, fields, floating, message, number, signed
 from ..documents import json_of
 from ..times import iso_time
 
@@ -25,7 +23,7 @@ def history_of(body: memoryview, path: str) -> tuple[dict[str, Any], int | None]
         if field == 1:
             _put(values, *_item(message(value), path))
         elif field == 2:
-            step = next((_int(number) for inner, number in fields(message(value)) if inner == 1), 0)
+            step = next((_int(each) for inner, each in fields(message(value)) if inner == 1), 0)
     return values, step
 
 
@@ -52,7 +50,7 @@ def run_of(body: memoryview, path: str) -> tuple[dict[str, Any], dict[str, Any]]
         elif field == _RUN_CONFIG:
             update_config(config, message(value), path)
         elif field == _RUN_STARTED_AT:
-            seconds = next((_int(number) for inner, number in fields(message(value)) if inner == 1), 0)
+            seconds = next((_int(each) for inner, each in fields(message(value)) if inner == 1), 0)
             if (started_at := iso_time(seconds)) is not None:
                 about["started_at"] = started_at
     return about, config
@@ -63,7 +61,7 @@ def branch_of(body: memoryview) -> tuple[str, int] | None:
     for field, value in fields(body):
         if field == _RUN_BRANCH:
             found = dict(fields(message(value)))
-            step = _double(found[2]) if 2 in found else 0.0
+            step = floating(found[2]) if 2 in found else 0.0
             # The branch point's metric is always the step.
             if 1 in found and 0 <= step < 1e15:
                 return _text(found[1]), int(step)
@@ -95,10 +93,9 @@ def _item(body: memoryview, path: str) -> tuple[list[str], Any]:
             found = bool(value)
         elif field == 5:
             # An sint64: the lowest bit is the sign.
-            number = value if isinstance(value, int) else 0
-            found = (number >> 1) ^ -(number & 1)
+            found = (number(value) >> 1) ^ -(number(value) & 1)
         elif field == 6:
-            found = _double(value)
+            found = floating(value)
         elif field == 7:
             found = _text(value)
     return nested or [key], found
@@ -122,11 +119,4 @@ def _text(value: Value) -> str:
 
 
 def _int(value: Value) -> int:
-    if not isinstance(value, int):
-        raise CorruptFile("", "a number is missing in a message")
-    return signed(value)
-
-
-def _double(value: Value) -> float:
-    (number,) = struct.unpack("<d", message(value))
-    return float(number)
+    return signed(number(value))

@@ -482,6 +482,16 @@ def test_a_tag_of_two_kinds_is_two_tensors(tmp_path: Path) -> None:
     assert trial.tensor("w/histogram").histogram(0)[1].tolist() == [3]
 
 
+@pytest.mark.parametrize("value", [bytes_field(2, b""), bytes_field(5, bytes_field(1, b"") + bytes_field(3, b"1"))])
+def test_a_number_in_too_few_bytes_is_reported(tmp_path: Path, value: bytes) -> None:
+    bad = summary.event(1000.0, 7, bytes_field(1, b"bad") + value)
+    write(tmp_path / "logs", [*numbers("loss", {0: 1.0, 1: 2.0}), bad])
+    reported = list[str]()
+    trial = import_one(tmp_path / "logs", tmp_path / "run", report=reported.append)
+    assert values(trial, "loss") == {0: 1.0, 1: 2.0}
+    assert len(reported) == 1
+
+
 def test_unknown_times_are_those_of_the_import(tmp_path: Path) -> None:
     loss = summary.scalar("loss", 1)
     write(tmp_path / "logs", [summary.event(time, step, loss) for step, time in enumerate((math.nan, -5, 1e300))])
