@@ -126,7 +126,7 @@ class _Job:
 
     def run(self, progress: bool, prune: bool) -> Export:
         self._target.prepare({table: self._target.schema_of(SCHEMAS[table]) for table in self._tables})
-        sources = [Source(run.name, run.storage) for run in self._runs.all]
+        sources = [Source(run.name, run.storage, run.snapshot) for run in self._runs.all]
         held = self._held(sources)
         growing = [table for table in self._tables if table in GROWING]
         total = sum(source.rows(table, held.get(source.run)) for source in sources for table in growing)

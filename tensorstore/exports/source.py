@@ -30,7 +30,7 @@ from ..read.counting_rows import (
 )
 from ..snapshot.columns import Integers, Lookup
 from ..snapshot.saved_steps import SavedSteps
-from ..snapshot.snapshot import superseded_files, take
+from ..snapshot.snapshot import Snapshot, superseded_files, take
 from ..storage.open import Storage
 from .tables import GROWING, OF_INDEX, with_run
 from .target import Held, Part, Position
@@ -137,9 +137,9 @@ class _WorkerFiles:
 
 
 class Source:
-    """One run at the moment of the construction or of the last refresh."""
+    """One run at the moment of a snapshot, which is also that of small tables, or of the last refresh."""
 
-    def __init__(self, run: str, storage: Storage) -> None:
+    def __init__(self, run: str, storage: Storage, snapshot: Snapshot) -> None:
         self.own_name = self.run = run
         """The name of the run here. The target may have it under another name, `run`."""
         self.identity = _identity(storage)
@@ -148,7 +148,7 @@ class Source:
         """Chunks that were missing when their values were read."""
         self.damaged: dict[str, FileError] = {}
         """The errors of files, by their full path."""
-        self.refresh()
+        self._use(snapshot)
 
     def is_in(self, held: Held | None) -> bool:
         """Return whether a target holds this run."""
@@ -158,7 +158,10 @@ class Source:
         """List the files again, with new steps."""
         for name in ("_names", "_went_back"):
             self.__dict__.pop(name, None)
-        self._snapshot = take(self._storage)
+        self._use(take(self._storage))
+
+    def _use(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
         self._files = dict[str, _WorkerFiles]()
         for worker, index in self._snapshot.index.items():
             for path, error in index.damaged.items():

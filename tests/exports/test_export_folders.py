@@ -109,6 +109,17 @@ class TestParquetFolder(FolderConformance):
     def target(self, tmp_path: Path) -> str:
         return f"parquet:{tmp_path}/out"
 
+    def test_runs_that_grew_since_they_were_opened_have_a_summary_of_their_exported_steps(
+        self, tmp_path: Path, target: str
+    ) -> None:
+        tables = ("scalars", "run_summary")
+        train(tmp_path / "a", 0, 3)
+        opened = tensortrial.open_runs(tmp_path / "a")
+        train(tmp_path / "a", 3, 5, resume=True)
+        self.export(opened, target, tables=tables)
+        self.export(tmp_path / "a", target, tables=tables)
+        self.check(tmp_path / "a", target, *tables)
+
     def test_a_summary_whose_note_is_missing_is_computed_from_all_rows(self, tmp_path: Path, target: str) -> None:
         tables, folder = ("scalars", "run_summary"), Path(target.removeprefix("parquet:"))
         train(tmp_path / "a", 0, 3)
