@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..dtypes import Array
-from ..format.arrow_arrays import numbers, numpy_of, valid
+from ..format.arrow_arrays import numbers, numpy_of
 from ..statistics.definitions import STATISTICS
 from ..tfevents.summary import event, histogram, scalar_before_value, statistic_tag, step_field
 from ..tfevents.tfrecord import header, masked_crc32cs
@@ -84,5 +84,4 @@ def _each(bytes_of: Callable[[int], bytes], values: Array) -> pa.Array:
 
 
 def _is_valid(column: pa.Array) -> npt.NDArray[np.bool_]:
-    found = valid(column)
-    return np.ones(len(column), bool) if found is None else found
+    return numpy_of(column.is_valid().cast(pa.int8())).view(np.bool_)

@@ -24,10 +24,9 @@ from ..format.schema import UNKNOWN_DTYPE, UNKNOWN_SHAPE, FirstFlush, RunInfo
 from ..mode import ModeKeys
 from ..progress import progress_bar
 from ..storage.open import Storage
-from ..write.writer import Writer
 from .modes import MODES
 from .numbers import Numbers, publish_numbers
-from .target import FLUSH_SECONDS, WORKER, Begin, Found, begin_of, begun, claim_target, collection_of, run_info, writing
+from .target import WORKER, Begin, Found, begin_of, begun, claim_target, collection_of, run_info, writing
 
 logger = logging.getLogger(__name__)
 
@@ -207,8 +206,7 @@ def _write(points: Points, plans: Sequence[Plan], target: Storage, first_flush: 
     with progress_bar(len(points), progress, "import", "number") as advance:
         if not points.histograms:
             first_flush = publish_numbers(target, WORKER, first_flush, plans, points.rows(), advance)
-        writer = Writer(target, WORKER, flush_seconds=FLUSH_SECONDS, first_flush=first_flush)
-        with writing(target, WORKER, writer):
+        with writing(target, WORKER, first_flush) as writer:
             for step, records in _steps(points, plans) if points.histograms else ():
                 mode_step, mode = divmod(step, len(points.modes))
                 writer.put(Step(points.modes[mode], mode_step, step), records, closes=True)

@@ -254,10 +254,11 @@ def _same(before: Found, now: Found) -> npt.NDArray[np.bool_]:
 
 
 @contextmanager
-def writing(target: Storage, worker: str, writer: Writer) -> Iterator[None]:
-    """Close the writer after an error or an interruption, and leave the run open for the next import."""
+def writing(target: Storage, worker: str, first_flush: FirstFlush, **options: Any) -> Iterator[Writer]:
+    """Yield a writer, which the block closes. After an error or an interruption, leave the run open for an import."""
+    writer = Writer(target, worker, flush_seconds=FLUSH_SECONDS, first_flush=first_flush, **options)
     try:
-        yield
+        yield writer
     except BaseException:
         with suppress(TensorTrialError):
             writer.close("the import was interrupted")

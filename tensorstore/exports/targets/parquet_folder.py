@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from ...errors import ExportError
 from ...format.arrow_arrays import encoded
+from ..tables import columns_of
 from .folder import Folder
 from .parquet_file import write_parquet
 
@@ -35,7 +36,7 @@ class ParquetFolder(Folder):
         return encoded(schema)
 
     def _columns(self, schema: pa.Schema) -> dict[str, str]:
-        return {field.name: _spelled(field.type) for field in schema}
+        return columns_of(schema)
 
     def _read_columns(self, path: str) -> dict[str, str]:
         tail, _ = self._storage.read_tail(path, _TAIL_BYTES)
@@ -47,12 +48,3 @@ class ParquetFolder(Folder):
             return self._columns(pq.read_schema(pa.BufferReader(b"PAR1" + tail[-needed:])))
         except (pa.ArrowException, OSError) as exc:
             raise ExportError(self._name, f"{path} is not a Parquet file: {exc}") from exc
-
-
-def _spelled(kind: pa.DataType) -> str:
-    """Return a type in words, without the names of list items, which differ between files."""
-    if pa.types.is_list(kind):
-        return f"list<{_spelled(kind.value_type)}>"
-    if pa.types.is_struct(kind):
-        return f"struct<{', '.join(f'{field.name}: {_spelled(field.type)}' for field in kind)}>"
-    return str(kind)

@@ -21,9 +21,8 @@ from ...progress import progress_bar
 from ...storage.open import Storage, open_storage
 from ...write.claim import claim, claim_again, saved_steps
 from ...write.progress import SavedStep
-from ...write.writer import Writer
 from ..sources import folders_of_runs, url_below
-from ..target import FLUSH_SECONDS, begun, end_marks, run_info, writing
+from ..target import begun, end_marks, run_info, writing
 from .run import Report, SmdebugRun, StepFiles, WorkerCollections, is_smdebug_run, runs_below
 from .step import OpenStep, Plans, StepImport, opened_steps
 
@@ -189,10 +188,7 @@ class _Import:
     def _import_worker(
         self, worker: str, steps: Sequence[StepFiles], first_flush: FirstFlush, advance: Callable[[float], object]
     ) -> None:
-        writer = Writer(
-            self._storage, worker, flush_seconds=FLUSH_SECONDS, queue_bytes=QUEUE_BYTES, first_flush=first_flush
-        )
-        with writing(self._storage, worker, writer):
+        with writing(self._storage, worker, first_flush, queue_bytes=QUEUE_BYTES) as writer:
             plans = Plans(self._collections(worker))
             for opened in opened_steps(self._old.storage, steps):
                 StepImport(opened, plans, writer, self._report).run()

@@ -28,7 +28,6 @@ from ..modes import MODES
 from ..numbers import Numbers, publish_numbers
 from ..sources import folders_of_runs, open_target, url_of
 from ..target import (
-    FLUSH_SECONDS,
     WORKER,
     Begin,
     Found,
@@ -159,8 +158,7 @@ class _Import:
                 ).part(slice(first, None))
                 first_flush = publish_numbers(self._target, WORKER, first_flush, self._plans, rows, advance)
                 first = len(global_step)
-            writer = Writer(self._target, WORKER, flush_seconds=FLUSH_SECONDS, first_flush=first_flush)
-            with writing(self._target, WORKER, writer):
+            with writing(self._target, WORKER, first_flush) as writer:
                 for start, end in _batches(global_step, columns, first):
                     self._write(writer, columns, global_step, start, end)
                     advance(end - start)

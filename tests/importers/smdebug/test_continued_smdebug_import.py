@@ -49,6 +49,7 @@ def test_new_steps_and_workers_of_the_source_are_added(three: OldRun, new: str) 
 
 _KILLED = """
 import os, signal, sys
+from tensortrial.importers import target
 from tensortrial.importers.smdebug import job as smdebug
 from tensortrial.write.writer import Writer
 
@@ -62,7 +63,7 @@ def killed(self, *arguments, **more):
         os.kill(os.getpid(), signal.SIGKILL)
 
 Writer.put = killed
-smdebug.FLUSH_SECONDS = 0
+target.FLUSH_SECONDS = 0
 smdebug.import_run(sys.argv[1], sys.argv[2], progress=False)
 """
 
