@@ -173,6 +173,7 @@ class _Comparing:
             counts[0].rows,
             vars(self._tolerance),
             self._notes(counts),
+            self._named(),
             {path: str(error).removeprefix(f"{path}: ") for path, error in self._damaged.items()},
         )
 
@@ -318,6 +319,13 @@ class _Comparing:
             self._damaged[exc.path] = exc
             return difference
         return difference if gap is None else _with_distance(difference, gap)
+
+    def _named(self) -> tuple[str, str]:
+        a, b = (trial.path for trial in self._trials)
+        for of in (self._steps and [f"step {step}" for step in self._steps], self._workers):
+            if of:
+                a, b = f"{of[0]} of {a}", f"{of[1]} of {b}"
+        return a, b
 
     def _notes(self, counts: tuple[Counts, Counts]) -> list[str]:
         notes = [

@@ -170,7 +170,7 @@ class Only:
         """Yield lines to print.
 
         Args:
-            side: `a` or `b`.
+            side: `a`, `b`, or the name of the run.
         """
         if self.tensors:
             of_mode = f" of {self.mode}" if self.mode else ""
@@ -206,6 +206,8 @@ class Comparison:
     """`rtol`, `atol` and `ulps`."""
     notes: list[str]
     """Sentences about parts that could not be compared."""
+    sides: tuple[str, str]
+    """The names of `a` and `b`: their paths, with the workers or steps if these were chosen."""
     damaged: dict[str, str]
     """The errors of unreadable files, by path. Their content is not compared."""
 
@@ -249,6 +251,8 @@ class Comparison:
         yield self.sentence
         if self.first is not None and self.first.last_agreeing is not None:
             yield f"the last that agrees before it: {in_a_line(self.first.last_agreeing)}"
+        if self.only_a or self.only_b or any(each.kind.startswith("only") for each in self.differences):
+            yield "a is {}, b is {}".format(*map(in_a_line, self.sides))
         yield from self.only_a.lines("a")
         yield from self.only_b.lines("b")
         for path, reason in self.damaged.items():

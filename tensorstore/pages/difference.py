@@ -82,6 +82,5 @@ def _row(found: Difference, is_first: bool) -> dict[str, Any]:
 
 def _lines(found: Comparison, a: str, b: str) -> list[str]:
     """Return sentences about tensors of only one run, tensors that could not be compared, and other limits."""
-    only = [line.replace("only a", f"only {a}", 1) for line in found.only_a.lines("a")]
-    only += [line.replace("only b", f"only {b}", 1) for line in found.only_b.lines("b")]
+    only = [*found.only_a.lines(a), *found.only_b.lines(b)]
     return [*only, *(f"not compared: {path}: {why}" for path, why in found.damaged.items()), *found.notes]

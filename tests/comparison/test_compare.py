@@ -153,6 +153,12 @@ def test_what_only_one_run_has_is_listed(tmp_path: Path) -> None:
         {"GLOBAL": [4, 5]},
         ["worker_1"],
     )
+    assert str(found).splitlines()[1:] == [
+        f"a is {tmp_path / 'a'}, b is {tmp_path / 'b'}",
+        "only a has 1 tensor: extra",
+        "only a has 2 steps: 4, 5",
+        "only b has 1 worker: worker_1",
+    ]
 
 
 def test_a_tensor_that_one_run_lacks_at_a_step_differs_there(tmp_path: Path) -> None:
@@ -160,6 +166,7 @@ def test_a_tensor_that_one_run_lacks_at_a_step_differs_there(tmp_path: Path) -> 
     b = write(tmp_path / "b", **{"extra@2": np.ones(2)})
     (difference,) = tensortrial.compare(a, b).differences
     assert (difference.step, difference.kind) == (1, "only a")
+    assert f"a is {a}, b is {b}" in str(tensortrial.compare(a, b))
     (difference,) = tensortrial.compare(b, a).differences
     assert (difference.step, difference.kind, difference.label) == (1, "only b", "extra")
 
@@ -191,6 +198,9 @@ def test_two_workers_and_two_steps_of_a_run_are_compared(tmp_path: Path) -> None
         ("x_input_0", 0, 1)
     ]
     assert "loss" not in [each.label for each in steps.differences]
+    run = tmp_path / "run"
+    both = tensortrial.compare(run, workers=("worker_0", "worker_1"), steps=(1, 2))
+    assert both.sides == (f"worker_0 of step 1 of {run}", f"worker_1 of step 2 of {run}")
     for wrong in ({"workers": ("worker_0", "worker_7")}, {"steps": (0, 70)}, {}, {"workers": None, "rtol": -1.0}):
         with pytest.raises(ConfigurationError):
             tensortrial.compare(tmp_path / "run", **wrong)
@@ -275,7 +285,7 @@ def test_hostile_names_stay_in_the_line_that_names_them(tmp_path: Path) -> None:
         assert found.differences[0].name == name
         text = str(found)
         assert text.splitlines() == text.split("\n")
-        assert len(text.splitlines()) == 3
+        assert len(text.splitlines()) == 4
         assert all(line.isprintable() and len(line) < 500 for line in text.splitlines())
 
 
