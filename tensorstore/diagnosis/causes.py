@@ -53,7 +53,7 @@ class Facts:
         learned_from: The first step with a gradient of each parameter.
         diverged: The losses, with their workers, that are far above their first value in the end.
         of_softmax: The losses, with their workers, whose logits are the output of a softmax.
-        converged: The first step from which on all losses are nearly 0; infinite if there is none.
+        converged: The first step from which on all training losses are nearly 0; infinite if there is none.
         usual_spikes: The jumps of losses that are no problem, by name, worker and step: of losses far below their first
             value, of losses that vary as much, and of those that training does not have to lower.
         has_losses: True if losses were evaluated.

@@ -14,6 +14,7 @@ from typing import Any
 from ..errors import FileError
 from ..read.opening import create_trial, no_refresh
 from ..read.trial import Trial, run_reader_of
+from ..rules.builtin.losses import OF_HELD_OUT_DATA
 from ..rules.finding import Finding
 from ..rules.registry import make_rule
 from ..rules.running import CANNOT_RUN, evaluate_saved
@@ -82,6 +83,7 @@ with losses as (
         first_value(abs(value)) over (partition by name, worker order by global_step) as first
     from scalars
     where list_contains(collections, 'losses') and isfinite(value)
+        and mode in ('TRAIN', 'GLOBAL') and not regexp_matches(name, $held_out, 'i')
     window recent as (partition by name, worker order by global_step rows 9 preceding)
 ), ends as (
     select min(global_step) filter (recent < first / 1000) as step
@@ -181,7 +183,8 @@ def _facts(
     of_spikes = {"names": spikes, "steps": jumps, "moving": _MOVING}
     of_logits = [name for name in diverged if name.startswith("CrossEntropyLoss")]
     learned_from = _fetched(trial, _LEARNED_FROM, {}, damaged) if tensors(FROZEN.rule) else []
-    converged = _fetched(trial, _CONVERGED, {}, damaged) if tensors(*CONVERGED) else []
+    held_out = {"held_out": OF_HELD_OUT_DATA.pattern}
+    converged = _fetched(trial, _CONVERGED, held_out, damaged) if tensors(*CONVERGED) else []
     return Facts(
         steps,
         cache(lambda name: trial.tensor(name).steps()),

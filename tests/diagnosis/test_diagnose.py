@@ -702,6 +702,25 @@ def test_a_gradient_that_vanishes_with_the_loss_is_a_note(tmp_path: Path) -> Non
     assert not rated(tmp_path / "stays", gradient=gradient).is_healthy
 
 
+@pytest.mark.parametrize(("name", "mode"), [("loss", modes.EVAL), ("val_loss", TRAIN)])
+def test_a_validation_loss_does_not_decide_whether_training_has_converged(
+    tmp_path: Path, name: str, mode: tensortrial.modes
+) -> None:
+    """The training examples are memorized, so that the gradient of their loss vanishes."""
+    for is_memorized in (True, False):
+        with Job(tmp_path / str(is_memorized)) as job:
+            for step in range(60):
+                falling = 0.5**step
+                training, validation = (falling, 1.0) if is_memorized else (1.0, falling)
+                plan = {"statistics": (*COUNTS, "zero_count"), "collections": ("gradients",)}
+                at = job.begin(TRAIN)
+                job.put(at, {"gradient/a.weight": np.array([1.0, -2.0]) * falling}, raw=False, **plan)
+                job.put(at, {"loss": ({"collections": ("losses",)}, training)}, closes=mode is not TRAIN)
+                at = at if mode is TRAIN else job.begin(mode)
+                job.put(at, {name: ({"collections": ("losses",)}, validation)}, closes=True)
+        assert tensortrial.diagnose(tmp_path / str(is_memorized)).is_healthy == is_memorized
+
+
 def test_a_jump_of_a_loss_that_has_nearly_vanished_is_a_note(tmp_path: Path) -> None:
     def loss(step: int) -> float:
         return 1.0 if step < 10 else 0.003 + 1e-4 * (step % 3)
