@@ -18,6 +18,7 @@ from .checks import (
     DIVERGED,
     FROZEN,
     NON_FINITE,
+    OF_ONE_CLASS,
     OF_SOFTMAX,
     OUTLIERS,
     PASSING,
@@ -141,6 +142,8 @@ def _check_of(finding: Finding, by_rule: Mapping[str, Check], facts: Facts) -> C
         return DIVERGED
     if finding.rule == OF_SOFTMAX.rule and (finding.tensor, finding.worker) in facts.of_softmax:
         return OF_SOFTMAX
+    if finding.rule == OF_ONE_CLASS.rule and (finding.threshold or 0) < 1:
+        return OF_ONE_CLASS
     if finding.rule == FROZEN.rule and finding.observed == 0 and facts.learned_from:
         first = facts.learned_from.get(finding.tensor or "")
         if first is None or (finding.step or 0) <= first:

@@ -103,6 +103,12 @@ CHECKS = (
         of_replicas=True,
     ),
     Check(
+        "OutputBiasGradient",
+        "call optimizer.zero_grad() before each backward, of an optimizer that has this parameter; nothing if the "
+        "gradients of several batches are added on purpose; pass a GradScaler to hook.register_scaler",
+        explains=OF_A_SPIKE,
+    ),
+    Check(
         "GradientNormSpike",
         "clip gradients by their norm, lower the learning rate or warm it up longer, and look at the batch",
         explains=OF_A_SPIKE,
@@ -124,7 +130,7 @@ CHECKS = (
         "check that the optimizer has this parameter and a learning rate above 0, or freeze the parameter, which saves "
         "the time and memory of its gradient",
         allowed_by="pass include_collections=['health'] to the hook, and call hook.register_optimizer(optimizer)",
-        explains=RATIOS,
+        explains=("OutputBiasGradient", *RATIOS),
     ),
     Check(
         ANOMALY,
@@ -252,6 +258,13 @@ OF_SOFTMAX = Check(
     of_layers=False,
 )
 """The check of a cross-entropy loss whose input is the output of a softmax, so that it cannot fall to 0."""
+
+
+OF_ONE_CLASS = Check(
+    "OutputBiasGradient",
+    "look at the labels of some batches: how they are read, their dtype, and whether examples are shuffled",
+)
+"""The check of a gradient that shows that the labels of each batch are of one class."""
 
 
 def checks_for(facts: RunFacts) -> list[Check]:

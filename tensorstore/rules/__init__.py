@@ -1,4 +1,4 @@
-"""Rules that watch a run: 34 built-in ones, and your own.
+"""Rules that watch a run: 35 built-in ones, and your own.
 
     from tensortrial.rules import VanishingGradient, invoke_rule
     findings = invoke_rule(VanishingGradient(trial, threshold=1e-6))
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .builtin.activations import DeadFeatures, DeadRelu, SaturatedActivation
     from .builtin.classification import ClassImbalance, Confusion
-    from .builtin.gradients import GradientNormSpike, VanishingGradient
+    from .builtin.gradients import GradientNormSpike, OutputBiasGradient, VanishingGradient
     from .builtin.health import (
         ActivationOutliers,
         AttentionLogitGrowth,
@@ -64,6 +64,7 @@ __all__ = [
     "LossSpike",
     "LowPrecisionSaturation",
     "NLPSequenceRatio",
+    "OutputBiasGradient",
     "Overfit",
     "Overtraining",
     "PoorWeightInitialization",

@@ -11,7 +11,7 @@ from ..suggestions import near_names
 from .builtin.activations import DeadFeatures, DeadRelu, SaturatedActivation
 from .builtin.base import BuiltinRule
 from .builtin.classification import ClassImbalance, Confusion
-from .builtin.gradients import GradientNormSpike, VanishingGradient
+from .builtin.gradients import GradientNormSpike, OutputBiasGradient, VanishingGradient
 from .builtin.health import (
     ActivationOutliers,
     AttentionLogitGrowth,
@@ -54,6 +54,7 @@ SAGEMAKER: tuple[type[BuiltinRule], ...] = (
 OURS: tuple[type[BuiltinRule], ...] = (
     LossSpike,
     GradientNormSpike,
+    OutputBiasGradient,
     StatisticAnomaly,
     RankDivergence,
     ReplicaDivergence,

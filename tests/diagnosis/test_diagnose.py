@@ -186,6 +186,51 @@ def test_a_softmax_before_a_cross_entropy_loss_is_a_problem(tmp_path: Path, gets
     assert problem.advice.startswith("pass logits to this loss") == gets_softmax
 
 
+def classified(run: Path, labels: Any, *, outputs: int = 3, zeroes: bool = True, calls: int = 1) -> Diagnosis:
+    """Train a classifier with the labels that a function makes from a batch of 32 examples."""
+    torch = pytest.importorskip("torch")
+    tt = pytest.importorskip("tensortrial.hooks.pytorch")
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 12), torch.nn.Tanh(), torch.nn.Linear(12, outputs))
+    loss = torch.nn.CrossEntropyLoss() if outputs > 1 else torch.nn.BCEWithLogitsLoss()
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    hook = tt.Hook(run)
+    hook.register_module(model)
+    hook.register_loss(loss)
+    hook.register_optimizer(optimizer)
+    for _ in range(150):
+        if zeroes:
+            optimizer.zero_grad()
+        for call in range(calls):
+            x = torch.randn(32, 6)
+            y = labels(x + call)
+            loss(model(x), y if outputs > 1 else y.float()[:, None]).backward()
+        optimizer.step()
+    hook.close()
+    return tensortrial.diagnose(run)
+
+
+@pytest.mark.parametrize("outputs", [3, 1])
+def test_labels_of_one_class_are_a_problem(tmp_path: Path, outputs: int) -> None:
+    found = classified(tmp_path / "one", lambda x: (x[:, 0] * 0 + 1).long(), outputs=outputs)
+    assert found.headline.startswith("At step 0, gradient/Sequential_2.bias has at least 9")
+    assert found.headline.endswith("saved steps: the labels of each batch are of one class.")
+    assert found.problems[0].advice.startswith("look at the labels")
+    found = classified(tmp_path / "few", lambda x: (x[:, 0] > 1.5).long(), outputs=outputs)
+    assert found.is_healthy, str(found)
+    # As a discriminator, which gets the real examples first, and then those of a generator.
+    found = classified(tmp_path / "parts", lambda x: (x.mean() < 0.5).long().expand(len(x)), outputs=outputs, calls=2)
+    assert "OutputBiasGradient" not in str(found)
+
+
+def test_gradients_that_nothing_sets_to_zero_are_a_problem(tmp_path: Path) -> None:
+    found = classified(tmp_path, lambda x: (x[:, 0] > 0).long() + (x[:, 1] > 0).long(), zeroes=False)
+    assert "gradient/Sequential_2.bias is" in found.headline
+    assert found.headline.endswith("those of earlier steps are added to it, or it is scaled.")
+    assert found.problems[0].advice.startswith("call optimizer.zero_grad()")
+    assert classified(tmp_path / "zeroed", lambda x: (x[:, 0] > 0).long() + (x[:, 1] > 0).long()).is_healthy
+
+
 def test_layers_that_are_trained_in_another_way_are_no_problem(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
 
