@@ -26,6 +26,7 @@ from .checks import (
     SMALL,
     SPIKES,
     TOO_LATE,
+    UNFED,
     UNTRAINED,
     Check,
     steps_to_fall,
@@ -58,6 +59,7 @@ class Facts:
         usual_spikes: The jumps of losses that are no problem, by name, worker and step: of losses far below their first
             value, of losses that vary as much, and of those that training does not have to lower.
         has_losses: True if losses were evaluated.
+        learning: The names of tensors that have not vanished.
     """
 
     steps: Sequence[int]
@@ -69,6 +71,7 @@ class Facts:
     converged: float
     usual_spikes: Collection[tuple[str, str, int]]
     has_losses: bool
+    learning: Collection[str]
 
 
 @dataclass
@@ -204,7 +207,7 @@ def _explains(cause: _Group, group: _Group, facts: Facts) -> bool:
     if group.check.rule not in cause.check.explains:
         return False
     is_large = group.check.rule in SPIKES or (group.check.rule in RATIOS and not _is_small(group.first))
-    if is_large and _is_small(cause.first):
+    if is_large and cause.check.rule in CONVERGED and _is_small(cause.first):
         return False  # a constant weight does not cause large values
     begun, ended = cause.first.step, cause.last_step or cause.first.step
     first = _earliest(group, facts)
@@ -250,9 +253,13 @@ def _problem(root: _Group, sizes: Mapping[int, int], facts: Facts) -> Problem:
 
 
 def _advice(root: _Group, facts: Facts) -> str:
-    if root.check.rule == "VanishingGradient" and facts.saves(root.first.tensor or "")[0] < (root.first.step or 0):
+    first, name = root.first, root.first.tensor or ""
+    if root.check.rule != "VanishingGradient":
+        return root.check.advice
+    if facts.saves(name)[0] < (first.step or 0):
         return TOO_LATE
-    return root.check.advice
+    is_weight = name.endswith(".weight")
+    return UNFED if is_weight and f"{name.removesuffix('weight')}bias" in facts.learning else root.check.advice
 
 
 def _consequences(groups: Sequence[_Group]) -> tuple[str, ...]:

@@ -215,8 +215,8 @@ FROZEN = Check(
 SMALL = {
     rule: Check(
         rule,
-        "check that the optimizer has this parameter, and raise its learning rate; in bfloat16, small updates are lost "
-        "in rounding: keep weights in float32",
+        "check that the optimizer has this parameter, and raise its learning rate, or the norm to which gradients are "
+        "clipped; in bfloat16, small updates are lost in rounding: keep weights in float32",
         explains=(UNTRAINED,) if rule == FROZEN.rule else (),
     )
     for rule in RATIOS
@@ -228,6 +228,12 @@ TOO_LATE = (
     "weights too small"
 )
 """The advice for a gradient that vanished after it had been large enough, so that its layer is part of the loss."""
+
+UNFED = (
+    "look at the inputs of this layer, which must be 0 or tiny, because its bias has a gradient: dead activations "
+    "before it, an initialization that is too small, or data that are scaled wrongly"
+)
+"""The advice for a weight whose gradient vanishes at once while that of its bias does not."""
 
 GREW = "lower the learning rate, clip gradients, or use another initialization, because values had grown before"
 """The advice for NaN and infinities after losses that are many times the first one."""
@@ -247,8 +253,10 @@ CONVERGED = ("UpdateRatioOutOfRange", "WeightUpdateRatio", "VanishingGradient", 
 
 DIVERGED = Check(
     "LossNotDecreasing",
-    "lower the learning rate, or warm it up for longer: the last losses are all more than twice the first one",
+    "lower the learning rate, or warm it up for longer, and check the sign of the loss: the last losses are all more "
+    "than twice the first one",
     of_layers=False,
+    explains=OF_A_SPIKE,
 )
 """The check of a loss that is far above its first value in the end, while no other loss falls."""
 

@@ -6,7 +6,7 @@ import math
 import os
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -153,13 +153,16 @@ def _diagnosed(trial: Trial, progress: bool) -> Diagnosis:
         rules = [make_rule(check.rule, trial, **parameters_of(check, run_facts)) for check in checks]
         damaged: dict[str, FileError] = {}
         evaluated = evaluate_saved(trial, rules, damaged, progress)
-        found = _without_offsets([finding for finding in evaluated if not finding.failed], trial.tensor_names())
+        found = [finding for finding in evaluated if not finding.failed]
+        learning = set(trial.tensor_names()) - {each.tensor for each in found if each.rule in _VANISHED}
+        found = _without_offsets(found, learning)
         failed = {finding.rule: finding.sentence.removeprefix(CANNOT_RUN) for finding in evaluated if finding.failed}
         places = _places(trial, found, damaged)
         sizes: dict[int, int] = {}
         for (step, _, _), place in places.items():
             sizes[step] = max(sizes.get(step, 0), place + 1)
-        joined = problems(found, checks, places, sizes, _facts(trial, found, steps, "LossSpike" not in failed, damaged))
+        facts = _facts(trial, found, steps, "LossSpike" not in failed, learning, damaged)
+        joined = problems(found, checks, places, sizes, facts)
         joined = [_located(trial, each, damaged) for each in joined]
     allowed = {check.rule: check.allowed_by for check in checks}
     unchecked = tuple(Unchecked(rule, allowed[rule] or reason) for rule, reason in failed.items())
@@ -171,7 +174,12 @@ def _diagnosed(trial: Trial, progress: bool) -> Diagnosis:
 
 
 def _facts(
-    trial: Trial, found: Sequence[Finding], steps: Sequence[int], has_losses: bool, damaged: dict[str, FileError]
+    trial: Trial,
+    found: Sequence[Finding],
+    steps: Sequence[int],
+    has_losses: bool,
+    learning: Collection[str],
+    damaged: dict[str, FileError],
 ) -> Facts:
     """Return the facts about the run that the findings need; those that none needs are not read."""
 
@@ -195,16 +203,15 @@ def _facts(
         next((step for (step,) in converged if step is not None), math.inf),
         set(_fetched(trial, _USUAL_SPIKES, of_spikes, damaged)) if spikes else set(),
         has_losses,
+        learning,
     )
 
 
-def _without_offsets(found: Sequence[Finding], names: Iterable[str]) -> list[Finding]:
+def _without_offsets(found: Sequence[Finding], learning: Collection[str]) -> list[Finding]:
     """Return the findings, without those of biases without a gradient whose layer's weight has one.
 
     A normalization after the layer subtracts such biases, so that the loss does not depend on them.
     """
-    vanished = {finding.tensor for finding in found if finding.rule in _VANISHED}
-    learning = set(names) - vanished
     return [
         finding
         for finding in found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import runpy
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,16 @@ def test_a_bias_that_a_normalization_subtracts_is_no_problem(tmp_path: Path, wei
     found = tensortrial.diagnose(tmp_path)
     assert found.is_healthy == weight_learns
     assert ("gradient/net.0.bias" in str(found)) != weight_learns
+
+
+@pytest.mark.parametrize("bias_learns", [True, False])
+def test_a_weight_without_a_gradient_whose_bias_has_one_gets_no_inputs(tmp_path: Path, bias_learns: bool) -> None:
+    with Job(tmp_path) as job:
+        for _ in range(20):
+            values = {"gradient/net.0.weight": np.zeros((8, 8)), "gradient/net.0.bias": np.full(8, float(bias_learns))}
+            job.step(values, TRAIN, raw=False, statistics=(*COUNTS, "zero_count"), collections=("gradients",))
+    (problem,) = tensortrial.diagnose(tmp_path).problems
+    assert problem.advice.startswith("look at the inputs of this layer") == bias_learns
 
 
 def test_a_frozen_layer_is_a_note_and_one_that_does_not_learn_a_problem(tmp_path: Path) -> None:
@@ -320,6 +331,21 @@ def test_a_loss_that_ends_far_above_its_beginning_is_a_problem(tmp_path: Path, l
     found = tensortrial.diagnose(tmp_path)
     assert (found.is_healthy, found.problems[0].rule) == (is_healthy, "LossNotDecreasing")
     assert found.problems[0].advice.startswith("nothing if" if is_healthy else "lower the learning rate")
+
+
+def test_a_loss_that_rises_from_its_beginning_explains_its_jumps_and_nan(tmp_path: Path) -> None:
+    """As if the sign of the loss is wrong."""
+    noise = np.random.default_rng(0).normal(0, 0.05, 400)
+
+    def loss(step: int) -> float:
+        rise = 1.001**step if step < 130 else 1.2 ** (step - 129)
+        return float((2.3 + noise[step]) * rise) if step < 145 else math.nan
+
+    found = rated(tmp_path, loss=loss, steps=400)
+    (problem,) = (each for each in found.problems if not each.is_note)
+    assert (problem.rule, problem.step) == ("LossNotDecreasing", 100)
+    assert "check the sign of the loss" in problem.advice
+    assert [line.partition(" ")[0] for line in problem.explains] == ["ExplodingTensor", "LossSpike"]
 
 
 def test_a_part_of_a_loss_that_rises_while_the_loss_falls_is_no_problem(tmp_path: Path) -> None:

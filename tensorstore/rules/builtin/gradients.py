@@ -137,7 +137,7 @@ class OutputBiasGradient(BuiltinRule):
         least, first = self._least.get(worker, (math.inf, bias))
         # NaN, which no comparison undoes, for a gradient that is multiplied by a scale or a sum of several.
         self._least[worker] = (min(share, least) if share < _LARGEST and least == least else math.nan), first
-        if distance <= _LARGEST:
+        if not _LARGEST < distance < math.inf:
             return
         if self._steps[worker] <= self.patience:
             self._scaled.add(worker)
