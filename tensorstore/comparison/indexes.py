@@ -19,8 +19,9 @@ from . import statements
 from .statements import Side
 from .tolerance import Tolerance
 
-# Tensors that differ usually do so at all later steps, so the first few steps decide about most of them.
-_FIRST_STEPS, _GROWTH = 1, 16
+# Tensors that differ usually do so at all later steps, and those before the first one in its step at the next step, so
+# the first two steps decide about most of them.
+_FIRST_STEPS, _GROWTH = 2, 16
 # A join has the rows of one side in memory, each of which may have statistics.
 _JOINED_ROWS = 400_000
 
