@@ -110,7 +110,7 @@ qualify global_step in (select unnest($steps)) and (
     -- A jump by less than half, or one that is usual for a skewed distribution, after which the loss is as before.
     or (
         (value < 1.5 * median(value) over past or log < avg(log) over past + 4 * stddev(log) over past)
-        and median(value) over later < 1.5 * median(value) over past
+        and median(value) over later < median(value) over past * greatest(1.5, exp(stddev(log) over past))
     )
 )
 """

@@ -816,6 +816,15 @@ def test_a_jump_that_is_usual_for_a_loss_is_a_note(tmp_path: Path) -> None:
     assert not found.is_healthy
 
 
+def test_a_jump_of_the_losses_of_tiny_batches_is_a_note(tmp_path: Path) -> None:
+    """Most of them are near 0, so that the next few after a jump say little about the usual one."""
+    losses = np.exp(np.random.default_rng(1).normal(-5, 2.0, 400))
+    losses[300:312] = [3.0, *losses[300:311] * 3]
+    found = rated(tmp_path, loss=lambda step: 0.7 if step < 5 else float(losses[step]), steps=400)
+    assert "LossSpike" in [each.rule for each in found.problems]
+    assert found.is_healthy, str(found)
+
+
 def test_losses_of_evaluation_make_no_jump_of_a_training_loss_usual(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     with tensortrial.Run(tmp_path, environment=False) as run:
