@@ -57,24 +57,52 @@ where list_contains($names, name) and not regexp_matches(name, $moving) and firs
     -- Parts of a loss may rise while the loss falls.
     and worker not in (select worker from ends where list_max(last) < first)
 """
-_OF_SOFTMAX = """
+_OF_LOGITS = """
 with outputs as (
     select *, shape[least(len(shape), 2)] as classes
     from tensors
     where contains(name, '_output_') and not list_contains(collections, 'losses')
 )
-select losses.name, losses.worker
+select losses.name, losses.worker, max(classes) as classes
 from tensors as losses
     asof join outputs
     on losses.worker = outputs.worker and losses.global_step = outputs.global_step and losses."order" > outputs."order"
 where list_contains($names, losses.name)
 group by all
+"""
+_OF_SOFTMAX = f"""{_OF_LOGITS}
 having count(*) >= 5 and bool_and(
     outputs.name like '%_output_0'
-    and abs(outputs.abs_mean - outputs.mean) < 1e-6 and abs(outputs.mean * classes - 1) < 1e-4
+    -- The softmax may be over the examples, by mistake.
+    and abs(outputs.abs_mean - outputs.mean) < 1e-6
+    and (abs(outputs.mean * classes - 1) < 1e-4 or abs(outputs.mean * outputs.shape[1] - 1) < 1e-4)
     -- All losses that probabilities can have instead of logits.
-    and losses.scalar between ln(exp(1) + classes - 1) - 1.001 and ln(exp(1) + classes - 1) + 0.001
+    and losses.scalar between ln(exp(1) + classes - 1) - 1.001 and ln(1 + (classes - 1) * exp(1)) + 0.001
 )
+"""
+_GUESSED = f"""
+with of_logits as ({_OF_LOGITS}),
+ends as (
+    select name, worker, list(value order by global_step desc)[:25] as last
+    from scalars
+    where list_contains($names, name) and mode in ('TRAIN', 'GLOBAL')
+    group by name, worker
+    having count(*) >= 100
+)
+select name, worker, classes
+from of_logits join ends using (name, worker)
+where classes > 1 and abs(list_avg(last) / ln(classes) - 1) < 0.01
+"""
+_IDLE_SINCE = """
+with rates as (
+    select global_step, max(value) as rate
+    from scalars
+    where regexp_matches(name, '^hyperparameters/.*/(lr|learning_rate)$')
+    group by global_step
+)
+select min(global_step)
+from rates
+where global_step > (select max(global_step) from rates where rate > 0)
 """
 _CONVERGED = """
 with losses as (
@@ -157,6 +185,7 @@ def _diagnosed(trial: Trial, progress: bool) -> Diagnosis:
         learning = set(trial.tensor_names()) - {each.tensor for each in found if each.rule in _VANISHED}
         found = _without_offsets(found, learning)
         failed = {finding.rule: finding.sentence.removeprefix(CANNOT_RUN) for finding in evaluated if finding.failed}
+        found = _explained(trial, found, damaged)
         places = _places(trial, found, damaged)
         sizes: dict[int, int] = {}
         for (step, _, _), place in places.items():
@@ -199,12 +228,35 @@ def _facts(
         trial.mode,
         dict(learned_from),
         set(_fetched(trial, _DIVERGED, {"names": diverged, "moving": _MOVING}, damaged)) if diverged else set(),
-        set(_fetched(trial, _OF_SOFTMAX, {"names": of_logits}, damaged)) if of_logits else set(),
+        {(name, worker) for name, worker, _ in _fetched(trial, _OF_SOFTMAX, {"names": of_logits}, damaged)}
+        if of_logits
+        else set(),
         next((step for (step,) in converged if step is not None), math.inf),
         set(_fetched(trial, _USUAL_SPIKES, of_spikes, damaged)) if spikes else set(),
         has_losses,
         learning,
     )
+
+
+def _explained(trial: Trial, found: Sequence[Finding], damaged: dict[str, FileError]) -> list[Finding]:
+    """Return the findings, those about losses that do not fall with what is known about the reason."""
+    names = sorted({each.tensor or "" for each in found if each.rule == DIVERGED.rule})
+    if not names:
+        return [*found]
+    of_logits = [name for name in names if name.startswith("CrossEntropyLoss")]
+    guesses = _fetched(trial, _GUESSED, {"names": of_logits}, damaged) if of_logits else []
+    classes_of = {(name, worker): classes for name, worker, classes in guesses}
+    idle_since = next((step for (step,) in _fetched(trial, _IDLE_SINCE, {}, damaged)), None)
+    explained = []
+    for finding in found:
+        reasons = [finding.sentence]
+        if finding.rule == DIVERGED.rule:
+            if classes := classes_of.get((finding.tensor, finding.worker)):
+                reasons.append(f"its last values are those of a guess among {classes} classes")
+            if idle_since is not None and idle_since < (finding.step or 0):
+                reasons.append(f"all learning rates are 0 since step {idle_since}")
+        explained.append(replace(finding, sentence="; ".join(reasons)))
+    return explained
 
 
 def _without_offsets(found: Sequence[Finding], learning: Collection[str]) -> list[Finding]:

@@ -163,8 +163,12 @@ def test_a_learning_rate_of_0_is_a_problem_unless_it_rises_later(tmp_path: Path)
     assert (found.is_healthy, found.problems[0].rule) == (True, "UntrainedParameter")
 
 
-@pytest.mark.parametrize(("gets_softmax", "shift"), [(True, 0.0), (False, 0.0), (False, 0.3)])
-def test_a_softmax_before_a_cross_entropy_loss_is_a_problem(tmp_path: Path, gets_softmax: bool, shift: float) -> None:
+@pytest.mark.parametrize(
+    ("gets_softmax", "shift", "axis"), [(True, 0.0, 1), (True, 0.0, 0), (False, 0.0, 1), (False, 0.3, 1)]
+)
+def test_a_softmax_before_a_cross_entropy_loss_is_a_problem(
+    tmp_path: Path, gets_softmax: bool, shift: float, axis: int
+) -> None:
     """There is nothing to learn, so that the loss falls by neither. A shift makes no probabilities of a softmax."""
     torch = pytest.importorskip("torch")
     tt = pytest.importorskip("tensortrial.hooks.pytorch")
@@ -172,7 +176,7 @@ def test_a_softmax_before_a_cross_entropy_loss_is_a_problem(tmp_path: Path, gets
     class Classifier(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.layer, self.softmax = torch.nn.Linear(4, 5), torch.nn.Softmax(1)
+            self.layer, self.softmax = torch.nn.Linear(4, 5), torch.nn.Softmax(axis)
 
         def forward(self, x: Any) -> Any:
             logits = self.layer(x)
@@ -232,6 +236,19 @@ def test_labels_of_one_class_are_a_problem(tmp_path: Path, outputs: int) -> None
     # As a discriminator, which gets the real examples first, and then those of a generator.
     found = classified(tmp_path / "parts", lambda x: (x.mean() < 0.5).long().expand(len(x)), outputs=outputs, calls=2)
     assert "OutputBiasGradient" not in str(found)
+
+
+def test_losses_that_are_no_better_than_a_guess_are_said_to_be_so(tmp_path: Path) -> None:
+    (note,) = classified(tmp_path / "random", lambda x: (x[:, 5] * 1e4).long() % 3).problems
+    assert (note.rule, note.is_note) == ("LossNotDecreasing", True)
+    assert note.headline.endswith("; its last values are those of a guess among 3 classes")
+    assert "guess" not in str(classified(tmp_path / "learned", lambda x: (x[:, 0] > 0).long()))
+
+
+def test_a_learning_rate_that_became_0_is_named_with_a_loss_that_does_not_fall(tmp_path: Path) -> None:
+    found = fitted(tmp_path, lambda net: (net.parameters(), nothing), rate=lambda step: 0.1 if step < 5 else 0.0)
+    (note,) = (each for each in found.problems if each.rule == "LossNotDecreasing")
+    assert note.headline.endswith("; all learning rates are 0 since step 5")
 
 
 def test_gradients_that_nothing_sets_to_zero_are_a_problem(tmp_path: Path) -> None:
