@@ -231,6 +231,7 @@ def test_labels_of_one_class_are_a_problem(tmp_path: Path, outputs: int) -> None
     assert found.headline.startswith("At step 0, gradient/Sequential_2.bias has at least 9")
     assert found.headline.endswith("saved steps: the labels of each batch are of one class.")
     assert found.problems[0].advice.startswith("look at the labels")
+    assert "OutputBiasGradient" in found.checked
     found = classified(tmp_path / "few", lambda x: (x[:, 0] > 1.5).long(), outputs=outputs)
     assert found.is_healthy, str(found)
     # As a discriminator, which gets the real examples first, and then those of a generator.

@@ -222,3 +222,15 @@ def test_an_anomaly_needs_a_past_and_a_known_statistic(write: Write) -> None:
 def test_a_weight_that_begins_with_zeros_is_no_anomaly(write: Write) -> None:
     trial = write([{"w": np.full(4, 0.01 * step)} for step in range(60)], collections=("weights",))
     assert invoke_rule(rules.StatisticAnomaly(trial)) == []
+
+
+@pytest.mark.parametrize(("loss", "labels"), [(-1e4, 0), (math.nan, 0), (1.0, 1)])
+def test_a_loss_that_is_no_cross_entropy_bounds_no_gradient(tmp_path: Path, loss: float, labels: int) -> None:
+    """A NLLLoss of logits, to which no logarithm was applied, falls without end."""
+    bound = -math.expm1(-1.0)
+    with Job(tmp_path, is_ordered=True) as job:
+        for _ in range(12):
+            values = {"0_output_0": np.ones((32, 3)), "NLLLoss_output_0": np.float64(loss)}
+            job.step({**values, "gradient/0.bias": np.array([-bound, bound / 2, bound / 2])}, TRAIN)
+    trial = tensortrial.create_trial(tmp_path)
+    assert len(invoke_rule(rules.OutputBiasGradient(trial))) == labels

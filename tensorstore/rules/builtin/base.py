@@ -18,7 +18,7 @@ from ...read.trial import Trial
 from ..finding import Finding
 from ..parameter import Parameter, bind, parameters_of, signature, words
 from ..parameter import regexes as regexes_parameter
-from ..reader import Measured, Reader, Rows, Selector, StepView, reader_of
+from ..reader import Measured, NotSaved, Reader, Rows, Selector, StepView, reader_of
 from ..rule import Rule
 
 logger = logging.getLogger("tensortrial.rules")
@@ -161,6 +161,17 @@ class BuiltinRule(Rule):
         for each in lacking:
             self._warn(each.row, names)
         return found
+
+    def statistic(self, view: StepView, row: SavedTensor, selector: Selector, name: str) -> float | None:
+        """Return a statistic of a selected row; None if its dtype does not define it.
+
+        Raises InsufficientInformationForRuleInvocation if it was not saved.
+        """
+        try:
+            found = view.statistics(row, (name,))
+        except NotSaved as exc:
+            raise self.insufficient(row, selector, exc.names) from None
+        return None if found is None else found[0]
 
     def valued(self, view: StepView, selector: Selector) -> Iterator[tuple[SavedTensor, Array]]:
         """Return the selected rows with their raw values, which are read together.

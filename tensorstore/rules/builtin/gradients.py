@@ -122,17 +122,15 @@ class OutputBiasGradient(BuiltinRule):
             found = _last_bias(view, row, gradients, loss.name.startswith("BCE"))
             if found is None or loss.scalar is None:
                 continue
-            measured, lacking = view.measure(np.array([found[0]]), ("abs_mean",))
-            if lacking:
-                raise self.insufficient(lacking[0].row, _GRADIENTS, ("abs_mean",))
-            for bias, (mean,) in measured:
+            (bias,) = view.rows(np.array(found[:1]))
+            if (mean := self.statistic(view, bias, _GRADIENTS, "abs_mean")) is not None:
                 classes = bias.shape[0]
                 self._compare(bias, mean * max(classes / 2, 1), loss.scalar, found[1] // classes)
 
     def _compare(self, bias: SavedTensor, distance: float, loss: float, examples: int) -> None:
         worker = bias.worker
         self._steps[worker] += 1
-        bound = -math.expm1(-loss)
+        bound = -math.expm1(-loss) if loss > 0 else 0.0
         share = distance / bound if bound > 0 and examples >= _FEWEST_EXAMPLES else math.nan
         least, first = self._least.get(worker, (math.inf, bias))
         # NaN, which no comparison undoes, for a gradient that is multiplied by a scale or a sum of several.

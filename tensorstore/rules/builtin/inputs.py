@@ -9,7 +9,7 @@ import numpy as np
 from ...errors import InvalidRuleParameter
 from ...format.index_types import SavedTensor
 from ..parameter import integer, number, numbers, regexes
-from ..reader import NotSaved, Selector, StepView
+from ..reader import Selector, StepView
 from .base import BuiltinRule
 
 # The input of a model is named after its class, with a capital letter; inputs of inner modules after their paths.
@@ -41,19 +41,13 @@ class CheckInputImages(BuiltinRule):
             if self.channel >= len(row.shape):
                 accepted = f"must be an axis of the images, 0 to {len(row.shape) - 1}"
                 raise InvalidRuleParameter(self.rule_name, "channel", self.channel, accepted)
-            try:
-                means = self._means(view, row)
-            except NotSaved as exc:
-                raise self.insufficient(row, selector, exc.names) from None
-            self._add(row, means)
+            self._add(row, self._means(view, row, selector))
 
-    def _means(self, view: StepView, row: SavedTensor) -> np.ndarray:
+    def _means(self, view: StepView, row: SavedTensor, selector: Selector) -> np.ndarray:
         """Return the mean of each channel, of shape (channels,)."""
-        if row.shape[self.channel] == 1 or not row.has_raw:
-            found = view.statistics(row, ("mean",)) if row.shape[self.channel] == 1 else None
-            if found is None:
-                raise NotSaved(row, ())
-            return np.array(found)
+        if row.shape[self.channel] == 1 and (mean := self.statistic(view, row, selector, "mean")) is not None:
+            return np.array([mean])
+        self.need_raw([row], selector)
         axes = tuple(axis for axis in range(4) if axis != self.channel)
         return np.asarray(np.mean(np.asarray(view.values([row])[0], np.float64), axis=axes))
 
@@ -93,17 +87,12 @@ class NLPSequenceRatio(BuiltinRule):
         selector = Selector(patterns=self.tensor_regex)
         for row in self.rows(view, selector):
             for token, threshold in zip(self.token_values, self.token_thresholds_percent, strict=True):
-                try:
-                    share = 100 * self._count(view, row, token) / max(1, math.prod(row.shape))
-                except NotSaved as exc:
-                    raise self.insufficient(row, selector, exc.names) from None
+                share = 100 * self._count(view, row, selector, token) / max(1, math.prod(row.shape))
                 if share > threshold:
                     self.fires(row, share, threshold, f"is {share:.1f} % token {token:g}, above {threshold:g} %")
 
-    def _count(self, view: StepView, row: SavedTensor, token: float) -> float:
+    def _count(self, view: StepView, row: SavedTensor, selector: Selector, token: float) -> float:
         if token == 0:
-            found = view.statistics(row, ("zero_count",))
-            return found[0] if found else 0.0
-        if not row.has_raw:
-            raise NotSaved(row, ())
+            return self.statistic(view, row, selector, "zero_count") or 0.0
+        self.need_raw([row], selector)
         return float(np.count_nonzero(view.values([row])[0] == token))

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...format.index_types import SavedTensor
 from ..parameter import integer, number, regexes
-from ..reader import NotSaved, Selector, StepView
+from ..reader import Selector, StepView
 from .base import BuiltinRule
 
 _TREES = Selector(("trees",))
@@ -53,11 +53,7 @@ class TreeDepth(BuiltinRule):
         if not rows:
             raise self.nothing(view, _TREES)
         for row in rows:
-            try:
-                found = view.statistics(row, ("max",))
-            except NotSaved as exc:
-                raise self.insufficient(row, _TREES, exc.names) from None
-            largest = found[0] if found else 0.0
+            largest = self.statistic(view, row, _TREES, "max") or 0.0
             depth = math.floor(math.log2(largest)) if largest >= 1 else 0
             if depth > self.depth:
                 sentence = f"has node {largest:.0f}, so a depth of {depth}, above {self.depth}"
