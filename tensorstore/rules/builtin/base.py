@@ -162,7 +162,7 @@ class BuiltinRule(Rule):
             self._warn(each.row, names)
         return found
 
-    def statistic(self, view: StepView, row: SavedTensor, selector: Selector, name: str) -> float | None:
+    def statistic_of(self, view: StepView, row: SavedTensor, selector: Selector, name: str) -> float | None:
         """Return a statistic of a selected row; None if its dtype does not define it.
 
         Raises InsufficientInformationForRuleInvocation if it was not saved.

@@ -123,7 +123,7 @@ class OutputBiasGradient(BuiltinRule):
             if found is None or loss.scalar is None:
                 continue
             (bias,) = view.rows(np.array(found[:1]))
-            if (mean := self.statistic(view, bias, _GRADIENTS, "abs_mean")) is not None:
+            if (mean := self.statistic_of(view, bias, _GRADIENTS, "abs_mean")) is not None:
                 classes = bias.shape[0]
                 self._compare(bias, mean * max(classes / 2, 1), loss.scalar, found[1] // classes)
 

@@ -45,7 +45,7 @@ class CheckInputImages(BuiltinRule):
 
     def _means(self, view: StepView, row: SavedTensor, selector: Selector) -> np.ndarray:
         """Return the mean of each channel, of shape (channels,)."""
-        if row.shape[self.channel] == 1 and (mean := self.statistic(view, row, selector, "mean")) is not None:
+        if row.shape[self.channel] == 1 and (mean := self.statistic_of(view, row, selector, "mean")) is not None:
             return np.array([mean])
         self.need_raw([row], selector)
         axes = tuple(axis for axis in range(4) if axis != self.channel)
@@ -93,6 +93,6 @@ class NLPSequenceRatio(BuiltinRule):
 
     def _count(self, view: StepView, row: SavedTensor, selector: Selector, token: float) -> float:
         if token == 0:
-            return self.statistic(view, row, selector, "zero_count") or 0.0
+            return self.statistic_of(view, row, selector, "zero_count") or 0.0
         self.need_raw([row], selector)
         return float(np.count_nonzero(view.values([row])[0] == token))

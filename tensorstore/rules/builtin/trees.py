@@ -53,7 +53,7 @@ class TreeDepth(BuiltinRule):
         if not rows:
             raise self.nothing(view, _TREES)
         for row in rows:
-            largest = self.statistic(view, row, _TREES, "max") or 0.0
+            largest = self.statistic_of(view, row, _TREES, "max") or 0.0
             depth = math.floor(math.log2(largest)) if largest >= 1 else 0
             if depth > self.depth:
                 sentence = f"has node {largest:.0f}, so a depth of {depth}, above {self.depth}"
