@@ -48,6 +48,7 @@ class RunView:
         starts = [graph.graph.as_graph_element(name) for name in signature.fetched - signature.fed]
         # The user fetches operations, or tensors, which their operations compute.
         self._computed = self._reach([getattr(start, "op", start) for start in starts])
+        self._changes_state = any(map(graph.changes_state, self._computed.values()))
         self._written = self._find_written()
 
     def access(self, tensor: Tensor, may_add: bool) -> Access | None:
@@ -65,9 +66,11 @@ class RunView:
             return FREE
         if not may_add:
             return None
-        needs = self._needs(tensor, beyond_the_run=True)
-        if needs is not None and not needs & self._written:
-            return Access(False, needs)
+        # A run that changes nothing may have no proper labels, and an error of the loss would end it.
+        if self._changes_state:
+            needs = self._needs(tensor, beyond_the_run=True)
+            if needs is not None and not needs & self._written:
+                return Access(False, needs)
         # Within the run it is undefined whether a variable is read before or after its update.
         needs = self._needs(tensor, beyond_the_run=False)
         return None if needs is None else Access(True, needs)

@@ -281,8 +281,24 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
         ready = state.initialized((holder for _, _, access in accessible for holder in access.needs), run)
         readable = [(name, element, access.before) for name, element, access in accessible if access.needs <= ready]
         before = {name: element for name, element, is_before in readable if is_before}
-        due.values = state.read(before, run, arguments.feed_dict)
+        due.values = self._read(state, before, run, arguments.feed_dict)
         due.fetches = {name: element for name, element, is_before in readable if not is_before}
+
+    def _read(self, state: SessionState, elements: dict[str, Any], run: Run, feeds: Any) -> dict[str, Array]:
+        """Read values before the user's run, without tensors that cannot be computed from its feeds."""
+        try:
+            return state.read(elements, run, feeds)
+        except (RuntimeError, TypeError, ValueError):
+            # The feeds are wrong, or the session is closed. The user's run raises the same error.
+            return {}
+        except tf.errors.OpError as exc:
+            variables = {name: element for name, element in elements.items() if name in state.graph.variables}
+            if isinstance(exc, _LOST) or len(variables) == len(elements):
+                raise
+            names = ", ".join(name for name in elements if name not in variables)
+            text = f"{names} is not saved at a run that cannot compute it: {type(exc).__name__}"
+            self.recorder.failures.warn_once(text)
+            return self._read(state, variables, run, feeds)
 
     def _due_tensors(self, graph: GraphView, run: RunView) -> Iterator[tuple[str, Any, Access]]:
         """Yield the due tensors that can be fetched: the name, the fetch and the access."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from support.graph_training import LOSS, Net, batches
+from support.graph_training import LOSS, Net, batches, cross_entropy, dense
 from support.made_hooks import closed
 from tensortrial import create_trial
 
@@ -175,3 +175,41 @@ class TestPartialRuns:
         assert trial.tensor("first:0").steps() == [1, 2]
         assert trial.tensor("second:0").steps() == trial.tensor("later:0").steps() == [2]
         assert trial.tensor("later:0").value(2).tolist() == [6, 8]
+
+    @pytest.mark.parametrize("monitored", [False, True])
+    def test_a_tensor_that_a_run_cannot_compute_does_not_end_the_run(
+        self, make_hook: Any, caplog: pytest.LogCaptureFixture, monitored: bool
+    ) -> None:
+        hook = make_hook(include_collections=["weights"])
+        with tf.Graph().as_default():
+            x = v1.placeholder(tf.float32, [None, 64])
+            labels = v1.placeholder_with_default(np.zeros(1, np.int64), [None])
+            logits = dense(x, 10, "logits")
+            loss = cross_entropy(labels, logits)
+            images, digits = batches(1)[0]
+            with v1.train.MonitoredSession(hooks=[hook] if monitored else []) as monitored_session:
+                session = monitored_session if monitored else hook.wrap_session(monitored_session._tf_sess())
+                for _ in range(2):
+                    assert session.run(logits, {x: images}).shape == (32, 10)  # one label for 32 images
+                fetched = session.run(loss, {x: images, labels: digits})
+        (warning,) = [record.getMessage() for record in caplog.records if record.name == "tensortrial.hooks"]
+        assert warning.startswith("loss/value:0 is not saved at a run that cannot compute it: InvalidArgumentError")
+        trial = closed(hook)
+        assert trial.tensor(KERNEL).steps() == [0, 1, 2]
+        assert {step: trial.tensor(LOSS).value(step) for step in trial.tensor(LOSS).steps()} == {2: fetched}
+
+    def test_the_hook_stays_on_after_a_run_with_wrong_feeds(
+        self, make_hook: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        hook = make_hook(include_collections=["weights"])
+        net = Net()
+        ((images, digits),) = batches(1)
+        with hook.wrap_session(v1.Session(graph=net.graph)) as session:
+            session.run(net.init)
+            with pytest.raises(ValueError, match="Cannot feed value of shape"):
+                session.run(net.loss, {net.x: images[:, :3], net.y: digits})
+            with pytest.raises(TypeError, match="Cannot interpret feed_dict key"):
+                session.run(net.loss, {net.x: images, "nothing:0": digits})
+            session.run(net.loss, {net.x: images, net.y: digits})
+        assert not [record.getMessage() for record in caplog.records if record.name == "tensortrial.hooks"]
+        assert closed(hook).tensor(KERNEL).steps() == [1]
