@@ -182,12 +182,12 @@ class Hook(CalledHook):
         except UnsupportedValue as exc:
             recorder.refuse(collection, exc)
             return
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
-            recorder.refuse(collection, traced())
-            return
         if are_new:
             self._add_names(collection, [name for name in names if name is not None])
             recorder.replan(at, number)
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+            recorder.refuse(collection, traced())
+            return
         for name, leaf in zip(names, leaves, strict=True):
             plan = None if name is None else recorder.planner.plan(name)
             if plan is not None:

@@ -41,6 +41,20 @@ def test_a_call_inside_a_traced_function_is_refused_in_a_sentence(
     assert create_trial(out).tensor("after").value(0) == 1
 
 
+def test_a_tree_of_a_traced_call_is_saved_outside_of_it(make_hook: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TENSORTRIAL_STRICT")
+    hook = make_hook()
+
+    @jax.jit
+    def update(weights: Any) -> Any:
+        hook.save_tree("weights", weights, 0)
+        return {"w": weights["w"] + 1}
+
+    hook.save_tree("weights", update({"w": jnp.ones(2)}), 1)
+    weight = closed(hook).tensor("w")
+    assert {step: weight.value(step).tolist() for step in weight.steps()} == {1: [2, 2]}
+
+
 def test_without_strict_mode_the_traced_function_runs(
     make_hook: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
