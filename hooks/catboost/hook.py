@@ -86,7 +86,7 @@ class Hook(BoostingHook):
 
         The save configuration is ignored. The tensors are:
 
-        - `feature_importance/default/<feature>`, of the type that `get_feature_importance` returns by default;
+        - `feature_importance/default/<feature>`, of the type PredictionValuesChange, the default except for ranking;
         - `trees/leaf_values`, `leaf_counts`, and `leaf_weights` if the model has weights;
         - `trees/split_tree`, `split_type`, `split_feature`, `split_border`; of trees that are not symmetric also
           `split_left` and `split_right`;
@@ -101,7 +101,8 @@ class Hook(BoostingHook):
         self._save_last_round(model.get_evals_result())
         last = self.recorder.clock.newest().get(self.mode, -1)
         step = max(last, 0)
-        importances = model.get_feature_importance()
+        # The default of a ranking model needs its training data.
+        importances = model.get_feature_importance(type="PredictionValuesChange")
         for feature, importance in zip(model.feature_names_, importances, strict=True):
             self.save_scalar(f"feature_importance/default/{feature}", importance, step=step)
         leaves = {"leaf_values": model.get_leaf_values(), "leaf_counts": model.get_tree_leaf_counts()}

@@ -172,7 +172,11 @@ def test_metrics_of_ranking_and_of_the_users_own_are_saved(make_hook: Any, out: 
     pool = catboost.Pool(x, y, group_id=np.repeat(np.arange(10), 20))
     model = catboost.CatBoostRanker(iterations=3, loss_function="YetiRank", custom_metric=["NDCG:top=3"], **OPTIONS)
     model.fit(pool, eval_set=pool, callbacks=[hook])
+    hook.save_model(model)
     trial = closed(hook)
+    importances = [trial.tensor(f"feature_importance/default/{feature}").value(2) for feature in range(3)]
+    assert importances == model.get_feature_importance(type="PredictionValuesChange").tolist()
+    assert trial.tensor_names(collection="trees")
     assert any("NDCG:top=3" in name for name in trial.tensor_names(collection="metrics"))
     assert not [name for name in trial.tensor_names(collection="losses") if "NDCG" in name]
     own = make_hook(f"{out}-own")
