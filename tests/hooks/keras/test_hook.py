@@ -520,3 +520,25 @@ def test_a_schedule_and_batch_normalization_train_to_the_same_bits_under_xla(mak
     for found, expected in zip(trained(hook), trained(None), strict=True):
         np.testing.assert_array_equal(found, expected)
     assert hook.mode_steps[TRAIN] == 2
+
+
+def test_dropout_draws_the_same_numbers_as_without_a_hook(make_hook: Any) -> None:
+    generator = getattr(keras.backend, "experimental", None)  # Keras 3 has no other
+
+    def trained(hook: Any) -> list[Any]:
+        keras.utils.set_random_seed(0)
+        parts = [layers.Input((64,)), layers.Dense(16), layers.Dropout(0.3), layers.Dense(10)]
+        model = compiled(keras.Sequential(parts))
+        fit(model, 4, hook)
+        return weights(model)
+
+    hook = make_hook(include_collections=["gradients"], save_config=tt.SaveConfig(save_interval=2))
+    if generator is not None:
+        generator.enable_tf_random_generator()
+    try:
+        for found, expected in zip(trained(hook), trained(None), strict=True):
+            np.testing.assert_array_equal(found, expected)
+    finally:
+        if generator is not None:
+            generator.disable_tf_random_generator()
+    assert hook.mode_steps[TRAIN] == 3
