@@ -201,12 +201,15 @@ class SessionHook(BaseHook, tf.compat.v1.train.SessionRunHook):  # type: ignore[
     set_params = set_model
 
     def _wrap_run(self, session: Any, run: Callable[..., Any]) -> Callable[..., Any]:
+        # For a hook that has wrapped the session before, the reads of this one are no steps.
+        read = functools.partial(type(session).run, session)
+
         @self._remember_replacement
         @functools.wraps(run)
         def observed(fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None) -> Any:
             arguments = v1.train.SessionRunArgs(fetches, feed_dict)
             context = v1.train.SessionRunContext(original_args=arguments, session=session)
-            self._prepare(context, run)
+            self._prepare(context, read)
             due = self._due.get(context)
             if due is None or not due.fetches:
                 fetched, results = run(fetches, feed_dict, options, run_metadata), {}

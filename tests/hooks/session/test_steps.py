@@ -35,6 +35,24 @@ class TestSteps:
         assert trial.tensor(LOSS).steps() == [2, 3]
         assert trial.tensor(LOSS).value(2) == trial.tensor(LOSS).value(3)
 
+    def test_two_hooks_of_a_plain_session_count_the_same_steps(self, make_hook: Any, out: str) -> None:
+        hooks = [make_hook(f"{out}-{number}", include_collections=["weights"]) for number in range(2)]
+        net = Net()
+        (x, y), *_ = batches(1)
+        with v1.Session(graph=net.graph) as session:
+            session.run(net.init)
+            for hook in hooks:
+                hook.wrap_session(session)
+            kernels = []
+            for _ in range(3):
+                kernels.append(v1.Session.run(session, net.kernel))
+                session.run(net.train, net.feed(x, y))
+        for number, hook in enumerate(hooks):
+            hook.close()
+            kernel = create_trial(f"{out}-{number}").tensor(KERNEL)
+            assert kernel.steps() == [0, 1, 2]
+            np.testing.assert_array_equal([kernel.value(step) for step in range(3)], kernels)
+
     def test_a_run_fetches_only_what_is_due(self, make_hook: Any) -> None:
         hook = make_hook(save_config=tt.SaveConfig(save_interval=2), include_collections=["gradients", "weights"])
         hook.get_collection("gradients").save_config = tt.SaveConfig(save_interval=3)
