@@ -83,7 +83,7 @@ class RunView:
         """
         known = self._computed if beyond_the_run else {}
         found = self._reach([tensor.op], known)
-        if any(self._graph.is_placeholder(each) or self._graph.changes_state(each) for each in found.values()):
+        if any(map(self._graph.changes_state, found.values())):
             return None
         inputs = (tensor.op.name for operation in found.values() for tensor in operation.inputs)
         return frozenset(name for name in inputs if name in self._graph.holders)
@@ -103,12 +103,11 @@ class RunView:
 
     def _find_written(self) -> frozenset[str]:
         """Return the names of the operations whose variables the run may change."""
-        written: set[str] = set()
-        for operation in self._computed.values():
-            held = [tensor.op for tensor in operation.inputs if tensor.op.name in self._graph.holders]
-            if held and operation.type not in READS:
-                # An operation that takes a reference may only read the variable's value.
-                written.update(
-                    holder.name for holder in held if holder.type == "VarHandleOp" or takes_reference(operation)
-                )
-        return frozenset(written)
+        return frozenset(
+            tensor.op.name
+            for operation in self._computed.values()
+            if operation.type not in READS
+            for tensor in operation.inputs
+            # An operation that takes the value of a reference variable only reads it.
+            if tensor.op.name in self._graph.holders and (tensor.op.type == "VarHandleOp" or takes_reference(operation))
+        )

@@ -26,9 +26,8 @@ _ENTRIES = frozenset({"Enter", "RefEnter"})
 _SWITCHES = frozenset({"RefSwitch", "Switch"})
 _MERGES = frozenset({"Merge", "RefMerge"})
 _EXITS = frozenset({"Exit", "RefExit"})
-# Operations that run the user's code, or fail if their input is not finite.
-_UNWANTED = frozenset({"CheckNumerics", "CheckNumericsV2", "PyFuncStateless"})
-_PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2"})
+# Operations that run the user's code, fail if their input is not finite, or must be fed.
+_UNWANTED = frozenset({"CheckNumerics", "CheckNumericsV2", "Placeholder", "PlaceholderV2", "PyFuncStateless"})
 # The index of the input with the numbers, by the type of summary operation.
 _SUMMARIES = {
     "AudioSummary": 1,
@@ -101,7 +100,7 @@ class GraphView:
         return operation.type == "Identity" and operation.inputs[0].op.name in self.holders
 
     def changes_state(self, operation: Operation) -> bool:
-        """Return whether running an operation has an effect."""
+        """Return whether running an operation that is not fed has an effect, or may fail."""
         if operation.type in _HARMLESS:
             return False
         is_stateful = self._stateful.get(operation.type)
@@ -109,10 +108,6 @@ class GraphView:
             is_stateful = operation.op_def.is_stateful or takes_reference(operation)
             self._stateful[operation.type] = is_stateful
         return is_stateful or operation.type in _UNWANTED
-
-    def is_placeholder(self, operation: Operation) -> bool:
-        """Return whether an operation is a placeholder without a default."""
-        return operation.type in _PLACEHOLDERS
 
     def _scan(self, operations: Iterable[Operation]) -> None:
         depths: dict[str, int] = {}
