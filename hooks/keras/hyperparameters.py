@@ -24,10 +24,10 @@ def settings_of(optimizers: Iterable[Any]) -> Iterator[tuple[Any, dict[str, Any]
     The learning rate may be a variable, or a ScheduledRate, which has the value of the next step.
 
     Args:
-        optimizers: Optimizers of Keras; None is skipped.
+        optimizers: Optimizers of Keras.
     """
     counter = Counter()
-    for optimizer in {id(each): each for each in optimizers if each is not None}.values():
+    for optimizer in optimizers:
         inner = getattr(optimizer, "inner_optimizer", optimizer)
         label = counter.next(type(inner).__name__)
         # Keras reads its variables for this, which is impossible while a function is traced.

@@ -107,30 +107,26 @@ class ScheduledRate:
         return self._schedule(self._optimizer.iterations)
 
 
-def optimizer_variables(optimizers: Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the variables of optimizers with their names, such as `optimizer/adam/dense_kernel_momentum:0`.
-
-    The learning rate is included, even if Keras does not count it as a variable.
-    """
-    counter = Counter()
-    for optimizer in {id(each): each for each in optimizers if each is not None}.values():
-        variables = optimizer.variables
-        variables = list(variables() if callable(variables) else variables)
-        for name, variable in [*((_path(each), each) for each in variables), *_learning_rate(optimizer, variables)]:
-            yield f"optimizer/{counter.next(name)}:0", variable
-
-
 class VariableNaming:
     """The naming of optimizers' variables and of weights that a tape watches. A subclass may change it."""
 
     def optimizer_variables(self, collections: Any, optimizers: Iterable[Any]) -> list[tuple[str, Any]]:
-        """Return the variables of optimizers with their names, after adding these to `optimizer_variables`.
+        """Return the variables of optimizers with their names, such as `optimizer/adam/dense_kernel_momentum:0`.
+
+        The learning rate is included, even if Keras does not count it as a variable.
 
         Args:
             collections: The collections of the hook, to which names that no pattern matches are added.
-            optimizers: Optimizers of Keras; None is skipped.
+            optimizers: Optimizers of Keras.
         """
-        return list(optimizer_variables(optimizers))
+        counter = Counter()
+        found = []
+        for optimizer in optimizers:
+            variables = optimizer.variables
+            variables = list(variables() if callable(variables) else variables)
+            for name, variable in [*((_path(each), each) for each in variables), *_learning_rate(optimizer, variables)]:
+                found.append((f"optimizer/{counter.next(name)}:0", variable))
+        return found
 
     def tape_weight(self, name: str) -> str:
         """Return the name of a weight that a tape watches, from its name in `fit`."""
