@@ -16,14 +16,13 @@ from typing import Any, Self
 import numpy as np
 
 from tensortrial.config.collection import CollectionKeys
-from tensortrial.dtypes import Array
 from tensortrial.errors import UnsupportedValue, importing
 
 from ..core import current_hook
 from ..core.configuration.options import HookOptions, accepts_fields_of
 from ..core.process.rank import Rank, rank_of_process
 from ..core.recorder import guarded
-from ..library.boosting_hook import PATTERNS, BoostingHook, as_array, boosting_framework
+from ..library.boosting_hook import PATTERNS, BoostingHook, boosting_framework
 
 with importing("xgboost", "xgboost", "the XGBoost hook"):
     import xgboost as xgb
@@ -212,8 +211,7 @@ class Hook(BoostingHook, xgb.callback.TrainingCallback):
         if parameters is None:
             # Hyperparameters may change: a callback can set the learning rate.
             parameters = booster_parameters(booster) if self._is_due(names.hyperparameters) else {}
-        for name, value in parameters.items():
-            self._record(f"hyperparameters/{name}", as_array(value))
+        self._record_hyperparameters(parameters)
 
     def _capture_importances(self, boosters: Sequence[xgb.Booster], names: Names) -> None:
         types = [type_ for type_, its_names in names.importances.items() if self._is_due(its_names)]
@@ -255,17 +253,13 @@ class Hook(BoostingHook, xgb.callback.TrainingCallback):
             return
         with self._skipping_unsupported("full_shap" if self._is_due(names.full_shap) else "average_shap"):
             values = data.predict(booster, contributions=True)
-            self._record_full_shap(names.full_shap_columns, values)
+            # The last column is the bias.
+            self._record("full_shap", values)
+            for number, name in enumerate(names.full_shap_columns):
+                self._record(name, values[..., number])
             if self._is_due(names.average_shap):
-                # The last column is the bias.
                 means = np.abs(values[..., :-1]).mean(axis=0, dtype=np.float64)
                 self._record_numbers(names.average_shap, means.T.tolist())
-
-    def _record_full_shap(self, columns: Iterable[str], values: Array) -> None:
-        """Record the SHAP values of all features together and of each feature. The last column is the bias."""
-        self._record("full_shap", values)
-        for i, name in enumerate(columns):
-            self._record(name, values[..., i])
 
     def _capture_trees(self, booster: xgb.Booster, names: Names) -> None:
         if self._is_due(names.trees):

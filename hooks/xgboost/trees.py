@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,25 +16,25 @@ from tensortrial.errors import UnsupportedValue
 _NONE = "nan"
 
 
-@dataclass(frozen=True)
-class Node:
-    """One node of a tree: a row of XGBoost's `trees_to_dataframe`. Trees and nodes are counted from 0."""
+COLUMNS: dict[str, Any] = {
+    "Tree": np.int64,
+    "Node": np.int64,
+    "ID": np.str_,
+    "Feature": np.str_,
+    "Split": np.float64,
+    "Yes": np.str_,
+    "No": np.str_,
+    "Missing": np.str_,
+    "Gain": np.float64,
+    "Cover": np.float64,
+    "Category": np.str_,
+}
+"""The columns of XGBoost's `trees_to_dataframe`, with their dtypes. Trees and nodes are counted from 0.
 
-    tree: int
-    node: int
-    feature: str
-    """The feature of the split; `Leaf` for a leaf."""
-    split: float
-    """The threshold, below which values go to `yes`. NaN for a leaf and for a split by categories."""
-    yes: int | None
-    no: int | None
-    missing: int | None
-    gain: float
-    """The gain of the split; for a leaf its value."""
-    cover: float
-    """The sum of the second derivatives of the rows that reach the node."""
-    category: str
-    """The categories that go to `no`, as comma-separated numbers."""
+`Feature` is `Leaf` for a leaf. `Split` is the threshold, below which values go to `Yes`, and NaN for a leaf and for a
+split by categories. `Gain` is that of the split, or the value of a leaf. `Cover` is the sum of the second derivatives
+of the rows that reach the node. `Category` has the categories that go to `No`, as comma-separated numbers.
+"""
 
 
 def newest_trees(booster: Any, features: Sequence[str]) -> dict[str, Array]:
@@ -52,7 +51,9 @@ def newest_trees(booster: Any, features: Sequence[str]) -> dict[str, Array]:
     trees, first = _newest(booster)
     if any(tree["tree_param"]["size_leaf_vector"] != "1" for tree in trees):
         raise UnsupportedValue("trees with several values in a leaf (multi_output_tree) cannot be saved as columns")
-    return _columns([node for i, tree in enumerate(trees) for node in _nodes(tree, first + i, features)])
+    rows = [row for i, tree in enumerate(trees) for row in _nodes(tree, first + i, features)]
+    columns = enumerate(COLUMNS.items())
+    return {name: np.array([row[place] for row in rows], dtype) for place, (name, dtype) in columns}
 
 
 def _newest(booster: Any) -> tuple[list[Any], int]:
@@ -91,8 +92,8 @@ def _part_with_trees(model: Mapping[str, Any]) -> Mapping[str, Any]:
     return model.get("gbtree", model)
 
 
-def _nodes(tree: Mapping[str, Any], number: int, features: Sequence[str]) -> Iterator[Node]:
-    """Yield the reachable nodes. XGBoost's lists also contain pruned nodes."""
+def _nodes(tree: Mapping[str, Any], number: int, features: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """Yield a row of the columns for each reachable node. XGBoost's lists also contain pruned nodes."""
     left, right = tree["left_children"], tree["right_children"]
     categories = _categories(tree)
     reached = [0]
@@ -100,45 +101,18 @@ def _nodes(tree: Mapping[str, Any], number: int, features: Sequence[str]) -> Ite
         if left[node] >= 0:
             reached += [left[node], right[node]]
     for node in sorted(reached):
-        yes, no = left[node], right[node]
-        is_leaf, value = yes < 0, tree["split_conditions"][node]
-        yield Node(
-            tree=number,
-            node=node,
-            feature="Leaf" if is_leaf else features[tree["split_indices"][node]],
-            split=math.nan if is_leaf or node in categories else value,
-            yes=None if is_leaf else yes,
-            no=None if is_leaf else no,
-            missing=None if is_leaf else yes if tree["default_left"][node] else no,
-            gain=value if is_leaf else tree["loss_changes"][node],
-            cover=tree["sum_hessian"][node],
-            category=categories.get(node, _NONE),
-        )
+        yes, no, value = left[node], right[node], tree["split_conditions"][node]
+        if yes < 0:
+            feature, split, gain, children = "Leaf", math.nan, value, [_NONE] * 3
+        else:
+            feature, split = features[tree["split_indices"][node]], math.nan if node in categories else value
+            missing = yes if tree["default_left"][node] else no
+            gain, children = tree["loss_changes"][node], [f"{number}-{child}" for child in (yes, no, missing)]
+        cover, category = tree["sum_hessian"][node], categories.get(node, _NONE)
+        yield number, node, f"{number}-{node}", feature, split, *children, gain, cover, category
 
 
 def _categories(tree: Mapping[str, Any]) -> dict[int, str]:
     """Return the categories of the nodes that split by categories, by node."""
     slices = zip(tree["categories_nodes"], tree["categories_segments"], tree["categories_sizes"], strict=True)
     return {node: ",".join(map(str, tree["categories"][start : start + size])) for node, start, size in slices}
-
-
-def _columns(nodes: Sequence[Node]) -> dict[str, Array]:
-    def child(node: Node, number: int | None) -> str:
-        return _NONE if number is None else f"{node.tree}-{number}"
-
-    return {
-        "Tree": np.array([node.tree for node in nodes], np.int64),
-        "Node": np.array([node.node for node in nodes], np.int64),
-        "ID": np.array([f"{node.tree}-{node.node}" for node in nodes], np.str_),
-        "Feature": np.array([node.feature for node in nodes], np.str_),
-        "Split": np.array([node.split for node in nodes], np.float64),
-        "Yes": np.array([child(node, node.yes) for node in nodes], np.str_),
-        "No": np.array([child(node, node.no) for node in nodes], np.str_),
-        "Missing": np.array([child(node, node.missing) for node in nodes], np.str_),
-        "Gain": np.array([node.gain for node in nodes], np.float64),
-        "Cover": np.array([node.cover for node in nodes], np.float64),
-        "Category": np.array([node.category for node in nodes], np.str_),
-    }
-
-
-COLUMNS = tuple(_columns([]))
