@@ -58,6 +58,7 @@ class ServedRuns:
         self._storages = _Found()
         self._opened: dict[str, OpenRun] = {}
         self._listings: dict[str, object] = {}
+        self._states: dict[str, object] = {}
         self._outlines: dict[str, tuple[object, dict[str, Any]]] = {}
         self._deleted: dict[str, str] = {}
         self._search_at = 0.0
@@ -198,7 +199,7 @@ class ServedRuns:
             damaged |= {url: RunNotFound(url, "it was deleted while the page was open") for url in self._deleted}
             self._storages = {names[url]: known.get(url, storage) for url, storage in found.items()}
             self.damaged = damaged
-            self._listings = {storage.url: _listing(storage) for storage in self._unopened()}
+            self._listings |= {storage.url: _listing(storage) for storage in self._unopened()}
             # A search for very many or remote runs is slow, so searches take at most a twentieth of all time.
             now = time.monotonic()
             self._search_at = now + max(_SEARCH_SECONDS, _SEARCH_SHARE * (now - begun))
@@ -221,19 +222,27 @@ class ServedRuns:
         return errors[0] if len(errors) == 1 else nothing_opened(self._locations, errors)
 
     def state(self) -> tuple[list[object], bool]:
-        """Return a value that changes when there is something new to show, and whether all opened runs have ended."""
+        """Return a value that changes when there is something new to show, and whether all opened runs have ended.
+
+        Opening a run does not change it: the part of an opened run is its listing, until the run's own state changes.
+        """
         self._search_if_due()
-        found: list[object] = list(self.names)
+        changed: dict[str, object] = {}
         all_ended = True
         for run in self.opened:
+            storage = run.reader.storage
             try:
                 state = run.state()
             except (TensorTrialError, FileNotFoundError):
                 self.search()  # it was deleted
                 continue
-            found.append(state)
+            if storage.url not in self._states:  # the listing comes after the state, so that nothing is missed
+                self._states[storage.url], self._listings[storage.url] = state, _listing(storage)
+            if state != self._states[storage.url]:
+                changed[storage.url] = state
             all_ended = all_ended and state[1]
-        return [*found, *self._listings.values()], all_ended
+        shown = sorted((name, storage.url) for name, storage in self._storages.items())
+        return [(name, changed.get(url, self._listings.get(url))) for name, url in shown], all_ended
 
     def _unopened(self) -> list[Storage]:
         return [storage for storage in self.storages if storage.url not in self._opened]

@@ -304,6 +304,33 @@ def test_a_run_is_opened_once_a_view_shows_it(tmp_path: Path) -> None:
         assert [[run[key] for key in said] for run in before] == [[run[key] for key in said] for run in after]
 
 
+def test_opening_a_run_is_no_news_but_what_changed_meanwhile_is(tmp_path: Path) -> None:
+    write(tmp_path / "ended")
+    write(tmp_path / "replaced")
+    job = write(tmp_path / "grows", close=False)
+    with page(tmp_path) as served:
+        state, _ = served.runs.state()
+        fetch(served, "info", run="ended")
+        assert served.runs.state() == (state, True)
+        served.runs.search()
+        assert served.runs.state() == (state, True)
+
+        shutil.rmtree(tmp_path / "replaced")
+        write(tmp_path / "replaced")  # its files are called as those of the other one
+        fetch(served, "info", run="replaced")
+        replaced, _ = served.runs.state()
+        assert replaced != state
+
+        fetch(served, "info", run="grows")
+        assert served.runs.state() == (replaced, False)
+        job.step({"w": np.ones(4)}, TRAIN)
+        job.flush()
+        grown, _ = served.runs.state()
+        assert grown != replaced
+        job.close()
+        assert served.runs.state() not in [(grown, True), (grown, False)]
+
+
 def test_other_choices_of_runs_and_runs_that_grow_are_answered_as_they_are_now(tmp_path: Path) -> None:
     folders = ["one/lr=1", "one/lr=2", "two/lr=1", "two/lr=3"]
     jobs = [write(tmp_path / folder, number + 1, close=number != 3) for number, folder in enumerate(folders)]
