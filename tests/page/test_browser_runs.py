@@ -190,6 +190,18 @@ def test_sql_shows_an_answer_before_a_query_is_typed(url: str, folder: Path, tab
         assert "loss" in text(tab, "tbody")
 
 
+def test_whole_numbers_have_all_their_digits_in_metadata_and_answers(tmp_path: Path, tab: Any) -> None:
+    for seed in (1234567, 1234568):
+        with tensortrial.Run(tmp_path / f"run-{seed}", metadata={"seed": seed}) as run:
+            run.log({"loss": 1.0}, step=0)
+    with serving(tmp_path) as url:
+        show(tab, url, "view=runs&group=seed")
+        assert tab.locator("#runs li.group").all_inner_texts() == ["seed = 1234567 (1)", "seed = 1234568 (1)"]
+        assert "1234567" in text(tab, "tbody >> nth=0")
+        show(tab, url, "view=sql&sql=select 12345678 as whole, 1e20 / 3 as broken")
+        assert text(tab, "tbody").split() == ["12345678", "3.33e19"]
+
+
 def test_a_query_that_is_being_typed_stays_when_other_runs_are_chosen(url: str, tab: Any) -> None:
     show(tab, url, "view=sql")
     tab.locator("textarea").fill("select 42 as mine")

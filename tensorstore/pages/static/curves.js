@@ -7,7 +7,6 @@ import { bad, fill, h, note } from "./dom.js";
 import { grouped, inOrder, number } from "./format.js";
 import { isConstant, isHeldOut, metricOf, rankOf } from "./scalars.js";
 import { stroke } from "./side.js";
-import { smooth } from "./smooth.js";
 import { go } from "./state.js";
 
 const UNITS = /** @type {Record<string, Chart["unit"]>} */ ({ time: "time", relative: "duration" });
@@ -85,4 +84,15 @@ export function drawCurves({ spec, box, body }, all, runs, info, now, equal = fa
   const aside = box.querySelector(".aside");
   if (aside) fill(aside, faulty.length > 0 && bad(curves.length > 1 ? `NaN or inf in ${faulty.length} of ${curves.length} lines` : faultsText(faulty[0])),
     ...(parts.length > 1 || (isOne && !faulty.length) ? parts.map((part, i) => h("span", { class: isAlone ? "part" : "part dashes" }, part && stroke(isAlone ? i : i * NUM_COLORS), part || "last", isOne && ` ${number(curves[i].last.value)}`)) : []));
+}
+
+/** Return the exponential moving average, its start corrected for bias. Values that are not finite leave gaps. @param {ArrayLike<number | null>} values @param {number} weight of the past, 0 to 1 */
+function smooth(values, weight) {
+  let [average, norm] = [0, 0];
+  return Array.from(values, (value) => {
+    if (value === null || !Number.isFinite(value)) return null;
+    average = weight * average + (1 - weight) * value;
+    norm = weight * norm + (1 - weight);
+    return average / norm;
+  });
 }

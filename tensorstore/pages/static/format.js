@@ -42,10 +42,10 @@ export function size(nbytes) {
   return `${value.toFixed(power && value < 10 ? 1 : 0)} ${["B", "kB", "MB", "GB", "TB"][power]}`;
 }
 
-/** Return a value of metadata or of a query as text. @param {any} value */
+/** Return a value of metadata or of a query as text, a whole number with all its digits. @param {any} value */
 export function textOf(value) {
   if (value == null) return "";
-  if (typeof value === "number") return number(value);
+  if (typeof value === "number") return Number.isSafeInteger(value) ? String(value) : number(value);
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 

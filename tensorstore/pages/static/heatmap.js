@@ -342,9 +342,8 @@ export class Heatmap {
 
   /** @param {Cell | null} cell @param {number} x @param {number} y */
   hover(cell, x, y) {
-    this.cursor = cell;
+    this.point(cell);
     this.on.hover(cell, x, y);
-    this.redraw();
   }
 
   /** @param {KeyboardEvent} event */

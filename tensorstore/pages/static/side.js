@@ -50,7 +50,7 @@ export function drawSide(side, info, now, view, ofOne) {
     const on = names.has(run.name);
     const isChosen = chosen.includes(run.name);
     const box = h("input", { type: "checkbox", checked: on, "aria-label": `show ${run.name}`,
-      onchange: () => go({ runs: ticked.map(({ name }) => name).filter((name) => name !== run.name).concat(on ? [] : run.name) }) });
+      onchange: () => go({ runs: [...names].filter((name) => name !== run.name).concat(on ? [] : run.name) }) });
     return h("li", { class: isChosen && "chosen", title: [run.path, `started ${date(run.started)}, ${savedSteps(run)}`, run.tags.join(", "), run.note].filter(Boolean).join("\n") },
       box, stroke(color(run.name)),
       h("a", { class: "name", href: runLink(run.name, ofOne ? now.view : "overview"), "aria-current": isChosen && "true" }, run.name),
@@ -75,8 +75,9 @@ export function listedRuns(info, now) {
 /** Return runs in the groups that the state chooses. @param {Run[]} runs @param {State} now @returns {[string, Run[]][]} */
 export function groupsOf(runs, now) {
   if (!now.group) return [["", runs]];
-  return [...grouped(runs, (run) => textOf(run.metadata[now.group]))].sort(([a], [b]) => inOrder(a, b))
-    .map(([value, members]) => [`${now.group} ${value === "" ? "is missing" : `= ${value}`} (${count(members.length)})`, members]);
+  const valueOf = (/** @type {Run} */ run) => run.metadata[now.group];
+  return [...grouped(runs, (run) => JSON.stringify(valueOf(run)) ?? "").values()].map((members) => ({ members, value: textOf(valueOf(members[0])) })).sort((a, b) => inOrder(a.value, b.value))
+    .map(({ members, value }) => [`${now.group} ${value === "" ? "is missing" : `= ${value}`} (${count(members.length)})`, members]);
 }
 
 /** Return a short line as a run's curves have it. @param {number} color */

@@ -4,12 +4,7 @@
 let changed = () => {};
 
 /** Return the state that the URL holds. @returns {State} */
-export function state() {
-  /** @type {State} */
-  const found = {};
-  for (const [key, value] of new URLSearchParams(location.hash.slice(1))) found[key] = value;
-  return found;
-}
+export const state = () => Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
 
 /** Return the link to the state with some keys changed; null or "" removes a key, a list becomes JSON. @param {Record<string, any>} change @param {State} [base] */
 export function link(change, base = state()) {

@@ -80,12 +80,12 @@ export function overview(root, page) {
 
   /** @param {Finding[]} found */
   function draw(found) {
-    const order = chosenRows(tiles, now).filter((row) => hasValues(tiles, row));
+    const columns = tiles.starts.length;
+    const order = chosenRows(tiles, now).filter((row) => held.subarray(row * columns, (row + 1) * columns).some((at) => at >= 0));
     const names = order.map((row) => tiles.names[row]);
     const prefix = commonPrefix(names);
     const tree = now.fold ? folded(names, Number(now.fold), new Set(listOf(now.toggled))) : flat(names);
     lines = tree.map((line) => ({ row: { ...line.row, text: withoutPrefix(line.row.text, prefix) }, members: line.members.map((at) => order[at]) }));
-    const columns = tiles.starts.length;
     const past = now.color !== "value";
     const values = new Float64Array(lines.length * columns);
     const flags = new Uint8Array(lines.length * columns);
@@ -300,12 +300,6 @@ function chosenRows(tiles, now) {
     tiles.names[i].toLowerCase().includes(wanted) && (!now.collection || tiles.collections[i].includes(now.collection)));
   if (now.order === "name") rows.sort((a, b) => inOrder(tiles.names[a], tiles.names[b]));
   return rows;
-}
-
-/** @param {Tiles} tiles @param {number} row */
-function hasValues({ starts, count, nonfinite }, row) {
-  for (let at = row * starts.length; at < (row + 1) * starts.length; at++) if (count[at] || nonfinite[at]) return true;
-  return false;
 }
 
 /** Return for each cell the one whose value it shows, until the next is due; -1 for none. @param {Tiles} tiles */

@@ -10,7 +10,6 @@ import { count, counted, grouped, number } from "../format.js";
 import { REPLACE, go, state } from "../state.js";
 
 const POINTS = 800;
-const PINNED = "Pinned";
 const CONSTANT = "Constant";
 const AXIS = [["", "step of the mode"], ["global", "global step"], ["relative", "relative time"], ["time", "time"]];
 
@@ -150,7 +149,7 @@ function sectionsOf(rows, now) {
   const sections = grouped(others, ({ title }) => title.slice(0, Math.max(0, title.indexOf("/"))));
   const least = (/** @type {Spec[]} */ members) => Math.min(...members.map(rank));
   const ordered = [...sections].sort(([, a], [, b]) => least(a) - least(b));
-  return [...(pinned.length ? [{ title: PINNED, specs: pinned }] : []),
+  return [...(pinned.length ? [{ title: "Pinned", specs: pinned }] : []),
     ...ordered.map(([prefix, members]) => ({ title: prefix || "Scalars", specs: members })),
     ...(constants.length ? [{ title: CONSTANT, specs: constants }] : [])];
 }

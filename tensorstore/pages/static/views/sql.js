@@ -124,7 +124,7 @@ export function sql(root, page) {
       toolbar(quiet(counted(answer.rows.length, "row"), answer.more && " (there are more; add a limit or a condition)"),
         answer.rows.length > 0 && h("button", { onclick: () => saveCsv(now.query ?? "query", answer.columns, answer.rows) }, "CSV")),
       h("div", { class: "mono" }, table({ rows: answer.rows,
-        columns: answer.columns.map((title, i) => ({ title, number: numeric[i], key: (/** @type {any[]} */ row) => row[i], cell: (/** @type {any[]} */ row) => row[i] === null ? quiet("null") : textOf(row[i]) })) })));
+        columns: answer.columns.map((title, i) => ({ title, number: numeric[i], key: (row) => row[i], cell: (row) => row[i] === null ? quiet("null") : textOf(row[i]) })) })));
     drawPlot(plot, answer, numeric, page.info, now);
   }
 
