@@ -61,10 +61,10 @@ interface Chart {
   /** "0": linear, "1": logarithmic, "": linear unless that would hide all but the largest */
   logY?: string;
   /** of x */
-  unit?: "step" | "time" | "duration" | "number";
+  unit: "step" | "time" | "duration" | "number";
   /** charts with the same key share the line of the pointer */
   sync?: string;
-  height?: number;
+  height: number;
   /** an x with a line across */
   mark?: number | null;
   onclick?: (x: number) => void;

@@ -111,6 +111,6 @@ export function modeAndWorker(run, { mode, worker }) {
 export function choose(run, now) {
   const statistic = now.stat && run.statistics.includes(now.stat) ? now.stat
     : ["l2", "abs_mean", "std", "mean"].find((each) => run.statistics.includes(each)) ?? run.statistics[0] ?? "";
-  const mode = modeOf(run, now.mode)?.mode ?? run.modes[0]?.mode ?? "";
+  const mode = (modeOf(run, now.mode) ?? run.modes[0])?.mode ?? "";
   return { statistic, mode, worker: run.workers.includes(now.worker) ? now.worker : "" };
 }

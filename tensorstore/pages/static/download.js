@@ -36,7 +36,7 @@ export function chartMenu(plot, chart, title) {
 
 /** Return a chart's numbers as a table. @param {Chart} chart @returns {[string[], any[][]]} */
 function tableOf(chart) {
-  const unit = chart.unit === "number" || !chart.unit ? "x" : chart.unit === "step" ? "step" : "seconds";
+  const unit = chart.unit === "number" ? "x" : chart.unit === "step" ? "step" : "seconds";
   return [[unit, ...chart.lines.map(({ label }) => label)],
     Array.from(chart.x, (x, i) => [x, ...chart.lines.map(({ values }) => values[i])])];
 }

@@ -86,7 +86,7 @@ export class Heatmap {
   drawCells(ratio) {
     const { context, plot, ink, model } = this;
     const [width, height] = [Math.round(plot.width * ratio), Math.round(plot.height * ratio)];
-    if (!model.rows.length || !model.starts.length || width < 1 || height < 1) return;
+    if (!model.rows.length || !model.starts.length) return;
     const key = JSON.stringify([this.window, width, height, ink.ground, ratio]);
     if (this.painted?.key !== key || this.painted.model !== model) {
       const canvas = new OffscreenCanvas(width, height);

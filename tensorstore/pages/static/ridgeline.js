@@ -22,7 +22,7 @@ export function ridgelines(histograms, width, height, chosen) {
   const [low, high] = spanOf(histograms.flatMap(({ edges }) => Array.from(edges))) ?? [first - 0.5, first + 0.5];
   const plot = { left: 48, top: 34, width: width - 56, height: height - 60 };
   const x = (/** @type {number} */ value) => plot.left + ((value - low) / (high - low)) * plot.width;
-  const gap = plot.height / Math.max(1, histograms.length);
+  const gap = plot.height / histograms.length;
   const tall = Math.min(90, plot.top + gap - 2); // the oldest, too, is inside
   const top = Math.max(...histograms.flatMap(({ counts }) => density(counts)), 1e-300);
   const { quiet, ground, line } = inks();
@@ -40,13 +40,14 @@ export function ridgelines(histograms, width, height, chosen) {
     const base = plot.top + (i + 1) * gap;
     const marked = histogram.step === chosen;
     trace(context, histogram, x, base, tall / top);
-    context.fillStyle = `color-mix(in srgb, ${lineColor(marked ? 5 : 0)} ${marked ? 75 : 25 + (45 * i) / histograms.length}%, ${ground})`;
+    const color = lineColor(marked ? 5 : 0);
+    context.fillStyle = `color-mix(in srgb, ${color} ${marked ? 75 : 25 + (45 * i) / histograms.length}%, ${ground})`;
     context.fill();
     context.lineWidth = marked ? 1.6 : 0.8;
-    context.strokeStyle = marked ? lineColor(5) : ground;
+    context.strokeStyle = marked ? color : ground;
     context.stroke();
     if ((histograms.length - 1 - i) % labeled && !marked) return;
-    context.fillStyle = marked ? lineColor(5) : quiet;
+    context.fillStyle = marked ? color : quiet;
     context.textAlign = "right";
     context.clearRect(0, base - 7, plot.left - 1, 14);
     context.fillText(count(histogram.step), plot.left - 6, base + 3);

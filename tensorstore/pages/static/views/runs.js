@@ -206,6 +206,6 @@ const isOther = (key) => key.includes(" · ") || isHeldOut(key);
 
 /** @param {any[]} values */
 function meanOf(values) {
-  const finite = values.filter((value) => typeof value === "number" && Number.isFinite(value));
+  const finite = values.filter(Number.isFinite);
   return finite.length ? number(finite.reduce((sum, value) => sum + value, 0) / finite.length) : "";
 }

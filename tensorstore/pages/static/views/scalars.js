@@ -11,7 +11,6 @@ import { REPLACE, go, state } from "../state.js";
 
 const POINTS = 800;
 const CONSTANT = "Constant";
-const AXIS = [["", "step of the mode"], ["global", "global step"], ["relative", "relative time"], ["time", "time"]];
 
 /** @type {ViewMaker} */
 export function scalars(root, page) {
@@ -73,7 +72,7 @@ export function scalars(root, page) {
       onchange: () => go({ smooth: Number(slider.value) ? slider.value : null }, REPLACE) });
     fill(tools,
       textbox("find", now.q ?? "", (q) => go({ q, full: null }, REPLACE), "part of a name"),
-      select("x axis", AXIS, now.x ?? "", (x) => go({ x, full: null, zoom: null })),
+      select("x axis", [["", "step of the mode"], ["global", "global step"], ["relative", "relative time"], ["time", "time"]], now.x ?? "", (x) => go({ x, full: null, zoom: null })),
       checkbox("log x", now.logx === "1", (on) => go({ logx: on ? "1" : null })),
       axisSelect(now),
       field("smoothing", [slider, amount], "Exponential moving average; the tooltip has both numbers."),
