@@ -34,7 +34,7 @@ async function fetchJson(path, parameters = {}, how = {}) {
     if (address in embedded) return embedded[address];
     throw new NotInReport(NOT_IN_REPORT);
   }
-  const response = await fetch(address, how);
+  const response = await fetch(address, how).catch(() => { throw new TypeError("The server does not answer. The page continues once it runs again."); });
   if (!response.ok) throw new Error(await problemOf(response));
   return JSON.parse(await response.text(), revived);
 }
