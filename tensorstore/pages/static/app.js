@@ -43,7 +43,7 @@ async function start() {
   onState(() => void showState());
   addEventListener("keydown", keyDown);
   addEventListener("pointerdown", ({ target }) => closeMenus(target));
-  listen({ grown: () => void grown(), connected: (now) => { connected = now; drawBar(); } });
+  listen({ grown: () => void grown(), connected: (now) => { if (now !== connected) { connected = now; drawBar(); } } });
   announce();
 }
 
@@ -171,7 +171,7 @@ function drawBar() {
     strange.length > 0 && h("span", { class: "warn", role: "alert" }, `Not here: ${strange.join(", ")}`),
     h("span", { class: "spring" }),
     h("button", { title: "Light or dark", "aria-label": "Light or dark", onclick: switchTheme }, "◐"),
-    h("button", { title: "Keyboard (?)", onclick: () => help.showModal() }, "?"),
+    h("button", { title: "Keyboard (?)", "aria-label": "Keyboard", onclick: () => help.showModal() }, "?"),
     h("nav", { "aria-label": "Views" }, ...views.map(({ key, title }, i) =>
       h("a", { href: link({ view: key }), "aria-current": key === current && "page", title: `${title} (${i + 1})` },
         title, key === "findings" && run.findings > 0 && ofOne && h("span", {}, " ", h("span", { class: "badge" }, count(run.findings)))))));
@@ -209,7 +209,7 @@ function keyDown(event) {
   if (view) go({ view: view.key });
   else if (event.key === "?") help.showModal();
   else if (event.key === "d") switchTheme();
-  else if ("/g".includes(event.key)) /** @type {HTMLElement | null} */ (main.querySelector(event.key === "g" ? "canvas.heatmap" : 'input[type="search"]'))?.focus();
+  else if ("/g".includes(event.key)) /** @type {HTMLElement} */ (main.querySelector(event.key === "g" ? "canvas.heatmap" : 'input[type="search"]') ?? main).focus();
   else return;
   event.preventDefault();
 }

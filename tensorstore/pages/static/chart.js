@@ -89,7 +89,7 @@ export function draw(parent, given) {
   const scale = innerWidth >= 2200 ? 1.2 : 1;
   const axis = { stroke: quiet, grid: { stroke: line, width: 0.5 }, ticks: { stroke: line, width: 0.5, size: 4 }, font: `${scale > 1 ? 14 : 11}px system-ui` };
   const y = scaleY(chart);
-  const { height = 200 } = chart;
+  const { height } = chart;
   const far = y.isCrowded || chart.lines.some(({ values }) => isFar(values));
   const last = Number(chart.x[chart.x.length - 1] ?? 0);
   const span = chart.span ?? (chart.unit === "step" && chart.x[0] === last && [last, last + 1]); // uPlot's is 0 to 100
@@ -160,13 +160,12 @@ export function draw(parent, given) {
     },
   };
   const plot = new uPlot(options, [Array.from(chart.x), ...chart.lines.map(({ values }) => drawable(values, y.distr === 3))], parent);
-  Object.assign(plot.over, { tabIndex: 0, role: "application", ariaLabel: "Chart: arrow keys move through its values.",
+  const header = parent.previousElementSibling;
+  const title = header?.querySelector("h3")?.textContent ?? "chart";
+  Object.assign(plot.over, { tabIndex: 0, role: "application", ariaLabel: `${title}: arrow keys move through its values`,
     onmouseleave: () => tooltip(null), onblur: () => plot.setCursor({ left: -10, top: -10 }), onkeydown: (/** @type {KeyboardEvent} */ event) => keyDown(event, plot, chart) });
-  const header = parent.parentElement?.querySelector(":scope > header");
-  if (header) {
-    header.querySelector(".menu")?.remove();
-    header.append(chartMenu(plot, chart, header.querySelector("h3")?.textContent ?? "chart"));
-  }
+  header?.querySelector(".menu")?.remove();
+  header?.append(chartMenu(plot, chart, title));
   if (chart.onclick) {
     plot.over.style.cursor = "pointer";
     plot.over.addEventListener("click", () => { if (plot.select.width < 4) choose(plot, chart); });

@@ -148,7 +148,7 @@ export function tensor(root, page) {
       onchange: () => { const found = [box.value, ...names].find((each) => names.includes(each) && each.includes(box.value)); if (found) go({ name: found }); } });
     const at = step === null ? -1 : about.steps.indexOf(step);
     const move = (/** @type {number} */ by, /** @type {string} */ text, /** @type {string} */ hint) =>
-      h("button", { title: hint, disabled: at + by < 0 || at + by >= about.steps.length, onclick: () => go({ step: about.steps[at + by] }) }, text);
+      h("button", { title: hint, "aria-label": hint, disabled: at + by < 0 || at + by >= about.steps.length, onclick: () => go({ step: about.steps[at + by] }) }, text);
     const jump = h("input", { type: "number", value: step ?? "", "aria-label": "step", onchange: () => go({ step: jump.value }) });
     const tree = h("details", { class: "chooser", ontoggle: () => { if (tree.childElementCount < 2) tree.append(h("div", {}, branches(treeOf(names), names, name))); } }, h("summary", {}, "tree"));
     const twin = name.startsWith("gradient/") ? name.slice(9) : `gradient/${name}`;
