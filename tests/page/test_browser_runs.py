@@ -202,6 +202,25 @@ def test_whole_numbers_have_all_their_digits_in_metadata_and_answers(tmp_path: P
         assert text(tab, "tbody").split() == ["12345678", "3.33e19"]
 
 
+def test_a_wrong_tolerance_is_named_below_its_field(url: str, tab: Any) -> None:
+    show(tab, url, "view=compare&rtol=many")
+    assert "rtol must be a number" in text(tab, "main .error")
+    ready(tab, lambda: (tab.get_by_label("rtol").fill("1e-5"), tab.keyboard.press("Enter")))
+    assert "First difference" in text(tab, "main .summary")
+
+
+def test_the_keyboard_passes_over_the_list_of_runs_and_a_reader_of_screens_tells_charts_apart(
+    url: str, tab: Any
+) -> None:
+    show(tab, url, "view=scalars")
+    tab.keyboard.press("g")
+    tab.keyboard.press("Tab")
+    assert tab.evaluate("document.activeElement.ariaLabel") == "find"
+    tab.wait_for_selector(".uplot")
+    names = tab.locator(".u-over").evaluate_all("charts => charts.map((each) => each.ariaLabel.split(':')[0])")
+    assert names == tab.locator(".panel:has(.u-over) h3").all_inner_texts()
+
+
 def test_a_query_that_is_being_typed_stays_when_other_runs_are_chosen(url: str, tab: Any) -> None:
     show(tab, url, "view=sql")
     tab.locator("textarea").fill("select 42 as mine")

@@ -4,7 +4,7 @@ import { NOT_IN_REPORT, load, loadScalarTable, loadScalars, unlessMissing } from
 import { panel } from "../chart.js";
 import { colorsOf, comparedNames, tensorLink } from "../choice.js";
 import { changes, drawCurves, rankOfSpecs, specsOf } from "../curves.js";
-import { clipped, field, fill, h, message, named, note, quiet, select, table, toolbar } from "../dom.js";
+import { clipped, failure, field, fill, h, message, named, note, quiet, select, table, toolbar } from "../dom.js";
 import { count, counted, number } from "../format.js";
 import { stroke } from "../side.js";
 import { go, link, state } from "../state.js";
@@ -31,7 +31,11 @@ export function compare(root, page) {
     compared = began();
     drawTools();
     fill(body, message("Comparing …"));
-    const found = await unlessMissing(load("difference", { a, b, rtol: now.rtol, atol: now.atol })) ?? { sentence: NOT_IN_REPORT, about: [], rows: [], lines: [], more: 0, lastAgreeing: null };
+    const found = await unlessMissing(load("difference", { a, b, rtol: now.rtol, atol: now.atol })).catch(failure) ?? { sentence: NOT_IN_REPORT, about: [], rows: [], lines: [], more: 0, lastAgreeing: null };
+    if (found instanceof Element) {
+      compared = ""; // once the runs change, compare again
+      return fill(body, found);
+    }
     const [first] = found.rows;
     const both = { view: "scalars", runs: [a, b] };
     const scalars = await loadScalarTable([a, b]);
