@@ -15,7 +15,10 @@ from .query_process import Job
 from .served_runs import ServedRuns
 
 _MOST_POINTS = 2_000
-_SCALARS = "select *, mode_step as step from {scalars} where list_contains($names, name)"
+_SCALARS = """
+    select run, name, mode, mode_step as step, global_step, worker, saved_at, value
+    from {scalars} where list_contains($names, name)
+"""
 
 
 def scalar_table(served: ServedRuns, runs: Sequence[str]) -> list[dict[str, Any]]:

@@ -358,6 +358,18 @@ def test_other_choices_of_runs_and_runs_that_grow_are_answered_as_they_are_now(t
     jobs[3].close()
 
 
+def test_curves_of_very_many_runs_need_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENSORTRIAL_MEMORY_LIMIT", "256MB")
+    with tensortrial.Run(tmp_path / "run-0") as run:
+        for step in range(100):
+            run.log(dict.fromkeys(("loss", "accuracy", "norm"), 0.5), step=step)
+    for number in range(1, 150):
+        shutil.copytree(tmp_path / "run-0", tmp_path / f"run-{number}")
+    with page(tmp_path) as served:
+        curves = fetch(served, "scalars", runs=json.dumps(served.runs.names), names='["loss", "accuracy", "norm"]')
+    assert [curve["steps"] for curve in curves] == [list(range(100))] * 450
+
+
 def test_a_run_that_is_read_alone_meanwhile_keeps_its_name_among_several(tmp_path: Path) -> None:
     names = ["one/lr=1", "two/lr=1"]
     jobs = [write(tmp_path / name, close=False) for name in names]
