@@ -16,6 +16,7 @@ from typing import Any, Self
 import numpy as np
 
 from tensortrial.config.collection import CollectionKeys
+from tensortrial.dtypes import Array
 from tensortrial.errors import UnsupportedValue, importing
 
 from ..core import current_hook
@@ -253,13 +254,17 @@ class Hook(BoostingHook, xgb.callback.TrainingCallback):
             return
         with self._skipping_unsupported("full_shap" if self._is_due(names.full_shap) else "average_shap"):
             values = data.predict(booster, contributions=True)
-            # The last column is the bias.
-            self._record("full_shap", values)
-            for number, name in enumerate(names.full_shap_columns):
-                self._record(name, values[..., number])
+            self._record_full_shap(names.full_shap_columns, values)
             if self._is_due(names.average_shap):
+                # The last column is the bias.
                 means = np.abs(values[..., :-1]).mean(axis=0, dtype=np.float64)
                 self._record_numbers(names.average_shap, means.T.tolist())
+
+    def _record_full_shap(self, columns: Iterable[str], values: Array) -> None:
+        """Record the SHAP values of all features together and of each feature. The last column is the bias."""
+        self._record("full_shap", values)
+        for number, name in enumerate(columns):
+            self._record(name, values[..., number])
 
     def _capture_trees(self, booster: xgb.Booster, names: Names) -> None:
         if self._is_due(names.trees):
