@@ -35,6 +35,7 @@ let lost = false; // what is known of the runs
 
 async function start() {
   applyTheme();
+  listen({ grown, connected: (now) => { if (now !== connected) { connected = now; drawBar(); } } });
   try {
     page = { info: await loadInfo(state().run), fail };
   } catch (error) {
@@ -43,7 +44,6 @@ async function start() {
   onState(() => void showState());
   addEventListener("keydown", keyDown);
   addEventListener("pointerdown", ({ target }) => closeMenus(target));
-  listen({ grown: () => void grown(), connected: (now) => { if (now !== connected) { connected = now; drawBar(); } } });
   announce();
 }
 
@@ -106,6 +106,7 @@ async function refresh() {
 }
 
 async function grown() {
+  if (!page) return void (lost = true);
   try {
     await refresh();
   } catch (error) {
