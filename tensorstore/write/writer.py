@@ -236,10 +236,10 @@ class Writer:
         self._unregister()
         self._ended.wait()  # Python takes a thread for ended if Ctrl-C interrupts `join`
         self._thread.join()
-        self._is_closed = True
         # On a disk that was too full for the values, this may fail as well. The first error is raised.
         with contextlib.suppress(TensorTrialError) if self._error else contextlib.nullcontext():
             self._write_end(failure, steps)
+        self._is_closed = True
         self._raise_error()
 
     def _write_end(self, failure: str | None, steps: int | None) -> None:
@@ -286,9 +286,9 @@ class Writer:
         except BaseException as exc:  # noqa: BLE001 - kept, and raised by the next call
             self._fail(exc)
         finally:
+            self._ended.set()
             if self._also_to is not None:
                 self._also_to.close()
-            self._ended.set()
 
     def _next(self) -> _Batch | _FlushRequest | _Stop | None:
         """Return the next item of the queue; None if a flush is due before one comes."""
