@@ -360,10 +360,7 @@ class RunWriter:
             self._writer.flush()
 
     def close(self, failure: str | None) -> None:
-        """Publish the remaining steps, and the run's end with the hook's failure, if there was one.
-
-        After Ctrl-C the run is still open, and another call closes it.
-        """
+        """Publish the remaining steps, and the run's end with the hook's failure. After Ctrl-C, another call does."""
         if self._writer is None:
             return
         self._announce_late()

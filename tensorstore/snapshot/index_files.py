@@ -69,11 +69,6 @@ class IndexFile(NamedTuple):
         """The flushes that the file holds."""
         return flushes_in(self.path)
 
-    @property
-    def holds_one_flush(self) -> bool:
-        """True if a writer flushed the file: it is not the result of a compaction, and supersedes no steps."""
-        return self.flushes.first == self.flushes.last
-
 
 def without_replaced(files: Iterable[IndexFile]) -> list[IndexFile]:
     """Return the files that no other one replaces. `replaces` of a returned file includes indirectly replaced files."""

@@ -98,10 +98,7 @@ class Snapshot:
 
     @property
     def steps_begun(self) -> int:
-        """The number of global steps that the job has begun, known once it has ended; 0 if unknown, as of an import.
-
-        Until then these are the steps from the first to the last saved one.
-        """
+        """The number of global steps begun; of a running job, from the first to the last saved one; 0 of an import."""
         steps, ends = self.steps.columns.global_step, self.workers.ends.values()
         saved = int(np.ptp(steps)) + 1 if len(steps) else 0
         is_import = any(end.worker and (end.session, end.steps) == (None, None) for end in ends)
@@ -220,7 +217,8 @@ def _next(
     # A file that supersedes steps may sort before the last known one, and may belong to a worker that has ended. It is
     # written after the claim of a session, and before that session's worker saves anything or ends.
     opened = {(info.worker, info.session) for info in workers.writing if info.goes_back}
-    saved = {file.worker for file in files if file.holds_one_flush}
+    # A file of several flushes is compacted, or supersedes steps.
+    saved = {file.worker for file in files if file.flushes.first == file.flushes.last}
     waited = {(worker, session) for worker, session in since.going_back if worker not in saved}
     known = {(info.worker, info.session) for info in since.workers.infos}
     going_back = frozenset(opened & (waited | (opened - known)))
