@@ -401,3 +401,29 @@ def test_a_run_whose_closing_ctrl_c_interrupts_is_closed_at_exit(tmp_path: Path)
     trial = create_trial(str(tmp_path / "run"))
     assert trial.tensor("x").steps() == [0, 1, 2, 3]
     assert trial.loaded_all_steps
+
+
+def test_a_run_whose_end_ctrl_c_interrupts_is_closed_by_another_call(tmp_path: Path) -> None:
+    script = """
+        import signal, sys
+        from support.plain_hook import Hook
+        from tensortrial.write.writer import Writer
+
+        hook = Hook("run", environment=False)
+        hook.save_scalar("x", 1)
+        writes_end = Writer._write_end.__code__
+
+        def interrupt(frame, event, argument):
+            if frame.f_code is writes_end:
+                sys.settrace(None)
+                signal.raise_signal(signal.SIGINT)
+
+        sys.settrace(interrupt)
+        try:
+            hook.close()
+        except KeyboardInterrupt:
+            print("interrupted")
+        hook.close()
+    """
+    assert run(script, tmp_path).stdout == "interrupted\n"
+    assert create_trial(str(tmp_path / "run")).loaded_all_steps
