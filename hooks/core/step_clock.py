@@ -71,10 +71,10 @@ class StepClock:
         self._checkpoint = checkpoint
         if not self._global_step and (newest := checkpoint.read()):
             counts = {mode: step + 1 for mode, step in newest.items()}
-            self._global_step = self._num_passed = counts.pop(ModeKeys.GLOBAL, 0)
+            self._global_step = self._passed[None] = counts.pop(ModeKeys.GLOBAL, 0)
             # Steps in mode GLOBAL belong to no other mode.
             counts[ModeKeys.GLOBAL] = max(0, self._global_step - sum(counts.values()))
-            self._mode_steps.update(counts)
+            self.mode_steps.update(counts)
 
     # Numbers.
 
@@ -82,18 +82,15 @@ class StepClock:
         """Count on from a point of the run."""
         self._progress = progress
         self._global_step = progress.global_step
-        self._num_passed = 0
-        """The number of global steps that no step of this job has: those before the first step of a mode."""
-        self._mode_steps = {mode: progress.mode_steps.get(mode.name, 0) for mode in ModeKeys}
+        self._passed: dict[ModeKeys | None, int] = {}
+        """The numbers of global steps that no step of this job has: those before the first step of each mode."""
+        self.mode_steps = {mode: progress.mode_steps.get(mode.name, 0) for mode in ModeKeys}
+        """The number of the next step of each mode. Only the clock changes it."""
         self._global_steps = {mode: GlobalSteps() for mode in ModeKeys}
-
-    def next_number(self, mode: ModeKeys) -> int:
-        """Return the number of the next step of a mode."""
-        return self._mode_steps[mode]
 
     def next(self, mode: ModeKeys, number: int | None = None) -> Step:
         """Return the next step of a mode, or a later one of a given number, without counting it."""
-        following = self._mode_steps[mode]
+        following = self.mode_steps[mode]
         number = following if number is None else number
         if not following:
             # The first one: a job that begins with evaluation 500 at step 500 has not skipped 500 steps.
@@ -103,7 +100,7 @@ class StepClock:
     @property
     def num_begun(self) -> int:
         """The number of global steps that the job has begun."""
-        return self._global_step - self._num_passed
+        return self._global_step - sum(self._passed.values())
 
     def global_step_of(self, mode: ModeKeys, number: int) -> int | None:
         """Return the global step of a past step of a mode; None if it was before this session."""
@@ -111,17 +108,17 @@ class StepClock:
 
     def newest(self) -> dict[ModeKeys, int]:
         """Return the number of the newest step of each mode that has one; GLOBAL counts over all, from -1."""
-        counted = {mode: count - 1 for mode, count in self._mode_steps.items() if count}
+        counted = {mode: count - 1 for mode, count in self.mode_steps.items() if count}
         return {**counted, ModeKeys.GLOBAL: self._global_step - 1}
 
     def count(self, step: Step) -> None:
         """Count a step that has begun."""
-        if not self._mode_steps[step.mode]:
-            self._num_passed += step.global_step - self._global_step
+        if not self.mode_steps[step.mode]:
+            self._passed[step.mode] = step.global_step - self._global_step
         # The steps that were skipped before it have the numbers before its own.
-        first = step.mode_step - min(step.mode_step - self._mode_steps[step.mode], step.global_step - self._global_step)
+        first = step.mode_step - min(step.mode_step - self.mode_steps[step.mode], step.global_step - self._global_step)
         self._global_steps[step.mode].add(first, step.global_step - (step.mode_step - first))
-        self._global_step, self._mode_steps[step.mode] = step.global_step + 1, step.mode_step + 1
+        self._global_step, self.mode_steps[step.mode] = step.global_step + 1, step.mode_step + 1
 
     def continue_after(self, progress: Progress) -> None:
         """Count on from the run's present point, if it has changed."""
@@ -134,15 +131,17 @@ class StepClock:
         if found is None:
             return None
         for each, steps in self._global_steps.items():
-            following = steps.cut(found, self._mode_steps[each])
-            self._mode_steps[each] = self._progress.mode_steps.get(each.name, 0) if following is None else following
-        self._global_step, self._mode_steps[mode] = found, number
-        return Progress(0, found, {each.name: count for each, count in self._mode_steps.items()})
+            following = steps.cut(found, self.mode_steps[each])
+            self.mode_steps[each] = self._progress.mode_steps.get(each.name, 0) if following is None else following
+            if following is None and each is not mode:
+                self._passed.pop(each, None)  # its first step was later
+        self._global_step, self.mode_steps[mode] = found, number
+        return Progress(0, found, {each.name: count for each, count in self.mode_steps.items()})
 
     def start_at(self, mode: ModeKeys, step: int) -> None:
         """Begin with this number, unless there are steps already."""
         if not self._global_step:
-            self._mode_steps[mode] = self._global_step = self._num_passed = step
+            self.mode_steps[mode] = self._global_step = self._passed[None] = step
 
     # The open step.
 
@@ -179,7 +178,7 @@ class StepClock:
         step = self._take()
         if step is not None:
             self._global_step -= 1
-            self._mode_steps[step.mode] -= 1
+            self.mode_steps[step.mode] -= 1
 
     def set_mode(self, mode: ModeKeys) -> None:
         """Count the following steps in another mode, also after the step that is held."""

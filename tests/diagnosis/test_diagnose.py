@@ -558,6 +558,19 @@ def test_a_job_whose_first_step_has_a_large_number_has_begun_no_step_before(tmp_
     assert found.steps_begun == found.steps == 10 - is_open
 
 
+def test_steps_that_are_repeated_from_before_a_mode_began_are_counted_as_begun(tmp_path: Path) -> None:
+    with tensortrial.Run(tmp_path, environment=False) as run:
+        run.set_mode("TRAIN")
+        for step in range(10):
+            run.log({"loss": 0.5}, step=step)
+        run.log({"accuracy": 0.5}, step=500, mode="EVAL")
+        run.resume_at(5)
+        for _ in range(15):
+            with run.step():
+                pass
+    assert tensortrial.diagnose(tmp_path).steps_begun == 20
+
+
 def test_a_nan_between_two_saved_steps_began_after_the_first_of_them(tmp_path: Path) -> None:
     with Job(tmp_path) as job:
         for step in range(9):
