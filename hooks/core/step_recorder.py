@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -99,9 +100,9 @@ class StepRecorder:
         self.called_steps = CalledSteps(self.clock, self.run, self._begin_called)
         # Replicas share a process, and the first one samples it.
         seconds = parse_interval(options.system_metrics) if collections is None else None
-        self._system: SystemMetrics | None = None
-        if self.active and seconds is not None:
-            self._system = SystemMetrics(options, seconds, self._newest_step)
+        self._system = (
+            SystemMetrics(options, seconds, self._newest_step) if self.active and seconds is not None else None
+        )
         self._enqueued = self._waiting_bytes = 0
         # By mode: the steps of this session, and those at which something was due.
         self._counted: dict[str, list[int]] = {}
@@ -242,7 +243,7 @@ class StepRecorder:
         clock = self.clock
         ahead = clock.step if clock.is_ahead else None
         mode = mode or clock.mode
-        following = clock.next_number(mode) if ahead is None or ahead.mode is not mode else ahead.mode_step
+        following = clock.mode_steps[mode] if ahead is None or ahead.mode is not mode else ahead.mode_step
         if number is not None and number < following:
             self.refuse_call(
                 "step",
@@ -350,7 +351,8 @@ class StepRecorder:
 
     def _join(self) -> None:
         """Join the run of the job without a step, so that readers do not wait for this worker."""
-        if self.active and not self.run.open and self.run.may_join():
+        # After an error before the first step nothing is left, so that the program can begin the run when it works.
+        if self.active and not self.run.open and sys.exc_info()[0] is None and self.run.may_join():
             self._start()
 
     def _close_steps(self) -> None:

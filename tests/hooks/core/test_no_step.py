@@ -77,3 +77,11 @@ def test_a_job_of_one_worker_leaves_nothing_behind(out: str) -> None:
     Run(out, include_workers="all").close()
     with pytest.raises(RunNotFound):
         create_trial(out)
+
+
+def test_a_worker_whose_program_fails_before_its_first_step_leaves_nothing_behind(job: Workers, out: str) -> None:
+    with pytest.raises(ValueError, match="set-up"), job(0):
+        raise ValueError("set-up")
+    for rank in range(2):
+        log(job(rank), 0, 1)
+    assert steps_of(out) == [0, 1]
