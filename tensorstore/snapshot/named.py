@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
@@ -57,8 +57,9 @@ def snapshot_named(storage: Storage, run: RunInfo, name: str, range_steps: StepR
     for compactions in (slice(1), slice(-1, None), slice(None)):  # without any, with all, and others
         histories = [[*_states(files, compactions, range_steps or (None, None))] for files in of_workers]
         for chosen in _chosen(histories, name):
-            if files := [file for state in chosen for file in _current(state.files[: state.length])]:
-                return _snapshot_of(now, files)
+            if files := [file for state in chosen for file in state.files[: state.length]]:
+                current = {*current_files(file.path for file in files)}
+                return _snapshot_of(now, [file for file in files if file.path in current])
     raise SnapshotNotFound(
         storage.url,
         f"the run has no snapshot {name!r}: its files were compacted, its workers were far apart, or it was taken of "
@@ -83,27 +84,16 @@ def _states(files: Sequence[IndexFile], compactions: slice, range_steps: StepRan
         held, digest, at = dict[str, int](), 0, 0.0
         states.append(_State(at, digest, done, 0))
         for length, file in enumerate(done, 1):
-            digest -= sum(held.pop(path) for path in _superseded_by(file, held))
+            if file.summary.compacted_at is not None:
+                folder, covers = folder_of(file.path), file.flushes.supersedes
+                superseded = [path for path in held if folder_of(path) == folder and covers(flushes_in(path))]
+                digest -= sum(map(held.pop, superseded))
             is_in = any(is_in_range(step.global_step, range_steps) for step in file.summary.steps)
             held[file.path] = digest_of_path(file.path) if is_in else 0
             digest += held[file.path]
             at = max(at, *(step.saved_at_us / 1e6 for step in file.summary.steps))
             states.append(_State(at, digest, done, length))
     yield from sorted(states, key=attrgetter("at"))
-
-
-def _superseded_by(file: IndexFile, held: Iterable[str]) -> list[str]:
-    """Return the index files of a worker that another one supersedes."""
-    if file.summary.compacted_at is None:
-        return []
-    folder = folder_of(file.path)
-    return [path for path in held if folder_of(path) == folder and file.flushes.supersedes(flushes_in(path))]
-
-
-def _current(files: Sequence[IndexFile]) -> list[IndexFile]:
-    """Return the files that no other one supersedes."""
-    current = {*current_files(file.path for file in files)}
-    return [file for file in files if file.path in current]
 
 
 def _chosen(histories: Sequence[Sequence[_State]], name: str) -> Iterator[tuple[_State, ...]]:
