@@ -69,7 +69,7 @@ class CalledSteps:
         opened = clock.step if clock.step is not None and clock.step.mode is mode else None
         if opened is not None and number in (None, opened.mode_step):
             return opened
-        following = clock.next_number(mode)
+        following = clock.mode_steps[mode]
         if number is not None and number < following:
             return self._past(mode, number)
         # Values for the very next step wait for it, also while a step runs that the framework began.
@@ -101,7 +101,7 @@ class CalledSteps:
         for mode in sorted(ModeKeys, key=lambda mode: mode is not self._clock.mode):
             for key in self._of_mode(mode):
                 waited, number = self._waiting.pop(key), key[1]
-                step = self._clock.skip_to(mode, self._clock.next_number(mode) if number is None else number)
+                step = self._clock.skip_to(mode, self._clock.mode_steps[mode] if number is None else number)
                 step.records = waited.records
                 self._put(step)
 
@@ -127,7 +127,7 @@ class CalledSteps:
     def _wait(self, mode: ModeKeys | None, number: int | None) -> Step:
         if mode is not None and len(self._waiting) >= _MAX_WAITING and (mode, number) not in self._waiting:
             raise ConfigurationError(
-                f"step {number} of mode {mode.name} is far ahead: the next one is {self._clock.next_number(mode)}, and "
+                f"step {number} of mode {mode.name} is far ahead: the next one is {self._clock.mode_steps[mode]}, and "
                 f"values for {_MAX_WAITING} later steps wait already; save at the steps of the job"
             )
         return self._waiting.setdefault((mode, number), Step(mode or self._clock.mode, -1, -1))

@@ -181,7 +181,7 @@ class Recorder(StepRecorder):
     def replan(self, step: Step, number: Any = None) -> None:
         """Plan for a step after collections have changed; `number` is that of a step that has not begun, if known."""
         if step.mode_step < 0:
-            step = Step(step.mode, self.clock.next_number(step.mode) if number is None else step_number(number), 0)
+            step = Step(step.mode, self.clock.mode_steps[step.mode] if number is None else step_number(number), 0)
         self.saving = self._plan_for(step)
 
     def scalar_plan(self, name: str, sm_metric: bool) -> Plan:

@@ -100,9 +100,7 @@ class StepRecorder:
         self.called_steps = CalledSteps(self.clock, self.run, self._begin_called)
         # Replicas share a process, and the first one samples it.
         seconds = parse_interval(options.system_metrics) if collections is None else None
-        self._system = (
-            SystemMetrics(options, seconds, self._newest_step) if self.active and seconds is not None else None
-        )
+        self._system = SystemMetrics(options, seconds, self._newest_step) if self.active and seconds else None
         self._enqueued = self._waiting_bytes = 0
         # By mode: the steps of this session, and those at which something was due.
         self._counted: dict[str, list[int]] = {}
