@@ -23,6 +23,8 @@ _FEWEST_EXAMPLES = 8
 """The fewest examples of a batch. The labels of fewer are often of one class."""
 _LARGEST = 1.1
 """More than the largest possible distance of two distributions, which is 1."""
+_LEARNED = 0.03
+"""A smaller distance shows that the model has learned the shares of the classes. Before, a rare one looks like none."""
 
 
 class VanishingGradient(BuiltinRule):
@@ -94,8 +96,8 @@ class OutputBiasGradient(BuiltinRule):
 
     - It is above 1 at `patience` saved steps, but was not at the first ones: gradients of earlier steps are added to
       it, because nothing sets them to zero, or an unregistered GradScaler scales it.
-    - It is at least `share` of 1 - exp(-L) at all saved steps: the labels of each batch are of one class. This is
-      reported after the last step.
+    - It is at least `share` of 1 - exp(-L) at all saved steps, and below 0.03 at one of them: the labels of each batch
+      are of one class. This is reported after the last step.
 
     Evaluates the losses CrossEntropyLoss, NLLLoss and BCEWithLogitsLoss of PyTorch, the latter with one output.
     """
@@ -111,6 +113,7 @@ class OutputBiasGradient(BuiltinRule):
         self._above: defaultdict[str, int] = defaultdict(int)
         self._scaled = set[str]()
         self._least: dict[str, tuple[float, SavedTensor]] = {}
+        self._has_learned = set[str]()
 
     def judge(self, view: StepView) -> None:
         if view.mode is not training_mode(self.reader.modes()):
@@ -135,6 +138,8 @@ class OutputBiasGradient(BuiltinRule):
         least, first = self._least.get(worker, (math.inf, bias))
         # NaN, which no comparison undoes, for a gradient that is multiplied by a scale or a sum of several.
         self._least[worker] = (min(share, least) if share < _LARGEST and least == least else math.nan), first
+        if distance < _LEARNED:
+            self._has_learned.add(worker)
         if not _LARGEST < distance < math.inf:
             return
         if self._steps[worker] <= self.patience:
@@ -146,7 +151,7 @@ class OutputBiasGradient(BuiltinRule):
 
     def invoke_at_end(self) -> bool:
         for worker, (least, bias) in self._least.items():
-            if least >= self.share and self._steps[worker] >= self.steps:
+            if least >= self.share and self._steps[worker] >= self.steps and worker in self._has_learned:
                 all_steps = f"all {self._steps[worker]} saved steps"
                 sentence = f"has at least {100 * least:.0f} % of the size that the loss allows at {all_steps}"
                 self.fires(bias, least, self.share, f"{sentence}: the labels of each batch are of one class")
