@@ -503,7 +503,7 @@ def test_demo_prints_commands_that_a_shell_understands(tmp_path: Path) -> None:
 
 
 def test_demo_on_a_full_disk_is_an_error_of_one_line(small_disk: Path) -> None:
-    (small_disk / "other").write_bytes(bytes((2 << 20) - (64 << 10)))
+    (small_disk / "other").write_bytes(bytes((2 << 20) - (32 << 10)))
     done = run_command("demo", small_disk / "demo", status=1)
     assert done.stderr.startswith(f"Error: the run was not saved to {small_disk / 'demo'}: ")
     assert done.stderr.endswith("the disk is full\n")
