@@ -19,6 +19,7 @@ from tensortrial.mode import ModeKeys
 from . import current_hook
 from .configuration.json_config import read_configuration
 from .current_hook import set_hook
+from .process.shutdown import wait_for_end
 from .recorder import Recorder, guarded
 from .user_values import array_of, check_dictionary
 
@@ -330,6 +331,8 @@ class BaseHook:
     def flush(self) -> None:
         """Publish every closed step now, and return when other processes can read them."""
         self.recorder.flush()
+        if self.recorder.closed:  # a checkpoint that follows would be ahead of the run
+            wait_for_end()
 
     def close(self) -> None:
         """Close the open step and the run, remove the hook's callbacks, and keep no reference to the model.

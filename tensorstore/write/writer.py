@@ -222,10 +222,7 @@ class Writer:
         self._raise_error()
 
     def close(self, failure: str | None = None, steps: int | None = None) -> None:
-        """Publish the rest and mark this worker as ended after `steps` steps, early if there is a `failure`.
-
-        After Ctrl-C, another call goes on to do so.
-        """
+        """Publish the rest and mark this worker as ended after `steps` steps, early if there is a `failure`."""
         with self._changed:
             if self._is_closed:
                 return

@@ -214,10 +214,10 @@ _termination = Termination(partial(_each, "flush"), _close)
 _installed = False
 
 
-def _at_exit() -> None:
-    _close()
+def wait_for_end() -> None:
+    """Wait for the end of the process, if SIGTERM is ending it."""
     if _termination.ending:
-        time.sleep(GRACE_SECONDS)  # the process ends by the signal meanwhile
+        time.sleep(GRACE_SECONDS)
 
 
 def watch(closable: Closable) -> None:
@@ -228,7 +228,8 @@ def watch(closable: Closable) -> None:
     if not _installed:
         _installed = True
         # Runs after an uncaught exception, too.
-        atexit.register(_at_exit)
+        atexit.register(wait_for_end)
+        atexit.register(_close)  # the last one is called first
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(
                 before=_termination.before_fork,

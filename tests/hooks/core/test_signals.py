@@ -295,6 +295,22 @@ def test_what_a_process_saves_while_sigterm_ends_it_is_not_warned_of(tmp_path: P
     assert create_trial(tmp_path / "run").tensor_names() == ["x"]
 
 
+def test_a_flush_while_sigterm_ends_the_process_does_not_return_unpublished(tmp_path: Path) -> None:
+    program = f"""{BEGINNING}
+    hook = begin()
+    os.kill(os.getpid(), signal.SIGTERM)
+    for step in range(3, 10_000_000):
+        hook.save_scalar("x", step)
+        hook.set_mode("TRAIN")
+        hook.flush()
+        print(step, flush=True)
+    """
+    with start(program, tmp_path) as process:
+        printed = process.communicate(timeout=60)[0].split()
+    assert process.returncode == -signal.SIGTERM
+    assert set(map(int, printed)) <= set(create_trial(tmp_path / "run").steps())
+
+
 def test_the_first_process_of_a_container_ignores_sigterm_as_without_a_hook(tmp_path: Path) -> None:
     program = f"""{BEGINNING}
     hook = begin()
