@@ -289,6 +289,8 @@ class RunWriter:
         with suppress(AlreadyPublished):
             self._storage.create(RUN_FILE, self._run_info().to_bytes())
         self._storage.replace(path, claimed.to_bytes())
+        if self._writer is not None:
+            self._writer.begin_again()
         logger.warning(
             "run %s: its folder was renamed or removed while %s writes to it; later steps are saved there as a new "
             "run, and earlier ones are where the folder is now",

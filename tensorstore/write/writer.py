@@ -221,6 +221,10 @@ class Writer:
         request.wait()
         self._raise_error()
 
+    def begin_again(self) -> None:
+        """Refer to no published file any more, because the folder of the run was renamed or removed."""
+        self._last_index_file, self._small = "", None
+
     def close(self, failure: str | None = None, steps: int | None = None) -> None:
         """Publish the rest and mark this worker as ended after `steps` steps, early if there is a `failure`."""
         with self._changed:

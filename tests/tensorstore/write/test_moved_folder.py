@@ -16,20 +16,21 @@ from tensortrial.format.schema import INDEX
 
 def test_what_follows_a_rename_is_a_run_of_its_own_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run = tensortrial.Run(tmp_path / "a", flush_seconds=0)
-    run.log({"loss": 0.5}, step=0)
-    run.log({"loss": 0.25}, step=1)
-    run.flush()
-    (tmp_path / "a").rename(tmp_path / "b")
-    run.log({"loss": 0.125}, step=2)
-    run.log({"loss": 0.0}, step=3)
+    for step in range(10):
+        run.log({"loss": 0.5}, step=step)
+        run.flush()
+        if step == 6:
+            (tmp_path / "a").rename(tmp_path / "b")
     run.close()
     (said,) = [each for each in caplog.messages if "renamed or removed" in each]
     assert f"run {tmp_path}/a" in said
     assert tensortrial.create_trial(tmp_path / "b").tensor("loss").steps(show_incomplete_steps=True)[:1] == [0]
     before = tensortrial.create_trial(tmp_path / "b").steps(show_incomplete_steps=True)
     after = tensortrial.create_trial(tmp_path / "a").steps()
-    assert before + after == [0, 1, 2, 3]
+    assert before + after == [*range(10)]
     assert tensortrial.create_trial(tmp_path / "a").loaded_all_steps
+    assert tensortrial.verify(tmp_path / "a").is_whole
+    assert tensortrial.verify(tmp_path / "b").is_whole
 
 
 def test_each_worker_claims_a_renamed_run_again(tmp_path: Path) -> None:
