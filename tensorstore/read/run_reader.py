@@ -34,7 +34,7 @@ from ..format.index_types import SavedTensor
 from ..format.schema import MANIFEST, RunInfo, collections_path
 from ..mode import GLOBAL, ModeKeys, checked_step, checked_steps
 from ..snapshot.saved_steps import SavedSteps, StepRange
-from ..snapshot.snapshot import Snapshot, after_compaction, read_run_file, repeated, run_info, take
+from ..snapshot.snapshot import Snapshot, after_compaction, read_run_file, repeated, take
 from ..snapshot.workers import mark_ended, natural
 from ..storage.open import Storage
 from ..suggestions import near_names
@@ -191,9 +191,8 @@ class RunReader:
         return self.change(self._after_compaction)
 
     def _after_compaction(self, snapshot: Snapshot) -> Snapshot:
-        read_run_file(self.storage, _GONE)
-        if run_info(self.storage).id != self.info.id:
-            self._claims_read_at, self._ended_at = 0.0, None  # the next refresh opens it
+        self._claims_read_at, self._ended_at = 0.0, None  # the next call refreshes
+        if RunInfo.from_bytes(read_run_file(self.storage, _GONE), self.storage.url).id != self.info.id:
             raise RunNotFound(self.storage.url, _REPLACED)
         found = after_compaction(self.storage, snapshot)
         if found.is_outdated and (self.always is not None or not self.is_refreshing):
@@ -253,10 +252,11 @@ class RunReader:
 
     def _is_replaced(self) -> bool:
         """Read the folder again if it now holds another run. Return whether it does."""
+        self._claims_read_at, self._ended_at = 0.0, None  # after an error, the next call refreshes
         content, self._claims_read_at = read_run_file(self.storage, _GONE), time.monotonic()
         if content == self._run_file:
             return False
-        info, self._run_file = run_info(self.storage), content
+        info, self._run_file = RunInfo.from_bytes(content, self.storage.url), content
         if info.id == self.info.id:
             return False
         # The storage caches files of the other run, which have the same names.

@@ -152,9 +152,9 @@ def test_a_refresh_of_a_deleted_run_is_an_error_until_there_is_another_one(tmp_p
     trial = create_trial(tmp_path / "run")
     check(trial, 1, 4)
     shutil.rmtree(tmp_path / "run")
-    for _ in range(2):
+    for read in (trial.refresh, trial.steps, trial.refresh):
         with pytest.raises(RunNotFound, match="run"):
-            trial.refresh()
+            read()
     write(tmp_path / "run", 2, 2).close()
     trial.refresh()
     check(trial, 2, 2)

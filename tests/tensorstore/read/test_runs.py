@@ -264,6 +264,14 @@ def test_no_query_is_made_on_closed_runs_until_a_refresh(tmp_path: Path) -> None
     assert runs.sql("select count(*) from runs").fetchall() == [(1,)]
 
 
+def test_a_run_that_no_worker_has_claimed_stays_open_at_a_refresh(tmp_path: Path) -> None:
+    write(tmp_path / "a", 0.0)
+    (tmp_path / "a" / "collections" / "worker_0.json").unlink()
+    runs = tensortrial.open_runs(tmp_path)
+    runs.refresh()
+    assert runs.names == ["a"]
+
+
 def test_runs_stay_open_when_a_refresh_finds_none(tmp_path: Path) -> None:
     write(tmp_path / "a", 0.0)
     runs = tensortrial.open_runs(tmp_path)
