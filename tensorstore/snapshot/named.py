@@ -57,9 +57,9 @@ def snapshot_named(storage: Storage, run: RunInfo, name: str, range_steps: StepR
     for compactions in (slice(1), slice(-1, None), slice(None)):  # without any, with all, and others
         histories = [[*_states(files, compactions, range_steps or (None, None))] for files in of_workers]
         for chosen in _chosen(histories, name):
-            if files := [file for state in chosen for file in state.files[: state.length]]:
-                current = {*current_files(file.path for file in files)}
-                return _snapshot_of(now, [file for file in files if file.path in current])
+            files = [file for state in chosen for file in state.files[: state.length]]
+            current = {*current_files(file.path for file in files)}
+            return _snapshot_of(now, [file for file in files if file.path in current])
     raise SnapshotNotFound(
         storage.url,
         f"the run has no snapshot {name!r}: its files were compacted, its workers were far apart, or it was taken of "

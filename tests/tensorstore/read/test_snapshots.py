@@ -61,6 +61,7 @@ def test_a_snapshot_has_the_same_answers_while_the_run_goes_on(
 
 def test_an_id_has_16_digits_and_is_that_of_the_same_files_in_any_process(tmp_path: Path) -> None:
     with Job(tmp_path) as job:
+        empty = str(tensortrial.create_trial(tmp_path).snapshot)
         job.step({"x": 1.0})
         job.flush()
         first, second = (str(tensortrial.create_trial(tmp_path).snapshot) for _ in range(2))
@@ -71,6 +72,7 @@ def test_an_id_has_16_digits_and_is_that_of_the_same_files_in_any_process(tmp_pa
         job.step({"x": 2.0})
         job.flush()
         assert str(trial.snapshot) != first
+        assert tensortrial.create_trial(tmp_path, snapshot=empty).steps(show_incomplete_steps=True) == []
 
 
 def test_sql_and_exports_say_which_snapshot_they_saw(tmp_path: Path) -> None:
@@ -204,7 +206,7 @@ def test_a_snapshot_of_many_workers_is_found_by_its_id_or_refused(
         with tensortrial.create_trial(tmp_path, snapshot=name) as trial:
             assert trial.steps()[-1] == last
     with pytest.raises(SnapshotNotFound):
-        tensortrial.create_trial(tmp_path, snapshot="0" * 16)
+        tensortrial.create_trial(tmp_path, snapshot="f" * 16)
 
 
 @pytest.mark.parametrize("ahead", [1, 2, 5])
