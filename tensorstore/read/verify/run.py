@@ -147,9 +147,10 @@ class _Verifier:
         current = [info.worker for info in workers.infos if info.session == max(each.session for each in workers.infos)]
         saved = {worker: np.unique(np.concatenate(self._steps.get(worker, [_NOTHING]))) for worker in current}
         steps = np.unique(np.concatenate([_NOTHING, *saved.values()]))
-        steps = steps[steps >= workers.session_start]
         for worker in current:
-            missing = np.setdiff1d(steps, saved[worker], assume_unique=True)
+            # A worker that joined later lacks no step before.
+            first = saved[worker].min(initial=workers.session_start)
+            missing = np.setdiff1d(steps[steps >= first], saved[worker], assume_unique=True)
             if len(missing):
                 yield Unfinished(worker, "it did not save all steps that other workers saved", tuple(missing.tolist()))
 

@@ -273,6 +273,19 @@ def test_workers_that_have_not_ended_and_steps_that_they_lack_are_unfinished(tmp
     one.close()
 
 
+def test_a_resumed_run_still_names_the_steps_that_a_killed_worker_lacks(tmp_path: Path) -> None:
+    for resume in (False, True):
+        names = [f"worker_{rank}" for rank in range(3 if resume else 2)]
+        jobs = [Job(tmp_path, name, len(names), resume=resume, flush_seconds=3600) for name in names]
+        for step in range(4):
+            for job in jobs[: 1 if step > 1 and not resume else None]:
+                job.step({"loss": 1.0})
+        for job in jobs:
+            job.flush()
+            job.close() if resume else job.abandon()
+    assert [(each.worker, each.steps) for each in tensortrial.verify(tmp_path).unfinished] == [("worker_1", (2, 3))]
+
+
 def test_a_live_run_that_is_compacted_meanwhile_is_whole(tmp_path: Path) -> None:
     job = Job(tmp_path, flush_seconds=0)
     stop = threading.Event()
