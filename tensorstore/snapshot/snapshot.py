@@ -102,7 +102,9 @@ class Snapshot:
         steps, ends = self.steps.columns.global_step, self.workers.ends.values()
         saved = int(np.ptp(steps)) + 1 if len(steps) else 0
         is_import = any(end.worker and (end.session, end.steps) == (None, None) for end in ends)
-        return 0 if is_import else max([saved, *(end.steps or 0 for end in ends)])
+        # A later session also counts the steps before the first one of the run.
+        before = int(steps.min()) if len(steps) and self.workers.newest_session else 0
+        return 0 if is_import else max([saved, *((end.steps or 0) - before for end in ends)])
 
     @property
     def is_listing_due(self) -> bool:

@@ -561,6 +561,9 @@ def test_a_job_whose_first_step_has_a_large_number_has_begun_no_step_before(tmp_
         run.flush()
         found = tensortrial.diagnose(tmp_path)
     assert found.steps_begun == found.steps == 10 - is_open
+    with tensortrial.Run(tmp_path, resume=True, environment=False) as run:
+        run.log({"accuracy": 0.5}, step=1010)
+    assert tensortrial.diagnose(tmp_path).steps_begun == 11
 
 
 def test_steps_that_are_repeated_from_before_a_mode_began_are_counted_as_begun(tmp_path: Path) -> None:
