@@ -7,12 +7,13 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 from tensortrial.config.collection import CollectionKeys
 from tensortrial.config.reduction_config import ReductionConfig, check_reduction_config, names
 from tensortrial.config.save_config import GROWING, GROWING_STEPS, SaveConfig
-from tensortrial.errors import ConfigurationError, TrainingStopped, shown
+from tensortrial.errors import ConfigurationError, RunExists, TrainingStopped, WorkerClaimed, shown
 from tensortrial.format.record import BatchBuffers, Step
 from tensortrial.mode import ModeKeys
 from tensortrial.truth import is_switched_on
@@ -351,7 +352,8 @@ class StepRecorder:
         """Join the run of the job without a step, so that readers do not wait for this worker."""
         # After an error before the first step nothing is left, so that the program can begin the run when it works.
         if self.active and not self.run.open and sys.exc_info()[0] is None and self.run.may_join():
-            self._start()
+            with suppress(RunExists, WorkerClaimed):  # a process that this one has launched is the worker
+                self._start()
 
     def _close_steps(self) -> None:
         self.active = False
