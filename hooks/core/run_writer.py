@@ -40,6 +40,7 @@ from tensortrial.write.lease import (
     Observer,
     check_unused,
     in_use,
+    is_empty,
     lease_seconds,
     remove_run,
     wait_until_stopped,
@@ -373,7 +374,7 @@ class RunWriter:
             self._writer = self._lease = None
             raise
         self._writer = self._lease = None
-        self._write_manifest()
+        self._finish()
 
     def _announce_late(self) -> None:
         """Publish an environment that was read after the last step began."""
@@ -384,10 +385,13 @@ class RunWriter:
             except TensorTrialError as exc:
                 logger.warning("run %s: its environment was not kept: %s", self._storage.url, exc)
 
-    def _write_manifest(self) -> None:
-        """Write the manifest if this was the last worker. The run is complete without one."""
+    def _finish(self) -> None:
+        """Write the manifest if this was the last worker, or remove the run of a job that had no step."""
         try:
-            write_manifest(self._storage, MOST_FILES_AT_CLOSE)
+            if self.steps == 0 and is_empty(self._storage, self.duty.num_workers):
+                remove_run(self._storage)
+            else:
+                write_manifest(self._storage, MOST_FILES_AT_CLOSE)  # the run is complete without it
         except (TensorTrialError, RuntimeError) as exc:  # at exit no thread can be started, nor a connection be made
             logger.warning("run %s: no manifest was written: %s", self._storage.url, exc)
 

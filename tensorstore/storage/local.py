@@ -135,7 +135,8 @@ class LocalStorage(Storage):
 
     def exists_any(self) -> bool:
         with translated("", "list"):
-            return bool(entries(self.url)) or (os.path.exists(self.url) and not os.path.isdir(self.url))
+            is_file = os.path.exists(self.url) and not os.path.isdir(self.url)
+            return is_file or any("/." not in f"/{file.path}" for file in self.walk())
 
     def read(self, path: str) -> bytes:
         return self._read_whole(path, sys.maxsize)

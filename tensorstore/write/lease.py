@@ -442,6 +442,12 @@ def check_unused(observer: Observer, storage: Storage, remedy: str = _REMEDY, ow
         raise in_use(storage, lease, remedy)
 
 
+def is_empty(storage: Storage, num_workers: int) -> bool:
+    """Return whether a run has ended in which no worker has saved anything."""
+    documents = {schema.RUN_FILE, schema.COLLECTIONS, END, LEASES}
+    return documents.issuperset(storage.list("")) and len(storage.list(END)) >= num_workers
+
+
 def remove_run(storage: Storage, kept: str = "") -> None:
     """Delete the files of a run, except the file `kept`. Foreign files stay."""
     found = [file.path for file in storage.walk() if is_of_run(file.path) and file.path != kept]

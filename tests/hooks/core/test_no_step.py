@@ -79,6 +79,27 @@ def test_a_job_of_one_worker_leaves_nothing_behind(out: str) -> None:
         create_trial(out)
 
 
+def test_a_job_of_several_workers_leaves_nothing_behind(job: Workers, out: str) -> None:
+    for run in [job(rank) for rank in range(2)]:
+        run.close()
+    with pytest.raises(RunNotFound):
+        create_trial(out)
+    for rank in range(2):
+        log(job(rank), 0, 1)
+    assert steps_of(out) == [0, 1]
+
+
+def test_a_parent_whose_children_have_written_the_run_says_nothing(
+    job: Workers, out: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    parent = job(0)
+    for rank in range(2):
+        log(job(rank), 0, 1)
+    parent.close()
+    assert caplog.records == []
+    assert steps_of(out) == [0, 1]
+
+
 def test_a_worker_whose_program_fails_before_its_first_step_leaves_nothing_behind(job: Workers, out: str) -> None:
     with pytest.raises(ValueError, match="set-up"), job(0):
         raise ValueError("set-up")
