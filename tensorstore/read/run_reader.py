@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import forking
@@ -53,6 +54,7 @@ _LOCAL_CLAIMS_SECONDS = 1.0
 _REMOTE_CLAIMS_SECONDS = 10.0
 _SCALAR_PREFIX = "scalar/"
 _KEPT_ROWS = 4096
+_LOCATION = attrgetter("chunk", "row_group", "row", "offset")
 _GONE = "the run was deleted, moved or renamed since it was opened; of several open runs, refresh() leaves it out"
 _REPLACED = "another run has replaced the run since it was opened; call refresh() to read that one"
 _LEFT_OUT = "left out, the rest is readable"
@@ -304,10 +306,9 @@ class RunReader:
         if name in self.snapshot.steps.names:
             return name  # without a refresh: what is read of the tensor refreshes
         names = self.now().saved.names
-        if name in names:
-            return name
-        if (scalar := name.removeprefix(_SCALAR_PREFIX)) in names:
-            return scalar
+        for each in (name, name.removeprefix(_SCALAR_PREFIX)):
+            if each in names:
+                return each
         raise self._no_tensor(name)
 
     def has_name(self, name: str) -> bool:
@@ -516,7 +517,7 @@ class RunReader:
             self.recover()
             by_worker = ({each.worker: each for each in self.rows(row.name, row.global_step)} for row in rows)
             found = [now.get(row.worker, row) for row, now in zip(rows, by_worker, strict=True)]
-        return None if list(map(_located, found)) == list(map(_located, rows)) else found
+        return None if list(map(_LOCATION, found)) == list(map(_LOCATION, rows)) else found
 
 
 @contextmanager
@@ -533,11 +534,6 @@ def refreshing(readers: Sequence[RunReader], wanted: bool) -> Iterator[None]:
     finally:
         for reader in readers:
             reader.wishes.remove(wish)
-
-
-def _located(row: SavedTensor) -> SavedTensor:
-    """Return the row without statistics."""
-    return row._replace(statistics=None, histogram=None, sketch=None)
 
 
 def _by_worker(row: SavedTensor) -> list[tuple[int, int | str]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from itertools import compress
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import numpy as np
@@ -267,16 +267,6 @@ class Session:
     """The most incomplete steps that are waited for. Of more steps, the older half counts as complete."""
 
 
-class _Reached(NamedTuple):
-    """The steps that all pending workers have reached. All are -1 if one of these has saved nothing yet."""
-
-    global_step: int
-    mode_step: int
-    """The step of the mode that the workers with steps of this mode have reached."""
-    of_others: int
-    """The global step that the workers without steps of this mode have reached."""
-
-
 def complete_steps(saved: SavedSteps, mode: ModeKeys, session: Session) -> tuple[list[int], list[bool]]:
     """Return the steps of a mode, ascending, and a mask of the complete ones, which come first.
 
@@ -287,15 +277,15 @@ def complete_steps(saved: SavedSteps, mode: ModeKeys, session: Session) -> tuple
     steps = lookup.distinct
     if session.job_ended or not steps:
         return steps, [True] * len(steps)
-    reached = _reached(saved, mode, session)
+    reached, reached_of_mode, reached_by_others = _reached(saved, mode, session)
     first = lookup.least(rows.global_step)
     before = first < session.first_step
-    complete = before | (first <= reached.global_step)
+    complete = before | (first <= reached)
     if mode is not GLOBAL:
-        in_mode = (np.array(steps) <= reached.mode_step) & (first <= reached.of_others)
+        in_mode = (np.array(steps) <= reached_of_mode) & (first <= reached_by_others)
         complete = np.where(first < saved.first_uneven_step, complete, before | in_mode)
     begun = np.array(saved.by_global_step.distinct)
-    late = begun[(begun >= session.first_step) & (begun > reached.global_step)]
+    late = begun[(begun >= session.first_step) & (begun > reached)]
     if len(late) > max(session.window, 1):
         complete |= first <= late[len(late) // 2 - 1]
     # A step is complete once a later one is.
@@ -303,10 +293,14 @@ def complete_steps(saved: SavedSteps, mode: ModeKeys, session: Session) -> tuple
     return steps, [True] * number + [False] * (len(steps) - number)
 
 
-def _reached(saved: SavedSteps, mode: ModeKeys, session: Session) -> _Reached:
+def _reached(saved: SavedSteps, mode: ModeKeys, session: Session) -> tuple[int, ...]:
+    """Return the global step that all pending workers have reached; -1 if one of these has saved nothing yet.
+
+    Also return the step of the mode of the workers with steps of this mode, and the global step of the others.
+    """
     pending = session.num_workers - len(session.ended)
     if pending <= 0:
-        return _Reached(NEVER, NEVER, NEVER)
+        return NEVER, NEVER, NEVER
     # A worker that has ended will not write the steps that it lacks. A worker that has not begun may still go back.
     done = session.ended | session.not_begun
     writes = np.array([worker not in done for worker in saved.workers], bool)
@@ -315,13 +309,13 @@ def _reached(saved: SavedSteps, mode: ModeKeys, session: Session) -> _Reached:
     workers = Lookup(rows.worker)
     last = workers.greatest(rows.global_step)
     if len(last) < pending:
-        return _Reached(-1, -1, -1)
+        return -1, -1, -1
     of_mode = workers.greatest(np.where(rows.mode == MODES.index(mode), rows.mode_step, -1))
     furthest = np.argsort(-last, kind="stable")[:pending]
     last, of_mode = last[furthest], of_mode[furthest]
     has_mode = of_mode >= 0
     parts = last, of_mode[has_mode], last[~has_mode]
-    return _Reached(*(int(each.min(initial=NEVER)) for each in parts))
+    return tuple(int(each.min(initial=NEVER)) for each in parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,17 +188,12 @@ def read_workers(source: FileSource, known: Workers = Workers()) -> Workers:
     # The worker of a removed end mark has resumed, and written a new claim.
     resumes = not known.end_names <= end_names
     new = [name for name in names if name.endswith(".json") and (resumes or name not in known.claims)]
-    workers = _with_claims(source, known, new)
+    workers = read_claims(source, known, new)
     if end_names != known.end_names:
         ends = {name: mark for name, mark in known.ends.items() if name in end_names}
         workers = replace(workers, end_names=end_names, ends=ends)
     workers = _with_ends(source, workers, workers.doubtful_ends)
-    return _with_claims(source, workers, workers.lost_claims) if workers.lost_claims else workers
-
-
-def read_claims(source: FileSource, since: Workers) -> Workers:
-    """Return the workers with their present claims; `since` itself if they have not changed."""
-    return _with_claims(source, since, list(since.claims))
+    return read_claims(source, workers, workers.lost_claims) if workers.lost_claims else workers
 
 
 def finished(source: FileSource, workers: Workers, since: Workers) -> set[str]:
@@ -220,9 +215,10 @@ def finished(source: FileSource, workers: Workers, since: Workers) -> set[str]:
     return ended if claimed.issuperset(f"{LEASES}/{name}" for name in source.list(LEASES)) else set()
 
 
-def _with_claims(source: FileSource, known: Workers, names: Iterable[str]) -> Workers:
+def read_claims(source: FileSource, known: Workers, names: Iterable[str] | None = None) -> Workers:
+    """Return the workers with the present claims of these names, or of all known; `known` itself if none is new."""
     claims, contents, damaged = dict(known.claims), dict(known.contents), dict(known.damaged)
-    for name in names:
+    for name in list(claims) if names is None else names:
         path = f"{COLLECTIONS}/{name}"
         try:
             content = source.read_document(path)

@@ -63,20 +63,13 @@ def supersede_after(
             except (FileNotFoundError, TensorTrialError) as exc:
                 is_done = isinstance(exc, AlreadyPublished)
                 flush += is_done
-                if attempt < _ATTEMPTS and _may_pass(exc):
+                # Files were compacted meanwhile, or superseded by another worker, perhaps from a later step on.
+                may_pass = is_done or isinstance(exc, FileNotFoundError | StorageError)
+                if attempt < _ATTEMPTS and may_pass and not isinstance(exc, MissingIndexFile):
                     continue  # rows that stay are then there twice
                 warning = "run %s: the steps of %s from %d on stay unchanged in %s, until they are saved again: %s"
                 logger.warning(warning, storage.url, worker, step, folder, exc)
                 break
-
-
-def _may_pass(exc: Exception) -> bool:
-    """Return whether the cause of an error may pass.
-
-    Files were compacted meanwhile, or superseded by another worker of the job, perhaps from a later step on.
-    """
-    passes = isinstance(exc, FileNotFoundError | AlreadyPublished | StorageError)
-    return passes and not isinstance(exc, MissingIndexFile)
 
 
 def _files_before(storage: Storage, index: WorkerIndex, folder: str, flush: int) -> list[IndexFile]:
