@@ -133,6 +133,9 @@ def test_a_time_with_a_zone_changes_no_other_column_where_pytz_is_missing(
         if value.startswith("timestamptz"):
             wanted = datetime(2026, 1, 1, 3, tzinfo=UTC)
         assert (found, type(found)) == (wanted, type(wanted))
+    assert trial.sql("select [timestamptz '2026-01-01 12:00:00+09']").fetchall() == [
+        ([datetime(2026, 1, 1, 3, tzinfo=UTC)],)
+    ]
 
 
 @pytest.mark.parametrize("parameters", [None, {"past": 3}], ids=["no parameters", "parameters"])

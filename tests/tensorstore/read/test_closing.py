@@ -16,7 +16,7 @@ import pytest
 import tensortrial
 from support import warm
 from support.runs import Job
-from tensortrial.errors import RunClosed
+from tensortrial.errors import QueryError, RunClosed
 from tensortrial.read.trial import run_reader_of
 
 LONG = "select count(*) from tensors a, range(1000000000) b, range(1000000) c where b.range + c.range = -1"
@@ -25,7 +25,7 @@ PROGRAM = """
 import sys, threading, time
 import tensortrial
 trial = tensortrial.create_trial(sys.argv[1])
-thread = threading.Thread(target=lambda: trial.sql(sys.argv[2]).fetchall(), daemon=True)
+thread = threading.Thread(target=lambda: trial.sql(sys.argv[2], timeout={timeout}).fetchall(), daemon=True)
 thread.start()
 time.sleep(0.5)
 print("ends")
@@ -62,8 +62,9 @@ def test_closing_stops_the_query_of_another_thread(folder: Path, open_it: Any, p
         opened.sql("select 1")
 
 
-def test_a_program_ends_while_a_daemon_thread_waits_for_a_query(folder: Path) -> None:
-    done = warm.run(["-c", PROGRAM, folder, LONG], timeout=120)
+@pytest.mark.parametrize("timeout", [None, 3600])
+def test_a_program_ends_while_a_daemon_thread_waits_for_a_query(folder: Path, timeout: float | None) -> None:
+    done = warm.run(["-c", PROGRAM.format(timeout=timeout), folder, LONG], timeout=120)
     assert (done.stdout, done.returncode) == ("ends\n", 0)
     for foreign in ("nanobind", "Fatal", "atexit"):
         assert foreign not in done.stderr
@@ -89,3 +90,15 @@ def test_nothing_of_a_closed_trial_is_kept(folder: Path) -> None:
     del trial
     gc.collect()
     assert storage() is None
+
+
+def test_the_error_of_a_query_is_freed_with_its_last_user(folder: Path) -> None:
+    trial = tensortrial.create_trial(folder)
+    gc.disable()
+    try:
+        trial.sql("select error(name) from tensors").fetchall()
+    except QueryError as error:
+        of_duckdb = weakref.ref(error.__context__)
+    finally:
+        gc.enable()
+    assert of_duckdb() is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import subprocess
 import threading
@@ -17,14 +16,14 @@ import pytest
 
 import tensortrial
 from support import warm
-from support.file_access import before
 from support.internals import queued_bytes, waiting_threads
+from support.limits import keep_index_files
 from support.runs import EVAL, TRAIN, Job
 from support.waiting import wait_until
 from tensortrial.errors import StorageError, TensorTrialError, UnsupportedValue, WorkerClaimed
 from tensortrial.format.record import Plan, Record, ScalarBatch, Step
 from tensortrial.format.schema import current_files
-from tensortrial.storage.local import LocalStorage
+from tensortrial.storage.local import LocalStorage, _LocalSink
 from tensortrial.storage.open import Sink
 from tensortrial.write.writer import Writer
 
@@ -210,7 +209,8 @@ class StorageBehind(LocalStorage):
         return super().sink(path)
 
 
-def test_training_waits_rather_than_memory_growing(tmp_path: Path) -> None:
+def test_training_waits_rather_than_memory_growing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_index_files(monkeypatch)
     storage, step_bytes, queue_bytes = StorageBehind(str(tmp_path)), 16_000, 50_000
     writer = Writer(storage, "w", flush_seconds=0, queue_bytes=queue_bytes)
     storage.is_full = lambda: queued_bytes(writer) + step_bytes > queue_bytes
@@ -440,17 +440,28 @@ def test_of_two_processes_that_claim_one_worker_one_wins(tmp_path: Path) -> None
         assert trial.tensor("a").value(0) == said.index("won")
 
 
-def test_flush_raises_the_error_of_its_own_publishing(tmp_path: Path) -> None:
-    def fail() -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+def test_flush_raises_the_error_of_its_own_publishing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while the writer's thread, which has failed, still cleans up."""
+    flush_has_ended, abort = threading.Event(), _LocalSink.abort
 
-    for number in range(20):  # a caller that wakes too early is not always first
-        job = Job(tmp_path / str(number), flush_seconds=3600)
-        job.step({"a": 1.0})
-        with before(["create"], tmp_path / str(number), fail), pytest.raises(StorageError, match="the disk is full"):
-            job.writer.flush()
+    def fail(sink: _LocalSink) -> None:
+        raise StorageError(sink.path, "the disk is full")
+
+    def abort_late(sink: _LocalSink) -> None:
+        flush_has_ended.wait(60)
+        abort(sink)
+
+    monkeypatch.setattr(_LocalSink, "publish", fail)
+    monkeypatch.setattr(_LocalSink, "abort", abort_late)
+    writer = Writer(LocalStorage(str(tmp_path)), "w", flush_seconds=3600)
+    writer.put(Step(TRAIN, 0, 0), [Record(Plan("a", (), True), np.zeros(2_000), 0)], closes=True)
+    try:
         with pytest.raises(StorageError, match="the disk is full"):
-            job.close()
+            writer.flush()
+    finally:
+        flush_has_ended.set()
+    with pytest.raises(StorageError, match="the disk is full"):
+        writer.close()
 
 
 def test_a_compacted_index_whose_publication_seems_to_fail_keeps_its_values(
