@@ -84,7 +84,6 @@ class GradientCallbacks:
         handle, address, _, _ = self._handles.get(name, _NOTHING)
         if handle is None or handle.id not in callbacks or address != parameter._cdata:
             self._forget(name)
-            self._forget_old_names(root, callbacks)
             if not (parameter.requires_grad and parameter.is_leaf):
                 return
             if handle is not None and address != parameter._cdata:
@@ -139,11 +138,6 @@ class GradientCallbacks:
         handle, *_ = self._handles.pop(name, _NOTHING)
         if handle is not None:
             handle.remove()
-
-    def _forget_old_names(self, root: Root, callbacks: dict[int, Any]) -> None:
-        for each in list(callbacks.values()):
-            if isinstance(each, GradientCallback) and each.receiver is self._receiver and each.root is root:
-                self._forget(each.name)
 
 
 class _BeforeUpdates:

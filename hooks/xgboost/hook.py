@@ -173,8 +173,6 @@ class Hook(BoostingHook, xgb.callback.TrainingCallback):
     @guarded
     def _end_round(self, model: Any, evals_log: Any) -> None:
         """Save a round as a step, after it has ended. Without a model, save only its metrics."""
-        if not self.recorder.active:
-            return
         metrics = latest_metrics(evals_log)
         self._save_round(metrics, filter(is_loss, metrics), lambda: self._capture(model, bool(metrics)))
 
