@@ -429,8 +429,6 @@ class StepRecorder:
         self.closed = True
         self.clock.withdraw()
         self.run.forget()
-        if self._system is not None:
-            self._system.forget()
 
     # Failures.
 

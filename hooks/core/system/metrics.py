@@ -59,14 +59,13 @@ class SystemMetrics:
 
     def start(self, out_dir: str, duty: Duty) -> None:
         """Begin to sample, as a worker of the job whose run is in `out_dir`."""
-        if self._thread is None:
-            self._thread = threading.Thread(
-                target=self._sample_until_end,
-                args=(out_dir, duty),
-                name=f"tensortrial-system-{duty.worker}",
-                daemon=True,
-            )
-            self._thread.start()
+        self._thread = threading.Thread(
+            target=self._sample_until_end,
+            args=(out_dir, duty),
+            name=f"tensortrial-system-{duty.worker}",
+            daemon=True,
+        )
+        self._thread.start()
 
     def stop(self) -> list[Exception]:
         """Take a last sample, and close. Return the error that ended the samples, if one did."""
@@ -76,12 +75,6 @@ class SystemMetrics:
         self._ending.set()
         thread.join(_STOP_SECONDS)
         return [] if self._error is None else [self._error]
-
-    def forget(self) -> None:
-        """Sample nothing in a forked child, which has no thread."""
-        self._thread = None
-        if self._run is not None:
-            self._run.forget()
 
     def _sample_until_end(self, out_dir: str, duty: Duty) -> None:
         failure = None
@@ -113,8 +106,6 @@ class SystemMetrics:
             on_exists="fail",
             export_tensorboard=False,
             metadata={"seconds_between_samples": self._seconds},
-            codec="none",
-            queue_bytes=None,
         )
         return RunWriter(options, Framework("none", self._versions, is_ordered=False), collections, duty)
 

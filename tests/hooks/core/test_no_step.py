@@ -44,10 +44,15 @@ def steps_of(out: str) -> list[int]:
 @pytest.mark.parametrize("on_exists", ["fail", "resume", "restart_crashed"])
 @pytest.mark.parametrize("first", [0, 1])
 def test_the_steps_of_the_others_are_complete(job: Workers, out: str, first: int, on_exists: str) -> None:
-    runs = [job(rank, on_exists=on_exists) for rank in range(2)]
+    pytest.importorskip("psutil")
+    runs = [job(rank, on_exists=on_exists, system_metrics=60) for rank in range(2)]
     for rank in (first, 1 - first):
         log(runs[rank], *(range(3) if rank == 0 else ()))
     assert steps_of(out) == [0, 1, 2]
+    samples = create_trial(f"{out}/system")
+    assert samples.workers() == ["worker_0", "worker_1"]
+    of_steps = "select distinct worker from scalars where name = 'system/global_step'"
+    assert samples.sql(of_steps).fetchall() == [("worker_0",)]
 
 
 def test_a_later_session_is_complete_without_a_step_of_a_worker(job: Workers, out: str) -> None:

@@ -79,7 +79,8 @@ def test_nothing_is_sampled_by_default(out: str, tmp_path: Path) -> None:
 
 
 def test_a_run_shorter_than_the_interval_has_one_sample(out: str, samplers: list[str]) -> None:
-    train(out, system_metrics=True).close()
+    train(out, system_metrics=True, export_tensorboard=True).close()
+    assert not Path(out, "system", "tensorboard").exists()
     trial = samples_of(out)
     assert trial.steps() == [0]
     assert set(trial.tensor_names()) >= ALWAYS
@@ -216,6 +217,7 @@ def test_an_error_of_psutil_ends_the_samples_and_nothing_else(
     assert trial.steps() == [0, 1, 2, 3]
     assert trial.loaded_all_steps
     assert len(samples_of(out).steps()) >= 2
+    assert "no /proc" in samples_of(out).snapshot.workers.failures["worker_0"]
 
 
 def test_in_strict_mode_the_error_is_raised_at_close(
