@@ -183,9 +183,8 @@ def _prepared(
     Rules that can have evaluated several steps before, together. They are left out after their last finding.
     """
     for group, view in reader_of(trial).together(steps):
-        with no_refresh(trial):
-            for each in evaluations:
-                each.prepare(group[-1], view)
+        for each in evaluations:
+            each.prepare(group[-1], view)
         due = evaluations
         for step in group:
             yield step, due

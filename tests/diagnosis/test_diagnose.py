@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tensortrial
-from support.runs import TRAIN, Job
+from support.runs import EVAL, TRAIN, Job
 from tensortrial import modes
 from tensortrial.diagnosis import Diagnosis
 from tensortrial.errors import RunNotFound
@@ -622,8 +622,19 @@ def test_a_loss_that_was_logged_by_its_name_is_diagnosed(tmp_path: Path) -> None
     assert (problem.rule, problem.step, problem.tensor) == ("LossSpike", 30, "train/Loss")
 
 
-def trained(run: Path, growth: dict[int, float], *, from_step: int = 30, spike: bool = True, **plan: Any) -> Diagnosis:
-    """Save six weights that change by a hundredth a step, and by `growth` a step more; the loss jumps at step 40."""
+def trained(
+    run: Path,
+    growth: dict[int, float],
+    *,
+    from_step: int = 30,
+    spike: bool = True,
+    averages: bool = False,
+    **plan: Any,
+) -> Diagnosis:
+    """Save six weights that change by a hundredth a step, and by `growth` a step more; the loss jumps at step 40.
+
+    With `averages`, other weights take their place in an evaluation after each step.
+    """
     rng = np.random.default_rng(0)
     weights = rng.standard_normal((6, 8, 8))
     with Job(run) as job:
@@ -637,6 +648,8 @@ def trained(run: Path, growth: dict[int, float], *, from_step: int = 30, spike: 
             loss = {"collections": ("losses",)}, 50.0 if spike and step >= 40 else 2 - 0.01 * step
             rates = [0.01 * growth.get(n, 1.0) ** max(0, step - from_step) for n in range(6)]
             job.put(at, {"loss": loss, "lr of 3": rates[3]}, closes=True)
+            if averages:
+                job.step({f"{n}.weight": w / 2 for n, w in enumerate(weights)}, EVAL, collections=("weights",))
             weights = weights + rng.standard_normal(weights.shape) * np.reshape(rates, (6, 1, 1))
     return tensortrial.diagnose(run)
 
@@ -653,6 +666,11 @@ def test_a_weight_that_left_its_past_is_the_cause_of_the_spike_that_follows(
     assert problem.advice.startswith("lower the learning rate of ")
     assert problem.origin == ("3.weight" if plan == {} else None)  # norms show less than changes
     assert any(line.startswith("LossSpike at step 40") for line in problem.explains)
+
+
+def test_weights_of_an_evaluation_are_no_changes_of_training(tmp_path: Path) -> None:
+    (problem,) = [each for each in trained(tmp_path, {3: 2.0}, averages=True).problems if not each.is_note]
+    assert problem.origin == "3.weight"
 
 
 def test_a_weight_that_leaves_its_past_with_no_consequence_is_a_note(tmp_path: Path) -> None:
