@@ -91,6 +91,10 @@ def test_json_that_lacks_a_key_or_has_another_one_is_refused() -> None:
         ({"save_interval": float("inf")}, "save_interval must be an integer or 'growing', got inf"),
         ({"save_interval": 2, "kind": 1}, "unknown key in a save configuration: .*'kind'"),
         ({"TRAIN": {"kind": 1}}, "unknown key in a mode's save configuration: .*'kind'"),
+        ({"training": {"save_interval": 1}}, "'training'"),
+        ({"save_interval": 2.5}, "save_interval must be an integer or 'growing', got 2.5"),
+        ({"start_step": 5, "end_step": 5}, "end_step"),
+        ({"save_steps": ["x"]}, "save_steps"),
     ],
 )
 def test_a_save_configuration_with_a_wrong_value_is_refused(value: Any, sentence: str) -> None:

@@ -15,7 +15,7 @@ import tensortrial
 from support.runs import EVAL, GLOBAL, TRAIN, Job
 from tensortrial.errors import ConfigurationError
 from tensortrial.mode import ModeKeys
-from tensortrial.read.step_states import StepState, step_state
+from tensortrial.read.step_states import StepState
 
 AVAILABLE, UNAVAILABLE, NOT_YET = StepState.AVAILABLE, StepState.UNAVAILABLE, StepState.NOT_YET_AVAILABLE
 
@@ -40,19 +40,6 @@ def passed(step: int, steps: set[int], complete: set[int], ended: bool) -> StepS
     if n > step:
         return UNAVAILABLE if any(each >= n for each in complete) else NOT_YET
     return AVAILABLE if step in complete else NOT_YET
-
-
-@given(
-    written=st.dictionaries(st.integers(0, 20), st.sets(st.sampled_from("abc"), min_size=1)),
-    num_workers=st.integers(1, 3),
-    ended=st.booleans(),
-)
-def test_the_rule(written: dict[int, set[str]], num_workers: int, ended: bool) -> None:
-    steps = sorted(written)
-    complete = complete_steps(written, num_workers, ended)
-    for step in range(-1, 23):
-        expected = passed(step, set(steps), complete, ended)
-        assert step_state(step, steps, [each in complete for each in steps], ended) is expected
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -150,8 +150,9 @@ def test_prev_steps(trial: Trial, step: int, n: int, steps: list[int]) -> None:
         assert trial.tensor("w").prev_steps(step, np.uint64(n)) == steps  # type: ignore[arg-type]
 
 
-def test_prev_steps_of_a_mode(trial: Trial) -> None:
+def test_prev_steps_of_a_mode_or_all_of_them(trial: Trial) -> None:
     assert trial.tensor("w").prev_steps(5, 5, mode=EVAL) == [0, 1]
+    assert trial.tensor("w").prev_steps(3, None) == [0, 1, 2, 3]
 
 
 def test_a_worker_that_did_not_save_it(trial: Trial) -> None:

@@ -118,12 +118,6 @@ def test_a_step_of_a_wrong_type_is_named(trial: Trial, step: Any) -> None:
         trial.mode(step)
 
 
-def test_a_step_may_be_an_array_of_one_integer(trial: Trial) -> None:
-    step = np.array(trial.steps(TRAIN)[0])
-    assert trial.has_passed_step(step, TRAIN) is StepState.AVAILABLE
-    assert trial.wait_for_steps([step], TRAIN) is None
-
-
 def test_names_are_text_and_patterns_may_be_compiled(trial: Trial) -> None:
     assert trial.tensor_names(regex=re.compile("^W", re.IGNORECASE)) == ["w0", "w1"]
     assert trial.values("w1").keys() == {"w1"}
@@ -414,10 +408,6 @@ def test_a_scalar_is_also_found_under_the_name_that_smdebug_gives_it(trial: Tria
 def test_a_part_of_a_name_is_near(trial: Trial, part: str) -> None:
     with pytest.raises(TensorUnavailable, match="did you mean 'loss'"):
         trial.tensor(part)
-
-
-def test_prev_steps_without_a_number_are_all(trial: Trial) -> None:
-    assert trial.tensor("loss").prev_steps(3, None) == [0, 1, 2, 3]
 
 
 def test_no_refresh_and_refresh(tmp_path: Path) -> None:

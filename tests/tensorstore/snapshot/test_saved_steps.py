@@ -168,9 +168,3 @@ def test_of_a_step_that_was_saved_again_in_another_mode_the_last_one_counts(at_o
     assert saved.contradicts is not at_once
     assert [info.mode for info in saved.infos(0)] == ([EVAL] if at_once else [TRAIN, EVAL])
     assert saved.files() == (["1"] if at_once else ["0", "1"])
-
-
-def test_a_fraction_is_the_number_of_no_step() -> None:
-    saved = SavedSteps().added([index_file("0", [Row("w0", TRAIN, step, step, 0, (A,), step) for step in range(3)])])
-    for mode in (GLOBAL, TRAIN):
-        assert [*map(len, (saved.sets_at(step, mode) for step in (1, 1.0, 1.5, 2.5, float("nan"))))] == [1, 1, 0, 0, 0]  # type: ignore[arg-type]

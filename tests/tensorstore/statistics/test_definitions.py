@@ -14,7 +14,6 @@ from tensortrial.statistics.definitions import (
     DEFINITIONS,
     QUANTITIES,
     STATISTICS,
-    parse_statistic,
     quantities_of,
 )
 from tensortrial.statistics.derived import DERIVATIONS, derive
@@ -94,10 +93,6 @@ def test_statistics_of_one_formula_derive_from_one_another() -> None:
 def test_derivations_are_between_statistics_of_the_table() -> None:
     for derivation in DERIVATIONS:
         assert {derivation.name, *derivation.needs} <= {*DEFINITIONS, "size"}
-
-
-def test_other_spellings_name_the_same_statistic() -> None:
-    assert [parse_statistic(name) for name in ("l2_norm", "var", "abs_l1_norm")] == ["l2", "variance", "abs_l1"]
 
 
 def test_the_documentation_shows_the_table() -> None:

@@ -357,13 +357,6 @@ def test_a_number_beyond_the_range_of_a_low_precision_is_counted(name: str) -> N
     assert [statistic(array[[each]], "subnormal_count") for each in (0, 4, 5)] == [0, 0, 1]
 
 
-def test_the_zero_of_unsigned_integers_is_no_saturation() -> None:
-    assert statistic(np.array([0, 0, 255], np.uint8), "saturated_count") == 1
-    assert statistic(np.array([-128, 0, 127], np.int8), "saturated_count") == 2
-    assert statistic(np.array([True, True]), "saturated_count") == 0
-    assert statistic(np.array([math.inf, -math.inf]), "saturated_count") == 0
-
-
 @pytest.mark.parametrize("name", ["complex64", "complex128"])
 @pytest.mark.parametrize("shape", [(), (1,), (2,), (999,)], ids=str)
 def test_complex(name: str, shape: tuple[int, ...]) -> None:

@@ -20,7 +20,7 @@ from support.internals import queued_bytes, waiting_threads
 from support.limits import keep_index_files
 from support.runs import EVAL, TRAIN, Job
 from support.waiting import wait_until
-from tensortrial.errors import StorageError, TensorTrialError, UnsupportedValue, WorkerClaimed
+from tensortrial.errors import StorageError, UnsupportedValue, WorkerClaimed
 from tensortrial.format.record import Plan, Record, ScalarBatch, Step
 from tensortrial.format.schema import current_files
 from tensortrial.storage.local import LocalStorage, _LocalSink
@@ -394,15 +394,6 @@ def test_a_killed_worker_leaves_whole_steps_and_can_be_resumed(
         trial.mark_ended()
         assert trial.loaded_all_steps
         trial.close()
-
-
-def test_the_second_claim_of_one_worker_is_refused(tmp_path: Path) -> None:
-    first, second = Job(tmp_path, "worker_0", 2), Job(tmp_path, "worker_1", 2)
-    with pytest.raises(TensorTrialError) as caught:
-        Job(tmp_path, "worker_0", 2)
-    assert isinstance(caught.value, FileExistsError)
-    first.close()
-    second.close()
 
 
 CLAIM = """
