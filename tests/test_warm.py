@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from support import warm
-from tensortrial import create_trial
 
 
 def real(arguments: list[object], **options: Any) -> subprocess.CompletedProcess[str]:
@@ -124,17 +123,6 @@ def test_a_started_program_runs_beside_others_and_receives_signals() -> None:
         assert (first.poll(), second.returncode) == (5, -signal.SIGINT)
 
 
-def test_a_program_exchanges_lines() -> None:
-    program = "import sys\nfor line in sys.stdin: print(line.strip() * 2, flush=True)"
-    with warm.start(["-c", program], stdin=subprocess.PIPE) as process:
-        for text in ("a", "b"):
-            process.stdin.write(f"{text}\n")
-            process.stdin.flush()
-            assert process.stdout.readline() == f"{text * 2}\n"
-        assert process.communicate(timeout=60) == ("", "")
-    assert process.returncode == 0
-
-
 def test_programs_share_no_state() -> None:
     program = (
         "import os, random, sys, numpy, tensortrial\n"
@@ -145,55 +133,6 @@ def test_programs_share_no_state() -> None:
     shown = {warm.run(["-c", program], check=True).stdout for _ in range(2)}
     numbers = [number for each in shown for number in each.split()]
     assert len(set(numbers)) == 4
-
-
-@pytest.mark.parametrize("how", ["returns", "raises", "is terminated"])
-def test_a_run_that_a_program_leaves_open_is_complete(tmp_path: Path, how: str) -> None:
-    ending = {"returns": "", "raises": "1 / 0", "is terminated": "os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)"}
-    program = (
-        "import os, signal, sys, time\n"
-        "import numpy\n"
-        "from support.plain_hook import Hook\n"
-        "hook = Hook(sys.argv[1], flush_seconds=1000)\n"
-        "for step in range(3):\n"
-        "    with hook.step():\n"
-        "        hook.save_scalar('x', step)\n"
-        "        hook.save_tensor('big', numpy.full(100_000, step))\n"
-        f"{ending[how]}"
-    )
-    done = warm.run(["-c", program, tmp_path / "run"])
-    assert done.returncode == {"returns": 0, "raises": 1, "is terminated": -signal.SIGTERM}[how], done.stderr
-    trial = create_trial(tmp_path / "run")
-    assert trial.loaded_all_steps
-    assert [trial.tensor("x").value(step) for step in trial.steps()] == [0, 1, 2]
-    assert trial.tensor("big").value(2).sum() == 200_000
-
-
-def test_a_program_queries_with_threads_of_its_own(tmp_path: Path) -> None:
-    program = (
-        "import sys, threading, tensortrial\n"
-        "with tensortrial.Run(sys.argv[1]) as run: run.log({'x': 1.5}, step=0)\n"
-        "found = []\n"
-        "def read(): found.extend(tensortrial.create_trial(sys.argv[1]).sql('select scalar from tensors').fetchall())\n"
-        "threads = [threading.Thread(target=read) for _ in range(2)]\n"
-        "for thread in threads: thread.start()\n"
-        "for thread in threads: thread.join()\n"
-        "print(found)\n"
-    )
-    assert warm.run(["-c", program, tmp_path / "run"], check=True).stdout == "[(1.5,), (1.5,)]\n"
-
-
-def test_a_program_trains_with_torch(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    program = (
-        "import sys, torch, tensortrial.hooks.pytorch as tt\n"
-        "hook = tt.Hook(sys.argv[1], include_collections=['gradients'])\n"
-        "model = torch.nn.Linear(2, 1)\n"
-        "hook.register_module(model)\n"
-        "model(torch.ones(1, 2)).sum().backward()\n"
-    )
-    warm.run(["-c", program, tmp_path / "run"], preload=warm.TORCH, check=True)
-    assert create_trial(tmp_path / "run").tensor("gradient/Linear_weight").value(0).tolist() == [[1, 1]]
 
 
 @pytest.mark.parametrize(

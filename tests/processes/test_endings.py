@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import subprocess
@@ -54,53 +53,6 @@ def test_a_process_that_ends_keeps_what_it_had_published(tmp_path: Path, name: s
     trial = create_trial(tmp_path / "disk" / "run")
     assert trial.loaded_all_steps is closes
     check(tmp_path, {0: 14 if closes else 11})
-
-
-@pytest.fixture(scope="module")
-def jobs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int]]:
-    """PyTorch jobs that have ended in each way, each in a folder of its number, and their exit statuses by name.
-
-    They are forked from one process, which has imported PyTorch. Each ends as a program does: by its last statement.
-    """
-    pytest.importorskip("torch")
-    script = """
-    import json
-    from digits_job import JobOptions, train
-    from support.training import digits
-
-    def published(index):
-        if index == 19:
-            exec(ending)
-
-    digits()  # read once for all
-    for number, ending in enumerate(json.loads(os.environ["ENDINGS"])):
-        child = os.fork()
-        if not child:
-            os.mkdir(str(number))
-            os.chdir(str(number))
-            train(JobOptions(url, pause_seconds=0.0), published)
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-    """
-    folder = tmp_path_factory.mktemp("jobs")
-    code, lines, err = finished(script, folder, ENDINGS=json.dumps([ending for ending, *_ in ENDINGS.values()]))
-    assert code == 0, err
-    return folder, dict(zip(ENDINGS, map(int, lines), strict=True))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ENDINGS)
-def test_a_pytorch_job_that_ends_keeps_what_it_had_published(jobs: tuple[Path, dict[str, int]], name: str) -> None:
-    from audit import Auditor, broken_promises
-
-    folder, statuses = jobs
-    _, status, closes = ENDINGS[name]
-    assert statuses[name] == status
-    run = folder / str(list(ENDINGS).index(name)) / "disk" / "run"
-    auditor = Auditor(str(run))
-    assert auditor.open()
-    auditor.read_all()
-    assert auditor.audit.problems + broken_promises({(0, 0): 19}, auditor.audit) == []
-    assert create_trial(run).loaded_all_steps is closes
 
 
 # Clocks.

@@ -382,19 +382,6 @@ def killed(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_watching_a_killed_job_ends_by_its_timeout(killed: Path) -> None:
-    done = command(killed, "--rule", "ExplodingTensor", "--timeout", "0.5")
-    assert f"tensortrial mark-ended {killed}" in done.stderr
-    assert (done.stdout, done.returncode) == ("", 2)
-
-
-def test_watching_a_killed_job_ends_after_the_stall(killed: Path) -> None:
-    done = command(killed, "--rule", "StalledTraining:threshold=0.5")
-    assert "StalledTraining: no new step for" in done.stdout
-    assert "the evaluation ends, and the job has not ended" in done.stderr
-    assert done.returncode == 1
-
-
 def test_ctrl_c_ends_a_watch_with_status_130(killed: Path) -> None:
     line = [sys.executable, "-m", "tensortrial", "watch", str(killed), "--rule", "VanishingGradient"]
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -151,14 +151,6 @@ class TestLayers:
 class TestWhere:
     """The place of the configuration. SageMaker's own paths belong to the machine, so tests replace them."""
 
-    def test_the_variable_names_the_file(self, write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("SMDEBUG_CONFIG_FILE_PATH", write({"HookParameters": {"save_interval": 3}}))
-        assert when(read_configuration().arguments["save_config"])[0] == 3
-
-    def test_the_argument_overrides_the_variable(self, write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("SMDEBUG_CONFIG_FILE_PATH", "/nowhere")
-        assert read_configuration(write({})).arguments["include_workers"] == "one"
-
     def test_sagemakers_path_is_the_default(self, write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sagemaker, "HOOK_CONFIGURATION", write({"HookParameters": {"save_interval": 4}}))
         assert when(read_configuration().arguments["save_config"])[0] == 4

@@ -104,28 +104,6 @@ def compiles(pattern: str) -> bool:
     return True
 
 
-def test_patterns_that_are_added_later_match() -> None:
-    collections = [Collection(f"c{number}", tensor_names=[f"name{number}"]) for number in range(100)]
-    matcher = Matcher(collections)
-    assert [each.name for each in matcher.matching("name7")] == ["c7"]
-    collections[3].add_tensor_names(["name7"])
-    collections[5].include("^name7$")
-    assert [each.name for each in matcher.matching("name7")] == ["c3", "c5", "c7"]
-    collections[7].tensor_names = set()
-    collections[5].include_regex = []
-    assert [each.name for each in matcher.matching("name7")] == ["c3"]
-
-
-def test_a_class_that_overrides_matches_is_called() -> None:
-    class Short(Collection):
-        def matches(self, tensor_name: str) -> bool:
-            return len(tensor_name) < 3
-
-    matcher = Matcher([Collection("all", ".*"), Short("short", ".*")])
-    assert [each.name for each in matcher.matching("ab")] == ["all", "short"]
-    assert [each.name for each in matcher.matching("abc")] == ["all"]
-
-
 def test_only_a_few_of_thousands_of_patterns_are_tried() -> None:
     matcher = Matcher([Collection(f"c{number}", f"^layer_{number}/") for number in range(5000)])
     for number in random.Random(1).sample(range(5000), 100):

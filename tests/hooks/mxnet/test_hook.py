@@ -15,7 +15,7 @@ from mxnet import autograd, gluon
 from mxnet.gluon import nn
 
 import tensortrial.hooks.mxnet as tt
-from support.gluon_training import BATCH, Net, batches, digits, evaluate, seeded, softmax_loss, train
+from support.gluon_training import BATCH, Net, batches, evaluate, seeded, softmax_loss, train
 from support.made_hooks import closed
 from tensortrial import create_trial
 from tensortrial.errors import ConfigurationError
@@ -188,17 +188,6 @@ class TestValues:
         }.items():
             assert same(value(out, name), expected), name
 
-    def test_parameters_are_saved_as_before_the_update(self, make_hook: Any, out: str) -> None:
-        hook, net, twin = make_hook(include_collections=["weights"]), seeded(), seeded()
-        hook.register_block(net)
-        train(net, 3)
-        hook.close()
-        for step in range(3):
-            assert same(value(out, "net_fc1_weight", step), twin.fc1.weight.data())
-            trainer = gluon.Trainer(twin.collect_params(), "sgd", {"learning_rate": 0.1})
-            backward(twin, *batches(3)[step])
-            trainer.step(BATCH)
-
     @pytest.mark.parametrize("hybridized", [False, True])
     def test_parameters_that_are_initialized_in_the_first_forward_are_saved(
         self, make_hook: Any, out: str, hybridized: bool
@@ -366,29 +355,6 @@ class TestGradients:
         gradient = value(out, "gradient/words_weight")
         assert gradient.shape == (10, 4)
         assert np.flatnonzero(gradient.sum(axis=1)).tolist() == [1, 7]
-
-    def test_gradients_on_several_devices_are_those_of_the_first(self, make_hook: Any, out: str) -> None:
-        hook, loss, devices = make_hook(save_all=True), softmax_loss(), [mx.cpu(0), mx.cpu(1)]
-        mx.random.seed(0)
-        net = Net()
-        net.initialize(mx.init.Xavier(), ctx=devices)
-        hook.register_block(net)
-        trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
-        x, y = digits()
-        with hook.step():
-            with autograd.record():
-                parts = zip(
-                    gluon.utils.split_and_load(x[:64], devices),
-                    gluon.utils.split_and_load(y[:64], devices),
-                    strict=True,
-                )
-                losses = [loss(net(images), labels) for images, labels in parts]
-            autograd.backward(losses)
-            expected = net.fc1.weight.list_grad()[0].asnumpy()
-            trainer.step(64)
-        hook.close()
-        assert same(value(out, "gradient/net_fc1_weight"), expected)
-        assert {"net_output_0", "net_output_1"} < names(out)
 
 
 class TestHybridized:

@@ -273,12 +273,6 @@ def test_a_transposed_tensor_is_not_copied() -> None:
     assert counted[0] == counted[1] < counted[2]
 
 
-def test_statistics_agree_with_numpy_on_the_same_memory() -> None:
-    values = normal(1000)
-    own: np.ndarray[Any, Any] = values.numpy()
-    assert device_statistics([values], ["l2"]).item() == pytest.approx(statistics(own, ("l2",))["l2"], rel=1e-12)
-
-
 @pytest.mark.parametrize("dtype", [*dtypes(FLOATS), *dtypes(INTEGERS), torch.complex64], ids=str)
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_statistics_along_an_axis_are_numpys_of_each_slice(dtype: Any, axis: int, monkeypatch: Any) -> None:

@@ -13,7 +13,6 @@ import tensortrial.hooks.pytorch as tt  # noqa: E402
 from support.made_hooks import closed  # noqa: E402
 from support.training import array, batches, evaluate, same, seeded, train  # noqa: E402
 from tensortrial import create_trial  # noqa: E402
-from tensortrial.errors import ConfigurationError  # noqa: E402
 from tensortrial.mode import modes  # noqa: E402
 
 LOSS = "CrossEntropyLoss_output_0"
@@ -37,27 +36,6 @@ def steps(out: str, name: str = LOSS, mode: Any = modes.GLOBAL) -> list[int]:
 
 
 class TestSaveConfig:
-    def test_a_save_config_of_a_mode_counts_the_steps_of_the_mode(self, make_hook: Any, out: str) -> None:
-        every = {
-            modes.TRAIN: tt.SaveConfigMode(save_interval=2),
-            modes.EVAL: tt.SaveConfigMode(save_steps=[1], end_step=0),
-        }
-        hook = make_hook(save_config=tt.SaveConfig(every), include_collections=["weights"])
-        net = trained(hook, 3, modes.TRAIN)  # global 0 to 2
-        hook.set_mode(modes.EVAL)
-        evaluate(net, 3)  # global 3 to 5
-        hook.set_mode(modes.TRAIN)
-        train(net, 2)  # global 6 and 7
-        hook.set_mode(modes.PREDICT)
-        evaluate(net, 2)  # global 8 and 9; PREDICT has the default, every 500
-        trial = closed(hook)
-        assert steps(out, WEIGHT, modes.TRAIN) == [0, 2, 4]
-        assert steps(out, WEIGHT, modes.EVAL) == [1]
-        assert steps(out, WEIGHT, modes.PREDICT) == [0]
-        assert steps(out, WEIGHT) == [0, 2, 4, 7, 8]
-        assert [trial.mode(step) for step in (2, 4, 8)] == [modes.TRAIN, modes.EVAL, modes.PREDICT]
-        assert trial.global_step(modes.TRAIN, 4) == 7
-
     def test_a_save_config_of_a_collection_overrides_the_hooks(self, make_hook: Any, out: str) -> None:
         hook = make_hook(include_collections=["weights", "biases", "custom"])
         hook.get_collection("weights").save_config = tt.SaveConfig(save_interval=3)
@@ -86,20 +64,6 @@ class TestSaveConfig:
         train(net, 3, loss)
         hook.close()
         assert steps(out) == [0, 1, 2, 6]
-
-    @pytest.mark.parametrize(
-        "config",
-        [{"save_interval": 0}, {"save_interval": 2.5}, {"start_step": 5, "end_step": 5}, {"save_steps": ["x"]}, 7,
-         {modes.TRAIN: {"interval": 1}}, {"training": {"save_interval": 1}}],
-    )  # fmt: skip
-    def test_a_bad_save_config_is_refused(self, out: str, config: Any) -> None:
-        with pytest.raises(ConfigurationError):
-            tt.Hook(
-                out,
-                save_config=tt.SaveConfig(**config)
-                if isinstance(config, dict) and "save" in str(config)[:7]
-                else config,
-            )
 
 
 class TestModes:
