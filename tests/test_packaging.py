@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 
+import tensortrial
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = {"tensorstore": "tensortrial", "hooks": "tensortrial/hooks", "queries": "tensortrial/queries"}
 
@@ -121,7 +123,7 @@ def test_the_wheel_holds_every_file_of_the_packages_and_nothing_else(wheel: Path
     assert {name for name in contents(wheel) if ".dist-info/" not in name} == expected
     assert any(name.endswith(".sql") for name in expected)
     assert {"tensortrial/py.typed", "tensortrial/pages/static/index.html"} <= expected
-    assert any(name.endswith("/licenses/LICENSE") for name in contents(wheel))
+    assert f"tensortrial-{tensortrial.__version__}.dist-info/licenses/LICENSE" in contents(wheel)
 
 
 def test_the_sdist_builds_the_same_wheel_as_the_working_tree(source: Path, wheel: Path, tmp_path: Path) -> None:

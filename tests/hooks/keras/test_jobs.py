@@ -1,4 +1,4 @@
-"""Keras in processes of its own: a script of smdebug, and Keras' torch backend, which needs no TensorFlow."""
+"""Keras in processes of its own, by its backends of torch, which needs no TensorFlow, and of JAX."""
 
 from __future__ import annotations
 
@@ -10,35 +10,9 @@ from pathlib import Path
 from textwrap import dedent
 
 import keras
-import numpy as np
 import pytest
 
-from tensortrial import create_trial
-from tensortrial.mode import modes
-
 TESTS = Path(__file__).parents[2]
-
-SMDEBUG = """
-    import sys
-    import tensorflow as tf
-    import smdebug.tensorflow as smd
-    from support.keras_training import classifier_loss, data
-
-    hook = smd.KerasHook(
-        out_dir=sys.argv[1],
-        include_collections=["weights", "gradients", "custom"],
-        save_config=smd.SaveConfig({smd.modes.TRAIN: smd.SaveConfigMode(save_interval=2)}),
-        reduction_config=smd.ReductionConfig(reductions=["mean"], norms=["l1"]),
-    )
-    model = tf.keras.Sequential([tf.keras.layers.Dense(8, name="hidden"), tf.keras.layers.Dense(10, name="out")])
-    hook.get_collection("custom").include("relu|hidden/outputs")
-    optimizer = hook.wrap_optimizer(tf.keras.optimizers.Adam())
-    model.compile(optimizer=optimizer, loss=classifier_loss(), metrics=["accuracy"])
-    hook.save_scalar("epochs", 1, sm_metric=True)
-    x, y = data(4)
-    model.fit(x, y, batch_size=32, callbacks=[hook])
-    model.evaluate(x, y, callbacks=[hook])
-"""
 
 TORCH = """
     import sys
@@ -118,12 +92,12 @@ JAX = """
 """
 
 
-def run(folder: Path, script: str, *options: str, **environment: str) -> None:
+def run(folder: Path, script: str, **environment: str) -> None:
     """Run a script with the folder of its run as the argument."""
     (folder / "train.py").write_text(dedent(script))
     path = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
-        [sys.executable, *options, str(folder / "train.py"), str(folder / "run")],
+        [sys.executable, str(folder / "train.py"), str(folder / "run")],
         env={**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
         cwd=folder,
         capture_output=True,
@@ -131,20 +105,6 @@ def run(folder: Path, script: str, *options: str, **environment: str) -> None:
         timeout=180,
     )
     assert done.returncode == 0, done.stderr
-
-
-def test_a_script_of_smdebug_runs_unchanged(tmp_path: Path) -> None:
-    run(tmp_path, SMDEBUG, "-m", "tensortrial.smdebug")
-    trial = create_trial(tmp_path / "run")
-    assert trial.steps(modes.TRAIN) == [0, 2, 3]  # losses and metrics are also saved at the end of the epoch
-    assert trial.steps(modes.EVAL) == [0]
-    gradient = trial.tensor("gradients/hidden/kernelGrad")
-    assert gradient.steps(modes.TRAIN) == [0, 2]
-    assert set(gradient.reduction_values(0, modes.TRAIN)) == {("mean", False), ("l1", False)}
-    assert trial.tensor_names(collection="custom") == ["hidden/outputs"]
-    assert trial.tensor("loss").value(0, modes.TRAIN).shape == ()
-    assert np.isfinite(trial.tensor("accuracy").value(0, modes.EVAL))
-    assert trial.tensor_names(collection="sm_metrics") == ["scalar/epochs"]
 
 
 @pytest.mark.skipif(keras.__version__ < "3", reason="Keras 2 has no other backend than TensorFlow")

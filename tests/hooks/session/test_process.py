@@ -1,4 +1,4 @@
-"""SessionHook over the life of a process: stopped by a rule, and under smdebug's names."""
+"""A process with a SessionHook that a rule stops."""
 
 from __future__ import annotations
 
@@ -27,27 +27,9 @@ with net.session([hook]) as session:
         time.sleep(0.02)
 print("not stopped")
 """
+
+
 # As smdebug's documentation shows it.
-SMDEBUG = """
-import smdebug.tensorflow as smd
-import tensorflow as tf
-
-hook = smd.SessionHook(out_dir="run", save_config=smd.SaveConfig(save_interval=2), include_collections=["gradients"])
-with tf.Graph().as_default():
-    weight = tf.compat.v1.get_variable("weight", initializer=[1.0, 2.0])
-    loss = tf.reduce_sum(weight * weight, name="loss")
-    optimizer = hook.wrap_optimizer(tf.compat.v1.train.GradientDescentOptimizer(0.1))
-    train_op = optimizer.minimize(loss)
-    hook.add_to_collection("losses", loss)
-    hook.set_mode(smd.modes.TRAIN)
-    with tf.compat.v1.train.MonitoredSession(hooks=[hook]) as session:
-        for _ in range(4):
-            session.run([loss, train_op])
-trial = smd.create_trial("run")
-print(trial.steps(smd.modes.TRAIN), trial.tensor_names(collection="losses"))
-"""
-
-
 class AtStepFive(Rule):
     """Fires once."""
 
@@ -55,11 +37,11 @@ class AtStepFive(Rule):
         return step == 5
 
 
-def start(program: str, folder: Path, *arguments: str) -> subprocess.Popen[str]:
+def start(program: str, folder: Path) -> subprocess.Popen[str]:
     (folder / "train.py").write_text(program)
     path = os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))
     return subprocess.Popen(
-        [sys.executable, *arguments, "train.py"],
+        [sys.executable, "train.py"],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
@@ -80,11 +62,3 @@ def test_a_rule_stops_it_and_the_run_is_closed(tmp_path: Path) -> None:
     assert trial.loaded_all_steps
     assert steps == list(range(len(steps)))
     assert 5 < len(steps) < 1000
-
-
-@pytest.mark.slow
-def test_a_script_for_smdebug_runs_as_it_is(tmp_path: Path) -> None:
-    with start(SMDEBUG, tmp_path, "-m", "tensortrial.smdebug") as job:
-        printed, said = job.communicate(timeout=60)
-    assert job.returncode == 0, said
-    assert printed == "[0, 2] ['loss:0']\n"

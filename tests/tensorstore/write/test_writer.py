@@ -355,47 +355,6 @@ def _write_forever(job: Job, values: np.ndarray[Any, Any]) -> None:
         job.flush()
 
 
-WRITE_FOREVER = """
-import sys, numpy as np
-from support.runs import Job, TRAIN, EVAL
-job = Job(sys.argv[1], flush_seconds=float(sys.argv[2]), codec=sys.argv[3], resume=len(sys.argv) > 4)
-print("ready", flush=True)
-while True:
-    number = job.next_global_step
-    values = {"a": np.full(5000, number), "b": np.full(70, number), "c": float(number)}
-    job.step(values, mode=EVAL if number % 5 else TRAIN)
-"""
-
-
-@pytest.mark.parametrize(("flush_seconds", "codec"), [(0, "none"), (0.02, "none"), (0.02, "zstd")])
-def test_a_killed_worker_leaves_whole_steps_and_can_be_resumed(
-    tmp_path: Path, flush_seconds: float, codec: str
-) -> None:
-    run, last = tmp_path / "run", -1
-    for attempt in range(3):
-        with warm.start(["-c", WRITE_FOREVER, run, flush_seconds, codec, *["resume"][:attempt]]) as child:
-            assert child.stdout.readline() == "ready\n"
-            before = len(files(run, "index"))
-            wait_until(lambda before=before: len(files(run, "index")) > before)
-            time.sleep(0.03 + 0.037 * attempt)
-            child.kill()
-        trial = tensortrial.create_trial(run)
-        assert not trial.damaged
-        assert not trial.loaded_all_steps
-        steps = trial.steps(show_incomplete_steps=True)
-        # Nothing is missing between, also where one process took over from another.
-        assert steps == list(range(len(steps)))
-        assert steps[-1] > last
-        values = trial.values(["a", "b", "c"], steps[-200:])
-        for name, by_step in values.items():
-            assert list(by_step) == steps[-200:], name
-            assert all((value == step).all() for step, value in by_step.items())
-        last = steps[-1]
-        trial.mark_ended()
-        assert trial.loaded_all_steps
-        trial.close()
-
-
 CLAIM = """
 import sys
 from support.runs import Job
