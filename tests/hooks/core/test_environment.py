@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import subprocess
-import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import tensortrial
-from support.plain_hook import Hook
 
 SWITCHES = {
     "git": {"git_commit", "git_dirty"},
@@ -71,14 +67,3 @@ def test_the_seeds_tell_equal_states_from_others() -> None:
     assert tensortrial.environment()["seeds"] == first
     random.seed(2)
     assert tensortrial.environment()["seeds"]["python_state"] != first["python_state"]
-
-
-def test_the_environment_is_kept_with_the_run(out: str) -> None:
-    found = tensortrial.environment()
-    with_it = Hook(out, metadata={"lr": 0.1, **found})
-    with_it.save_scalar("x", 1.0)
-    with_it.close()
-    kept = tensortrial.create_trial(out).info.metadata
-    assert kept == {"lr": 0.1, **json.loads(json.dumps(found))}
-    assert kept["packages"]["numpy"] == np.__version__
-    assert kept["command"][0] == sys.orig_argv[0]

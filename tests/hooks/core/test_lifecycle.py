@@ -102,31 +102,6 @@ class TestTheRunIsClosed:
 
 class TestWithoutAnEnd:
     @pytest.mark.slow
-    def test_what_was_published_before_sigkill_is_readable(self, tmp_path: Path) -> None:
-        program = f"""{BEGINNING}
-    hook, net, loss = begin(flush_seconds=0.05, save_all=True)
-    train(net, 5, loss)
-    hook.flush()
-    go_on()
-    """
-        with start(program, tmp_path) as process:
-            until_ready(process)
-            process.kill()
-            process.wait(30)
-        trial = create_trial(tmp_path / "run")
-        steps = trial.tensor(LOSS).steps(show_incomplete_steps=True)
-        assert steps[:4] == [0, 1, 2, 3]
-        assert not trial.loaded_all_steps
-        for name in trial.tensor_names():
-            assert trial.tensor(name).value(steps[-1]) is not None
-        with pytest.raises(FileExistsError):
-            tt.Hook(tmp_path / "run")
-        hook = tt.Hook(tmp_path / "run", resume=True)
-        hook.save_scalar("resumed", 1)
-        hook.close()
-        assert trial.tensor("resumed").steps()[0] > steps[-1]
-
-    @pytest.mark.slow
     def test_forked_children_never_write(self, tmp_path: Path) -> None:
         program = f"""{BEGINNING}
     from torch.utils.data import DataLoader, Dataset

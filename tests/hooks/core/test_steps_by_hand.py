@@ -302,3 +302,16 @@ def test_a_value_at_a_past_step_does_not_hide_that_a_file_is_damaged() -> None:
     saved = SavedSteps(paths=paths, first_steps=np.array(first), last_steps=np.array(last))
     lost = LostRows({path: CorruptFile(path, "damaged")}, saved)
     assert [step for step in range(10) if lost.holding(step, modes.GLOBAL)] == [3, 4, 5]
+
+
+def test_mode_steps_are_the_newest_of_each_mode_and_over_all(out: str) -> None:
+    hook = Hook(out)
+    assert hook.mode_steps == {modes.GLOBAL: -1}
+    hook.set_mode(modes.TRAIN)
+    hook.recorder.begin_step()
+    hook.recorder.begin_step()
+    hook.set_mode(modes.EVAL)
+    assert hook.mode_steps == {modes.TRAIN: 1, modes.GLOBAL: 1}
+    hook.recorder.begin_step()
+    assert hook.mode_steps == {modes.TRAIN: 1, modes.EVAL: 0, modes.GLOBAL: 2}
+    hook.close()

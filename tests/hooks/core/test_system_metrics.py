@@ -259,10 +259,18 @@ def _use_in_child(hook: Hook) -> None:
 
 def test_sigterm_closes_the_run_and_its_samples(tmp_path: Path) -> None:
     program = """
-    import time
+    import os, psutil, signal, time
     from support.plain_hook import Hook
 
+    read = psutil.virtual_memory
+
+    def read_late():
+        os.kill(os.getpid(), signal.SIGTERM)  # a second one, during the last sample
+        time.sleep(0.5)
+        return read()
+
     hook = Hook("run", system_metrics=60)
+    psutil.virtual_memory = read_late
     hook.save_scalar("loss", 1.0)
     print("ready", flush=True)
     time.sleep(600)
