@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import tensortrial
-from support.export_conformance import GROWING, JobConformance
+from support.export_conformance import GROWING, JobConformance, write_run
 from tensortrial.errors import ConfigurationError, ExportError
 from tensortrial.rules import ExplodingTensor, watch
 
@@ -52,6 +52,18 @@ class TestDuckDBFile(JobConformance):
             self.rename(target, table, f"earlier_{table}")
         assert self.export(run, target).rows["steps"] == 6
         self.check(run, target, *GROWING)
+
+    @pytest.mark.parametrize("tables", [None, ["tensors"]])
+    def test_rows_that_were_deleted_from_the_list_are_not_exported_again(
+        self, tmp_path: Path, run: Path, target: str, tables: list[str] | None
+    ) -> None:
+        self.export(run, target, tables=tables)
+        with duckdb.connect(target.removeprefix("duckdb://")) as database:
+            database.execute("delete from exports")
+        with pytest.raises(ExportError, match=r"exports, which .*, lacks rows, .* have rows of the run 'a', which"):
+            self.export(run, target, tables=tables)
+        assert len(self.read(target, "tensors")) == 30
+        self.export(write_run(tmp_path / "other"), target, tables=tables)
 
     def test_a_path_alone_will_do(self, tmp_path: Path, run: Path) -> None:
         tensortrial.export(run, tmp_path / "x.duckdb", progress=False)

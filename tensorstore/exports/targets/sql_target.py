@@ -66,12 +66,13 @@ class SQLTarget(Target):
         query, parameters = _HELD.format(ledger=self._table(LEDGER)), {}
         if len(runs) <= _NAMED:
             query, parameters = f"{query} where {is_one_of(runs)}", numbered(runs)
-        with self._session():
-            rows = self._fetch(query, **parameters) if runs else []
         found: dict[str, Held] = {}
-        for run, identity, table, worker, last_step, digest in rows:
-            digests = found.setdefault(run, Held(identity, {})).digests
-            digests.setdefault(Position(table, worker), {})[int(last_step)] = digest
+        with self._session():
+            for run, identity, table, worker, last_step, digest in self._fetch(query, **parameters) if runs else ():
+                digests = found.setdefault(run, Held(identity, {})).digests
+                digests.setdefault(Position(table, worker), {})[int(last_step)] = digest
+            if unlisted := [run for run in runs if run not in found]:
+                self._check_unlisted(unlisted[:_NAMED])
         return found
 
     def names(self) -> set[tuple[str, str]]:
@@ -99,15 +100,25 @@ class SQLTarget(Target):
         else:
             self._check_columns(table, wanted, found)
 
-    def _check_unlisted(self) -> None:
-        """Raise ExportError if tables have rows. Without the ledger, an export would add them again."""
+    def _check_unlisted(self, runs: Sequence[str] = ()) -> None:
+        """Raise ExportError if tables have rows, of some runs or of any, that are not in the ledger.
+
+        Of some runs, only the first table is searched, which is `steps` unless it was never exported.
+        """
         wanted = {table: self._wanted_columns(self.schema_of(GROWING[table])) for table in set(GROWING) - self.derives}
         known = [table for table in sorted(wanted) if self._found_columns(table) == wanted[table]]
-        if held := [table for table in known if self._fetch(f"select 1 from {self._table(table)} limit 1")]:
+        condition, lacks = (f"where {is_one_of(runs)}", "lacks rows") if runs else ("", "is missing")
+        query = f"select run from {{}} {condition} limit 1"
+        rows = {
+            table: self._fetch(query.format(self._table(table)), **numbered(runs))
+            for table in known[: 1 if runs else None]
+        }
+        if held := [table for table in rows if rows[table]]:
             raise ExportError(
                 self._name,
-                f"the table {LEDGER}, which lists what was exported, is missing, and the tables {', '.join(held)} have "
-                "rows, which would be added again: restore it, or drop these tables and export again",
+                f"the table {LEDGER}, which lists what was exported, {lacks}, and the tables {', '.join(held)} have rows "
+                f"of the run {rows[held[0]][0][0]!r}, which would be added again: restore it, or delete the rows of all "
+                "runs that it lacks from these tables, and export again",
             )
 
     @abstractmethod
