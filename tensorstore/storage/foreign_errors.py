@@ -6,7 +6,7 @@ import errno
 import os
 from typing import Literal
 
-from ..errors import CorruptFile, StorageError, TensorTrialError
+from ..errors import ConfigurationError, CorruptFile, StorageError, TensorTrialError
 from ..redaction import without_credentials
 
 Action = Literal["read", "write", "list", "delete"]
@@ -24,6 +24,7 @@ class translated:  # noqa: N801  # a class, because a generator takes a microsec
     Raises:
         FileNotFoundError: The file to be read is missing. Its `filename` is `path`.
         CorruptFile: A folder is in place of the file to be read.
+        ConfigurationError: The file system passes on its options, and what receives them lacks one.
         StorageError: Every other refusal.
     """
 
@@ -36,6 +37,8 @@ class translated:  # noqa: N801  # a class, because a generator takes a microsec
         pass
 
     def __exit__(self, kind: object, exc: BaseException | None, traceback: object) -> None:
+        if isinstance(exc, TypeError) and "unexpected keyword argument" in str(exc):  # http:// has options of requests
+            raise ConfigurationError(f"the file system does not take these storage_options: {exc}") from exc
         if not isinstance(exc, Exception) or isinstance(exc, TensorTrialError) or not _is_foreign(exc):
             return
         # Without a cause, whose text may contain a URL with a signature.

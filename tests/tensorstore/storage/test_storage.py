@@ -208,6 +208,8 @@ class TestOpening:
             open_storage("run", 5)
         with pytest.raises(ConfigurationError, match="does not take these storage_options: 'int' object"):
             open_storage("s3://bucket/run", {"config_kwargs": 5})
+        with pytest.raises(ConfigurationError, match=r"does not take these storage_options: .* 'endpoint_url'"):
+            open_storage("http://127.0.0.1/run", {"endpoint_url": "http://127.0.0.1"}).read("run.json")
 
     def test_s3_without_s3fs_names_the_extra(self, monkeypatch: pytest.MonkeyPatch) -> None:
         registry = importlib.import_module("fsspec.registry")  # fsspec.registry is also a mapping's name
