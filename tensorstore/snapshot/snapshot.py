@@ -29,7 +29,7 @@ LISTED_SECONDS = 600.0
 
 _T = TypeVar("_T")
 _Indexes = Mapping[str, WorkerIndex]
-_MISSING = "there is no run here; create_trial(..., timeout=60) waits for one"
+_MISSING = "there is no run here; create_trial(..., timeout=SECONDS) waits that long for one"
 
 
 @dataclass(frozen=True, eq=False)
