@@ -116,9 +116,9 @@ class SQLTarget(Target):
         if held := [table for table in rows if rows[table]]:
             raise ExportError(
                 self._name,
-                f"the table {LEDGER}, which lists what was exported, {lacks}, and the tables {', '.join(held)} have rows "
-                f"of the run {rows[held[0]][0][0]!r}, which would be added again: restore it, or delete the rows of all "
-                "runs that it lacks from these tables, and export again",
+                f"the table {LEDGER}, which lists what was exported, {lacks}, and the tables {', '.join(held)} have "
+                f"rows of the run {rows[held[0]][0][0]!r}, which would be added again: restore it, or delete the rows "
+                "of all runs that it lacks from these tables, and export again",
             )
 
     @abstractmethod
