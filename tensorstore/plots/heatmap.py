@@ -175,7 +175,7 @@ def _scale(values: Floats) -> tuple[Any, Any, bool]:
         return colors.Normalize(0, 1), maps["viridis"], False
     if (finite < 0).any():
         most = float(np.percentile(np.abs(finite), 100 - _ROBUST)) or 1.0
-        return colors.Normalize(-most, most), maps["PuOr"], False
+        return colors.Normalize(-most, most), maps["PuOr_r"], False
     if len(positive):
         least, most = (float(each) for each in np.percentile(positive, [_ROBUST, 100 - _ROBUST]))
         if positive.max() > _LOG_FROM * positive.min():

@@ -109,7 +109,7 @@ def _colors(values: Floats) -> dict[str, Any]:
     finite = values[np.isfinite(values)]
     if len(finite) and finite.min() < 0 < finite.max():
         most = float(np.abs(finite).max())
-        return {"cmap": "PuOr", "vmin": -most, "vmax": most}
+        return {"cmap": "PuOr_r", "vmin": -most, "vmax": most}
     return {"cmap": "viridis"}
 
 

@@ -18,6 +18,7 @@ from .drawing import (
     NOT_FINITE_LABEL,
     NOT_SAVED,
     NOT_SAVED_LABEL,
+    ZERO,
     Floats,
     add_legend,
     drawable,
@@ -94,6 +95,10 @@ def draw_scalars(source: Trial | Runs, chosen: Selection, smoothing: float, ax: 
         labels.append(_label(line, lines))
     if is_many:
         handles, labels = _ends(handles, labels)
+        by_style = {styles.index(_style_key(line, lines)): line for line in lines}
+        for style, line in sorted(by_style.items()) if len(styles) > 1 else ():
+            handles.append(matplotlib("lines").Line2D([], [], color=ZERO, linestyle=_STYLES[style % len(_STYLES)]))
+            labels.append(" ".join(_style_parts(line, lines)))
     _scale(ax, lines)
     wrong = np.unique(np.concatenate([line.steps[line.wrong] for line in lines]))
     if (marks := mark_steps(ax, wrong)) is not None:
@@ -234,10 +239,11 @@ def _style_key(line: _Line, lines: list[_Line]) -> str:
     return f"{names}{_ORDER.index(line.mode)}"
 
 
+def _style_parts(line: _Line, lines: list[_Line]) -> list[str]:
+    """Return the parts of a label that lines of one style share."""
+    names = [line.name] if line.run and len({each.name for each in lines}) > 1 else []
+    return names + ([f"({line.mode})"] if len({each.mode for each in lines}) > 1 else [])
+
+
 def _label(line: _Line, lines: list[_Line]) -> str:
-    parts = [line.run] if line.run else []
-    if not line.run or len({each.name for each in lines}) > 1:
-        parts.append(line.name)
-    if len({each.mode for each in lines}) > 1:
-        parts.append(f"({line.mode})")
-    return " ".join(parts)
+    return " ".join([line.run or line.name, *_style_parts(line, lines)])

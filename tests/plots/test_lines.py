@@ -163,12 +163,14 @@ def test_thirty_runs_leave_room_for_their_lines(tmp_path: Path, caplog: pytest.L
     for number in range(30):
         with Job(tmp_path / f"a-run-with-a-long-name-{number:02}") as job:
             for step in range(3):
-                job.step({"loss": float(number + step)})
+                job.step({"loss": float(number + step), "accuracy": 0.5})
     with tensortrial.open_runs(tmp_path) as runs:
         ax = runs.plot.scalars("loss")
+        both = runs.plot.scalars(["loss", "accuracy"])
     ax.figure.canvas.draw()
     assert ax.get_position().height > 0.7
     assert len(labels(ax)) == 11
+    assert labels(both)[11:] == ["accuracy", "loss"]  # which style each has
     assert not caplog.records
 
 
