@@ -316,10 +316,9 @@ class Tensor:
     def _facts(self) -> Iterator[tuple[str, object]]:
         yield "trial", self._reader.name
         for mode in ModeKeys:
-            if mode is not GLOBAL and (steps := self.steps(mode)):
+            if steps := self.steps(mode):
                 yield f"steps {mode.name}", f"{len(steps):,}: {steps[0]} to {steps[-1]}"
-        steps = self.steps()
-        if steps:
+        if steps:  # of GLOBAL, the last mode
             row = self._reader.row(self.name, steps[-1], GLOBAL, None, statistics=True)
             yield "dtype and shape", f"{row.dtype} {list(row.shape)}"
             yield "raw values", "saved" if row.has_raw else "not saved"

@@ -62,6 +62,7 @@ def test_tables_have_steps_by_mode_and_size_and_escape_names(run: Path) -> None:
         assert text in table
     tensor = str(trial[HOSTILE]._repr_html_())
     assert "float64" in tensor
+    assert "<th>steps GLOBAL</th>" in tensor
     assert "&lt;script&gt;" in tensor
     for hidden in ("<script", "\x1b", "\u202e"):
         assert hidden not in table + tensor
