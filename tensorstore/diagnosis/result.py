@@ -155,8 +155,6 @@ class Diagnosis:
         if self.headline:
             parts.append(f"{self.headline}\nWhat to try: {self.problems[0].advice}.")
         lines = self._lines()
-        if len(lines) > _LINES:
-            lines[_LINES - 1 :] = [f"and {len(lines) - _LINES + 1} more ({_WHOLE})"]
         if lines:
             parts.append("\n".join(f"- {line}" for line in lines))
         parts += self._reservations()
@@ -183,12 +181,15 @@ class Diagnosis:
         return "\n\n".join(parts)
 
     def _lines(self) -> list[str]:
-        """Return lines about consequences of the first cause, other problems, and notes."""
+        """Return at most five lines about consequences of the first cause, other problems, and notes."""
         serious = [problem for problem in self.problems if not problem.is_note]
         notes = [problem for problem in self.problems if problem.is_note]
         first = serious[0].lines() if serious else []
         others = [f"{problem.headline} ({problem.rule}); try: {problem.advice}" for problem in serious[1:]]
-        return [*first, *others, *(f"note: {problem.headline} ({problem.rule})" for problem in notes)]
+        lines = [*first, *others, *(f"note: {problem.headline} ({problem.rule})" for problem in notes)]
+        if len(lines) > _LINES:
+            lines[_LINES - 1 :] = [f"and {len(lines) - _LINES + 1} more ({_WHOLE})"]
+        return lines
 
     def _reservations(self) -> list[str]:
         """Return paragraphs about problems that may have been missed."""
