@@ -105,12 +105,12 @@ def _without_constants(
 ) -> tuple[list[str], list[list[str]]]:
     """Print the columns that have the same value in all rows as a line. Return the others."""
     varying = [index for index in range(len(columns)) if len({row[index] for row in rows}) > 1]
-    constant = [
-        f"{columns[index]} {rows[0][index] or 'empty'}" for index in range(len(columns)) if index not in varying
-    ]
-    if not constant or not varying:
+    same = [(columns[index], rows[0][index]) for index in range(len(columns)) if index not in varying]
+    if not same or not varying:
         return list(columns), [list(row) for row in rows]
-    console.print(f"in all rows: {', '.join(constant)}")
+    full = ", ".join(f"{name} {cell}" for name, cell in same if cell)
+    empty = ", ".join(name for name, cell in same if not cell)
+    console.print(f"in all rows: {'; '.join(filter(None, (full, empty and f'empty: {empty}')))}")
     return [columns[index] for index in varying], [[row[index] for index in varying] for row in rows]
 
 

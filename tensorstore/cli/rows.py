@@ -6,6 +6,7 @@ import functools
 import io
 import itertools
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -19,12 +20,14 @@ from ..format.arrow_arrays import bounded
 from ..format.run_files import check_outside_runs
 from ..nested import plain
 from ..storage.output_file import write_output
+from ..visible import visible
 from .console import console_for, print_table, working
 
 FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
 """The characters that begin a formula in a spreadsheet."""
 
 STDOUT = "/dev/stdout"
+_BINARY = ("parquet", "arrow")
 
 _SPECIAL = re.compile('[,"\r\n]')
 
@@ -38,6 +41,9 @@ class OutputFile(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not value:
             self.fail("a file needs a name, got ''; leave the option out for its default", param, ctx)
+        folder = os.path.dirname(os.path.abspath(value))
+        if not os.path.isdir(folder):
+            self.fail(f"there is no folder {visible(folder, keep='')!r} to write into", param, ctx)
         return super().convert(STDOUT if value == "-" else value, param, ctx)
 
 
@@ -93,7 +99,7 @@ class RowOutput:
 
     @property
     def _is_binary(self) -> bool:
-        return self.form in ("parquet", "arrow")
+        return self.form in _BINARY
 
     def _write(self, columns: Sequence[str], rows: Any) -> None:
         if self.is_default:
@@ -116,7 +122,10 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def with_output(form: str, output: str | None, guard_formulas: bool, **arguments: Any) -> None:
-        command(rows=RowOutput(form, None if output == STDOUT else output, guard_formulas), **arguments)
+        path = None if output == STDOUT else output
+        if form in _BINARY and path is None and sys.stdout.isatty():
+            raise click.UsageError(f"{form} is no text for a terminal; pass --output FILE")
+        command(rows=RowOutput(form, path, guard_formulas), **arguments)
 
     for option in reversed(_OPTIONS):
         with_output = option(with_output)

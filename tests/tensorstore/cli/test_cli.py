@@ -114,8 +114,13 @@ def test_sql_that_fails_over_its_rows_leaves_the_file_as_it_was(run: Path, tmp_p
     done = run_command("sql", run, "select cast(name as int) from scalars", "--output", kept, status=1)
     assert done.stderr.startswith("Error: Conversion Error: Could not convert string 'loss'")
     assert kept.read_text() == "mine"
-    nowhere = run_command("sql", run, "select 1", "--output", tmp_path / "no/rows.csv", status=1)
-    assert nowhere.stderr == f"Error: {tmp_path}/no/rows.csv: this file cannot be written: No such file or directory\n"
+
+
+@pytest.mark.parametrize("command", [["sql", "select 1"], ["report"]])
+def test_a_folder_that_is_missing_is_named_before_the_work(run: Path, tmp_path: Path, command: list[str]) -> None:
+    # The run is not opened, so that its absence is not noticed.
+    done = run_command(command[0], run / "no", *command[1:], "--output", tmp_path / "no/x", status=2)
+    assert f"there is no folder '{tmp_path}/no' to write into" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["sql {run} 'from range(1000)' --format csv", "report {run} --no-diagnose"])
@@ -254,10 +259,11 @@ def test_a_table_too_wide_for_the_terminal_has_a_line_for_each_column() -> None:
 
 def test_columns_of_one_value_are_a_line_above_a_table_too_wide_for_the_terminal() -> None:
     file = io.StringIO()
-    rows = [["digits", "worker_0", name, "TRAIN", "", "1234567.8"] for name in ("first.weight", "second.weight")]
-    print_table(Console(file=file, width=50), ["run", "worker", "name", "mode", "note", "value of it"], rows)
-    first, *table = file.getvalue().splitlines()
+    rows = [["digits", "worker_0", name, "TRAIN", "", "", "1234567.8"] for name in ("first.weight", "second.weight")]
+    print_table(Console(file=file, width=50), ["run", "worker", "name", "mode", "note", "tags", "value of it"], rows)
+    first, second, *table = file.getvalue().splitlines()
     assert first == "in all rows: run digits, worker worker_0, mode "  # folded at words
+    assert second == "TRAIN, value of it 1234567.8; empty: note, tags"
     assert not [line for line in table if line.startswith("row 1")]
 
 

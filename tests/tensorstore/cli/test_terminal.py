@@ -111,6 +111,11 @@ def test_ls_prints_a_line_a_run_in_80_columns(tmp_path: Path) -> None:
     assert [line.split()[0] for line in lines_of(tmp_path, "ls", ".")[2:]] == names
 
 
+def test_no_binary_rows_are_written_to_a_terminal(place: Path) -> None:
+    for form in ("parquet", "arrow"):
+        assert f"Error: {form} is no text for a terminal".encode() in in_terminal(place, "ls", ".", "--format", form)
+
+
 def test_show_prints_a_line_a_scalar_in_80_columns(tmp_path: Path) -> None:
     names = ["loss", "train/cross_entropy_of_decoder"]
     with Job(tmp_path / "run") as job:
