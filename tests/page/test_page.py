@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def unpack(tiles: dict[str, Any]) -> list[np.ndarray[Any, Any]]:
-    """Return most, least, mean, finite, nonfinite, each (rows, columns), as docs/page.md describes the bytes."""
+    """Return most, least, mean, finite, nonfinite, each (rows, columns), as `pack` describes the bytes."""
     shape = len(tiles["names"]), len(tiles["starts"])
     planes = np.frombuffer(zlib.decompress(base64.b64decode(tiles["packed"])), "u1").reshape(-1, 2, *shape)
     halves = planes[:, 0].astype("u2") << 8 | planes[:, 1]
