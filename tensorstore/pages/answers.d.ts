@@ -623,3 +623,33 @@ interface Painted { key: string; model: Model; canvas: OffscreenCanvas }
 interface Drag { x: number; y: number; window: Seen; moved: boolean }
 
 interface OnRuns { grown: () => void; connected: (now: boolean) => void }
+
+// Functions with several parameters.
+
+/** `wide`: a number is the upper bits of a float64, not of a float32. */
+type Unpack = (packed: string, cells: number, wide: boolean) => Promise<Pick<Tiles, "max" | "min" | "mean" | "count" | "nonfinite">>;
+
+/** `all` has also other scalars; `runs` is the order of the lines; `equal`: the x axis is that of all curves of the modes. */
+type DrawCurves = (place: Place, all: Curve[], runs: string[], info: Info, now: State, equal?: boolean) => void;
+
+/** null, undefined and false leave an attribute out. */
+type MakeElement = <K extends keyof HTMLElementTagNameMap>(tag: K, attributes?: Attributes, ...children: Child[]) => HTMLElementTagNameMap[K];
+
+/** An option is a value, or a value and its text. */
+type Select = (label: string, options: (string | string[])[], value: string, onchange: (value: string) => void, hint?: string) => HTMLElement;
+
+type Textbox = (label: string, value: string, onchange: (value: string) => void, placeholder?: string) => HTMLElement;
+
+/** Histograms ascend by step and have comparable widths; `chosen` is a step to show in another color. */
+type Ridgelines = (histograms: Histogram[], width: number, height: number, chosen: number | null) => HTMLCanvasElement;
+
+/** `ofOne`: the view shows one run. */
+type DrawSide = (side: HTMLElement, info: Info, now: State, view: string, ofOne: boolean) => void;
+
+/** `numeric` is of each column. */
+type DrawPlot = (root: HTMLElement, answer: Answer, numeric: boolean[], info: Info, now: State) => void;
+
+/** `of` is what else it is a statistic of. */
+type PlaceSeries = (into: HTMLElement, height: number, series: Series, one: Statistic, of?: string) => () => void;
+
+type Legend = (scale: Scale, title: string, format: (value: number) => string, others: (Swatch | false)[]) => HTMLElement;

@@ -66,7 +66,7 @@ export async function loadTiles(query) {
   return { ...tiles, ...(await unpack(tiles.packed, tiles.names.length * tiles.starts.length, tiles.wide)) };
 }
 
-/** Return the five arrays of tiles, deflated, each with all upper bytes before the lower ones. @param {string} packed base64 @param {number} cells @param {boolean} wide whether a number is the upper bits of a float64, not of a float32 */
+/** Return the five arrays of tiles, deflated, each with all upper bytes before the lower ones. @type {Unpack} */
 async function unpack(packed, cells, wide) {
   const deflated = Uint8Array.from(atob(packed), (character) => character.charCodeAt(0));
   const stream = new Blob([deflated]).stream().pipeThrough(new DecompressionStream("deflate"));

@@ -23,7 +23,7 @@ const VIEWS = Object.entries({ Runs: runs, Overview: overview, Scalars: scalars,
 const FEW_TENSORS = 10;
 const OF_ONE_RUN = new Set(["overview", "tensor", "availability", "findings"]);
 
-const [bar, main, side] = ["bar", "view", "runs"].map((id) => /** @type {HTMLElement} */ (document.getElementById(id)));
+const [bar, main, side, theme, keys] = ["state", "view", "runs", "theme", "keys"].map((id) => /** @type {HTMLElement} */ (document.getElementById(id)));
 const help = /** @type {HTMLDialogElement} */ (document.getElementById("help"));
 
 /** @type {Page} */
@@ -42,6 +42,8 @@ async function start() {
     return fail(error);
   }
   onState(() => void showState());
+  theme.onclick = switchTheme;
+  keys.onclick = () => help.showModal();
   addEventListener("keydown", keyDown);
   addEventListener("pointerdown", ({ target }) => closeMenus(target));
   announce();
@@ -170,9 +172,6 @@ function drawBar() {
     h("span", { class: `status ${kind}`, title: hint }, word),
     ofOne && !lost && quiet(savedSteps(run), run.workers.length > 1 && `, ${counted(run.workers.length, "worker")}`, run.saved !== null && `, ${run.ended ? "until" : "last saved"} ${date(run.saved)}`),
     strange.length > 0 && h("span", { class: "warn", role: "alert" }, `Not here: ${strange.join(", ")}`),
-    h("span", { class: "spring" }),
-    h("button", { title: "Light or dark", "aria-label": "Light or dark", onclick: switchTheme }, "◐"),
-    h("button", { title: "Keyboard (?)", "aria-label": "Keyboard", onclick: () => help.showModal() }, "?"),
     h("nav", { "aria-label": "Views" }, ...views.map(({ key, title }, i) =>
       h("a", { href: link({ view: key }), "aria-current": key === current && "page", title: `${title} (${i + 1})` },
         title, key === "findings" && run.findings > 0 && ofOne && h("span", {}, " ", h("span", { class: "badge" }, count(run.findings)))))));

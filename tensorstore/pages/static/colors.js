@@ -50,23 +50,22 @@ export function isDark() {
 /** Return a table of 256 pixels, as a little-endian Uint32 of ImageData holds them. @param {ScaleKind} kind */
 export function lookup(kind) {
   const anchors = kind === "sequential" ? SEQUENTIAL : isDark() ? DIVERGING_DARK : DIVERGING_LIGHT;
-  const channels = anchors.map((hex) => [0, 2, 4].map((at) => parseInt(hex.slice(at, at + 2), 16)));
+  const channels = anchors.map(channelsOf);
   return Uint32Array.from({ length: 256 }, (_, i) => {
     const place = (i / 255) * (anchors.length - 1);
     const at = Math.min(Math.floor(place), anchors.length - 2);
-    const [r, g, b] = channels[at].map((low, c) => Math.round(low + (channels[at + 1][c] - low) * (place - at)));
-    return pixel(r, g, b);
+    return pixel(channels[at].map((low, c) => Math.round(low + (channels[at + 1][c] - low) * (place - at))));
   });
 }
 
-/** @param {number} r @param {number} g @param {number} b */
-const pixel = (r, g, b) => ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
+/** @param {number[]} rgb */
+const pixel = ([r, g, b]) => ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
 
 /** Return the pixel of a color "#rrggbb". @param {string} hex */
-export function pixelOf(hex) {
-  const value = parseInt(hex.slice(1), 16);
-  return pixel(value >> 16, (value >> 8) & 255, value & 255);
-}
+export const pixelOf = (hex) => pixel(channelsOf(hex));
+
+/** @param {string} hex */
+const channelsOf = (hex) => [-6, -4, -2].map((at) => parseInt(hex.slice(at).slice(0, 2), 16));
 
 /** Return the color "rgb(…)" of a pixel. @param {number} value */
 export const css = (value) => `rgb(${value & 255} ${(value >> 8) & 255} ${(value >> 16) & 255})`;

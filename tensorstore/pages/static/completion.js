@@ -2,7 +2,6 @@
 
 import { fill, h } from "./dom.js";
 
-const KEYWORDS = "select,from,where,group by,order by,limit,having,join,using,left join,distinct,count(*),min(,max(,avg(,sum(,filter (where,case when,between,like,is not null,partition by,with".split(",");
 const MOST = 8;
 
 /** Offer completions below a field. @param {HTMLElement} parent @param {HTMLTextAreaElement} box @param {() => SqlView[]} views */
@@ -54,7 +53,7 @@ export function completing(parent, box, views) {
 /** Return what a word may become, first columns of the views that the query names. @param {string} word @param {string} query @param {SqlView[]} views */
 function completions(word, query, views) {
   const named = views.filter(({ name }) => new RegExp(`\\b${name}\\b`).test(query));
-  const all = [...named.flatMap(({ columns }) => columns), ...views.map(({ name }) => name), ...views.flatMap(({ columns }) => columns), ...KEYWORDS];
+  const all = [...named.flatMap(({ columns }) => columns), ...views.map(({ name }) => name), ...views.flatMap(({ columns }) => columns)];
   const lower = word.toLowerCase();
   return [...new Set(all)].filter((each) => each.toLowerCase().startsWith(lower) && each !== word).slice(0, MOST);
 }

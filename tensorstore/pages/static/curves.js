@@ -40,7 +40,7 @@ export function rankOfSpecs(rows) {
   return ({ names }) => Math.min(...names.map((name) => rankOf(name, losses.has(name))));
 }
 
-/** Draw curves into a panel: a color for each run, dashes for its scalars and modes; of one run, colors. @param {Place} place @param {Curve[]} all also other scalars @param {string[]} runs in the order of the lines @param {Info} info @param {State} now @param {boolean} [equal] the x axis is that of all curves of the modes */
+/** Draw curves into a panel: a color for each run, dashes for its scalars and modes; of one run, colors. @type {DrawCurves} */
 export function drawCurves({ spec, box, body }, all, runs, info, now, equal = false) {
   const order = (/** @type {Curve} */ { name, mode }) => `${isHeldOut(name)} ${mode !== "TRAIN"} ${name} ${mode}`; // false is before true
   const curves = all.filter((curve) => spec.names.includes(curve.name) && (spec.mode === null || curve.mode === spec.mode) && curve.steps.length)

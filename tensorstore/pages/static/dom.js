@@ -3,7 +3,10 @@
 import { inOrder, number, printable, textOf } from "./format.js";
 import { REPLACE, go, state } from "./state.js";
 
-/** Return a new element with attributes, listeners (`onclick`) and children; strings become text. @template {keyof HTMLElementTagNameMap} K @param {K} tag @param {Attributes} [attributes] null, undefined and false leave an attribute out @param {...Child} children @returns {HTMLElementTagNameMap[K]} */
+/** Rows of a table or a list at first: browsers are slow with thousands. */
+export const MOST_ROWS = 300;
+
+/** Return a new element with attributes, listeners (`onclick`) and children; strings become text. @type {MakeElement} */
 export const h = (tag, attributes = {}, ...children) => made(document.createElement(tag), attributes, children);
 
 /** @template {Element} T @param {T} element @param {Record<string, any>} attributes @param {Child[]} children */
@@ -85,7 +88,7 @@ export function fill(element, ...children) {
 /** Return what is typed or chosen, with its label. @param {string} label @param {Child} box @param {string} [hint] */
 export const field = (label, box, hint) => h("label", { class: "field", title: hint }, h("span", {}, label), box);
 
-/** Return a labeled drop-down list. @param {string} label @param {(string | string[])[]} options a value, or a value and its text @param {string} value @param {(value: string) => void} onchange @param {string} [hint] */
+/** Return a labeled drop-down list. @type {Select} */
 export function select(label, options, value, onchange, hint) {
   const list = h("select", { "aria-label": label, onchange: () => onchange(list.value) });
   for (const option of options) {
@@ -101,7 +104,7 @@ export function checkbox(label, checked, onchange) {
   return h("label", { class: "field check" }, box, h("span", {}, label));
 }
 
-/** Return a labeled text field that reports after a pause in typing. @param {string} label @param {string} value @param {(value: string) => void} onchange @param {string} [placeholder] */
+/** Return a labeled text field that reports after a pause in typing. @type {Textbox} */
 export function textbox(label, value, onchange, placeholder) {
   let timer = 0;
   const box = h("input", {

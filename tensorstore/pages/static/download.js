@@ -8,10 +8,7 @@ const TITLE = 24; // pixels above a chart for its title
 /** Let the browser save a file. @param {string} name @param {Blob} blob */
 function save(name, blob) {
   const address = URL.createObjectURL(blob);
-  const anchor = h("a", { href: address, download: name.replace(/[^\w.-]+/g, "_") });
-  document.body.append(anchor);
-  anchor.click();
-  anchor.remove();
+  h("a", { href: address, download: name.replace(/[^\w.-]+/g, "_") }).click();
   setTimeout(() => URL.revokeObjectURL(address), 10_000);
 }
 

@@ -401,7 +401,7 @@ function fitting(context, text, room) {
   return `…${text.slice(firstOf(1, text.length, (at) => context.measureText(`…${text.slice(at)}`).width <= room))}`;
 }
 
-/** Return a legend: a strip of colors, and the other marks. @param {Scale} scale @param {string} title @param {(value: number) => string} format @param {(Swatch | false)[]} others */
+/** Return a legend: a strip of colors, and the other marks. @type {Legend} */
 export function legend(scale, title, format, others) {
   const strip = h("canvas", { class: "strip", width: 128, height: 10 });
   const context = penOf(strip);

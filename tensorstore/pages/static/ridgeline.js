@@ -14,7 +14,7 @@ export function comparable(histograms) {
   return known.filter((histogram) => width(histogram) <= widest);
 }
 
-/** Return a canvas with ridges, the oldest on top. @param {Histogram[]} histograms ascending by step, of comparable widths @param {number} width @param {number} height @param {number | null} chosen a step to show in another color */
+/** Return a canvas with ridges, the oldest on top. @type {Ridgelines} */
 export function ridgelines(histograms, width, height, chosen) {
   const canvas = h("canvas", { role: "img", "aria-label": `Histograms of ${histograms.length} steps` });
   const context = sized(canvas, width, height);

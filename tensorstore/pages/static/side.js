@@ -6,9 +6,7 @@ import { fill, h, note, quiet, s, select, textbox, toolbar } from "./dom.js";
 import { count, date, grouped, inOrder, savedSteps, textOf } from "./format.js";
 import { REPLACE, go } from "./state.js";
 
-const MOST_ROWS = 300;
-
-/** Draw the list. @param {HTMLElement} side @param {Info} info @param {State} now @param {string} view @param {boolean} ofOne whether the view shows one run */
+/** Draw the list. @type {DrawSide} */
 export function drawSide(side, info, now, view, ofOne) {
   side.hidden = info.runs.length < 2;
   if (side.hidden) return;

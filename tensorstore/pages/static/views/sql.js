@@ -131,7 +131,7 @@ export function sql(root, page) {
   return { show, grow: () => {} };
 }
 
-/** Draw a column of numbers over another one, a line for each combination of the texts. @param {HTMLElement} root @param {Answer} answer @param {boolean[]} numeric of each column @param {Info} info @param {State} now */
+/** Draw a column of numbers over another one, a line for each combination of the texts. @type {DrawPlot} */
 function drawPlot(root, { columns, rows }, numeric, info, now) {
   const numbers = columns.filter((_, i) => numeric[i]);
   if (numbers.length < 2) return;

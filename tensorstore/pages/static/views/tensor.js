@@ -92,7 +92,7 @@ export function tensor(root, page) {
     drawRow(SMALL, related);
   }
 
-  /** Return what draws a chart once its row is complete. @param {HTMLElement} into @param {number} height @param {Series} series @param {Statistic} one @param {string} [of] what else it is a statistic of */
+  /** Return what draws a chart once its row is complete. @type {PlaceSeries} */
   function placeSeries(into, height, series, one, of = "") {
     const banded = one.min.some((value, i) => !Object.is(value, one.max[i]));
     const label = one.statistic === "value" ? of || "value" : `${inWords(one.statistic)}${of && ` of ${of}`}`;
